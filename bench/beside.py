@@ -1,4 +1,4 @@
-"""Ours beside Apache Kafka: where the latter comes from, and how two systems' results are shown next to each other."""
+"""Moldau beside Apache Kafka: how Kafka is started, and how the results of two systems are shown side by side."""
 
 from __future__ import annotations
 
@@ -29,12 +29,15 @@ def add_peer(parser: argparse.ArgumentParser) -> None:
         help="a script that starts Kafka with `start` and ends it with `stop` (default: $MOLDAU_PEERS)",
     )
     parser.add_argument(
-        "--peers-address", metavar="HOST:PORT", default=PEERS_ADDRESS, help=f"where it puts it ({PEERS_ADDRESS})"
+        "--peers-address",
+        metavar="HOST:PORT",
+        default=PEERS_ADDRESS,
+        help=f"the address of its Kafka ({PEERS_ADDRESS})",
     )
 
 
 def script_of(arguments: argparse.Namespace, house: ExitStack) -> KafkaScript | None:
-    """The script that starts Kafka, if that is where it comes from."""
+    """Return the script that starts Kafka, if one is given."""
     if arguments.kafka or not arguments.peers:
         return None
     return house.enter_context(KafkaScript(Path(arguments.peers), arguments.peers_address))
@@ -51,8 +54,8 @@ def servers(arguments: argparse.Namespace, script: KafkaScript | None, house: Ex
 
 def tell(progress: Progress, results: Sequence[Result]) -> None:
     for result in results:
-        found = ", ".join(f"{name} {middle(result.value(name))}" for name in result.samples)
-        progress.tell(f"{result.quantity.name}: {found} {result.quantity.unit}")
+        medians = ", ".join(f"{name} {middle(result.value(name))}" for name in result.samples)
+        progress.tell(f"{result.quantity.name}: {medians} {result.quantity.unit}")
 
 
 def table(results: Sequence[Result]) -> Table:
@@ -75,8 +78,8 @@ def _row(result: Result, has_kafka: bool) -> list[str]:
 
 
 def ratio(result: Result) -> float | None:
-    found = result.ratio(MOLDAU, KAFKA) if KAFKA in result.samples else None
-    return found.median if found else None
+    spread = result.ratio(MOLDAU, KAFKA) if KAFKA in result.samples else None
+    return spread.median if spread else None
 
 
 def plot(path: Path, title: str, results: Sequence[Result]) -> None:
@@ -84,6 +87,6 @@ def plot(path: Path, title: str, results: Sequence[Result]) -> None:
     cpu = [result.cpu_ratio(MOLDAU, KAFKA) for result in compared]
     series = {
         "speed, time or memory": [ratio(result) for result in compared],
-        "broker's CPU time": [found.median if found else None for found in cpu],
+        "broker's CPU time": [spread.median if spread else None for spread in cpu],
     }
     plot_ratios(path, title, [result.quantity.name for result in compared], series, AHEAD)

@@ -1,6 +1,6 @@
 """One broker beside Apache Kafka: the same work in turns; median, spread, and ratios of speed and of CPU time.
 
-Without a Kafka only ours is measured. What can be measured is told by --list, what it means by bench/README.md.
+Without a Kafka only Moldau is measured. --list prints what can be measured; bench/README.md explains it.
 
     python -m bench.broker
     python -m bench.broker --kafka 127.0.0.1:9092/4711       beside a Kafka that runs, with its process id
@@ -28,7 +28,7 @@ from bench.servers import KAFKA, Server
 STARTS = 20
 WARM_UP_S = 30.0
 WARM_UP_SCALE = 0.01
-"""Little of everything and often, so that all of it is warm."""
+"""A little of each workload, many times, so that everything is warm."""
 
 
 def main() -> None:
@@ -58,10 +58,10 @@ def _arguments() -> argparse.Namespace:
         type=float,
         metavar="SECONDS",
         default=WARM_UP_S,
-        help=f"work on each broker before anything is counted (default {WARM_UP_S:g})",
+        help=f"work on each broker before measuring (default {WARM_UP_S:g})",
     )
-    parser.add_argument("--starts", type=int, default=STARTS, help=f"how often ours is started (default {STARTS})")
-    parser.add_argument("--list", action="store_true", help="print what can be measured, and measure nothing")
+    parser.add_argument("--starts", type=int, default=STARTS, help=f"how often Moldau is started (default {STARTS})")
+    parser.add_argument("--list", action="store_true", help="print what can be measured and exit")
     arguments = parser.parse_args()
     if arguments.plot and not (arguments.kafka or arguments.peers):
         parser.error("--plot draws ratios to Kafka: give one with --kafka or --peers")
@@ -80,22 +80,22 @@ def _measure(arguments: argparse.Namespace, workloads: Sequence[Workload]) -> li
             beside.tell(progress, results[-1:])
         servers = beside.servers(arguments, script, house)
         if is_wanted(IDLE.name):
-            results.append(idle_memory([server for server in servers if not _is_given(server, arguments)]))
+            results.append(idle_memory([server for server in servers if not _was_running(server, arguments)]))
         if is_wanted(IDLE_CPU.name):
             results.append(idle_cpu(servers, progress))
         if workloads and arguments.warm_up:
             warm_up([*raw_workloads(WARM_UP_SCALE)], servers, arguments.warm_up, progress)
         for workload in workloads:
-            found = run_rounds(workload, servers, arguments.rounds, progress)
-            beside.tell(progress, found)
-            results += found
+            measured = run_rounds(workload, servers, arguments.rounds, progress)
+            beside.tell(progress, measured)
+            results += measured
         if is_wanted(AFTER.name):
             results.append(memory(AFTER, servers))
     return results
 
 
-def _is_given(server: Server, arguments: argparse.Namespace) -> bool:
-    """A Kafka that ran before us has done who knows what: its memory is not that of an idle broker."""
+def _was_running(server: Server, arguments: argparse.Namespace) -> bool:
+    """A Kafka that ran before has an unknown history: its memory is not that of an idle broker."""
     return server.name == KAFKA and bool(arguments.kafka)
 
 

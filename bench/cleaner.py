@@ -1,8 +1,8 @@
-"""The cleaner of compacted logs: how fast it reads, what memory it takes, and what a producer notices of it.
+"""The cleaner of compacted logs: its speed, its memory, and its effect on a producer.
 
-A topic is filled while its policy is `delete` and then becomes compacted: from that instant the clock runs, until the
-checkpoint says that all but the active segment is clean. Looking for dirty logs (every 50 ms here), reading twice,
-writing, syncing and swapping are in it. Only ours: where Kafka keeps its files is its script's to know.
+A topic is filled while its policy is `delete` and then becomes compacted. The clock runs from then until the
+checkpoint says that all but the active segment is clean. It includes the search for dirty logs (every 50 ms here), two
+reads, writing, syncing and swapping. Only Moldau is measured: only Kafka's script knows where its files are.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 TEXT_BYTES = 4 * MIB
 WORDS = 500
 STRIDE = 7_919
-"""A prime: values come in no order, and all of them."""
+"""A prime: all values occur, in no order."""
 REST_S = 1.0
-"""Between filling and cleaning: for about so long cores that were all busy compute by up to a third more slowly (seen
-on a virtual machine, whether the disk had been waited for or not)."""
+"""The pause between filling and cleaning: for about this long, cores that were all busy compute up to a third more
+slowly (seen on a virtual machine, with and without waiting for the disk)."""
 LOOK_S = 0.005
 WANTED = {"MB/s": "≥ 100", "MiB": "≤ 128"}
 LATENCY_WANTED = 0.5
-"""Twice as long, at most."""
+"""At most twice as long."""
 LATENCY_RATE = 500
 LATENCY_LOG_BYTES = 300 * MIB
 LOOK_EVERY = 20
@@ -64,31 +64,31 @@ LOOK_EVERY = 20
 
 @dataclass(frozen=True)
 class Dirty:
-    """A filled topic that is to become compacted."""
+    """A filled topic that will become compacted."""
 
     process: MoldauProcess
     server: Server
     topic: str
     active_offset: int
-    """Where the segment begins that is not cleaned."""
+    """The first offset of the active segment, which is not cleaned."""
     input_bytes: int
     decompressed_bytes: int
-    """Of what is cleaned: keys and values."""
+    """The size of keys and values in the cleaned part."""
 
     def compact(self) -> None:
         entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[entry])
         admin = AdminClient({"bootstrap.servers": self.server.address, "log_level": 0})
-        for asked in admin.incremental_alter_configs([resource]).values():
-            asked.result(TIMEOUT_S)
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(TIMEOUT_S)
 
     @property
     def is_clean(self) -> bool:
         lines = []
         with suppress(FileNotFoundError):
             lines = (self.process.data / CHECKPOINT).read_text().splitlines()
-        found = [line.split() for line in lines if line.startswith(f"{self.topic} ")]
-        return bool(found) and int(found[0][2]) >= self.active_offset
+        entries = [line.split() for line in lines if line.startswith(f"{self.topic} ")]
+        return bool(entries) and int(entries[0][2]) >= self.active_offset
 
     def delete(self) -> None:
         delete_topic(self.server.address, self.topic)
@@ -125,7 +125,7 @@ def _cleaning(process: MoldauProcess, value_bytes: int, compression: str, log_by
 
 
 def fill(process: MoldauProcess, server: Server, value_bytes: int, compression: str, log_bytes: int) -> Dirty:
-    """A topic of one partition, of so many bytes before they were compressed."""
+    """Fill a topic of one partition with this many bytes before compression."""
     topic = new_name()
     admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
     admin.create_topics([NewTopic(topic, 1, config=TOPIC_CONFIG)])[topic].result(TIMEOUT_S)
@@ -151,7 +151,7 @@ def fill(process: MoldauProcess, server: Server, value_bytes: int, compression: 
 
 
 def _rest() -> None:
-    """What was written or deleted before is not on its way to the disk any more."""
+    """Wait until everything written or deleted before is on disk."""
     os.sync()
     time.sleep(REST_S)
 
@@ -161,7 +161,7 @@ def _key(number: int) -> bytes:
 
 
 def _text() -> bytes:
-    """Words: what is written into logs can mostly be compressed, and by no means down to nothing."""
+    """Return random words: like most log data they compress well, but not to nothing."""
     words = [random.randbytes(random.randint(2, 5)).hex().encode() for _ in range(WORDS)]
     return b" ".join(random.choices(words, k=TEXT_BYTES // 4))[:TEXT_BYTES]
 
@@ -171,7 +171,7 @@ def _segment_sizes(directory: Path) -> dict[int, int]:
 
 
 def _clean(dirty: Dirty) -> tuple[float, float]:
-    """Seconds, and by how much memory the broker and its children had grown at most."""
+    """Return the seconds, and the peak growth of the memory of the broker and its children."""
     if not dirty.input_bytes:
         raise BrokerRefused("nothing to clean: the log has one segment only")
     pid = dirty.server.pid
@@ -186,12 +186,12 @@ def _clean(dirty: Dirty) -> tuple[float, float]:
 
 
 def _cpu_of_children(pid: int) -> float:
-    """The process that cleans stays for the next log, so what it has spent before can be taken off."""
+    """The cleaner process is reused for the next log, so its earlier CPU time must be subtracted."""
     return sum(map(cpu_seconds, children(pid)))
 
 
 def _resident_mib(pid: int) -> float:
-    """0 if it has ended."""
+    """Return 0 if the process has ended."""
     try:
         return resident_mib(pid)
     except (FileNotFoundError, ProcessLookupError):
@@ -203,11 +203,11 @@ def _check_time(began: float) -> None:
         raise BrokerRefused(f"the log is not clean after {TIMEOUT_S:g} s")
 
 
-# --- what a producer notices -----------------------------------------------------------------------------------------
+# --- the effect on a producer ----------------------------------------------------------------------------------------
 
 
 def latency_while_cleaning(process: MoldauProcess, scale: float, seconds: float) -> Versus:
-    """A record every 2 ms, each in a request of its own, timed from when it was due to its answer."""
+    """Send a record every 2 ms, each in its own request, timed from its scheduled time to its response."""
     name = f"produce latency p99 while a log is cleaned, {LATENCY_RATE} rec/s"
 
     def prepare(server: Server, cleanup: ExitStack) -> tuple[Turn, Turn]:
@@ -232,16 +232,16 @@ def latency_while_cleaning(process: MoldauProcess, scale: float, seconds: float)
 
 
 def _p99(send: Callable[[], None], is_over: Callable[[], bool]) -> Measured:
-    took: list[float] = []
+    latencies: list[float] = []
     began = time.perf_counter()
-    while len(took) % LOOK_EVERY or not is_over():
-        due = began + len(took) / LATENCY_RATE
-        time.sleep(max(0.0, due - time.perf_counter()))
+    while len(latencies) % LOOK_EVERY or not is_over():
+        scheduled = began + len(latencies) / LATENCY_RATE
+        time.sleep(max(0.0, scheduled - time.perf_counter()))
         send()
-        took.append(time.perf_counter() - due)
+        latencies.append(time.perf_counter() - scheduled)
         _check_time(began)
-    took.sort()
-    return Measured((took[len(took) * 99 // 100] * 1e3,), len(took))
+    latencies.sort()
+    return Measured((latencies[len(latencies) * 99 // 100] * 1e3,), len(latencies))
 
 
 def table(results: list[Result]) -> Table:

@@ -1,7 +1,7 @@
 """Produce, consume and end-to-end latency through librdkafka, as an application in Python sees them.
 
-Here much of the time is the client's own, which is the same for every broker: ratios come out nearer to 1.0 than the
-brokers are to each other, and the broker's CPU time says more. Connecting is done before the clock starts.
+Much of the time is the client's own, which is the same for every broker: the ratios are nearer to 1.0 than those of
+the brokers, and the broker's CPU time says more. Connecting is done before the clock starts.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def client_produce(value_bytes: int, count: int, in_bytes: bool = False) -> Work
 
 
 def client_consume(batches: int) -> Workload:
-    """Reads four filled partitions from the beginning, with a new consumer each round."""
+    """Read four filled partitions from the beginning, with a new consumer each round."""
     batch = record_batch(FILLED_RECORDS, FILLED_VALUE_BYTES)
     count = batches * FILLED_RECORDS * PARTITIONS
 
@@ -88,9 +88,9 @@ def client_consume(batches: int) -> Workload:
 
 
 def latency(seconds: float) -> Workload:
-    """From `produce()` to the consumer's hands, one record at a time at a steady rate.
+    """Measure from `produce()` until the consumer has the record, one record at a time at a steady rate.
 
-    Sending never waits for the broker, so a slow broker cannot slow down the clock that judges it.
+    Sending never waits for the broker, so a slow broker cannot slow down the clock that measures it.
     """
     quantities = tuple(
         Quantity(f"end-to-end latency {percentile}, {LATENCY_RATE} rec/s", "ms", False, "record")
@@ -102,8 +102,8 @@ def latency(seconds: float) -> Workload:
         topic = new_topic(server.address, 1, cleanup)
 
         def turn() -> Measured:
-            took = _latencies(server, topic, count)
-            return Measured((took[len(took) // 2] * 1e3, took[int(len(took) * 0.99)] * 1e3), count)
+            latencies = _latencies(server, topic, count)
+            return Measured((latencies[len(latencies) // 2] * 1e3, latencies[int(len(latencies) * 0.99)] * 1e3), count)
 
         return turn
 
@@ -111,15 +111,15 @@ def latency(seconds: float) -> Workload:
 
 
 def _latencies(server: Server, topic: str, count: int) -> list[float]:
-    """Sorted, without the first fifth, in which the clients still find their way."""
+    """Return them sorted, without the first fifth, in which the clients still warm up."""
     failed: list[KafkaError] = []
     producer = producer_to(server, failed, {"linger.ms": 0})
     producer.list_topics(topic, timeout=TIMEOUT_S)
     consumer = consumer_of(server, {})
     _, end_offset = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_S)
     consumer.assign([TopicPartition(topic, 0, end_offset)])
-    took: list[float] = []
-    reader = threading.Thread(target=_take_latencies, args=(consumer, count, took), name="consumer", daemon=True)
+    latencies: list[float] = []
+    reader = threading.Thread(target=_take_latencies, args=(consumer, count, latencies), name="consumer", daemon=True)
     reader.start()
     began = time.perf_counter()
     for number in range(count):
@@ -129,17 +129,17 @@ def _latencies(server: Server, topic: str, count: int) -> list[float]:
     producer.flush(TIMEOUT_S)
     reader.join(TIMEOUT_S)
     consumer.close()
-    if failed or len(took) < count:
-        raise BrokerRefused(f"{server.address}: {len(took)} of {count} records arrived, {failed[:1]}")
-    return sorted(took[count // 5 :])
+    if failed or len(latencies) < count:
+        raise BrokerRefused(f"{server.address}: {len(latencies)} of {count} records arrived, {failed[:1]}")
+    return sorted(latencies[count // 5 :])
 
 
-def _take_latencies(consumer: Consumer, count: int, took: list[float]) -> None:
-    while len(took) < count:
+def _take_latencies(consumer: Consumer, count: int, latencies: list[float]) -> None:
+    while len(latencies) < count:
         message = consumer.poll(TIMEOUT_S)
         if message is None or message.error():
             return
-        took.append(time.perf_counter() - SENT_AT.unpack_from(message.value() or b"")[0])
+        latencies.append(time.perf_counter() - SENT_AT.unpack_from(message.value() or b"")[0])
 
 
 def producer_to(server: Server, failed: list[KafkaError], options: dict[str, object]) -> Producer:
@@ -153,7 +153,7 @@ def producer_to(server: Server, failed: list[KafkaError], options: dict[str, obj
             "acks": "all",
             "log_level": 0,
             "queue.buffering.max.messages": 1_000_000,
-            "delivery.report.only.error": True,  # else Python is called for each record and is all that is measured
+            "delivery.report.only.error": True,  # else a Python call for each record would dominate the measurement
             "on_delivery": delivered,
             **options,
         }
@@ -183,10 +183,10 @@ def _send(producer: Producer, topic: str, value: bytes, count: int) -> None:
 
 
 def _receive(consumer: Consumer, count: int) -> None:
-    seen = 0
-    while seen < count:
-        messages = consumer.consume(min(CONSUME_AT_ONCE, count - seen), TIMEOUT_S)
+    received = 0
+    while received < count:
+        messages = consumer.consume(min(CONSUME_AT_ONCE, count - received), TIMEOUT_S)
         failed = [message.error() for message in messages if message.error()]
         if failed or not messages:
-            raise BrokerRefused(f"{seen} of {count} records came, {failed[:1]}")
-        seen += len(messages)
+            raise BrokerRefused(f"{received} of {count} records received, {failed[:1]}")
+        received += len(messages)

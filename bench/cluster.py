@@ -1,7 +1,7 @@
 """Three nodes beside three of Apache Kafka: replicated writes, lost leaders, many topics; start and memory.
 
-Without a Kafka only ours is measured. Ours runs with the settings of `moldau cluster start`, Kafka with its script's.
-What can be measured is told by --list, what it means by bench/README.md.
+Without a Kafka only Moldau is measured. Moldau runs with the settings of `moldau cluster start`, Kafka with those of
+its script. --list prints what can be measured; bench/README.md explains it.
 
     python -m bench.cluster
     python -m bench.cluster --peers path/to/script           beside a Kafka that the script starts and stops
@@ -49,9 +49,9 @@ KAFKA_KILLS = 3
 WARM_UP_S = 30.0
 WARM_UP_SCALE = 0.01
 GROW = (10, 1_000, 9_000)
-"""By how many topics a cluster is made bigger, step by step."""
+"""The numbers of topics that are added to a cluster, step by step."""
 KAFKA_SIZE_MAX = 1_100
-"""Each topic is nine mapped logs on one machine: what Linux lets Java map ends not far above."""
+"""Each topic is nine mapped logs on one machine: Linux's limit of mappings for Java is not far above."""
 KAFKA_STARTS = 3
 RESTARTS = 3
 FILES = 200_000
@@ -60,8 +60,8 @@ STARTED = (READY, FIRST_TOPIC)
 RESTARTS_OF_MANY = (FAILED_OVER, RESTARTED, ALL_KILLED, STOPPED, ALL_RESTARTED)
 
 
-class Found:
-    """What has been measured so far, by the table that it goes to."""
+class Findings:
+    """The measurements so far, by table."""
 
     def __init__(self) -> None:
         self.beside: list[Result] = []
@@ -89,14 +89,14 @@ def main() -> None:
         print("\n".join(_names(arguments)))
         return
     options.allow_files(FILES)
-    found = Found()
+    findings = Findings()
     with ExitStack() as house:
         clusters: list[Cluster] = [house.enter_context(MoldauCluster(arguments.override))]
         if arguments.peers:
             clusters.append(house.enter_context(KafkaCluster(Path(arguments.peers), arguments.peers_address)))
         with Progress(_steps(arguments, clusters)) as progress:
-            _measure(arguments, clusters, found, progress)
-    _report(arguments, found)
+            _measure(arguments, clusters, findings, progress)
+    _report(arguments, findings)
 
 
 def _arguments() -> argparse.Namespace:
@@ -111,23 +111,25 @@ def _arguments() -> argparse.Namespace:
     address = beside.PEERS_ADDRESS
     parser.add_argument("--peers-address", metavar="HOST:PORT", default=address, help=f"its first node ({address})")
     parser.add_argument("--warm-up", type=float, metavar="SECONDS", default=WARM_UP_S, help=f"default {WARM_UP_S:g}")
-    parser.add_argument("--starts", type=int, default=STARTS, help=f"how often ours is started (default {STARTS})")
-    parser.add_argument("--kills", type=int, default=KILLS, help=f"how often ours loses a leader (default {KILLS})")
+    parser.add_argument("--starts", type=int, default=STARTS, help=f"how often Moldau is started (default {STARTS})")
+    parser.add_argument("--kills", type=int, default=KILLS, help=f"how often Moldau loses a leader (default {KILLS})")
     parser.add_argument("--kafka-kills", type=int, default=KAFKA_KILLS, help=f"and Kafka (default {KAFKA_KILLS})")
     parser.add_argument("--grow", type=int, nargs="+", metavar="TOPICS", default=GROW, help="default 10 1000 9000")
     parser.add_argument(
         "--kafka-size-max", type=int, metavar="TOPICS", default=KAFKA_SIZE_MAX, help=f"default {KAFKA_SIZE_MAX}"
     )
-    parser.add_argument("--override", action="append", metavar="K=V", default=[], help="a setting of ours; repeatable")
-    parser.add_argument("--list", action="store_true", help="print what can be measured, and measure nothing")
+    parser.add_argument(
+        "--override", action="append", metavar="K=V", default=[], help="a setting of Moldau; repeatable"
+    )
+    parser.add_argument("--list", action="store_true", help="print what can be measured and exit")
     return parser.parse_args()
 
 
 def _names(arguments: argparse.Namespace) -> list[str]:
     work = [quantity for each in cluster_workloads(arguments.scale) for quantity in each.quantities]
     lost = [case.quantity for case in CASES]
-    made = [quantity for topics in arguments.grow for quantity in (agreed(topics), in_sync(topics))]
-    all_of_them = [*STARTED, IDLE, IDLE_CPU, *work, AFTER, *lost, *made, CHANGE, *RESTARTS_OF_MANY]
+    growth = [quantity for topics in arguments.grow for quantity in (agreed(topics), in_sync(topics))]
+    all_of_them = [*STARTED, IDLE, IDLE_CPU, *work, AFTER, *lost, *growth, CHANGE, *RESTARTS_OF_MANY]
     return [quantity.name for quantity in all_of_them]
 
 
@@ -138,28 +140,30 @@ def _steps(arguments: argparse.Namespace, clusters: Sequence[Cluster]) -> int:
     return int(rounds + turns + starts)
 
 
-def _measure(arguments: argparse.Namespace, clusters: Sequence[Cluster], found: Found, progress: Progress) -> None:
+def _measure(
+    arguments: argparse.Namespace, clusters: Sequence[Cluster], findings: Findings, progress: Progress
+) -> None:
     if _is_wanted(arguments, *STARTED):
-        found.beside += start_up(clusters, partial(_starts, arguments), progress)
+        findings.beside += start_up(clusters, partial(_starts, arguments), progress)
     else:
         _start_anew(clusters)
     if _is_wanted(arguments, IDLE, IDLE_CPU):
-        found.beside += idle(clusters, progress)
-    beside.tell(progress, found.beside)
-    _rounds(arguments, clusters, found, progress)
+        findings.beside += idle(clusters, progress)
+    beside.tell(progress, findings.beside)
+    _rounds(arguments, clusters, findings, progress)
     for case in _cases(arguments):
         lost = Result(case.quantity, {})
         for cluster in clusters:
             lost.samples[cluster.name] = cluster_failover.measure(case, cluster, _kills(arguments, cluster), progress)
-        found.lost.append(lost)
+        findings.lost.append(lost)
         beside.tell(progress, [lost])
-    wanted = [*map(agreed, arguments.grow), *map(in_sync, arguments.grow), CHANGE, *RESTARTS_OF_MANY]
-    if _is_wanted(arguments, *wanted):
+    size_quantities = [*map(agreed, arguments.grow), *map(in_sync, arguments.grow), CHANGE, *RESTARTS_OF_MANY]
+    if _is_wanted(arguments, *size_quantities):
         _start_anew(clusters)
-        _sizes(arguments, clusters, found, progress)
+        _sizes(arguments, clusters, findings, progress)
 
 
-def _rounds(arguments: argparse.Namespace, clusters: Sequence[Cluster], found: Found, progress: Progress) -> None:
+def _rounds(arguments: argparse.Namespace, clusters: Sequence[Cluster], findings: Findings, progress: Progress) -> None:
     workloads, servers = _workloads(arguments), [cluster.server for cluster in clusters]
     if not workloads:
         return
@@ -168,29 +172,29 @@ def _rounds(arguments: argparse.Namespace, clusters: Sequence[Cluster], found: F
     for workload in workloads:
         results = run_rounds(workload, servers, arguments.rounds, progress)
         beside.tell(progress, results)
-        found.beside += results
+        findings.beside += results
     if _is_wanted(arguments, AFTER):
-        found.beside.append(memory(AFTER, clusters))
+        findings.beside.append(memory(AFTER, clusters))
 
 
-def _sizes(arguments: argparse.Namespace, clusters: Sequence[Cluster], found: Found, progress: Progress) -> None:
-    """The cluster is made bigger step by step; at each, one more topic is made, and at the last it is restarted."""
-    held = 0
+def _sizes(arguments: argparse.Namespace, clusters: Sequence[Cluster], findings: Findings, progress: Progress) -> None:
+    """Add topics step by step; after each step create one more topic, and restart the cluster after the last."""
+    size = 0
     for topics in arguments.grow:
-        held += topics
-        made = [Result(agreed(topics), {}), Result(in_sync(topics), {})]
+        size += topics
+        results = [Result(agreed(topics), {}), Result(in_sync(topics), {})]
         for cluster in clusters:
-            if cluster.name != MOLDAU and held > arguments.kafka_size_max:
+            if cluster.name != MOLDAU and size > arguments.kafka_size_max:
                 continue
-            for result, seconds in zip(made, grow(cluster, topics, progress), strict=True):
+            for result, seconds in zip(results, grow(cluster, topics, progress), strict=True):
                 result.samples[cluster.name] = Samples([seconds])
-            found.changes.setdefault(cluster.name, {})[held] = change(cluster, progress)
-        beside.tell(progress, made)
-        found.beside += made
+            findings.changes.setdefault(cluster.name, {})[size] = change(cluster, progress)
+        beside.tell(progress, results)
+        findings.beside += results
     if _is_wanted(arguments, *RESTARTS_OF_MANY):
-        found.restarted_with = held
-        found.restarts = restarts(clusters[0], held, RESTARTS, progress)
-        beside.tell(progress, found.restarts)
+        findings.restarted_with = size
+        findings.restarts = restarts(clusters[0], size, RESTARTS, progress)
+        beside.tell(progress, findings.restarts)
 
 
 def _start_anew(clusters: Sequence[Cluster]) -> None:
@@ -220,17 +224,22 @@ def _is_wanted(arguments: argparse.Namespace, *quantities: Quantity) -> bool:
     return any(options.is_wanted(quantity.name, arguments.only) for quantity in quantities)
 
 
-def _report(arguments: argparse.Namespace, found: Found) -> None:
-    tables = found.tables()
+def _report(arguments: argparse.Namespace, findings: Findings) -> None:
+    tables = findings.tables()
     for table in tables:
         show(table)
-    everything = [*found.beside, *found.lost]
+    everything = [*findings.beside, *findings.lost]
     show_bars(f"ratio: {beside.AHEAD}", {result.quantity.name: beside.ratio(result) for result in everything})
     if arguments.markdown:
         write_markdown(arguments.markdown, tables)
     if arguments.json:
-        changes = cluster_size.change_results(found.changes)
-        parts = {"cluster": found.beside, "lost leaders": found.lost, "changes": changes, "restarts": found.restarts}
+        changes = cluster_size.change_results(findings.changes)
+        parts = {
+            "cluster": findings.beside,
+            "lost leaders": findings.lost,
+            "changes": changes,
+            "restarts": findings.restarts,
+        }
         write_json(arguments.json, {name: (results, KAFKA) for name, results in parts.items()})
     if arguments.plot:
         beside.plot(arguments.plot, "Three nodes of Moldau beside three of Apache Kafka", everything)

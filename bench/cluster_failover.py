@@ -1,8 +1,8 @@
 """How long a partition cannot be written when its leader is lost: from the signal to the first acknowledged write.
 
-Each turn has a topic of its own whose leader is the victim and whose replicas are all in sync. As soon as the victim
-has its signal, the others are asked over raw connections who leads, and whoever it is gets a record with acks=all;
-no client's backoff is in it. The next turn begins when the node is back and nothing is behind.
+Each turn has its own topic whose leader is the victim and whose replicas are all in sync. Right after the signal, the
+other nodes are asked for the leader over raw connections, and the leader gets a record with acks=all, without any
+client's backoff. The next turn begins when the node is back and all replicas have caught up.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Case:
     quantity: Quantity
     signal: signal.Signals
     is_controller: bool
-    """Whether the victim is also the leader of the quorum."""
+    """Whether the victim also leads the quorum."""
 
 
 def _case(name: str, number: signal.Signals, is_controller: bool) -> Case:
@@ -50,19 +50,19 @@ CASES = (
 
 
 def measure(case: Case, cluster: Cluster, turns: int, progress: Progress) -> Samples:
-    found = Samples()
+    samples = Samples()
     for turn in range(turns):
         progress.say(f"{case.quantity.name}: {cluster.name}, {turn + 1} of {turns}")
-        found.values.append(_turn(case, cluster, turn))
+        samples.values.append(_turn(case, cluster, turn))
         progress.step()
-    return found
+    return samples
 
 
 def _turn(case: Case, cluster: Cluster, turn: int) -> float:
     cluster.await_whole()
     controller = cluster.controller()
-    rest = sorted(node for node in cluster.addresses if node != controller)
-    victim = controller if case.is_controller else rest[turn % len(rest)]
+    others = sorted(node for node in cluster.addresses if node != controller)
+    victim = controller if case.is_controller else others[turn % len(others)]
     topic = led_by(cluster, victim)
     _write_once(cluster.addresses[victim], topic)
     began = time.perf_counter()
@@ -86,11 +86,11 @@ def _bring_back(case: Case, cluster: Cluster, victim: int) -> None:
 
 def _until_written(cluster: Cluster, victim: int, topic: str, began: float) -> float:
     others = cluster.others(victim)
-    tries = 0
+    attempts = 0
     while time.perf_counter() - began < GIVE_UP_S:
-        tries += 1
+        attempts += 1
         try:
-            if _try_write(others[tries % len(others)], victim, topic):
+            if _try_write(others[attempts % len(others)], victim, topic):
                 return time.perf_counter() - began
         except (OSError, BrokerRefused):
             pass
@@ -99,12 +99,12 @@ def _until_written(cluster: Cluster, victim: int, topic: str, began: float) -> f
 
 
 def _try_write(address: str, victim: int, topic: str) -> bool:
-    """Asks one of the others who leads now, and writes there if it is no longer the victim."""
-    found = view(address, [topic])
-    leader = found.topics[topic][0].leader
-    if leader in (victim, -1) or leader not in found.brokers:
+    """Ask another node for the leader, and write to it if it is no longer the victim."""
+    cluster_view = view(address, [topic])
+    leader = cluster_view.topics[topic][0].leader
+    if leader in (victim, -1) or leader not in cluster_view.brokers:
         return False
-    return _write_once(found.brokers[leader], topic)
+    return _write_once(cluster_view.brokers[leader], topic)
 
 
 def _write_once(address: str, topic: str) -> bool:
@@ -125,6 +125,6 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def percentiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """The 50th, the 99th and the highest; of up to a hundred values, the 99th is the highest."""
+    """Return the 50th, the 99th and the highest; with up to a hundred values, the 99th is the highest."""
     ordered = sorted(values)
     return statistics.median(ordered), ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))], ordered[-1]

@@ -1,4 +1,4 @@
-"""How soon a cluster is ready and has its first topic, and what its nodes hold and burn; taken outside the rounds."""
+"""How soon a cluster is ready and has its first topic, and the memory and CPU time of its nodes; outside the rounds."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ IDLE_CPU = Quantity("CPU time of a node, idle", "ms/s", higher_is_better=False)
 
 
 def start_up(clusters: Sequence[Cluster], repeats: Callable[[Cluster], int], progress: Progress) -> list[Result]:
-    """On empty directories, all nodes at once: until each knows of all, and until a topic is in sync on all three.
+    """Start all nodes at once on empty directories: until each knows all, and until a topic is in sync on all three.
 
-    Ours from the command that starts the cluster, Kafka from its first Java process, formatted before.
+    Moldau is timed from the command that starts the cluster, Kafka from its first Java process, formatted before.
     """
     ready = Result(READY, {cluster.name: Samples() for cluster in clusters})
     first_topic = Result(FIRST_TOPIC, {cluster.name: Samples() for cluster in clusters})
@@ -41,15 +41,15 @@ def start_up(clusters: Sequence[Cluster], repeats: Callable[[Cluster], int], pro
 
 
 def idle(clusters: Sequence[Cluster], progress: Progress) -> list[Result]:
-    """Every node's memory, and the CPU time it takes while nobody asks for anything."""
+    """Measure every node's memory, and its CPU time without any requests."""
     time.sleep(IDLE_AFTER_S)
-    held = memory(IDLE, clusters)
+    memory_results = memory(IDLE, clusters)
     progress.say(f"idle for {IDLE_CPU_S:g} s")
     before = {pid: cpu_seconds(pid) for cluster in clusters for pid in cluster.pids.values()}
     time.sleep(IDLE_CPU_S)
-    spent = {pid: (cpu_seconds(pid) - was) * 1e3 / IDLE_CPU_S for pid, was in before.items()}
-    burnt = {cluster.name: Samples([spent[pid] for pid in cluster.pids.values()]) for cluster in clusters}
-    return [held, Result(IDLE_CPU, burnt)]
+    spent = {pid: (cpu_seconds(pid) - earlier) * 1e3 / IDLE_CPU_S for pid, earlier in before.items()}
+    cpu = {cluster.name: Samples([spent[pid] for pid in cluster.pids.values()]) for cluster in clusters}
+    return [memory_results, Result(IDLE_CPU, cpu)]
 
 
 def memory(quantity: Quantity, clusters: Sequence[Cluster]) -> Result:

@@ -1,4 +1,4 @@
-"""Three nodes as processes, which can be killed and started again: ours by `moldau cluster`, Kafka's by a script.
+"""Three nodes as processes that can be killed and restarted: Moldau by `moldau cluster`, Kafka by a script.
 
 A benchmark sees a `Cluster`: addresses and process ids by node id. Both kinds are context managers that leave no
 process and no directory behind.
@@ -30,7 +30,7 @@ from bench.servers import KAFKA, MOLDAU, SOURCES, START_TIMEOUT_S, STOP_TIMEOUT_
 NODES = 3
 LOOK_AGAIN_S = 0.005
 BASE_PORTS = range(20_000, 28_000)
-"""Below what the kernel gives to clients, so that a free port stays free."""
+"""Below the kernel's ephemeral ports, so that a free port stays free."""
 PORTS_A_CLUSTER = 20
 WHOLE_TIMEOUT_S = 300.0
 
@@ -68,23 +68,23 @@ class Cluster(ABC):
 
     @abstractmethod
     def start_anew(self) -> float:
-        """Starts all nodes on empty directories and returns at once; gives the instant from which they are timed."""
+        """Start all nodes on empty directories and return at once; return the time at which they were started."""
 
     @abstractmethod
     def start_again(self) -> float:
-        """Starts all nodes, which have been stopped, on the data that they have; gives the instant as above."""
+        """Start all stopped nodes on their data; return the time at which they were started."""
 
     @abstractmethod
     def restart(self, node: int) -> None:
-        """Starts a node that was killed on the data that it has."""
+        """Start a killed node on its data."""
 
     @abstractmethod
     def stop(self, patience_s: float = STOP_TIMEOUT_S) -> None:
-        """Ends all nodes in order, and after a while without."""
+        """Stop all nodes cleanly, and kill those that take too long."""
 
     @abstractmethod
     def kill_all(self) -> None:
-        """Ends all nodes at once with -9: what they hold is not needed any more, or is to survive that."""
+        """Kill all nodes with -9: their data is not needed any more, or must survive that."""
 
     def others(self, node: int) -> list[str]:
         return [address for each, address in self.addresses.items() if each != node]
@@ -96,31 +96,31 @@ class Cluster(ABC):
         await_true(lambda: has_ended(self.pids[node]), f"{self.name}: node {node} has ended", STOP_TIMEOUT_S)
 
     def await_ready(self) -> None:
-        """Until each node knows of all: then clients can begin anywhere."""
+        """Wait until each node knows all others: then clients can start anywhere."""
         await_true(lambda: all(map(self._knows_all, self.addresses.values())), f"{self.name}: all nodes are ready")
 
     def await_whole(self) -> None:
-        """Until, besides, every voter has what is committed: another node may be lost now."""
+        """Wait until, besides, every voter has all committed records: another node may be lost now."""
         self.await_ready()
         await_true(self._quorum_is_whole, f"{self.name}: the quorum has caught up", WHOLE_TIMEOUT_S)
 
     def controller(self) -> int:
-        found = ask_any(self.addresses.values(), quorum)
-        if found is None:
-            raise BrokerRefused(f"{self.name}: nobody says who the controller is")
-        return found.leader
+        quorum_view = ask_any(self.addresses.values(), quorum)
+        if quorum_view is None:
+            raise BrokerRefused(f"{self.name}: no node knows the controller")
+        return quorum_view.leader
 
     def _knows_all(self, address: str) -> bool:
-        found = ask_any([address], lambda each: view(each, []))
-        return found is not None and len(found.brokers) == len(self.addresses)
+        cluster_view = ask_any([address], lambda each: view(each, []))
+        return cluster_view is not None and len(cluster_view.brokers) == len(self.addresses)
 
     def _quorum_is_whole(self) -> bool:
-        found = ask_any(self.addresses.values(), quorum)
-        return found is not None and found.leader in self.addresses and found.has_caught_up
+        quorum_view = ask_any(self.addresses.values(), quorum)
+        return quorum_view is not None and quorum_view.leader in self.addresses and quorum_view.has_caught_up
 
 
 class MoldauCluster(Cluster):
-    """Ours, with the settings of `moldau cluster start`, in a temporary directory."""
+    """Moldau, with the settings of `moldau cluster start`, in a temporary directory."""
 
     def __init__(self, settings: Sequence[str] = ()) -> None:
         super().__init__(MOLDAU)
@@ -151,7 +151,7 @@ class MoldauCluster(Cluster):
                 stdout=output,
                 stderr=output,
                 env=self._environment(),
-                start_new_session=True,  # Ctrl-C is for the benchmark, which then stops the cluster itself
+                start_new_session=True,  # Ctrl-C goes to the benchmark, which then stops the cluster itself
             )
         return began
 
@@ -200,19 +200,19 @@ class MoldauCluster(Cluster):
 class KafkaCluster(Cluster):
     """Apache Kafka by a script whose `start 3` prints `node N pid P at HOST:PORT`, and `stop`.
 
-    The script makes the nodes' files and tells by its processes how a node is run; from then on nodes are started and
-    ended here, all at the same time and formatted before the clock starts.
+    The script creates the nodes' files, and its processes show how a node is run. After that this class starts and
+    stops the nodes itself, all at the same time and formatted before the clock starts.
     """
 
     def __init__(self, script: Path, address: str) -> None:
         super().__init__(KAFKA)
         if is_open(address):
-            raise NotStarted(f"something listens at {address}: stop it, or wait until its owner does")
+            raise NotStarted(f"{address} is in use: stop the process that listens there, or wait until it ends")
         self._script = script
         self._nodes: dict[int, subprocess.Popen[bytes]] = {}
         self._commands: dict[int, list[str]] = {}
         try:
-            self._learn()
+            self._start_script()
         except BaseException:
             self._run_script("stop")
             raise
@@ -253,22 +253,22 @@ class KafkaCluster(Cluster):
         finally:
             self._run_script("stop")
 
-    def _learn(self) -> None:
-        said = self._run_script("start", str(NODES))
-        found = re.findall(r"node (\d+) pid (\d+) at (\S+)", said)
-        if len(found) != NODES:
-            raise NotStarted(f"{self._script} start {NODES} did not start {NODES} nodes: {said}")
-        self.addresses = {int(node): address for node, _, address in found}
-        self.pids = {int(node): int(pid) for node, pid, _ in found}
+    def _start_script(self) -> None:
+        output = self._run_script("start", str(NODES))
+        nodes = re.findall(r"node (\d+) pid (\d+) at (\S+)", output)
+        if len(nodes) != NODES:
+            raise NotStarted(f"{self._script} start {NODES} did not start {NODES} nodes: {output}")
+        self.addresses = {int(node): address for node, _, address in nodes}
+        self.pids = {int(node): int(pid) for node, pid, _ in nodes}
         self._commands = {node: command_line(pid) for node, pid in self.pids.items()}
 
     def _run_script(self, *words: str) -> str:
-        done = subprocess.run(
+        result = subprocess.run(
             [self._script, *words], stdout=subprocess.PIPE, text=True, start_new_session=True, check=False
         )
-        if done.returncode:
-            raise NotStarted(f"{self._script} {' '.join(words)} failed: {done.stdout}")
-        return done.stdout
+        if result.returncode:
+            raise NotStarted(f"{self._script} {' '.join(words)} failed: {result.stdout}")
+        return result.stdout
 
 
 def _format_command(command: Sequence[str]) -> list[str]:
@@ -278,14 +278,14 @@ def _format_command(command: Sequence[str]) -> list[str]:
 
 
 def _log_dirs(command: Sequence[str]) -> list[str]:
-    found = re.search(r"^log\.dirs=(.+)$", Path(command[-1]).read_text(), re.MULTILINE)
-    if found is None:
+    match = re.search(r"^log\.dirs=(.+)$", Path(command[-1]).read_text(), re.MULTILINE)
+    if match is None:
         raise NotStarted(f"{command[-1]} has no log.dirs")
-    return found[1].split(",")
+    return match[1].split(",")
 
 
 def end(pids: Iterable[int], patience_s: float) -> None:
-    """Asks them all to end, and when patience is over no longer asks."""
+    """Send SIGTERM to all, and SIGKILL after `patience_s`."""
     left = [pid for pid in pids if not has_ended(pid)]
     for number, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, STOP_TIMEOUT_S)):
         if wait_s:
@@ -302,9 +302,9 @@ def _still_there(pids: Sequence[int], wait_s: float) -> list[int]:
     return left
 
 
-def await_true(is_so: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
+def await_true(condition: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
     deadline = time.perf_counter() + timeout_s
-    while not is_so():
+    while not condition():
         if time.perf_counter() > deadline:
             raise NotStarted(f"not within {timeout_s:g} s: {what}")
         time.sleep(LOOK_AGAIN_S)
@@ -315,7 +315,7 @@ def port_of(address: str) -> int:
 
 
 def free_ports() -> int:
-    """The first of enough ports in a row on which nobody listens."""
+    """Return the first of enough consecutive ports on which nobody listens."""
     while True:
         first = random.choice(BASE_PORTS)
         if not any(is_open(f"127.0.0.1:{port}") for port in range(first, first + PORTS_A_CLUSTER)):

@@ -1,6 +1,6 @@
-"""A cluster that holds much: making topics by the thousand, what one more costs then, and a controller that restarts.
+"""A large cluster: thousands of new topics, the cost of one more, and a controller that restarts.
 
-Sizes are numbers of topics of three partitions with three replicas. Making one more topic is the change that is timed:
+Sizes are numbers of topics of three partitions with three replicas. The timed change is one more topic:
 it passes the controller, the quorum's log, every node's image and three new replicas.
 """
 
@@ -23,9 +23,9 @@ from bench.results import Quantity, Result, Samples, spread
 PARTITIONS = 3
 CHANGES = 30
 REPLICAS_ALIVE = 2
-"""Of the topic that is made while a node is lost."""
+"""The replication factor of the topic that is created while a node is lost."""
 AGREED = (0, 36)
-"""Made, or already there: who was asked before had died before it could say so."""
+"""Created, or already there: an earlier node may have died before it could answer."""
 ASK_AGAIN_S = 0.002
 
 FAILED_OVER = Quantity("controller killed, to the next topic created", "s", higher_is_better=False)
@@ -46,7 +46,7 @@ def in_sync(topics: int) -> Quantity:
 
 @dataclass
 class Change:
-    """What one more topic costs in a cluster that holds so many."""
+    """The cost of one more topic in a cluster of some size."""
 
     latency_ms: list[float]
     cpu_ms: float
@@ -54,7 +54,7 @@ class Change:
 
 
 def grow(cluster: Cluster, topics: int, progress: Progress) -> tuple[float, float]:
-    """By so many topics: the seconds until the cluster agreed, and until every replica is in sync."""
+    """Add topics; return the seconds until the cluster agreed, and until every replica is in sync."""
     progress.say(f"creating {topics:,} topics in {cluster.name}")
     names = [new_name() for _ in range(topics)]
     admin = admin_of(cluster.bootstrap)
@@ -65,7 +65,7 @@ def grow(cluster: Cluster, topics: int, progress: Progress) -> tuple[float, floa
 
 
 def change(cluster: Cluster, progress: Progress) -> Change:
-    """Topics made one after the other."""
+    """Create topics one after the other."""
     progress.say(f"creating single topics in {cluster.name}")
     admin = admin_of(cluster.bootstrap)
     create(admin, [new_name()], PARTITIONS)
@@ -77,56 +77,56 @@ def change(cluster: Cluster, progress: Progress) -> Change:
     return Change(latency_ms, spent * 1e3 / CHANGES, [resident_mib(pid) for pid in cluster.pids.values()])
 
 
-def change_table(found: Mapping[str, Mapping[int, Change]]) -> Table:
+def change_table(changes: Mapping[str, Mapping[int, Change]]) -> Table:
     headers = ["one more topic with", "of", "ms", "CPU ms, all nodes", "against the smallest", "CPU", "MiB a node"]
     rows = [
         [f"{size:,} topics", system, *_cost(each, sizes[min(sizes)] if size > min(sizes) else None)]
-        for system, sizes in found.items()
+        for system, sizes in changes.items()
         for size, each in sizes.items()
     ]
     return Table("a change in a bigger cluster; against the smallest: 1.0 means that nothing grew", headers, rows)
 
 
 def _cost(each: Change, smallest: Change | None) -> list[str]:
-    taken = spread(each.latency_ms)
-    cells = [with_spread(taken), number(each.cpu_ms)]
+    latency = spread(each.latency_ms)
+    cells = [with_spread(latency), number(each.cpu_ms)]
     if smallest is None:
         cells += [NOTHING, NOTHING]
     else:
-        cells.append(number(taken.median / spread(smallest.latency_ms).median))
+        cells.append(number(latency.median / spread(smallest.latency_ms).median))
         cells.append(number(each.cpu_ms / smallest.cpu_ms) if smallest.cpu_ms else NOTHING)
     return [*cells, number(max(each.memory_mib))]
 
 
-def change_results(found: Mapping[str, Mapping[int, Change]]) -> list[Result]:
-    sizes = sorted({size for each in found.values() for size in each})
+def change_results(changes: Mapping[str, Mapping[int, Change]]) -> list[Result]:
+    sizes = sorted({size for each in changes.values() for size in each})
     results = []
     for size in sizes:
         quantity = Quantity(f"one more topic with {size:,}", "ms", higher_is_better=False, work_unit="topic")
-        changes = {system: each[size] for system, each in found.items() if size in each}
-        samples = {name: Samples(one.latency_ms, [one.cpu_ms * 1e3]) for name, one in changes.items()}
+        by_system = {system: each[size] for system, each in changes.items() if size in each}
+        samples = {name: Samples(one.latency_ms, [one.cpu_ms * 1e3]) for name, one in by_system.items()}
         results.append(Result(quantity, samples))
     return results
 
 
 def restarts(cluster: Cluster, topics: int, repeats: int, progress: Progress) -> list[Result]:
-    """Its controller is killed and started again, then all nodes are; at last all are stopped in order and started."""
-    taken: dict[Quantity, list[float]] = {}
+    """Kill and restart the controller, then all nodes; at last stop all cleanly and start them."""
+    seconds: dict[Quantity, list[float]] = {}
     for turn in range(repeats):
         progress.say(f"restarting {cluster.name} with {topics * PARTITIONS:,} partitions: {turn + 1} of {repeats}")
         failed_over, restarted = _lose_controller(cluster, topics)
-        taken.setdefault(FAILED_OVER, []).append(failed_over)
-        taken.setdefault(RESTARTED, []).append(restarted)
+        seconds.setdefault(FAILED_OVER, []).append(failed_over)
+        seconds.setdefault(RESTARTED, []).append(restarted)
         cluster.await_whole()
         cluster.kill_all()
-        taken.setdefault(ALL_KILLED, []).append(_start_again(cluster))
+        seconds.setdefault(ALL_KILLED, []).append(_start_again(cluster))
     progress.say(f"stopping {cluster.name} with {topics * PARTITIONS:,} partitions")
     cluster.await_whole()
     began = time.perf_counter()
     cluster.stop(STOP_PATIENCE_S)
-    taken[STOPPED] = [time.perf_counter() - began]
-    taken[ALL_RESTARTED] = [_start_again(cluster)]
-    return [Result(quantity, {cluster.name: Samples(values)}) for quantity, values in taken.items()]
+    seconds[STOPPED] = [time.perf_counter() - began]
+    seconds[ALL_RESTARTED] = [_start_again(cluster)]
+    return [Result(quantity, {cluster.name: Samples(values)}) for quantity, values in seconds.items()]
 
 
 def restart_table(results: Sequence[Result], topics: int) -> Table:
@@ -143,7 +143,7 @@ def _lose_controller(cluster: Cluster, topics: int) -> tuple[float, float]:
     victim = cluster.controller()
     began = time.perf_counter()
     cluster.signal(victim, signal.SIGKILL)
-    _create_somehow(cluster.others(victim))
+    _create_at_any(cluster.others(victim))
     failed_over = time.perf_counter() - began
     cluster.await_ended(victim)
     cluster.restart(victim)
@@ -155,19 +155,19 @@ def _lose_controller(cluster: Cluster, topics: int) -> tuple[float, float]:
 def _start_again(cluster: Cluster) -> float:
     began = cluster.start_again()
     cluster.await_ready()
-    _create_somehow(list(cluster.addresses.values()))
+    _create_at_any(list(cluster.addresses.values()))
     return time.perf_counter() - began
 
 
-def _create_somehow(addresses: Sequence[str]) -> None:
-    """Asks one node after the other for a topic until a controller agrees; over raw connections, without backoff."""
+def _create_at_any(addresses: Sequence[str]) -> None:
+    """Ask one node after the other for a topic until a controller agrees; over raw connections, without backoff."""
     name, deadline = new_name(), time.perf_counter() + WHOLE_TIMEOUT_S
     while ask_any(addresses, lambda each: create_topic(each, name, PARTITIONS, REPLICAS_ALIVE)) not in AGREED:
         if time.perf_counter() > deadline:
-            raise BrokerRefused(f"no topic could be made within {WHOLE_TIMEOUT_S:g} s")
+            raise BrokerRefused(f"no topic could be created within {WHOLE_TIMEOUT_S:g} s")
         time.sleep(ASK_AGAIN_S)
 
 
 def _knows(address: str, topics: int) -> bool:
-    found = ask_any([address], lambda each: view(each, None, METADATA_PATIENCE_S))
-    return found is not None and len(found.topics) >= topics
+    cluster_view = ask_any([address], lambda each: view(each, None, METADATA_PATIENCE_S))
+    return cluster_view is not None and len(cluster_view.topics) >= topics

@@ -1,4 +1,4 @@
-"""Topics with three replicas: made one at a time or by the thousand, and waited for until all replicas are in sync."""
+"""Topics with three replicas: created one at a time or by the thousand, until all replicas are in sync."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ TOPICS_A_REQUEST = 1_000
 """Kafka refuses a request that makes more than 10,000 records of metadata."""
 SETTLE_TIMEOUT_S = 600.0
 METADATA_PATIENCE_S = 30.0
-"""What a node that is not stopped may take to tell of many thousands of partitions."""
+"""How long a running node may take to return the metadata of many thousands of partitions."""
 
 
 def admin_of(bootstrap: str) -> AdminClient:
-    """Connected, so that the clock of the first request does not count it."""
+    """Return a connected client, so that the first request does not include the connect time."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "topic.metadata.refresh.sparse": True})
     admin.list_topics("__no_such_topic", timeout=TIMEOUT_S)
     return admin
 
 
 def create(admin: AdminClient, names: Sequence[str], partitions: int) -> float:
-    """All in requests of a thousand; gives the seconds until the cluster agreed to the last."""
+    """Create all in requests of a thousand; return the seconds until the cluster agreed to the last."""
     began = time.perf_counter()
     for first in range(0, len(names), TOPICS_A_REQUEST):
         new = [NewTopic(name, partitions, REPLICAS, config=CONFIG) for name in names[first : first + TOPICS_A_REQUEST]]
@@ -52,7 +52,7 @@ def _agreed(created: Future[None]) -> None:
 
 
 def led_by(cluster: Cluster, leader: int) -> str:
-    """A new topic of one partition whose leader is that node; returns when all replicas are in sync."""
+    """Create a topic of one partition with that leader; return when all replicas are in sync."""
     name = new_name()
     replicas = [leader, *(node for node in cluster.addresses if node != leader)]
     admin = admin_of(cluster.bootstrap)
@@ -63,7 +63,7 @@ def led_by(cluster: Cluster, leader: int) -> str:
 
 
 def scratch(cluster_bootstrap: str, addresses: Sequence[str], partitions: int, cleanup: ExitStack) -> str:
-    """A topic for a workload; `cleanup` deletes it."""
+    """Create a topic for a workload; `cleanup` deletes it."""
     name = new_name()
     create(admin_of(cluster_bootstrap), [name], partitions)
     cleanup.callback(delete_topic, cluster_bootstrap, name)
@@ -81,11 +81,11 @@ def await_in_sync(cluster: Cluster, names: Sequence[str], partitions: int) -> No
 
 
 def leader_address(addresses: Sequence[str], name: str, partition: int) -> str:
-    found = ask_any(addresses, lambda each: view(each, [name]))
-    leader = NOBODY if found is None else found.topics[name][partition].leader
-    if found is None or leader not in found.brokers:
-        raise BrokerRefused(f"nobody leads {name}-{partition}")
-    return found.brokers[leader]
+    cluster_view = ask_any(addresses, lambda each: view(each, [name]))
+    leader = NOBODY if cluster_view is None else cluster_view.topics[name][partition].leader
+    if cluster_view is None or leader not in cluster_view.brokers:
+        raise BrokerRefused(f"{name}-{partition} has no leader")
+    return cluster_view.brokers[leader]
 
 
 def new_name() -> str:
@@ -93,15 +93,16 @@ def new_name() -> str:
 
 
 def _all_in_sync(addresses: Sequence[str], names: Sequence[str], partitions: int) -> bool:
-    """As every node sees it: each must know of a partition before it can serve it."""
-    wanted = names if len(names) <= TOPICS_A_REQUEST else None
-    views = [ask_any([address], lambda each: view(each, wanted, METADATA_PATIENCE_S)) for address in addresses]
-    return all(found is not None and _is_in_sync(found, names, partitions) for found in views)
+    """Whether every node sees them in sync: a node must know a partition before it can serve it."""
+    requested = names if len(names) <= TOPICS_A_REQUEST else None
+    views = [ask_any([address], lambda each: view(each, requested, METADATA_PATIENCE_S)) for address in addresses]
+    return all(cluster_view is not None and _is_in_sync(cluster_view, names, partitions) for cluster_view in views)
 
 
-def _is_in_sync(found: ClusterView, names: Sequence[str], partitions: int) -> bool:
+def _is_in_sync(cluster_view: ClusterView, names: Sequence[str], partitions: int) -> bool:
     return all(
-        len(parts := found.topics.get(name, {})) == partitions and all(map(_is_whole, parts.values())) for name in names
+        len(parts := cluster_view.topics.get(name, {})) == partitions and all(map(_is_whole, parts.values()))
+        for name in names
     )
 
 

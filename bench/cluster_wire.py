@@ -1,7 +1,7 @@
-"""What a cluster says of itself over a raw connection: who leads a partition, who is in sync, who leads the quorum.
+"""The state of a cluster over a raw connection: partition leaders, in-sync replicas, the leader of the quorum.
 
-Only fixed layouts live here (Metadata v7, CreateTopics v4, DescribeQuorum v0), read by hand as in `frames`: no client
-library stands between a killed leader and the one who asks for the next, and none has a backoff of its own.
+It has only fixed layouts (Metadata v7, CreateTopics v4, DescribeQuorum v0), read by hand as in `frames`: no client
+library, with a backoff of its own, delays the search for the next leader.
 
     Metadata v7 reply        int32 throttle | brokers: int32 id, string host, int32 port, string rack | string cluster
                              int32 controller | topics: int16 error, string name, int8 internal
@@ -28,7 +28,7 @@ CREATE_TOPICS: Final = 19
 DESCRIBE_QUORUM: Final = 55
 METADATA_TOPIC: Final = b"__cluster_metadata"
 PATIENCE_S: Final = 1.0
-"""How long one node is waited for before another is asked: one that is stopped answers nobody."""
+"""How long to wait for one node before another is asked: a stopped node never answers."""
 NOBODY: Final = -1
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class PartitionView:
 
 @dataclass
 class ClusterView:
-    """What one node believes."""
+    """The metadata of one node."""
 
     brokers: dict[int, str] = field(default_factory=dict)
     topics: dict[str, dict[int, PartitionView]] = field(default_factory=dict)
@@ -56,12 +56,12 @@ class QuorumView:
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether every voter has what is committed: only then may the next one be killed."""
+        """Whether every voter has all committed records: only then may the next one be killed."""
         return all(end >= self.high_watermark for end in self.log_ends.values())
 
 
 class Impatient(Connection):
-    """A connection that waits for a reply only so long."""
+    """A connection with a timeout for replies."""
 
     def __init__(self, address: str, patience_s: float = PATIENCE_S) -> None:
         super().__init__(address)
@@ -70,26 +70,26 @@ class Impatient(Connection):
 
 
 def view(address: str, topics: Sequence[str] | None = None, patience_s: float = PATIENCE_S) -> ClusterView:
-    """Of these topics, or of all."""
+    """Return the metadata of these topics, or of all."""
     with Impatient(address, patience_s) as connection:
         return read_metadata(connection.ask(metadata_request(topics)))
 
 
 def create_topic(address: str, name: str, partitions: int, replicas: int, timeout_ms: int = 1000) -> int:
-    """The error code that came back."""
+    """Return the error code of the response."""
     with Impatient(address, timeout_ms / 1000 + PATIENCE_S) as connection:
         reply = connection.ask(create_request(name, partitions, replicas, timeout_ms))
         return _Fields(reply, 4 + 4 + 4 + 2 + len(name)).int16()
 
 
 def quorum(address: str) -> QuorumView:
-    """As the controller tells it; the one who is asked passes the question on."""
+    """Return the controller's answer; the node that is asked forwards the request."""
     with Impatient(address) as connection:
         return read_quorum(connection.ask(quorum_request()))
 
 
 def ask_any(addresses: Iterable[str], ask: Callable[[str], T]) -> T | None:
-    """The first answer that somebody gives."""
+    """Return the first answer of any node."""
     for address in addresses:
         try:
             return ask(address)
@@ -102,27 +102,27 @@ def metadata_request(topics: Sequence[str] | None) -> bytes:
     names = topics or ()
     body = struct.pack(">i", len(names) if topics is not None else -1)
     body += b"".join(struct.pack(">h", len(name)) + name.encode() for name in names)
-    return request(METADATA, 7, body + b"\0")  # nothing is created by asking
+    return request(METADATA, 7, body + b"\0")  # no automatic creation of topics
 
 
 def read_metadata(reply: memoryview) -> ClusterView:
-    fields, found = _Fields(reply, 8), ClusterView()
+    fields, cluster_view = _Fields(reply, 8), ClusterView()
     for _ in range(fields.int32()):
         broker, host, port = fields.int32(), fields.string(), fields.int32()
-        found.brokers[broker] = f"{host}:{port}"
+        cluster_view.brokers[broker] = f"{host}:{port}"
         fields.string()
     fields.string()
     fields.int32()
     for _ in range(fields.int32()):
         fields.int16()
-        partitions = found.topics.setdefault(fields.string(), {})
+        partitions = cluster_view.topics.setdefault(fields.string(), {})
         fields.skip(1)
         for _ in range(fields.int32()):
             fields.int16()
             index, leader, _ = fields.int32(), fields.int32(), fields.int32()
             partitions[index] = PartitionView(leader, fields.int32s(), fields.int32s())
             fields.int32s()
-    return found
+    return cluster_view
 
 
 def create_request(name: str, partitions: int, replicas: int, timeout_ms: int) -> bytes:
@@ -183,7 +183,7 @@ class _Fields:
         return bytes(self._data[self._at - max(size, 0) : self._at]).decode()
 
     def count(self) -> int:
-        """Of a compact array that has fewer than 127 elements."""
+        """Read the size of a compact array with fewer than 127 elements."""
         return self._number(1) - 1
 
     def _number(self, size: int) -> int:

@@ -1,6 +1,6 @@
 """Produce with three replicas and acks=all over raw connections to the leaders, and end-to-end latency.
 
-The same requests and the same number in flight as with one broker (`raw_workloads`); here an answer waits until two
+The same requests and the same number in flight as with one broker (`raw_workloads`); here a response waits until two
 more nodes have fetched the batch.
 """
 
@@ -35,7 +35,7 @@ def cluster_workloads(scale: float) -> Iterator[Workload]:
 
 
 def produce(records: int, value_bytes: int, requests: int, leaders: int = 1, in_bytes: bool = False) -> Workload:
-    """Batches of so many records to one partition, or to several, each over a connection to its leader."""
+    """Send batches of `records` to one or several partitions, each over a connection to its leader."""
     size = f"{value_bytes // KIB}KiB" if value_bytes >= KIB else f"{value_bytes}B"
     name = f"produce {records}x{size}, acks=all" + (f", {leaders} leaders" if leaders > 1 else "")
     quantity = Quantity(name, "MB/s" if in_bytes else "k rec/s")
@@ -56,7 +56,7 @@ def produce(records: int, value_bytes: int, requests: int, leaders: int = 1, in_
 
 
 def producing(addresses: list[str], topic: str, partition: int, batch: bytes, cleanup: ExitStack) -> Producing:
-    """A connection whose batch the leader has already taken once."""
+    """Return a connection whose batch the leader has already accepted once."""
     connection = cleanup.enter_context(Connection(leader_address(addresses, topic, partition)))
     producer = Producing(connection, produce_frame(topic, partition, batch), IN_FLIGHT)
     producer.wait_until_writable()

@@ -1,7 +1,7 @@
-"""The raw client: one blocking socket, prebuilt frames out, replies into one buffer. Nothing per record.
+"""The raw client: one blocking socket, prebuilt frames out, replies into one buffer. No work per record.
 
-It does as little as Python can, so that the broker and not the client is what a workload waits for; yet the error
-code of every reply is looked at. No workload lives here, only the loops that workloads are made of.
+It does as little as Python can, so that a workload waits for the broker and not for the client; yet it checks the error
+code of every reply. It has no workloads, only the loops that they are made of.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ TIMEOUT_S = 60
 BUFFER_BYTES = 64 << 10
 NO_ERROR = b"\0\0"
 NOT_YET = frozenset({b"\0\3", b"\0\5", b"\0\6"})
-"""Unknown topic, no leader, not the leader: what a broker says of a partition it has only just been told of."""
+"""Unknown topic, no leader, not the leader: temporary errors of a new partition."""
 
 
 class BrokerRefused(Exception):
-    """The broker answered with an error, or not at all: the numbers would mean nothing."""
+    """The broker answered with an error, or not at all: the measurement is invalid."""
 
 
 class Connection:
-    """A blocking socket. The timeout is the kernel's, since Python's own would make every call two system calls."""
+    """A blocking socket. The timeout is the kernel's: Python's own would turn every call into two system calls."""
 
     def __init__(self, address: str, buffer_bytes: int = BUFFER_BYTES) -> None:
         host, _, port = address.rpartition(":")
@@ -51,7 +51,7 @@ class Connection:
         self.socket.close()
 
     def ask(self, frame: bytes | bytearray) -> memoryview:
-        """One request and its whole reply, without the size before it."""
+        """Send one request; return its whole reply without the size."""
         self.socket.sendall(frame)
         self.receive_exactly(SIZE_BYTES)
         size = int.from_bytes(self.buffer[:SIZE_BYTES], "big")
@@ -61,24 +61,26 @@ class Connection:
         return self.buffer[:size]
 
     def receive_reply(self) -> memoryview:
-        """The whole reply to the only request on its way, without the size before it; mostly in one system call."""
-        held = self.receive_some(0)
-        while held < SIZE_BYTES or held < (whole := SIZE_BYTES + int.from_bytes(self.buffer[:SIZE_BYTES], "big")):
-            if held == len(self.buffer):
+        """Return the whole reply to the only request in flight, without the size; mostly in one system call."""
+        received_bytes = self.receive_some(0)
+        while received_bytes < SIZE_BYTES or received_bytes < (
+            whole := SIZE_BYTES + int.from_bytes(self.buffer[:SIZE_BYTES], "big")
+        ):
+            if received_bytes == len(self.buffer):
                 self.buffer = memoryview(bytearray(self.buffer) + bytes(whole))
-            held = self.receive_some(held)
-        return self.buffer[SIZE_BYTES:held]
+            received_bytes = self.receive_some(received_bytes)
+        return self.buffer[SIZE_BYTES:received_bytes]
 
     def receive_exactly(self, size: int) -> None:
         if self.socket.recv_into(self.buffer, size, socket.MSG_WAITALL) != size:
             raise BrokerRefused(f"{self.address} closed the connection")
 
-    def receive_some(self, held: int) -> int:
-        """Appends what has arrived to the `held` bytes of the buffer; gives how much there is now."""
-        received = self.socket.recv_into(self.buffer[held:])
+    def receive_some(self, received_bytes: int) -> int:
+        """Append received bytes behind the first `received_bytes` of the buffer; return the new total."""
+        received = self.socket.recv_into(self.buffer[received_bytes:])
         if not received:
             raise BrokerRefused(f"{self.address} closed the connection")
-        return held + received
+        return received_bytes + received
 
 
 class Producing:
@@ -93,7 +95,7 @@ class Producing:
         self._held = self._to_send = self._to_come = 0
 
     def wait_until_writable(self) -> None:
-        """Sends the batch until it is taken: a new topic's leader may not know of itself yet."""
+        """Send the batch until it is accepted: the leader of a new topic may not know its role yet."""
         deadline = time.perf_counter() + TIMEOUT_S
         while True:
             reply = self.connection.ask(self._frame.data)
@@ -111,13 +113,13 @@ class Producing:
         self._send(self._in_flight)
 
     def advance(self) -> bool:
-        """Takes the replies that have arrived and sends as many requests; says whether more are to come."""
+        """Take the replies that have arrived and send as many requests; return whether more are expected."""
         frame, buffer = self._frame, self.connection.buffer
         self._held = self.connection.receive_some(self._held)
         replies, rest = divmod(self._held, frame.reply_bytes)
         for start in range(0, replies * frame.reply_bytes, frame.reply_bytes):
             if buffer[start : start + SIZE_BYTES] != self._size:
-                raise BrokerRefused(f"{self.connection.address}: a produce reply has not the size it should have")
+                raise BrokerRefused(f"{self.connection.address}: a produce reply has the wrong size")
             self._check(buffer[start + frame.error_at : start + frame.error_at + 2])
         buffer[:rest] = buffer[self._held - rest : self._held]
         self._held = rest
@@ -139,9 +141,9 @@ class Producing:
 
 
 class Exchanging:
-    """Frames of one length sent in a circle with a number of requests in flight; the reply is the same to all.
+    """Frames of one length sent in a cycle with a number of requests in flight; all replies are equal.
 
-    So that replies are compared as one piece of memory, however many have arrived.
+    So any number of replies is compared as one piece of memory.
     """
 
     def __init__(self, connection: Connection, frames: Sequence[bytes], reply: bytes, in_flight: int) -> None:
@@ -149,7 +151,7 @@ class Exchanging:
         self._frame_bytes = len(frames[0])
         assert all(len(frame) == self._frame_bytes for frame in frames)
         self._count = len(frames)
-        circles = -(-in_flight // len(frames)) + 1  # any slice of at most `in_flight` frames lies in one piece
+        circles = -(-in_flight // len(frames)) + 1  # any slice of at most `in_flight` frames is contiguous
         self._train = memoryview(b"".join(frames) * circles)
         self._reply_bytes = len(reply)
         self._replies = memoryview(reply * (len(connection.buffer) // len(reply)))
@@ -161,12 +163,12 @@ class Exchanging:
         self._send(self._in_flight)
 
     def advance(self) -> bool:
-        """Takes the replies that have arrived and sends as many requests; says whether more are to come."""
+        """Take the replies that have arrived and send as many requests; return whether more are expected."""
         buffer = self.connection.buffer
         self._held = self.connection.receive_some(self._held)
         replies, rest = divmod(self._held, self._reply_bytes)
         if buffer[: self._held - rest] != self._replies[: self._held - rest]:
-            raise BrokerRefused(f"{self.connection.address}: not the reply that it should be: {bytes(buffer[:64])!r}")
+            raise BrokerRefused(f"{self.connection.address}: unexpected reply: {bytes(buffer[:64])!r}")
         buffer[:rest] = buffer[self._held - rest : self._held]
         self._held = rest
         self._to_come -= replies
@@ -183,7 +185,7 @@ class Exchanging:
 
 
 def all_together(workers: Sequence[Producing | Exchanging], requests: int) -> None:
-    """Each sends `requests` over a connection of its own; one thread serves whichever has replies."""
+    """Send `requests` over each connection; one thread serves whichever has replies."""
     with selectors.DefaultSelector() as ready:
         for worker in workers:
             ready.register(worker.connection.socket, selectors.EVENT_READ, worker)
@@ -195,9 +197,9 @@ def all_together(workers: Sequence[Producing | Exchanging], requests: int) -> No
 
 
 class Fetching:
-    """Reads one partition in a circle, one request at a time, as a consumer does.
+    """Reads one partition in a cycle, one request at a time, as a consumer does.
 
-    All batches of the partition are alike, so the next offset follows from how many bytes came. With a session
+    All batches of the partition are equal, so the next offset follows from the number of bytes received. With a session
     (KIP-227) the frame is the incremental one and its epoch is counted up from 1.
     """
 
@@ -210,14 +212,14 @@ class Fetching:
         self._session_id = self._session_epoch = 0
 
     def open_session(self, full: FetchFrame) -> None:
-        """Names all partitions once; from now on only what changes is sent."""
+        """Name all partitions once; later requests send only changes."""
         _, _, error, session_id, _ = FETCH_REPLY_HEAD.unpack_from(self._connection.ask(full.data))
         if error or not session_id:
             raise BrokerRefused(f"{self._connection.address}: no fetch session: error {error}")
         self._session_id = session_id
 
     def fetch(self) -> int:
-        """One request; gives the size of the records that came."""
+        """Send one request; return the size of the received records."""
         frame = self._frame
         if self._session_id:
             self._session_epoch += 1
@@ -237,7 +239,7 @@ class Fetching:
         return size
 
     def fetch_bytes(self, total: int) -> int:
-        """Fetches until `total` bytes have come; gives how many really came."""
+        """Fetch until `total` bytes have arrived; return the actual number."""
         done = 0
         while done < total:
             done += self.fetch()

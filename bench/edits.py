@@ -1,11 +1,11 @@
-"""What an edit of a pipeline costs until its effect is seen: `validate` and `test` of the starter, one case of ten
-records; with a Spark of their own, with an archive of Spark's classes, and with the Spark of a `dev` that runs.
+"""The cost of an edit of a pipeline until its effect is visible: `validate` and `test` of the starter, one case of ten
+records; with their own Spark, with an archive of Spark's classes, and with the Spark of a running `dev`.
 
     python -m bench.edits                        # the table of docs/benchmarks.md
     python -m bench.edits --rounds 1
 
-Seconds and CPU seconds of all processes together. With `dev` those of its Spark are counted too, as far as processes
-live that long. See bench.startup for what a loop of fixed work says about the machine.
+Seconds and CPU seconds of all processes together. With `dev` those of its Spark are included, as far as the processes
+still run. See bench.startup for the loop of fixed work that measures the machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ Spent = tuple[float, float]
 
 
 def starter(folder: Path) -> Path:
-    """As `init` writes it, but for the number of records of its case: the expected files are those of this version."""
+    """Return the project that `init` writes, except for the number of records: the expected files are of this
+    version."""
     subprocess.run([*MOLDAU, "pipeline", "init", str(folder)], check=True, capture_output=True)
     order = '{{"order_id": "{0}", "item": "book", "amount": {0}, "ts": "2026-01-31T08:00:0{0}Z"}}\n'
     records = "".join(order.format(number) for number in range(RECORDS))
@@ -47,17 +48,17 @@ def starter(folder: Path) -> Path:
 def cpu_of_tree(pid: int) -> float:
     total, waiting = 0.0, [pid]
     while waiting:
-        one = waiting.pop()
+        pid = waiting.pop()
         try:
-            total += procfs.cpu_seconds(one)
-            waiting += procfs.children(one)
+            total += procfs.cpu_seconds(pid)
+            waiting += procfs.children(pid)
         except (FileNotFoundError, ProcessLookupError):
             continue
     return total
 
 
 def spent(command: str, file: Path, environment: dict[str, str], dev: int | None = None) -> Spent:
-    """The expected files are written once before, by --update: what is measured passes."""
+    """Write the expected files once before, by --update, so that the measured run passes."""
     before, began_s = cpu_of_tree(dev) if dev else 0.0, time.monotonic()
     cost = cost_of([*MOLDAU, "pipeline", command, str(file)], environment)
     return time.monotonic() - began_s, cost.cpu_s + (cpu_of_tree(dev) - before if dev else 0.0)
@@ -65,7 +66,7 @@ def spent(command: str, file: Path, environment: dict[str, str], dev: int | None
 
 @contextmanager
 def dev_of(file: Path, environment: dict[str, str]) -> Iterator[int]:
-    """Started, and done with its first look."""
+    """Start `dev` and wait for its first check."""
     command = [*MOLDAU, "pipeline", "dev", str(file)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -87,7 +88,7 @@ def dev_of(file: Path, environment: dict[str, str]) -> Iterator[int]:
 
 
 def measure(rounds: int) -> dict[tuple[str, str], list[Spent]]:
-    found: dict[tuple[str, str], list[Spent]] = {}
+    results: dict[tuple[str, str], list[Spent]] = {}
     with tempfile.TemporaryDirectory(prefix="moldau-bench-") as name:
         file = starter(Path(name) / "shop")
         environments = {way: prepared_environment(way, Path(name)) for way in WAYS}
@@ -96,16 +97,18 @@ def measure(rounds: int) -> dict[tuple[str, str], list[Spent]]:
         for way in WAYS[:2]:
             for _ in range(rounds):
                 for command in COMMANDS:
-                    found.setdefault((command, way), []).append(_told(command, way, file, environments[way], None))
+                    results.setdefault((command, way), []).append(
+                        _measure_and_print(command, way, file, environments[way], None)
+                    )
         with dev_of(file, environments["beside dev"]) as dev:
             for _ in range(rounds + 2):
                 for command in COMMANDS:
-                    now = _told(command, "beside dev", file, environments["beside dev"], dev)
-                    found.setdefault((command, "beside dev"), []).append(now)
-    return found
+                    now = _measure_and_print(command, "beside dev", file, environments["beside dev"], dev)
+                    results.setdefault((command, "beside dev"), []).append(now)
+    return results
 
 
-def _told(command: str, way: str, file: Path, environment: dict[str, str], dev: int | None) -> Spent:
+def _measure_and_print(command: str, way: str, file: Path, environment: dict[str, str], dev: int | None) -> Spent:
     yardstick = yardstick_s()
     now = spent(command, file, environment, dev)
     print(
@@ -119,9 +122,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     os.environ.pop("MOLDAU_BOOTSTRAP", None)
-    found = measure(args.rounds)
+    results = measure(args.rounds)
     print("| command | Spark | seconds | CPU s |\n|---|---|--:|--:|")
-    for (command, way), all_spent in found.items():
+    for (command, way), all_spent in results.items():
         seconds, cpu_s = (statistics.median(each) for each in zip(*all_spent, strict=True))
         print(f"| {command} | {way} | {seconds:.1f} | {cpu_s:.1f} |")
 

@@ -1,4 +1,5 @@
-"""How long a broker takes to start, and how much memory it holds: taken outside the rounds, which it would disturb."""
+"""How long a broker takes to start, and how much memory it uses: measured outside the rounds, which it would
+disturb."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ AFTER = Quantity("resident memory, after the benchmark", "MiB", higher_is_better
 IDLE_CPU = Quantity("CPU time, idle", "ms/s", higher_is_better=False)
 IDLE_CPU_S = 10.0
 IDLE_AFTER_S = 3.0
-"""What a broker does just after its start is not yet idleness."""
+"""A broker is not idle yet just after its start."""
 
 
 def start_up(repeats: int, kafka: KafkaScript | None, kafka_repeats: int, progress: Progress) -> Result:
-    """From the start of the process: ours until it says that it is ready, Kafka until its port is open.
+    """Measure from the start of the process: Moldau until it says that it is ready, Kafka until its port is open.
 
-    Each start of ours is on an empty directory, which it formats; Kafka's is formatted before its clock starts.
+    Each start of Moldau is on an empty directory, which it formats; Kafka's is formatted before its clock starts.
     """
     result = Result(START, {MOLDAU: Samples()})
     for turn in range(repeats):
@@ -41,7 +42,7 @@ def start_up(repeats: int, kafka: KafkaScript | None, kafka_repeats: int, progre
 
 
 def idle_cpu(servers: Sequence[Server], progress: Progress) -> Result:
-    """What the brokers do when nobody asks for anything; all are watched at the same time."""
+    """Measure the CPU time of brokers without any requests; all are watched at the same time."""
     progress.say(f"idle for {IDLE_CPU_S:g} s")
     before = [cpu_seconds(server.pid) for server in servers]
     time.sleep(IDLE_CPU_S)

@@ -1,7 +1,7 @@
-"""Requests as bytes, built once and sent many times, and where in a reply to look.
+"""Requests as bytes, built once and sent many times, and the positions of fields in replies.
 
-Only fixed layouts live here (Produce v7, Fetch v11, ApiVersions v0), so that a client can patch a number in place and
-read an error code without parsing. No socket and no clock but a batch's timestamp.
+It has only fixed layouts (Produce v7, Fetch v11, ApiVersions v0), so that a client can patch a number in place and
+read an error code without parsing. No socket, and no clock but a batch's timestamp.
 
     frame             int32 size of the rest | int16 api key | int16 version | int32 correlation id
                       string client id | body
@@ -38,7 +38,7 @@ CLIENT_ID: Final = b"bench"
 SIZE_BYTES: Final = 4
 ACKS_ALL: Final = -1
 NO_SESSION: Final = (0, -1)
-"""Session id and epoch of a fetch that wants no session (KIP-227)."""
+"""Session id and epoch of a fetch without a session (KIP-227)."""
 NO_PRODUCER: Final = (-1, -1, -1)
 
 FETCH_MAX_BYTES: Final = 50 << 20
@@ -51,7 +51,7 @@ FETCH_REPLY_PARTITION: Final = struct.Struct(">iihqqqiii")
 
 
 def request(api_key: int, version: int, body: bytes) -> bytes:
-    """A whole frame. The correlation id is always 1: replies come in order, and nobody else reads them."""
+    """Return a whole frame. The correlation id is always 1: replies come in order, and nobody else reads them."""
     head = struct.pack(">hhih", api_key, version, 1, len(CLIENT_ID)) + CLIENT_ID
     return struct.pack(">i", len(head) + len(body)) + head + body
 
@@ -61,7 +61,7 @@ def api_versions_request() -> bytes:
 
 
 def record_batch(records: int, value_bytes: int) -> bytes:
-    """Records without keys whose values are random, so that nothing on the way can shorten them."""
+    """Return records without keys and with random values, which cannot be compressed on the way."""
     return batch_of([record(delta, os.urandom(value_bytes)) for delta in range(records)])
 
 
@@ -117,13 +117,13 @@ class FetchFrame:
 def fetch_frame(
     partitions: Mapping[str, range], partition_bytes: int, session: tuple[int, int] = NO_SESSION
 ) -> FetchFrame:
-    """Asks for partitions from offset 0; answers as soon as there is one byte."""
-    wanted = b"".join(_fetch_topic(topic, indexes, partition_bytes) for topic, indexes in partitions.items())
+    """Return a fetch of partitions from offset 0 that is answered as soon as there is one byte."""
+    topics = b"".join(_fetch_topic(topic, indexes, partition_bytes) for topic, indexes in partitions.items())
     limits = struct.pack(">iiiib", -1, FETCH_MAX_WAIT_MS, 1, FETCH_MAX_BYTES, 0)
-    body = limits + struct.pack(">iii", *session, len(partitions)) + wanted
+    body = limits + struct.pack(">iii", *session, len(partitions)) + topics
     tail = struct.pack(">i", 0) + _string("")  # no forgotten topics, no rack
     data = bytearray(request(FETCH, 11, body + tail))
-    session_at = len(data) - len(tail) - len(wanted) - 12
+    session_at = len(data) - len(tail) - len(topics) - 12
     offset_at = len(data) - len(tail) - 20
     return FetchFrame(data, session_at, offset_at)
 

@@ -1,4 +1,4 @@
-"""Requests of group members and committers as bytes, and what of a reply is looked at.
+"""Requests of group members and committers as bytes, and the positions of fields in replies.
 
 The newest versions with a fixed, plain layout are used (JoinGroup v5, SyncGroup v3, Heartbeat v3, LeaveGroup v3,
 OffsetCommit v7, OffsetFetch v5, FindCoordinator v1); ConsumerGroupHeartbeat has only compact ones (v1). A reply is
@@ -25,7 +25,7 @@ SYNC_GROUP: Final = 14
 CONSUMER_GROUP_HEARTBEAT: Final = 68
 
 SESSION_TIMEOUT_MS: Final = 1_800_000
-"""So long that nobody is thrown out while another broker has its turn."""
+"""So long that no member is removed while another broker has its turn."""
 REBALANCE_TIMEOUT_MS: Final = 300_000
 NO_GENERATION: Final = -1
 ASSIGNOR: Final = "range"
@@ -66,7 +66,7 @@ class Joined:
     leader_id: str
     member_id: str
     member_ids: Sequence[str]
-    """Only the leader is told them."""
+    """Only the leader gets them."""
 
 
 def read_joined(reply: memoryview) -> Joined:
@@ -137,7 +137,7 @@ class Beat:
     epoch: int = 0
     partitions: int = 0
     assigned: bytes | None = None
-    """Topics and partitions as they stand in the reply; they go back as they came. None if nothing is new."""
+    """Return topics and partitions as bytes of the reply, to be sent back unchanged. None if nothing is new."""
 
 
 def read_beat(reply: memoryview) -> Beat:
@@ -168,7 +168,7 @@ def _count_partitions(assigned: bytes) -> int:
 
 @dataclass(frozen=True)
 class Committer:
-    """Who commits; without a member id it is somebody outside of the group."""
+    """Who commits; without a member id, a client outside the group."""
 
     group_id: str
     member_id: str = ""
@@ -183,19 +183,19 @@ def commit_frame(who: Committer, topic: str, offsets: Mapping[int, int]) -> byte
 
 
 def committed_reply(topic: str, partitions: Sequence[int]) -> bytes:
-    """The whole reply, its size included, if every offset was taken."""
+    """Return the whole reply, with its size, for a commit in which every offset was accepted."""
     body = struct.pack(">iii", 1, 0, 1) + string(topic) + struct.pack(">i", len(partitions))
     body += b"".join(struct.pack(">ih", index, 0) for index in partitions)
     return struct.pack(">i", len(body)) + body
 
 
 def offset_fetch_frame(group_id: str, topic: str, partition: int) -> bytes:
-    wanted = struct.pack(">i", 1) + string(topic) + struct.pack(">ii", 1, partition)
-    return request(OFFSET_FETCH, 5, string(group_id) + wanted)
+    topics = struct.pack(">i", 1) + string(topic) + struct.pack(">ii", 1, partition)
+    return request(OFFSET_FETCH, 5, string(group_id) + topics)
 
 
 def read_fetched_offset(reply: memoryview) -> tuple[int, int]:
-    """The error, and the offset of the one partition that was asked for."""
+    """Return the error, and the offset of the one requested partition."""
     error = int.from_bytes(reply[-2:], "big", signed=True)
     topics = int.from_bytes(reply[8:12], "big")
     if error or not topics:
@@ -209,7 +209,7 @@ def find_coordinator_frame(group_id: str) -> bytes:
     return request(FIND_COORDINATOR, 1, string(group_id) + b"\0")
 
 
-# --- the small change of the protocol ------------------------------------------------------------------------------
+# --- small parts of the protocol -----------------------------------------------------------------------------------
 
 
 def _sized(data: bytes) -> bytes:

@@ -1,8 +1,8 @@
 """How long a broker that holds committed offsets takes to serve them again after a restart.
 
-Only ours: the script of another broker empties its directory when it starts. The clock runs from the start of the
-process until an offset of every group has been fetched and is the one that was committed. A broker without offsets
-shows what a restart costs anyway; what is above that is the loading.
+Only Moldau is measured: the script of another broker empties its directory when it starts. The clock runs from the
+start of the process until an offset of every group has been fetched and is the committed one. A broker without offsets
+shows the cost of the restart itself; the rest is the loading.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CRASHED = Quantity("load after kill -9", "s", higher_is_better=False)
 
 @dataclass(frozen=True)
 class Load:
-    """So many offsets, a hundred to a group, so many of them in each commit."""
+    """A number of offsets, a hundred to a group, and how many of them are in each commit."""
 
     offsets: int
     per_commit: int = 1
@@ -49,13 +49,13 @@ EMPTY = Load(0)
 
 @dataclass(frozen=True)
 class Loaded:
-    """Seconds and seconds of CPU time until ready, for each load, after one kind of stop."""
+    """Seconds and CPU seconds until ready, for each load, after one kind of stop."""
 
     seconds: Result
     cpu: Result
 
     def above_none(self, load: Load) -> tuple[float, float]:
-        """What of both is due to the offsets."""
+        """Return the part of both that the offsets cause."""
         return _above_none(self.seconds, load), _above_none(self.cpu, load)
 
 
@@ -69,18 +69,18 @@ def loads(scale: float) -> list[Load]:
 
 
 def measure(wanted: Sequence[Quantity], scale: float, rounds: int, progress: Progress) -> list[Loaded]:
-    """The brokers are restarted in turns; all of them run, but only the one that starts has something to do."""
-    found = [Loaded(Result(quantity, {}), Result(_cpu_of(quantity), {})) for quantity in wanted]
+    """Restart the brokers in turns; all of them run, but only the one that starts has work to do."""
+    results = [Loaded(Result(quantity, {}), Result(_cpu_of(quantity), {})) for quantity in wanted]
     with ExitStack() as house:
         filled = [_filled(load, house, progress) for load in loads(scale)] if wanted else []
-        for loaded in found:
+        for loaded in results:
             for turn in range(rounds):
                 for broker in filled:
                     progress.say(f"{loaded.seconds.quantity.name}, {broker.load.name}: {turn + 1} of {rounds}")
                     _restart(broker, loaded)
                     progress.step()
             _tell(loaded, progress)
-    return found
+    return results
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _filled(load: Load, house: ExitStack, progress: Progress) -> _Filled:
 
 
 def _fill(server: Server, load: Load) -> list[str]:
-    """Every broker has the same topic; the groups without offsets are as many as those of the smallest load."""
+    """Every broker has the same topic; groups without offsets are as many as those of the smallest load."""
     create_topics(server.address, {TOPIC: PER_GROUP})
     group_ids = new_group_ids(max(load.offsets, PER_GROUP * CONNECTIONS) // PER_GROUP)
     await_groups(server, group_ids, TOPIC)
@@ -136,9 +136,9 @@ def _tell(loaded: Loaded, progress: Progress) -> None:
     progress.tell(f"{loaded.seconds.quantity.name}: {found} {loaded.seconds.quantity.unit}")
 
 
-def table(found: Sequence[Loaded], scale: float) -> Table:
+def table(results: Sequence[Loaded], scale: float) -> Table:
     headers = ["", "with", "s", "CPU s", "above none, s", "µs an offset", "CPU µs an offset"]
-    rows = [_row(loaded, load) for loaded in found for load in loads(scale)]
+    rows = [_row(loaded, load) for loaded in results for load in loads(scale)]
     return Table("restart until every group's offsets are served; median [lowest–highest]", headers, rows)
 
 
@@ -152,7 +152,8 @@ def _row(loaded: Loaded, load: Load) -> list[str]:
 
 
 def growth(loaded: Loaded, scale: float) -> list[str]:
-    """The smallest and the largest load, and how many times more an offset takes in the latter: time, CPU time."""
+    """Return the smallest and the largest load, and how many times more an offset costs in the latter: time, CPU
+    time."""
     single = [load for load in loads(scale) if load.offsets and load.per_commit == 1]
     small, large = single[0], single[-1]
     pairs = zip(loaded.above_none(small), loaded.above_none(large), strict=True)

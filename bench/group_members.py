@@ -1,7 +1,7 @@
-"""Many members of many groups, each with a connection of its own, led by one thread until every group is at rest.
+"""Many members of many groups, each with its own connection, served by one thread until every group is stable.
 
-A member does what a client does, without its waiting: it goes on as soon as it is answered. Only a member that has
-nothing to do but wait for others beats, every 10 ms where a client takes seconds.
+A member does what a client does, without its pauses: it continues as soon as it has a response. Only a member that
+waits for others sends heartbeats, every 10 ms where a client takes seconds.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Member:
         self.connection = connection
         self.member_id = ""
         self.epoch = 0
-        """Or generation, as the classic protocol calls it."""
+        """The epoch, or the generation in the classic protocol."""
         self.partitions = 0
         self.step = Step.JOIN
         self.frame = b""
@@ -68,25 +68,25 @@ class Member:
 
 class Group(Protocol):
     error_at: int
-    """Where in the reply to a heartbeat its error stands."""
+    """The position of the error in the reply to a heartbeat."""
     members: Sequence[Member]
     is_stable: bool
 
     def begin(self) -> None:
-        """Gives every member its first request."""
+        """Give every member its first request."""
 
     def take(self, member: Member, reply: memoryview) -> Sequence[Member]:
-        """Members that have something to send now."""
+        """Handle a reply; return the members that have something to send now."""
 
     def idle(self) -> Sequence[Member]:
-        """Members that have nothing to do but ask whether something has changed."""
+        """Return the members that can only ask whether something has changed."""
 
     def leave(self) -> None:
-        """All members go, over the connection of the first."""
+        """Let all members leave, over the connection of the first."""
 
 
 class ClassicGroup:
-    """Members that join, and a leader that shares out the partitions of one topic."""
+    """Members that join, and a leader that assigns the partitions of one topic."""
 
     error_at = ERROR_AT
 
@@ -96,7 +96,7 @@ class ClassicGroup:
         self._partitions = partitions
         self.members: Sequence[Member] = [Member(self, connection) for connection in connections]
         self._quiet: dict[Member, int] = {}
-        """Those whose last heartbeat was taken, and in which generation."""
+        """The members whose last heartbeat succeeded, with its generation."""
         self.is_stable = False
 
     def begin(self) -> None:
@@ -159,9 +159,9 @@ class ClassicGroup:
 
 
 class ConsumerGroup:
-    """Members of the consumer protocol (KIP-848), who beat together, and again when all have been answered.
+    """Members of the consumer protocol (KIP-848), which send heartbeats together, and again when all are answered.
 
-    At rest is a group all of whose members have their share, in one epoch, and heard nothing new in the last beat.
+    A group is stable when all members have their partitions, in one epoch, and the last heartbeats brought nothing new.
     """
 
     error_at = CONSUMER_ERROR_AT
@@ -227,7 +227,7 @@ class Crowd:
             self._ready.register(member.connection.socket, selectors.EVENT_READ, member)
 
     def settle(self) -> None:
-        """All join at once; returns when every group is at rest."""
+        """Let all join at once; return when every group is stable."""
         for group in self.groups:
             group.begin()
         for member in self.members:
@@ -257,7 +257,7 @@ class Crowd:
         return time.perf_counter() + IDLE_BEAT_S
 
     def first_heartbeats(self) -> dict[Member, bytes]:
-        """What each member at rest is told; as long as nothing changes it is told nothing else."""
+        """Return the heartbeat reply of each stable member; it stays the same as long as nothing changes."""
         replies = {}
         for member in self.members:
             reply = member.connection.ask(member.frame)
@@ -267,7 +267,7 @@ class Crowd:
         return replies
 
     def heartbeats(self, count: int, replies: Mapping[Member, bytes]) -> None:
-        """So many heartbeats, each member with one on its way; every reply must be like the member's first."""
+        """Send `count` heartbeats, each member with one in flight; every reply must equal the member's first."""
         for member in self.members[:count]:
             member.send()
         to_send, to_come = count - len(self.members), count

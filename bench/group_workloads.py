@@ -1,7 +1,7 @@
-"""What group members ask of a broker: to join, to beat, to commit. Each in several sizes, to see what grows.
+"""Requests of group members: join, heartbeat, commit. Each in several sizes, to see what grows.
 
-A series is one question in its sizes, from small to large; where a unit of work costs the same in all of them, the
-broker is linear. Group ids are of one length, so that the frames are too.
+A series is one workload in its sizes, from small to large; where a unit of work costs the same in all of them, the
+broker is linear. Group ids have one length, so that the frames do too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CONNECTIONS = 10
 IN_FLIGHT = 5
 COMMITTED_PARTITIONS = 10
 NOT_YET = frozenset({14, 15, 16})
-"""The coordinator is loading, not there yet, or not here: said of groups that are only just beginning to be served."""
+"""The coordinator is loading, not available, or on another node: temporary errors of new groups."""
 LOOK_AGAIN_S = 0.002
 
 MakeGroup = Callable[[str, str, int, Sequence[Connection]], Group]
@@ -50,14 +50,14 @@ PROTOCOLS: Mapping[str, MakeGroup] = {"classic": ClassicGroup, "consumer": Consu
 
 @dataclass(frozen=True)
 class Series:
-    """Workloads that differ in nothing but their size."""
+    """Workloads that differ only in their size."""
 
     name: str
     sized_in: str
     workloads: Mapping[int, Workload]
 
     def unit_cost(self, size: int, value: float) -> float:
-        """What one unit of work took, in whatever unit: only ratios of it mean something."""
+        """Return the cost of one unit of work, in any unit: only its ratios have a meaning."""
         quantity = self.workloads[size].quantities[0]
         return 1 / value if quantity.higher_is_better else value / size
 
@@ -84,7 +84,7 @@ def group_series(scale: float) -> Iterator[Series]:
 
 
 def join(protocol: str, members: int) -> Workload:
-    """All members of all groups join at once, until every group is at rest; then they leave, which is not counted."""
+    """Let all members of all groups join at once, until every group is stable; leaving is not measured."""
     quantity = Quantity(f"join, {protocol}, {members:,} members", "s", higher_is_better=False, work_unit="member")
 
     def prepare(server: Server, cleanup: ExitStack) -> Turn:
@@ -95,7 +95,7 @@ def join(protocol: str, members: int) -> Workload:
 
 
 def heartbeat(protocol: str, members: int, heartbeats: int) -> Workload:
-    """Heartbeats of members at rest, each over its own connection and one at a time."""
+    """Send heartbeats of stable members, each over its own connection and one at a time."""
     name = f"heartbeat, {protocol}, {members:,} members"
 
     def prepare(server: Server, cleanup: ExitStack) -> Turn:
@@ -124,7 +124,7 @@ def commit(groups: int, offsets: int, commits: int) -> Workload:
 
 
 def commit_by_members(commits: int) -> Workload:
-    """The same, one offset each, from the only member of each of ten groups: every commit is also a sign of life."""
+    """The same, one offset each, from the only member of each of ten groups: every commit also renews its session."""
     quantity = Quantity(f"commit one offset by members, {CONNECTIONS} groups", "per s", work_unit="commit")
 
     def prepare(server: Server, cleanup: ExitStack) -> Turn:
@@ -157,7 +157,7 @@ def _commit_turn(
 
 
 def make_crowd(server: Server, protocol: str, members: int, group_members: int, cleanup: ExitStack) -> Crowd:
-    """Members with open connections that have not joined yet, in groups that the broker is ready for."""
+    """Return members with open connections that have not joined yet, in groups that the broker is ready for."""
     topic = new_topic(server.address, GROUP_PARTITIONS, cleanup)
     group_ids = new_group_ids(members // group_members)
     await_groups(server, group_ids, topic)
@@ -179,7 +179,7 @@ def new_group_ids(count: int) -> list[str]:
 
 
 def await_groups(server: Server, group_ids: Sequence[str], topic: str, partition: int = 0) -> list[int]:
-    """Returns when an offset of each group can be fetched, with those offsets; -1 where none is committed."""
+    """Return when an offset of each group can be fetched, with those offsets; -1 where none is committed."""
     offsets: dict[str, int] = {}
     deadline = time.perf_counter() + TIMEOUT_S
     with Connection(server.address) as connection:
@@ -193,16 +193,16 @@ def await_groups(server: Server, group_ids: Sequence[str], topic: str, partition
 
 
 def _ready_offsets(connection: Connection, group_ids: Sequence[str], topic: str, partition: int) -> dict[str, int]:
-    """Asks for one group at a time and stops where the broker is not ready: it has better things to do."""
-    found = {}
+    """Request one group at a time and stop where the broker is not ready, to leave it the CPU."""
+    offsets = {}
     for group_id in group_ids:
         error, offset = read_fetched_offset(connection.ask(offset_fetch_frame(group_id, topic, partition)))
         if error in NOT_YET:
             break
         if error:
             raise BrokerRefused(f"{connection.address}: OffsetFetch: error {error}")
-        found[group_id] = offset
-    return found
+        offsets[group_id] = offset
+    return offsets
 
 
 def _wait(deadline: float, server: Server, what: str) -> None:

@@ -1,7 +1,7 @@
 """Groups in one broker, beside Apache Kafka where there is one: joins, heartbeats, commits, loading after a restart.
 
-Without a Kafka only ours is measured; loading is always only ours. Each is done in several sizes, and it is told how
-many times more a unit of work costs in the largest than in the smallest: 1.0 is linear.
+Without a Kafka only Moldau is measured; loading is always measured on Moldau only. Each workload has several sizes; the
+report says how many times more a unit of work costs in the largest than in the smallest: 1.0 is linear.
 
     python -m bench.groups
     python -m bench.groups --kafka 127.0.0.1:9092/4711       beside a Kafka that runs, with its process id
@@ -27,7 +27,7 @@ from bench.servers import KAFKA
 ROUNDS = 5
 WARM_UP_S = 30.0
 WARM_UP_SCALE = 0.02
-"""Little of everything and often, so that all of it is warm."""
+"""A little of each workload, many times, so that everything is warm."""
 SPARE_FILES = 512
 LINEAR = "a unit of work in the largest against the smallest: 1.0 is linear, above it costs more"
 
@@ -54,9 +54,9 @@ def _arguments() -> argparse.Namespace:
         type=float,
         metavar="SECONDS",
         default=WARM_UP_S,
-        help=f"work on each broker before anything is counted (default {WARM_UP_S:g})",
+        help=f"work on each broker before measuring (default {WARM_UP_S:g})",
     )
-    parser.add_argument("--list", action="store_true", help="print what can be measured, and measure nothing")
+    parser.add_argument("--list", action="store_true", help="print what can be measured and exit")
     arguments = parser.parse_args()
     if arguments.plot and not (arguments.kafka or arguments.peers):
         parser.error("--plot draws ratios to Kafka: give one with --kafka or --peers")
@@ -64,7 +64,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _measure(arguments: argparse.Namespace, series: Sequence[Series]) -> list[Result]:
-    """Everything but the loads, in turns."""
+    """Measure everything but the loads, in turns."""
     workloads = options.wanted(_workloads(series), arguments.only)
     if not workloads:
         return []
@@ -75,9 +75,9 @@ def _measure(arguments: argparse.Namespace, series: Sequence[Series]) -> list[Re
         if arguments.warm_up:
             warm_up(_workloads(list(group_series(WARM_UP_SCALE))), servers, arguments.warm_up, progress)
         for workload in workloads:
-            found = run_rounds(workload, servers, arguments.rounds, progress)
-            beside.tell(progress, found)
-            results += found
+            measured = run_rounds(workload, servers, arguments.rounds, progress)
+            beside.tell(progress, measured)
+            results += measured
     return results
 
 
@@ -114,7 +114,7 @@ def _report(
 
 
 def _growth(results: Mapping[str, Result], series: Sequence[Series]) -> list[list[str]]:
-    """For those series of which more than one size was measured."""
+    """Return a row for each series of which more than one size was measured."""
     rows = []
     for one in series:
         found = {size: results[work.name] for size, work in one.workloads.items() if work.name in results}

@@ -1,7 +1,7 @@
 """Java's producer with transactions and without, by Apache's own kafka-producer-perf-test.
 
-It is run by the script that starts Kafka, if that has a verb `tool CLASS ARGUMENTS`. The tool tells the rate of what it
-sent after its first records, with which a Java program is still getting under way.
+The script that starts Kafka runs it, if that has a verb `tool CLASS ARGUMENTS`. The tool reports the rate after its
+first records, during which a Java program still warms up.
 """
 
 from __future__ import annotations

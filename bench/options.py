@@ -42,7 +42,7 @@ def wanted(workloads: Sequence[Workload], only: Sequence[str] | None) -> list[Wo
 
 
 def allow_files(count: int) -> None:
-    """Connections here and files in the broker, which inherits the limit."""
+    """Raise the limit of open files: for connections here and files in the broker, which inherits it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < count:
         allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
@@ -50,15 +50,15 @@ def allow_files(count: int) -> None:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Runs to the end, whatever the end is; leaving the `with` blocks is what stops brokers and removes directories."""
+    """Run `main`; leaving its `with` blocks, also after an error, stops brokers and removes directories."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         main()
     except KeyboardInterrupt:
         print("\nstopped; brokers and temporary directories are gone", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    except (NotStarted, BrokerRefused) as wrong:
-        sys.exit(f"bench: {wrong}")
+    except (NotStarted, BrokerRefused) as error:
+        sys.exit(f"bench: {error}")
 
 
 def _positive(text: str) -> int:

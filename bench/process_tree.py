@@ -1,7 +1,7 @@
-"""What a command costs in CPU time, with every process that it starts, however far down and however long it lives.
+"""The CPU time of a command with every process that it starts, at any depth and of any duration.
 
 This process adopts orphans (as Linux's subreaper), so that all descendants of the command stay below it. They are
-looked at ten times a second: of a process that ends between two looks, the last moments are missing.
+sampled ten times a second: of a process that ends between two samples, the last moments are missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass(slots=True)
 class Cost:
-    """Of one command: its processes, each with its command line and the CPU seconds it had used when last seen."""
+    """The processes of one command, each with its command line and its CPU seconds when last seen."""
 
     status: int = 0
     processes: dict[tuple[int, float], tuple[str, float]] = field(default_factory=dict)
@@ -32,16 +32,16 @@ class Cost:
 
     def by_kind(self, kinds: Mapping[str, str]) -> dict[str, tuple[int, float]]:
         """How many processes and CPU seconds of each kind: the first whose word is in the command line."""
-        found: dict[str, tuple[int, float]] = {}
+        totals: dict[str, tuple[int, float]] = {}
         for command, seconds in self.processes.values():
             kind = next((kind for word, kind in kinds.items() if word in command), "others")
-            count, total = found.get(kind, (0, 0.0))
-            found[kind] = count + 1, total + seconds
-        return found
+            count, total = totals.get(kind, (0, 0.0))
+            totals[kind] = count + 1, total + seconds
+        return totals
 
 
 def cost_of(command: Sequence[str], environment: Mapping[str, str]) -> Cost:
-    """Runs the command to its end, and until all that it started has ended."""
+    """Run the command to its end, and until all its descendants have ended."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     cost, over = Cost(), threading.Event()
     others = set(procfs.children(os.getpid()))
@@ -53,20 +53,20 @@ def cost_of(command: Sequence[str], environment: Mapping[str, str]) -> Cost:
     watcher = threading.Thread(target=look)
     with subprocess.Popen(command, env=dict(environment), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         watcher.start()
-        _, said = process.communicate()
+        _, stderr = process.communicate()
         cost.status = process.returncode
         while adopted := set(procfs.children(os.getpid())) - others:
-            _bury(adopted)
+            _reap(adopted)
             over.wait(LOOK_EVERY_S)
     over.set()
     watcher.join()
     if cost.status:
-        raise RuntimeError(f"{' '.join(command)} ended with status {cost.status}: {said.decode(errors='replace')}")
+        raise RuntimeError(f"{' '.join(command)} ended with status {cost.status}: {stderr.decode(errors='replace')}")
     return cost
 
 
-def _bury(adopted: set[int]) -> None:
-    """Those that have ended would otherwise stay in the list of processes."""
+def _reap(adopted: set[int]) -> None:
+    """Wait for ended children, which would otherwise stay as zombies."""
     for pid in adopted:
         os.waitpid(pid, os.WNOHANG)
 

@@ -24,15 +24,15 @@ def resident_mib(pid: int) -> float:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that it has started and that have not ended."""
+    """Return its child processes that have not ended."""
     try:
         return [int(each) for file in Path(f"/proc/{pid}/task").glob("*/children") for each in file.read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):  # a thread that ended as we looked
+    except (FileNotFoundError, ProcessLookupError):  # the thread ended meanwhile
         return []
 
 
 def started(pid: int) -> float:
-    """When it started, in seconds after the machine did: with its id it names a process for good."""
+    """Return its start time in seconds after boot: together with its id it identifies a process."""
     return int(_stat(pid)[19]) / TICKS_PER_SECOND
 
 
@@ -42,7 +42,7 @@ def age_s(pid: int) -> float:
 
 
 def has_ended(pid: int) -> bool:
-    """Also when nobody has asked yet how it ended."""
+    """Whether it has ended; also true for a zombie."""
     try:
         return _stat(pid)[0] in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):
@@ -60,7 +60,7 @@ def listener(port: int) -> int:
         try:
             if os.readlink(file) in sockets:
                 return int(file.parts[2])
-        except OSError:  # closed as we looked
+        except OSError:  # closed meanwhile
             continue
     raise ProcessLookupError(f"nobody listens on port {port}")
 

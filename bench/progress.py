@@ -27,14 +27,14 @@ class Progress:
             self._bar.stop()
 
     def say(self, what: str) -> None:
-        """What is being done; only a terminal shows it."""
+        """Show what is being done; only on a terminal."""
         self._bar.update(self._task, description=what)
 
     def step(self) -> None:
         self._bar.advance(self._task)
 
     def tell(self, what: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         if self._is_live:
             self._bar.console.print(what, markup=False, highlight=False)
         else:

@@ -58,7 +58,7 @@ def _plain(table: Table) -> list[str]:
 
 
 def write_markdown(path: Path, tables: Sequence[Table]) -> None:
-    """The same tables for a page of documentation, below what they were taken on."""
+    """Write the same tables for a documentation page, below the description of the machine."""
     facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in machine().items())
     path.write_text("\n\n".join([facts, *map(_markdown, tables)]) + "\n")
 
@@ -70,33 +70,33 @@ def _markdown(table: Table) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits that matter."""
+    """Return the number with three significant digits."""
     rounded = float(f"{value:.3g}")
     if not rounded:
         return "0"
     return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(rounded))))}f}"
 
 
-def middle(found: Spread | None) -> str:
-    return NOTHING if found is None else number(found.median)
+def middle(spread_or_none: Spread | None) -> str:
+    return NOTHING if spread_or_none is None else number(spread_or_none.median)
 
 
-def with_spread(found: Spread | None) -> str:
-    if found is None:
+def with_spread(spread_or_none: Spread | None) -> str:
+    if spread_or_none is None:
         return NOTHING
-    if found.low == found.high:  # taken once
-        return number(found.median)
-    return f"{number(found.median)} [{number(found.low)}–{number(found.high)}]"
+    if spread_or_none.low == spread_or_none.high:  # taken once
+        return number(spread_or_none.median)
+    return f"{number(spread_or_none.median)} [{number(spread_or_none.low)}–{number(spread_or_none.high)}]"
 
 
 def show_bars(title: str, ratios: Mapping[str, float | None]) -> None:
-    """One line a ratio, to the right of the middle where it is above 1.0; twice as far is the square."""
-    known = {name: ratio for name, ratio in ratios.items() if ratio}
-    if not known:
+    """Draw one line per ratio, to the right of the middle if it is above 1.0, on a logarithmic scale."""
+    available = {name: ratio for name, ratio in ratios.items() if ratio}
+    if not available:
         return
     print(title)
-    width = max(map(len, known))
-    for name, ratio in known.items():
+    width = max(map(len, available))
+    for name, ratio in available.items():
         print(f"{name.ljust(width)} {_bar(ratio)} {number(ratio)}")
     print()
 
@@ -116,7 +116,7 @@ def write_json(path: Path, parts: Mapping[str, tuple[Sequence[Result], str]]) ->
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were taken on: without it they mean nothing."""
+    """Describe the machine: without it the numbers have no meaning."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "date": time.strftime("%Y-%m-%d"),

@@ -1,6 +1,6 @@
-"""The same work for several brokers in turns, so that what the machine does meanwhile falls on all of them.
+"""The same work for several brokers in turns, so that disturbances of the machine affect all of them.
 
-The first round warms up brokers, caches and compilers and is not counted. Who begins changes from round to round.
+The first round warms up brokers, caches and compilers and is not counted. The order changes from round to round.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Measured:
     values: tuple[float, ...]
     work: float
     undo: Callable[[], None] | None = None
-    """What makes the broker as it was; done when its CPU time has been read."""
+    """Restores the state of the broker; called after its CPU time has been read."""
 
 
 Turn = Callable[[], Measured]
@@ -47,7 +47,7 @@ class Workload:
 
 
 class Contender(NamedTuple):
-    """Who takes a turn in each round, and the broker whose CPU time counts as its."""
+    """One participant of each round, and the broker whose CPU time is attributed to it."""
 
     name: str
     server: Server
@@ -81,7 +81,7 @@ def in_turns(
 
 
 def warm_up(workloads: Sequence[Workload], servers: Sequence[Server], seconds: float, progress: Progress) -> None:
-    """Works that long on each broker and counts nothing: a just-in-time compiler needs it to show what it can do."""
+    """Work that long on each broker without measuring: a just-in-time compiler needs it to reach full speed."""
     for server in servers:
         deadline = time.perf_counter() + seconds
         with ExitStack() as cleanup:

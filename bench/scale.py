@@ -1,7 +1,8 @@
-"""One broker with itself: what a request costs must not depend on how much else the broker holds.
+"""One broker against itself: the cost of a request must not depend on how much else the broker holds.
 
 Brokers with few and many partitions, and with few and many open connections, do the same work in turns. Ratios are
-against the smallest: 1.0 means that nothing grew. Making the partitions, restarting with them and memory are told too.
+against the smallest: 1.0 means that nothing grew. Creating partitions, restarting with them and memory are reported
+too.
 
     python -m bench.scale
     python -m bench.scale --partitions 1 100 --connections 1 200 --scale 0.1 --rounds 2
@@ -102,13 +103,13 @@ def _with_connections(arguments: argparse.Namespace) -> list[Result]:
 
 
 def _open_idle(server: Server, count: int, house: ExitStack) -> None:
-    """Connections that have spoken once, as those of a client do, and then keep silent."""
+    """Open connections that send one request, as those of a client do, and then stay idle."""
     for _ in range(count):
         house.enter_context(Connection(server.address, 4096)).ask(api_versions_request())
 
 
 def _create(servers: Sequence[Server], layouts: Mapping[str, Layout], progress: Progress) -> tuple[Result, Result]:
-    """How long the partitions take to make, all asked for at once, and the memory held afterwards."""
+    """Measure how long the partitions take to create, all requested at once, and the memory afterwards."""
     created, held = Result(CREATE, {}), Result(HELD, {})
     for server in servers:
         progress.say(f"creating {server.name}")
@@ -139,8 +140,8 @@ def _rounds(
     for workload in options.wanted(workloads, arguments.only):
         found = run_rounds(workload, servers, arguments.rounds, progress)
         for result in found:
-            said = ", ".join(f"{name} {middle(result.value(name))}" for name in result.samples)
-            progress.tell(f"{result.quantity.name}: {said} {result.quantity.unit}")
+            medians = ", ".join(f"{name} {middle(result.value(name))}" for name in result.samples)
+            progress.tell(f"{result.quantity.name}: {medians} {result.quantity.unit}")
         results += found
     return results
 

@@ -32,7 +32,7 @@ PORT_POLL_S = 0.005
 
 
 class NotStarted(Exception):
-    """A broker did not come up; the message says what it said."""
+    """A broker did not start; the message has its output."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Server:
 
 
 class MoldauProcess:
-    """Our broker in a process of its own, on a port of the kernel's choice, in a temporary directory.
+    """Our broker in its own process, on a free port, in a temporary directory.
 
     It can be stopped and started again on the same data; the directory goes at the end of the `with` block.
     """
@@ -62,7 +62,7 @@ class MoldauProcess:
 
     @property
     def data(self) -> Path:
-        """Where it keeps its logs."""
+        """The directory of its logs."""
         return self._directory / "data"
 
     def __enter__(self) -> Self:
@@ -75,7 +75,7 @@ class MoldauProcess:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def start(self) -> Server:
-        """Returns when it says that it is ready; `start_s` is how long that took from the process's first instant."""
+        """Return when it says that it is ready; `start_s` is the time from the start of the process."""
         path = os.pathsep.join(filter(None, [str(SOURCES), os.environ.get("PYTHONPATH")]))
         command = [sys.executable, "-m", "moldau", "start", "--listen", "127.0.0.1:0"]
         with (self._directory / "stderr").open("wb") as errors:
@@ -85,7 +85,7 @@ class MoldauProcess:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
-                start_new_session=True,  # Ctrl-C is for the benchmark, which then stops the broker itself
+                start_new_session=True,  # Ctrl-C goes to the benchmark, which then stops the broker itself
             )
         address = self._await_ready(self._process)
         self.start_s = time.perf_counter() - began
@@ -105,7 +105,7 @@ class MoldauProcess:
             process.stdout.close()
 
     def kill(self) -> None:
-        """Without a word, as a crash does."""
+        """Kill it without warning, like a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -133,8 +133,8 @@ def kafka_at(text: str) -> Server:
 class KafkaScript:
     """Apache Kafka by a script with the verbs `start` (prints `pid N at HOST:PORT`) and `stop`.
 
-    Such a script has one fixed address and empties its directory when it starts, so a Kafka that is already there is
-    never touched: it must be given by its process id instead.
+    Such a script has one fixed address and empties its directory when it starts, so a Kafka that already runs is never
+    touched: pass its process id instead.
     """
 
     def __init__(self, path: Path, address: str) -> None:
@@ -151,7 +151,7 @@ class KafkaScript:
         self.stop()
 
     def start(self) -> Server:
-        """Returns when its port is open; `start_s` counts from the Java process's start, formatting left out."""
+        """Return when its port is open; `start_s` counts from the start of the Java process, without formatting."""
         if is_open(self._address):
             raise NotStarted(f"something listens at {self._address}: give it as --kafka {self._address}/PID")
         self._is_ours = True
@@ -159,12 +159,12 @@ class KafkaScript:
             [self._path, "start"], stdout=subprocess.PIPE, text=True, start_new_session=True
         )
         opened = self._await_port(script)
-        said, _ = script.communicate(timeout=START_TIMEOUT_S)
-        found = re.search(r"pid (\d+) at (\S+)", said)
-        if script.returncode or found is None:
-            raise NotStarted(f"{self._path} start did not start Kafka: {said}")
-        self.start_s = age_s(int(found[1])) - (time.perf_counter() - opened)
-        return Server(KAFKA, found[2], int(found[1]))
+        output, _ = script.communicate(timeout=START_TIMEOUT_S)
+        match = re.search(r"pid (\d+) at (\S+)", output)
+        if script.returncode or match is None:
+            raise NotStarted(f"{self._path} start did not start Kafka: {output}")
+        self.start_s = age_s(int(match[1])) - (time.perf_counter() - opened)
+        return Server(KAFKA, match[2], int(match[1]))
 
     def stop(self) -> None:
         script, self._script = self._script, None

@@ -14,7 +14,7 @@ LOOK_AGAIN_S = 0.05
 
 
 def new_topic(address: str, partitions: int, cleanup: ExitStack) -> str:
-    """A topic with a name of its own and a leader for every partition; `cleanup` will delete it."""
+    """Create a topic with a unique name and a leader for every partition; `cleanup` will delete it."""
     name = f"bench-{uuid.uuid4().hex[:12]}"
     create_topics(address, {name: partitions})
     cleanup.callback(delete_topic, address, name)
@@ -22,12 +22,12 @@ def new_topic(address: str, partitions: int, cleanup: ExitStack) -> str:
 
 
 def create_topics(address: str, topics: Mapping[str, int]) -> float:
-    """Asks for all at once and returns when every partition has a leader; gives the seconds until the broker agreed."""
+    """Request all at once and return when every partition has a leader; return the seconds until the broker agreed."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     admin.list_topics(timeout=TIMEOUT_S)  # connected before the clock starts
     began = time.perf_counter()
-    asked = admin.create_topics([NewTopic(name, count) for name, count in topics.items()], request_timeout=TIMEOUT_S)
-    for created in asked.values():
+    futures = admin.create_topics([NewTopic(name, count) for name, count in topics.items()], request_timeout=TIMEOUT_S)
+    for created in futures.values():
         created.result(TIMEOUT_S)
     elapsed = time.perf_counter() - began
     deadline = time.perf_counter() + TIMEOUT_S

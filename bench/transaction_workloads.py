@@ -1,8 +1,8 @@
-"""What a transaction costs by itself: begun, one record to each of some partitions, committed, over a raw connection.
+"""The cost of a transaction itself: begin, one record to each of some partitions, commit, over a raw connection.
 
-A transaction's end is answered when it is decided; its markers are written after that, and who begins the next one too
-soon is told to come again. So the next transaction begins at once and asks again until it may: what the markers take is
-in the number.
+The end of a transaction is answered when it is decided; its markers are written after that, and a producer that begins
+the next one too soon must retry. The next transaction begins at once and retries until it may: the time for the markers
+is included.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ COMPACT_ERROR_AT = ERROR_AT + 1
 
 
 class Transactor(ABC):
-    """A transactional producer with one request on its way."""
+    """A transactional producer with one request in flight."""
 
     def __init__(self, connection: Connection, topic: str, partitions: int) -> None:
         self._connection = connection
@@ -55,19 +55,19 @@ class Transactor(ABC):
         self._partitions = range(partitions)
         self._record = record(0, os.urandom(RECORD_BYTES))
         transactional_id = f"bench-{uuid.uuid4().hex[:12]}"
-        self._settled(find_coordinator_frame(transactional_id), error_of)
-        reply = self._settled(init_frame(transactional_id), error_of)
+        self._retry_while_busy(find_coordinator_frame(transactional_id), error_of)
+        reply = self._retry_while_busy(init_frame(transactional_id), error_of)
         self._producer = Producer(transactional_id, *_id_and_epoch(reply, ERROR_AT + 2))
 
     @abstractmethod
     def commit_one(self) -> None:
-        """One whole transaction."""
+        """Commit one whole transaction."""
 
     def _batches(self, sequence: int) -> dict[int, bytes]:
         return dict.fromkeys(self._partitions, transactional_batch(self._producer, sequence, self._record))
 
-    def _settled(self, frame: bytes, error_in: Callable[[memoryview], int]) -> memoryview:
-        """The reply, once it is not that the broker is busy with what went before."""
+    def _retry_while_busy(self, frame: bytes, error_in: Callable[[memoryview], int]) -> memoryview:
+        """Return the reply once the broker is no longer busy with the previous transaction."""
         deadline = time.perf_counter() + TIMEOUT_S
         while error := error_in(reply := self._connection.ask(frame)):
             if error not in NOT_YET or time.perf_counter() > deadline:
@@ -84,14 +84,14 @@ class Naming(Transactor):
     def commit_one(self) -> None:
         count = len(self._partitions)
         batches = self._batches(self._sequence)
-        self._settled(
+        self._retry_while_busy(
             add_frame(self._producer, self._topic, self._partitions), lambda it: added_error(it, self._topic, count)
         )
-        self._settled(
+        self._retry_while_busy(
             produce_frame(self._producer.transactional_id, self._topic, batches),
             lambda it: produced_error(it, self._topic, count),
         )
-        self._settled(end_frame(self._producer), error_of)
+        self._retry_while_busy(end_frame(self._producer), error_of)
         self._sequence += 1
 
 
@@ -100,11 +100,11 @@ class Adding(Transactor):
 
     def commit_one(self) -> None:
         count = len(self._partitions)
-        self._settled(
+        self._retry_while_busy(
             compact_produce_frame(self._producer.transactional_id, self._topic, self._batches(0)),
             lambda it: compact_produced_error(it, self._topic, count),
         )
-        reply = self._settled(compact_end_frame(self._producer), lambda it: error_of(it, COMPACT_ERROR_AT))
+        reply = self._retry_while_busy(compact_end_frame(self._producer), lambda it: error_of(it, COMPACT_ERROR_AT))
         producer_id, epoch = _id_and_epoch(reply, COMPACT_ERROR_AT + 2)
         self._producer = self._producer._replace(producer_id=producer_id, epoch=epoch)
 
@@ -120,7 +120,7 @@ def transaction_workloads(seconds: float) -> Iterator[Workload]:
 
 
 def transactions(version: int, partitions: int, producers: int, seconds: float) -> Workload:
-    """One transaction after the other for some seconds; by several producers, each in a thread and a connection."""
+    """Run one transaction after the other for some seconds; several producers have a thread and connection each."""
     name = f"transaction of {partitions} partition{'s' * (partitions > 1)}, version {version}"
     name += f", {producers} producers" * (producers > 1)
     quantities = (
@@ -137,10 +137,10 @@ def transactions(version: int, partitions: int, producers: int, seconds: float) 
 
         def turn() -> Measured:
             began = time.perf_counter()
-            took = sorted(_all_at_once(transactors, began + seconds))
+            latencies = sorted(_all_at_once(transactors, began + seconds))
             elapsed = time.perf_counter() - began
-            percentiles = (took[len(took) * percent // 100] * 1e3 for percent in (50, 99))
-            return Measured((len(took) / elapsed, *percentiles), len(took))
+            percentiles = (latencies[len(latencies) * percent // 100] * 1e3 for percent in (50, 99))
+            return Measured((len(latencies) / elapsed, *percentiles), len(latencies))
 
         return turn
 
@@ -148,15 +148,15 @@ def transactions(version: int, partitions: int, producers: int, seconds: float) 
 
 
 def _all_at_once(transactors: Sequence[Transactor], until: float) -> list[float]:
-    """What each transaction took."""
-    took: list[float] = []
+    """Return the duration of each transaction."""
+    latencies: list[float] = []
     failed: list[Exception] = []
 
     def work(transactor: Transactor) -> None:
         try:
             while (began := time.perf_counter()) < until:
                 transactor.commit_one()
-                took.append(time.perf_counter() - began)
+                latencies.append(time.perf_counter() - began)
         except (BrokerRefused, OSError) as refused:
             failed.append(refused)
 
@@ -167,7 +167,7 @@ def _all_at_once(transactors: Sequence[Transactor], until: float) -> list[float]
         thread.join()
     if failed:
         raise BrokerRefused(str(failed[0]))
-    return took
+    return latencies
 
 
 def _id_and_epoch(reply: memoryview, at: int) -> tuple[int, int]:

@@ -1,8 +1,8 @@
-"""What transactions and clean logs cost: with and without, beside Apache Kafka where there is one.
+"""The cost of transactions and of log cleaning: with and without, beside Apache Kafka where there is one.
 
-Producers that commit every 100 ms and consumers that read only what was committed, each against the same without; a
-transaction by itself; and the cleaner of compacted logs (only ours). Without a Kafka only ours is measured.
-What can be measured is told by --list, what it means by bench/README.md.
+Producers that commit every 100 ms and consumers with read_committed, each against the same without; a transaction by
+itself; and the cleaner of compacted logs (only Moldau). Without a Kafka only Moldau is measured.
+--list prints what can be measured; bench/README.md explains it.
 
     python -m bench.transactions
     python -m bench.transactions --kafka 127.0.0.1:9092/4711 beside a Kafka that runs, with its process id
@@ -46,8 +46,8 @@ ONE_BROKER = "one broker"
 THREE_NODES = "three nodes"
 
 
-class Found:
-    """What has been measured so far, by the table that it goes to."""
+class Findings:
+    """The measurements so far, by table."""
 
     def __init__(self) -> None:
         self.compared: list[Compared] = []
@@ -62,7 +62,7 @@ class Found:
 
 
 class Plan:
-    """What is wanted of all that can be measured."""
+    """The selected measurements."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         scale, only = arguments.scale, arguments.only
@@ -95,16 +95,16 @@ class Plan:
 
 def main() -> None:
     arguments = _arguments()
-    plan, found = Plan(arguments), Found()
+    plan, findings = Plan(arguments), Findings()
     with plan.cleaner_process:
         if arguments.list:
             print("\n".join(plan.names()))
             return
         with Progress(_turns(arguments, plan) * (arguments.rounds + 1)) as progress:
-            _with_one_broker(arguments, plan, found, progress)
-            _with_three_nodes(arguments, plan, found, progress)
-            _with_the_cleaner(arguments, plan, found, progress)
-    _report(arguments, found)
+            _with_one_broker(arguments, plan, findings, progress)
+            _with_three_nodes(arguments, plan, findings, progress)
+            _with_the_cleaner(arguments, plan, findings, progress)
+    _report(arguments, findings)
 
 
 def _arguments() -> argparse.Namespace:
@@ -114,7 +114,7 @@ def _arguments() -> argparse.Namespace:
         "--java", type=Path, metavar="PATH", help="a script whose `tool CLASS` runs Apache's tools: Java's producer too"
     )
     parser.add_argument("--warm-up", type=float, metavar="SECONDS", default=WARM_UP_S, help=f"default {WARM_UP_S:g}")
-    parser.add_argument("--list", action="store_true", help="print what can be measured, and measure nothing")
+    parser.add_argument("--list", action="store_true", help="print what can be measured and exit")
     arguments = parser.parse_args()
     if arguments.plot and not (arguments.kafka or arguments.peers):
         parser.error("--plot draws ratios to Kafka: give one with --kafka or --peers")
@@ -122,32 +122,32 @@ def _arguments() -> argparse.Namespace:
 
 
 def _turns(arguments: argparse.Namespace, plan: Plan) -> int:
-    """In one round."""
+    """Return the number of turns in one round."""
     one_broker = (1 + bool(arguments.kafka or arguments.peers)) * (2 * len(plan.one_broker) + len(plan.transactions))
     three_nodes = (1 + _has_three_of_kafka(arguments)) * 2 * len(plan.three_nodes)
     return one_broker + three_nodes + len(plan.cleaning) + 2 * len(plan.latency)
 
 
 def _has_three_of_kafka(arguments: argparse.Namespace) -> bool:
-    """Only a script can start them: a Kafka that runs already is one broker."""
+    """Whether a script can start three nodes: a Kafka that already runs is one broker."""
     return bool(arguments.peers) and not arguments.kafka
 
 
-def _with_one_broker(arguments: argparse.Namespace, plan: Plan, found: Found, progress: Progress) -> None:
+def _with_one_broker(arguments: argparse.Namespace, plan: Plan, findings: Findings, progress: Progress) -> None:
     if not plan.one_broker and not plan.transactions:
         return
     with ExitStack() as house:
         servers = beside.servers(arguments, beside.script_of(arguments, house), house)
         if arguments.warm_up:
             warm_up([*transaction_workloads(LEAST_S)], servers, arguments.warm_up, progress)
-        found.compared += _compare_all(arguments, plan.one_broker, servers, progress)
+        findings.compared += _compare_all(arguments, plan.one_broker, servers, progress)
         for workload in plan.transactions:
             results = run_rounds(workload, servers, arguments.rounds, progress)
             beside.tell(progress, results)
-            found.beside += results
+            findings.beside += results
 
 
-def _with_three_nodes(arguments: argparse.Namespace, plan: Plan, found: Found, progress: Progress) -> None:
+def _with_three_nodes(arguments: argparse.Namespace, plan: Plan, findings: Findings, progress: Progress) -> None:
     if not plan.three_nodes:
         return
     with ExitStack() as house:
@@ -160,49 +160,51 @@ def _with_three_nodes(arguments: argparse.Namespace, plan: Plan, found: Found, p
         for cluster in clusters:
             cluster.await_ready()
         servers = [cluster.server for cluster in clusters]
-        found.compared += _compare_all(arguments, plan.three_nodes, servers, progress)
+        findings.compared += _compare_all(arguments, plan.three_nodes, servers, progress)
 
 
-def _with_the_cleaner(arguments: argparse.Namespace, plan: Plan, found: Found, progress: Progress) -> None:
+def _with_the_cleaner(arguments: argparse.Namespace, plan: Plan, findings: Findings, progress: Progress) -> None:
     if not plan.cleaning and not plan.latency:
         return
     server = plan.cleaner_process.start()
-    found.compared += _compare_all(arguments, plan.latency, [server], progress)
+    findings.compared += _compare_all(arguments, plan.latency, [server], progress)
     for workload in plan.cleaning:
         results = run_rounds(workload, [server], arguments.rounds, progress)
         beside.tell(progress, results)
-        found.cleaned += results
+        findings.cleaned += results
 
 
 def _compare_all(
-    arguments: argparse.Namespace, wanted: Sequence[Versus], servers: Sequence[Server], progress: Progress
+    arguments: argparse.Namespace, comparisons: Sequence[Versus], servers: Sequence[Server], progress: Progress
 ) -> list[Compared]:
-    return [done for each in wanted for done in compare(each, servers, arguments.rounds, progress)]
+    return [done for each in comparisons for done in compare(each, servers, arguments.rounds, progress)]
 
 
 def _replicated_topic(server: Server, cleanup: ExitStack) -> str:
     return scratch(server.address, server.address.split(","), PARTITIONS, cleanup)
 
 
-def _report(arguments: argparse.Namespace, found: Found) -> None:
-    tables = found.tables()
+def _report(arguments: argparse.Namespace, findings: Findings) -> None:
+    tables = findings.tables()
     for table in tables:
         show(table)
-    bars = {f"{each.result.quantity.name}, {each.system}": each.ratio for each in found.compared}
+    bars = {f"{each.result.quantity.name}, {each.system}": each.ratio for each in findings.compared}
     show_bars("ratio: with against without", bars)
     if arguments.markdown:
         write_markdown(arguments.markdown, tables)
     if arguments.json:
         sides = {
             f"{WITH} against {WITHOUT}, {system}": (
-                [each.result for each in found.compared if each.system == system],
+                [each.result for each in findings.compared if each.system == system],
                 WITHOUT,
             )
             for system in (MOLDAU, KAFKA)
         }
-        write_json(arguments.json, {**sides, "transactions": (found.beside, KAFKA), "cleaner": (found.cleaned, KAFKA)})
+        write_json(
+            arguments.json, {**sides, "transactions": (findings.beside, KAFKA), "cleaner": (findings.cleaned, KAFKA)}
+        )
     if arguments.plot:
-        beside.plot(arguments.plot, "Transactions in Moldau beside Apache Kafka", found.beside)
+        beside.plot(arguments.plot, "Transactions in Moldau beside Apache Kafka", findings.beside)
 
 
 if __name__ == "__main__":

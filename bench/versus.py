@@ -1,7 +1,7 @@
-"""The same system with something and without it, in turns: what transactions cost is not what a broker costs.
+"""The same system with and without a feature, in turns: the cost of transactions is not the cost of a broker.
 
-A ratio says how many times better the system does with it than without: 0.8 of a rate is a fifth less, 0.5 of a time is
-twice as long. Each side of each system has its turn in every round, so that a ratio is taken within a round.
+A ratio says how many times better the system is with it than without: 0.8 of a rate is a fifth less, 0.5 of a time is
+twice as long. Each side of each system has its turn in every round, so that a ratio compares within a round.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ WITH = "with"
 
 @dataclass(frozen=True)
 class Versus:
-    """`prepare` gives the turn without and the turn with; what they leave behind is put on the stack."""
+    """`prepare` returns the turn without and the turn with; it puts their cleanup on the stack."""
 
     quantity: Quantity
     prepare: Callable[[Server, ExitStack], tuple[Turn, Turn]]
     wanted: float
-    """The ratio that it must not fall below."""
+    """The lowest acceptable ratio."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What one system did; the result's samples are by side."""
+    """The result of one system, with its samples by side."""
 
     system: str
     result: Result

@@ -1,10 +1,10 @@
-"""Writes `src/moldau/wire/messages/` from the message definitions that the package `kio` carries.
+"""Generates `src/moldau/wire/messages/` from the message definitions in the package `kio`.
 
-kio has a frozen dataclass per message *and version*; this script lays those versions over each other and writes one
-plain class per message with its schema beside it. Only names, types, versions and defaults are taken.
+kio has a frozen dataclass per message *and version*; this script merges the versions and writes one plain class per
+message with its schema. It uses only names, types, versions and defaults.
 
     python tools/generate_messages.py            write
-    python tools/generate_messages.py --check    exit 1 if what is checked in differs
+    python tools/generate_messages.py --check    exit 1 if the checked-in files differ
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ NULL_BY_DEFAULT = {
     "StreamsGroupHeartbeatResponse": {"active_tasks", "standby_tasks", "warmup_tasks", "partitions_by_user_endpoint"},
     "StreamsGroupDescribeResponse": {"subtopologies"},
 }
-"""Arrays of structs that Kafka leaves null unless they are given; kio drops that default. Null is not empty there:
-null says "as before" in a heartbeat and "all of them" in a list."""
+"""Arrays of structs whose default in Kafka is null; kio drops that default. Null is not empty in these:
+null means "unchanged" in a heartbeat and "all" in a list."""
 
 
 @dataclasses.dataclass
 class FieldSpec:
-    """One field laid over all versions of its struct."""
+    """One field, merged over all versions of its struct."""
 
     name: str
     type: str
@@ -78,9 +78,9 @@ class StructSpec:
     fields: list[FieldSpec] = dataclasses.field(default_factory=list)
 
     def field(self, spec: FieldSpec, after: FieldSpec | None) -> FieldSpec:
-        for known in self.fields:
-            if known.name == spec.name:
-                return known
+        for existing in self.fields:
+            if existing.name == spec.name:
+                return existing
         position = 0 if after is None else self.fields.index(after) + 1
         self.fields.insert(position, spec)
         return spec
@@ -95,7 +95,7 @@ class MessageSpec:
 
 
 def unwrap(annotation: object) -> tuple[object, bool, bool]:
-    """An annotation of kio's -> (element type, is array, is nullable)."""
+    """Turn an annotation of kio into (element type, is array, is nullable)."""
     nullable = False
     if typing.get_origin(annotation) in (types.UnionType, typing.Union):
         rest = [a for a in typing.get_args(annotation) if a is not types.NoneType]
@@ -108,7 +108,7 @@ def unwrap(annotation: object) -> tuple[object, bool, bool]:
 
 
 def literal(value: object, wire_type: str) -> str:
-    """A default of kio's as source text in our types."""
+    """Return a default of kio as source text in our types."""
     if isinstance(value, datetime.timedelta):
         return str(round(value.total_seconds() * 1000))
     if value is None and wire_type == "int64":
@@ -154,7 +154,7 @@ def field_spec(field: dataclasses.Field[typing.Any], annotation: object) -> tupl
 
 
 def collect(message: MessageSpec, cls: type, version: int) -> None:
-    """Lays one version of one struct, and of all it holds, over what earlier versions gave."""
+    """Merge one version of a struct, and of all structs in it, into the earlier versions."""
     struct = message.structs.setdefault(cls.__name__, StructSpec(cls.__name__))
     hints = typing.get_type_hints(cls, localns=vars(sys.modules[cls.__module__]))
     last: FieldSpec | None = None
@@ -162,21 +162,21 @@ def collect(message: MessageSpec, cls: type, version: int) -> None:
         spec, nullable = field_spec(field, hints[field.name])
         if spec.name in NULL_BY_DEFAULT.get(message.name, ()):
             spec.default = "None"
-        last = known = struct.field(spec, last)
-        if (known.type, known.is_array) != (spec.type, spec.is_array):
-            raise SystemExit(f"{message.name}.{cls.__name__}.{spec.name}: {known.type} and {spec.type}")
-        known.versions.add(version)
-        known.default = spec.default
+        last = merged = struct.field(spec, last)
+        if (merged.type, merged.is_array) != (spec.type, spec.is_array):
+            raise SystemExit(f"{message.name}.{cls.__name__}.{spec.name}: {merged.type} and {spec.type}")
+        merged.versions.add(version)
+        merged.default = spec.default
         if nullable:
-            known.nullable.add(version)
+            merged.nullable.add(version)
         if "tag" in field.metadata:
-            known.tags.setdefault(field.metadata["tag"], set()).add(version)
+            merged.tags.setdefault(field.metadata["tag"], set()).add(version)
         if spec.is_struct:
             collect(message, unwrap(hints[field.name])[0], version)  # type: ignore[arg-type]
 
 
 def span(versions: set[int], last: int) -> str:
-    """{3, 4, 5} of a message that ends at 5 -> "3+"; gaps are not expected."""
+    """Return the versions as text: {3, 4, 5} of a message that ends at 5 is "3+"; gaps are not expected."""
     low, high = min(versions), max(versions)
     assert versions == set(range(low, high + 1)), versions
     return f"{low}+" if high == last else f"{low}-{high}"
@@ -221,22 +221,22 @@ def write_class(struct: StructSpec, message: MessageSpec, root: bool) -> str:
     return "\n".join(out)
 
 
-def in_order(message: MessageSpec, name: str, seen: dict[str, StructSpec]) -> None:
+def collect_in_order(message: MessageSpec, name: str, seen: dict[str, StructSpec]) -> None:
     for field in message.structs[name].fields:
         if field.is_struct:
-            in_order(message, field.type, seen)
+            collect_in_order(message, field.type, seen)
     seen[name] = message.structs[name]
 
 
-def renamed(message: MessageSpec, taken: set[str]) -> MessageSpec:
-    """Nested structs whose name both the request and the response use get the side in front of it."""
+def rename_shared_structs(message: MessageSpec, shared: set[str]) -> MessageSpec:
+    """Prefix nested structs that have the same name in request and response with their side."""
     side = "Request" if message.name.endswith("Request") else "Response"
     for struct in message.structs.values():
         for field in struct.fields:
-            if field.is_struct and field.type in taken:
+            if field.is_struct and field.type in shared:
                 field.type = side + field.type
     message.structs = {
-        (side + n if n in taken else n): dataclasses.replace(s, name=side + n if n in taken else n)
+        (side + n if n in shared else n): dataclasses.replace(s, name=side + n if n in shared else n)
         for n, s in message.structs.items()
     }
     return message
@@ -246,9 +246,9 @@ def write_module(key: int, api: str, messages: list[MessageSpec]) -> str:
     shared = set(messages[0].structs) & set(messages[1].structs)
     parts = []
     for message in messages:
-        renamed(message, shared)
+        rename_shared_structs(message, shared)
         order: dict[str, StructSpec] = {}
-        in_order(message, message.name, order)
+        collect_in_order(message, message.name, order)
         parts += [write_class(s, message, s.name == message.name) for s in order.values()]
     body = "\n\n\n".join(parts)
     names = [n for n in ("Message", "Records") if re.search(rf"\b{n}\b", body)]
@@ -303,9 +303,9 @@ def generate() -> dict[str, str]:
 
 
 def main() -> int:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--check", action="store_true", help="compare only")
-    args = ask.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare only")
+    args = parser.parse_args()
     files = generate()
     if args.check:
         stale = [

@@ -1,5 +1,5 @@
-"""The pytest plugin: fixtures that give tests a real broker, or a cluster of them. Not in `moldau.testing`, which
-imports the broker: pytest loads this in every project, and nothing more is imported before a test asks for it.
+"""The pytest plugin: fixtures for a real broker or cluster. It is not in `moldau.testing`, which imports the broker:
+pytest loads this module in every project, and it imports nothing more before a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def moldau_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
-    """A broker of this test's own, empty, stopped when the test ends; `bootstrap_servers` is its address."""
+    """A new, empty broker for one test, stopped when the test ends; `bootstrap_servers` is its address."""
     from moldau.testing.broker import broker
 
     with broker(tmp_path_factory.mktemp("moldau")) as running:
@@ -25,7 +25,7 @@ def moldau_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBrok
 
 @pytest.fixture(scope="session")
 def moldau_shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
-    """One broker for the whole run: quicker, if tests take care to use topics of their own."""
+    """One broker for the whole run: faster, if each test uses its own topics."""
     from moldau.testing.broker import broker
 
     with broker(tmp_path_factory.mktemp("moldau")) as running:
@@ -34,7 +34,7 @@ def moldau_shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[T
 
 @pytest.fixture
 def moldau_cluster() -> Iterator[TestCluster]:
-    """Three brokers of this test's own, which it may kill, freeze and cut off from each other."""
+    """Three new brokers for one test, which may kill, freeze and disconnect them."""
     from moldau.testing.cluster import cluster
 
     with cluster() as running:

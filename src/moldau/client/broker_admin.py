@@ -1,7 +1,6 @@
-"""What a broker is asked and told that it alone can answer: in which directory its replicas lie, and its own configs.
+"""Requests that only one broker can answer: the directories of its replicas, and its own configs.
 
-Each goes to the broker concerned over that broker's connection. For calls to the cluster as a whole see
-cluster_admin.py.
+Each is sent over the connection to that broker. For requests to the cluster as a whole see cluster_admin.py.
 """
 
 from __future__ import annotations
@@ -24,60 +23,60 @@ SET: Final = 0
 DELETE: Final = 1
 
 Changes = Mapping[str, str | None]
-"""Configs to set; None takes one away."""
+"""Configs to set; None removes one."""
 
 
 def replica_log_dirs(admin: ClusterAdmin, replicas: Iterable[Replica]) -> dict[Replica, ReplicaLogDir]:
-    """Where each replica lies; nowhere, for one that its broker does not have."""
+    """Return the directory of each replica; ReplicaLogDir(None, None) for one that its broker does not have."""
     api = describe_log_dirs
-    found: dict[Replica, ReplicaLogDir] = {}
-    for broker, theirs in by_broker(replicas).items():
-        found.update(dict.fromkeys(theirs, ReplicaLogDir(None, None)))
-        grouped = by_topic(replica.where for replica in theirs)
+    log_dirs: dict[Replica, ReplicaLogDir] = {}
+    for broker, its_replicas in by_broker(replicas).items():
+        log_dirs.update(dict.fromkeys(its_replicas, ReplicaLogDir(None, None)))
+        grouped = by_topic(replica.where for replica in its_replicas)
         topics = [api.DescribableLogDirTopic(name, indexes) for name, indexes in grouped.items()]
-        answer = admin.ask(
+        response = admin.ask(
             ApiKey.DESCRIBE_LOG_DIRS, api.DescribeLogDirsRequest(topics), api.DescribeLogDirsResponse, broker
         )
-        for result in answer.results:
+        for result in response.results:
             if result.error_code:
                 continue
             for topic in result.topics:
                 for each in topic.partitions:
                     replica = Replica(topic.name, each.partition_index, broker)
                     change = {"future" if each.is_future_key else "current": result.log_dir}
-                    found[replica] = found.get(replica, ReplicaLogDir(None, None))._replace(**change)
-    return found
+                    log_dirs[replica] = log_dirs.get(replica, ReplicaLogDir(None, None))._replace(**change)
+    return log_dirs
 
 
-def move_replicas(admin: ClusterAdmin, wanted: Mapping[Replica, str]) -> dict[Replica, KafkaError | None]:
-    """Begins to move replicas to other directories of the brokers they are on; what came of each."""
+def move_replicas(admin: ClusterAdmin, target_dirs: Mapping[Replica, str]) -> dict[Replica, KafkaError | None]:
+    """Start to move replicas to other directories of their brokers; return the error of each, or None."""
     api = alter_replica_log_dirs
-    found: dict[Replica, KafkaError | None] = {}
-    for broker, theirs in by_broker(wanted).items():
+    results: dict[Replica, KafkaError | None] = {}
+    for broker, its_replicas in by_broker(target_dirs).items():
         paths: dict[str, list[Replica]] = {}
-        for replica in theirs:
-            paths.setdefault(wanted[replica], []).append(replica)
+        for replica in its_replicas:
+            paths.setdefault(target_dirs[replica], []).append(replica)
         dirs = [
             api.AlterReplicaLogDir(
                 path,
                 [
                     api.AlterReplicaLogDirTopic(name, indexes)
-                    for name, indexes in by_topic(replica.where for replica in moved).items()
+                    for name, indexes in by_topic(replica.where for replica in its_moves).items()
                 ],
             )
-            for path, moved in paths.items()
+            for path, its_moves in paths.items()
         ]
         request = api.AlterReplicaLogDirsRequest(dirs)
-        answer = admin.ask(ApiKey.ALTER_REPLICA_LOG_DIRS, request, api.AlterReplicaLogDirsResponse, broker)
-        for topic in answer.results:
+        response = admin.ask(ApiKey.ALTER_REPLICA_LOG_DIRS, request, api.AlterReplicaLogDirsResponse, broker)
+        for topic in response.results:
             for each in topic.partitions:
-                refusal = KafkaError(ErrorCode(each.error_code)) if each.error_code else None
-                found[Replica(topic.topic_name, each.partition_index, broker)] = refusal
-    return found
+                error = KafkaError(ErrorCode(each.error_code)) if each.error_code else None
+                results[Replica(topic.topic_name, each.partition_index, broker)] = error
+    return results
 
 
 def alter_broker_configs(admin: ClusterAdmin, brokers: Iterable[int], changes: Changes) -> None:
-    """The same changes for each of these brokers, asked of each itself: it takes no other's. A controller takes all."""
+    """Make the same changes for each broker. A broker accepts only its own; a controller accepts those of all."""
     by_controller = isinstance(admin.cluster, Controllers)
     for broker in brokers:
         _alter_configs(admin, {(BROKER, str(broker)): changes}, None if by_controller else broker)
@@ -85,7 +84,7 @@ def alter_broker_configs(admin: ClusterAdmin, brokers: Iterable[int], changes: C
 
 def alter_topic_configs(admin: ClusterAdmin, changes: Mapping[str, Changes]) -> None:
     if changes:
-        _alter_configs(admin, {(TOPIC, name): wanted for name, wanted in changes.items()}, None)
+        _alter_configs(admin, {(TOPIC, name): topic_changes for name, topic_changes in changes.items()}, None)
 
 
 def _alter_configs(admin: ClusterAdmin, changes: Mapping[tuple[int, str], Changes], broker: int | None) -> None:
@@ -94,13 +93,16 @@ def _alter_configs(admin: ClusterAdmin, changes: Mapping[tuple[int, str], Change
         api.AlterConfigsResource(
             kind,
             name,
-            [api.AlterableConfig(key, DELETE if value is None else SET, value) for key, value in wanted.items()],
+            [
+                api.AlterableConfig(key, DELETE if value is None else SET, value)
+                for key, value in resource_changes.items()
+            ],
         )
-        for (kind, name), wanted in changes.items()
+        for (kind, name), resource_changes in changes.items()
     ]
     request = api.IncrementalAlterConfigsRequest(resources)
-    answer = admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, api.IncrementalAlterConfigsResponse, broker)
-    for result in answer.responses:
+    response = admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, api.IncrementalAlterConfigsResponse, broker)
+    for result in response.responses:
         raise_refusal(result)
 
 

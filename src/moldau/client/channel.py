@@ -1,8 +1,8 @@
-"""One blocking connection to one node: requests go out, their responses come back in the same order.
+"""A blocking connection to one node: sends requests and receives their responses in the same order.
 
-For the calls that tools need and librdkafka does not offer, and for the Spark connector, which keeps a request or a
-few in flight. No retries, no metadata, no groups: a caller that wants another node opens another channel. TLS and
-SASL/PLAIN are spoken; other mechanisms are refused in words.
+It serves calls that tools need and librdkafka lacks, and the Spark connector, which keeps a few requests in flight. It
+has no retries, metadata or groups: for another node the caller opens another channel. It supports TLS and SASL/PLAIN
+and refuses other mechanisms with an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from moldau.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRes
 from moldau.wire.schema import Message
 
 RESPONSE_BYTES_MAX: Final = 100 << 20
-"""A larger answer to an admin call is no answer of a broker: more likely another protocol read as a length."""
+"""A larger response to an admin call is not from a broker: more likely another protocol was read as a length."""
 TIMEOUT_SECONDS: Final = 10.0
 BUFFER_BYTES_MIN: Final = 64 << 10
 
@@ -32,13 +32,13 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How a node wants to be spoken to: TLS or not, and the user of SASL/PLAIN if there is one."""
+    """How to connect to a node: with TLS or not, and the user of SASL/PLAIN if there is one."""
 
     tls: ssl.SSLContext | None = None
     plain_user: tuple[str, str] | None = None
 
 
-class _Asked(NamedTuple):
+class _InFlight(NamedTuple):
     """A request whose response has not been read yet."""
 
     key: ApiKey
@@ -47,7 +47,7 @@ class _Asked(NamedTuple):
 
 
 class Channel:
-    """A connection that knows which versions the node speaks, and picks the highest both sides know."""
+    """A connection that knows the versions of the node, and uses the highest one that both sides support."""
 
     def __init__(
         self, host: str, port: int, security: Security | None = None, timeout_seconds: float = TIMEOUT_SECONDS
@@ -55,13 +55,13 @@ class Channel:
         security = security or Security()
         self._socket: socket.socket = socket.create_connection((host, port), timeout=timeout_seconds)
         self._buffer = bytearray(BUFFER_BYTES_MIN)
-        self._asked: deque[_Asked] = deque()
+        self._in_flight: deque[_InFlight] = deque()
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if security.tls is not None:
                 self._socket = security.tls.wrap_socket(self._socket, server_hostname=host)
             self._correlation_id = 0
-            self.versions: Mapping[int, tuple[int, int]] = self._ask_versions()
+            self.versions: Mapping[int, tuple[int, int]] = self._request_versions()
             if security.plain_user is not None:
                 self._authenticate(*security.plain_user)
         except BaseException:
@@ -85,54 +85,54 @@ class Channel:
     @property
     def in_flight(self) -> int:
         """How many responses are still to be received."""
-        return len(self._asked)
+        return len(self._in_flight)
 
     def fileno(self) -> int:
-        """For `select`: readable when a response has begun to arrive."""
+        """For `select`: readable when a response starts to arrive."""
         return self._socket.fileno()
 
-    def ask(self, key: ApiKey, request: Message, answer: type[M], versions: tuple[int, int] | None = None) -> M:
-        """The response to one request, in the highest version both sides speak.
+    def ask(self, key: ApiKey, request: Message, response_type: type[M], versions: tuple[int, int] | None = None) -> M:
+        """Send a request and return its response, in the highest version that both sides support.
 
-        `versions` are the lowest and the highest that the caller wrote the request for, where not all will do.
+        `versions` are the lowest and highest version that the request is valid for; without it, all are.
         """
-        assert not self._asked, "the answer would be that of an earlier request"
+        assert not self._in_flight, "the next response belongs to an earlier request"
         self.send(key, request, versions)
-        return self.receive(answer)
+        return self.receive(response_type)
 
     def send(self, key: ApiKey, request: Message, versions: tuple[int, int] | None = None) -> None:
-        """Sends a request whose response `receive` reads later; responses come in the order of requests."""
+        """Send a request whose response `receive` returns later; responses come in the order of requests."""
         version = self._common_version(key, versions)
         if version is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"The broker does not support {APIS[key].name}")
         self._send(key, version, request)
-        self._asked.append(_Asked(key, version, self._correlation_id))
+        self._in_flight.append(_InFlight(key, version, self._correlation_id))
 
     def send_unanswered(self, key: ApiKey, request: Message) -> None:
-        """Sends a request that no broker answers: a Produce with acks=0."""
+        """Send a request that has no response: a Produce with acks=0."""
         self.send(key, request)
-        self._asked.pop()
+        self._in_flight.pop()
 
-    def receive(self, answer: type[M]) -> M:
-        """The response to the oldest request in flight.
+    def receive(self, response_type: type[M]) -> M:
+        """Return the response to the oldest request in flight.
 
-        Records in it are windows on one buffer that the next response overwrites: be done with them by then.
+        Its records are windows on a buffer that the next response overwrites: use or copy them before.
         """
-        asked = self._asked.popleft()
-        assert answer is cast(type, response_class(asked.key))
-        correlation_id, response = read_response(answer, self._read_frame(), asked.key, asked.version)
-        if correlation_id != asked.correlation_id:
-            raise MalformedData(f"an answer to request {correlation_id}, where {asked.correlation_id} was asked")
+        request = self._in_flight.popleft()
+        assert response_type is cast(type, response_class(request.key))
+        correlation_id, response = read_response(response_type, self._read_frame(), request.key, request.version)
+        if correlation_id != request.correlation_id:
+            raise MalformedData(f"response to request {correlation_id}, expected {request.correlation_id}")
         return response
 
     def _common_version(self, key: ApiKey, versions: tuple[int, int] | None = None) -> int | None:
         lowest, highest = self.versions.get(key, (0, -1))
-        ours = versions or (APIS[key].lowest, APIS[key].highest)
-        version = min(highest, ours[1])
-        return version if version >= max(lowest, ours[0]) else None
+        our_versions = versions or (APIS[key].lowest, APIS[key].highest)
+        version = min(highest, our_versions[1])
+        return version if version >= max(lowest, our_versions[0]) else None
 
-    def _ask_versions(self) -> Mapping[int, tuple[int, int]]:
-        """A node that does not know our version of the question answers in version 0 (KIP-511)."""
+    def _request_versions(self) -> Mapping[int, tuple[int, int]]:
+        """Request the node's API versions. A node that does not know our version answers in version 0 (KIP-511)."""
         version = 3
         request = ApiVersionsRequest(client_software_name="moldau", client_software_version=__version__)
         self._send(ApiKey.API_VERSIONS, version, request)
@@ -150,13 +150,17 @@ class Channel:
         from moldau.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
         from moldau.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-        offered = self.ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse)
-        if offered.error_code:
-            raise KafkaError(ErrorCode(offered.error_code), f"The broker offers SASL {', '.join(offered.mechanisms)}")
+        handshake = self.ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse)
+        if handshake.error_code:
+            raise KafkaError(
+                ErrorCode(handshake.error_code), f"The broker offers SASL {', '.join(handshake.mechanisms)}"
+            )
         token = b"\0" + user.encode() + b"\0" + password.encode()
-        answer = self.ask(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
-        if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code), answer.error_message)
+        response = self.ask(
+            ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse
+        )
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code), response.error_message)
 
     def _send(self, key: ApiKey, version: int, request: Message) -> None:
         self._correlation_id += 1
@@ -165,11 +169,11 @@ class Channel:
     def _read_frame(self) -> memoryview:
         size = int.from_bytes(self._fill(4), "big", signed=True)
         if not 4 <= size <= RESPONSE_BYTES_MAX:
-            raise MalformedData(f"an answer of {size} bytes: not a Kafka broker, or one that speaks TLS")
+            raise MalformedData(f"response of {size} bytes: the peer is not a Kafka broker, or expects TLS")
         return self._fill(size)
 
     def _fill(self, size: int) -> memoryview:
-        """The next `size` bytes. The buffer doubles as they arrive: a length is not believed before its bytes are."""
+        """Return the next `size` bytes. The buffer doubles as they arrive, so that a wrong length costs no memory."""
         received = 0
         while received < size:
             if received == len(self._buffer):
@@ -178,7 +182,7 @@ class Channel:
                 room = memoryview(self._buffer)[received:size]
                 count = self._socket.recv_into(room)
             except TimeoutError:
-                raise TimeoutError(f"the broker gave no answer within {self._socket.gettimeout():.0f} s") from None
+                raise TimeoutError(f"no response from the broker within {self._socket.gettimeout():.0f} s") from None
             if not count:
                 raise ConnectionError("the broker closed the connection")
             received += count

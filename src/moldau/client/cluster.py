@@ -1,7 +1,7 @@
-"""A cluster as a client sees it: which topics, who leads, a channel to each node, and patience with changes.
+"""A cluster as a client sees it: topics, leaders, a channel to each node, and retries.
 
-For the Spark connector and for tools, where librdkafka has no such call. What a caller does with a channel is its own
-affair; here is only what every caller needs: metadata, offsets by time, retries.
+For the Spark connector, and for tools where librdkafka lacks a call. It has only what every caller needs: metadata,
+offsets by time, retries.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ RETRIABLE: Final = frozenset(
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     }
 )
-"""What passes by itself, mostly because leaders move; asking again with fresh metadata is the cure."""
+"""Errors that are temporary, mostly because leaders move; the caller retries with fresh metadata."""
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""In the place of a time: where a log begins and ends."""
+"""In place of a timestamp: the start and the end of a log."""
 Offsets = dict[TopicPartition, int]
 
 BACKOFF_SECONDS_FIRST: Final = 0.05
@@ -81,7 +81,7 @@ class Topic(NamedTuple):
 
 
 class Unreachable(ConnectionError):
-    """No node of the cluster could be spoken to."""
+    """No node of the cluster could be reached."""
 
 
 class Cluster:
@@ -96,58 +96,60 @@ class Cluster:
     # --- channels ---------------------------------------------------------------------------------------------------
 
     def channel(self, node_id: int) -> Channel:
-        """The connection to a node, opened if there is none."""
+        """Return the connection to a node; open one if there is none."""
         channel = self._channels.get(node_id)
         if channel is None:
             if node_id not in self._addresses:
-                raise ConnectionError(f"Node {node_id} is no longer one of the cluster's")
+                raise ConnectionError(f"node {node_id} is no longer part of the cluster")
             host, port = self._addresses[node_id]
             channel = self._channels[node_id] = Channel(host, port, self._security, self._timeout_seconds)
         return channel
 
     def drop(self, node_id: int) -> None:
-        """Closes a connection whose state is in doubt."""
+        """Close a connection whose state is unknown."""
         channel = self._channels.pop(node_id, None)
         if channel is not None:
             channel.close()
 
     def close(self) -> None:
-        """Closes all connections and forgets what was known; the next call begins anew."""
+        """Close all connections and discard the metadata; the next call starts anew."""
         for node_id in list(self._channels):
             self.drop(node_id)
         self.forget()
 
     def forget(self) -> None:
-        """What was known of topics may be outdated; the next question asks again."""
+        """Discard the metadata of topics, which may be outdated; the next call requests it again."""
         self._topics.clear()
 
     def _any_channel(self) -> Channel:
-        """A connection to whichever node answers: one that is open, a known one, one of the bootstrap servers."""
+        """Return a connection to any node that answers: an open one, a bootstrap server, or a known node."""
         for channel in self._channels.values():
             if not channel.in_flight:
                 return channel
-        tried: list[str] = []
+        errors: list[str] = []
         for host, port in chain(_parse_addresses(self.bootstrap), self._addresses.values()):
             try:
                 self._channels[NODE_UNKNOWN] = Channel(host, port, self._security, self._timeout_seconds)
                 return self._channels[NODE_UNKNOWN]
             except (OSError, MalformedData) as error:
-                tried.append(f"{host}:{port}: {error}")
-        raise Unreachable(f"No broker answers: {'; '.join(dict.fromkeys(tried))}")
+                errors.append(f"{host}:{port}: {error}")
+        raise Unreachable(f"No broker answers: {'; '.join(dict.fromkeys(errors))}")
 
     def nodes(self) -> Mapping[int, tuple[str, int]]:
-        """All brokers there are now, by id, with their addresses."""
+        """Return the addresses of all current brokers, by id."""
         self.refresh(())
         return self._addresses
 
-    def ask_any(self, key: ApiKey, request: Message, answer: type[M], versions: tuple[int, int] | None = None) -> M:
-        """For questions that every node can answer."""
-        return self._any_channel().ask(key, request, answer, versions)
+    def ask_any(
+        self, key: ApiKey, request: Message, response_type: type[M], versions: tuple[int, int] | None = None
+    ) -> M:
+        """Send a request that every node can answer; return its response."""
+        return self._any_channel().ask(key, request, response_type, versions)
 
-    # --- patience ---------------------------------------------------------------------------------------------------
+    # --- retries ----------------------------------------------------------------------------------------------------
 
     def retry(self, action: Callable[[], T], timeout_ms: float, retriable: frozenset[ErrorCode] = RETRIABLE) -> T:
-        """Does it again with fresh metadata until it works or the time is over; then the last failure is raised."""
+        """Run `action`, with fresh metadata each time, until it succeeds; raise the last error after `timeout_ms`."""
         deadline = time.monotonic() + timeout_ms / 1000
         wait = BACKOFF_SECONDS_FIRST
         while True:
@@ -167,12 +169,13 @@ class Cluster:
     # --- metadata ---------------------------------------------------------------------------------------------------
 
     def refresh(self, names: Iterable[str] | None, create: bool = False) -> None:
-        """Asks about topics, None for all. A topic that is not there is not remembered; another error is raised."""
-        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
-        answer = self.ask_any(ApiKey.METADATA, request, MetadataResponse)
-        self._addresses = {node.node_id: (node.host, node.port) for node in answer.brokers}
-        for topic in answer.topics:
+        """Request the metadata of topics, None for all. Topics that do not exist are dropped; other errors are
+        raised."""
+        requested = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=requested, allow_auto_topic_creation=create)
+        response = self.ask_any(ApiKey.METADATA, request, MetadataResponse)
+        self._addresses = {node.node_id: (node.host, node.port) for node in response.brokers}
+        for topic in response.topics:
             name = topic.name or ""
             if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
                 self._topics.pop(name, None)
@@ -183,7 +186,7 @@ class Cluster:
                 self._topics[name] = Topic(name, bytes(topic.topic_id), leaders, topic.is_internal)
 
     def topics(self) -> Mapping[str, Topic]:
-        """All that there are now, by name, internal ones too."""
+        """Return all current topics by name, including internal ones."""
         self.forget()
         self.refresh(None)
         return self._topics
@@ -212,27 +215,27 @@ class Cluster:
     def led(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, KafkaError]]:
-        """Those that have a leader, by it, and of the others what is wrong with them."""
+        """Return the partitions that have a leader, by leader, and the errors of the others."""
         led: dict[int, list[TopicPartition]] = {}
-        wrong: dict[TopicPartition, KafkaError] = {}
+        errors: dict[TopicPartition, KafkaError] = {}
         for name, indexes in by_topic(partitions).items():
             try:
                 self.topic(name)
             except KafkaError as error:
-                wrong |= {TopicPartition(name, index): error for index in indexes}
+                errors |= {TopicPartition(name, index): error for index in indexes}
                 continue
             for where in (TopicPartition(name, index) for index in indexes):
                 try:
                     led.setdefault(self.leader(where), []).append(where)
                 except KafkaError as error:
-                    wrong[where] = error
-        return led, wrong
+                    errors[where] = error
+        return led, errors
 
     # --- offsets and topics -----------------------------------------------------------------------------------------
 
     def list_offsets(self, at: Mapping[TopicPartition, int], read_committed: bool = False) -> Offsets:
-        """The offset for a time in each partition (-1 latest, -2 earliest); -1 if no record is that young."""
-        found: Offsets = {}
+        """Return the offset for a timestamp in each partition (-1 latest, -2 earliest); -1 if all records are older."""
+        offsets: Offsets = {}
         for node, partitions in self.by_leader(at).items():
             request = ListOffsetsRequest(
                 replica_id=-1,
@@ -245,21 +248,21 @@ class Cluster:
                 ],
                 timeout_ms=int(self._timeout_seconds * 1000),
             )
-            answer = self.channel(node).ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
-            for topic in answer.topics:
+            response = self.channel(node).ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
+            for topic in response.topics:
                 for each in topic.partitions:
                     where = TopicPartition(topic.name, each.partition_index)
                     if each.error_code:
                         code = ErrorCode(each.error_code)
-                        raise KafkaError(code, f"the offsets of {where}: {code.name}")
-                    found[where] = each.offset
-        return found
+                        raise KafkaError(code, f"{where}: the offsets cannot be listed: {code.name}")
+                    offsets[where] = each.offset
+        return offsets
 
     def latest(self, partitions: Iterable[TopicPartition], read_committed: bool = False) -> Offsets:
         return self.list_offsets(dict.fromkeys(partitions, LATEST), read_committed)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
-        """Deletes the records before these offsets. Partitions without records are no trouble."""
+        """Delete the records before these offsets. Partitions may be empty."""
         for node, partitions in self.by_leader(before).items():
             topics = [
                 DeleteRecordsTopic(
@@ -268,15 +271,17 @@ class Cluster:
                 for name, indexes in by_topic(partitions).items()
             ]
             request = DeleteRecordsRequest(topics, timeout_ms=int(self._timeout_seconds * 1000))
-            answer = self.channel(node).ask(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse)
-            for topic in answer.topics:
+            response = self.channel(node).ask(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse)
+            for topic in response.topics:
                 for each in topic.partitions:
                     if each.error_code:
                         code = ErrorCode(each.error_code)
-                        raise KafkaError(code, f"the records of {topic.name}-{each.partition_index}: {code.name}")
+                        raise KafkaError(
+                            code, f"{topic.name}-{each.partition_index}: records cannot be deleted: {code.name}"
+                        )
 
     def create_topic(self, name: str, partitions: int, replication_factor: int = -1) -> bool:
-        """Whether it was made now; False if it was there."""
+        """Return whether the topic was created; False if it existed."""
         request = CreateTopicsRequest(
             [CreatableTopic(name, num_partitions=partitions, replication_factor=replication_factor)], timeout_ms=10_000
         )
@@ -307,7 +312,7 @@ _clusters: dict[tuple[str, tuple[tuple[str, str], ...]], Cluster] = {}
 
 
 def cluster_of(bootstrap: str, properties: Mapping[str, str]) -> Cluster:
-    """This process's connections to a cluster, kept for whoever comes next: Spark reuses its Python workers."""
+    """Return this process's connections to a cluster, cached for later callers: Spark reuses its Python workers."""
     key = bootstrap, tuple(sorted(properties.items()))
     if key not in _clusters:
         _clusters[key] = Cluster(bootstrap, properties)

@@ -1,8 +1,7 @@
-"""What a cluster as a whole is asked and told, where confluent-kafka has no such call: elections, reassignments, the
-quorum, features, brokers.
+"""Requests to a cluster as a whole that confluent-kafka lacks: elections, reassignments, the quorum, features, brokers.
 
-Brokers pass on to the controller what is the controller's. What passes by itself, such as a controller that is being
-elected, is waited for; any other refusal of a request is raised, a refusal of one of its parts is a value.
+Brokers forward what the controller decides. Temporary errors, such as a missing controller during an election, are
+retried; other errors of a request are raised, errors of its parts are returned.
 """
 
 from __future__ import annotations
@@ -62,11 +61,11 @@ BROKERS: Final = 1
 """DescribeCluster's endpoint type."""
 
 Outcomes = dict[TopicPartition, KafkaError | None]
-"""What came of each partition; None where it went well."""
+"""The error of each partition; None on success."""
 
 
 class ClusterAdmin:
-    """Every call ends within `timeout_ms`, or raises. Closes the cluster it was given."""
+    """Every call ends or raises within `timeout_ms`. On exit it closes the given cluster."""
 
     def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
         self.cluster = cluster
@@ -83,39 +82,39 @@ class ClusterAdmin:
     def patiently(self, action: Callable[[], T]) -> T:
         return self.cluster.retry(action, self._timeout_ms, TRANSIENT)
 
-    def ask(self, key: ApiKey, request: Message, answer: type[M], node_id: int | None = None) -> M:
-        """The answer of any node, or of one. Its error, if it has one for the whole request, is raised."""
+    def ask(self, key: ApiKey, request: Message, response_type: type[M], node_id: int | None = None) -> M:
+        """Return the response of any node, or of `node_id`. Raise its error for the whole request, if it has one."""
 
-        def ask() -> M:
+        def attempt() -> M:
             if node_id is None:
-                said = self.cluster.ask_any(key, request, answer)
+                response = self.cluster.ask_any(key, request, response_type)
             else:
                 if node_id not in self.cluster.nodes():
                     raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"There is no node {node_id} in the cluster")
-                said = self.cluster.channel(node_id).ask(key, request, answer)
-            raise_refusal(said)
-            return said
+                response = self.cluster.channel(node_id).ask(key, request, response_type)
+            raise_refusal(response)
+            return response
 
-        return self.patiently(ask)
+        return self.patiently(attempt)
 
     # --- brokers and topics -----------------------------------------------------------------------------------------
 
     def described(self, fenced_too: bool = False) -> DescribedCluster:
-        of_controllers = isinstance(self.cluster, Controllers)
+        is_controllers = isinstance(self.cluster, Controllers)
         request = DescribeClusterRequest(
-            endpoint_type=CONTROLLERS if of_controllers else BROKERS, include_fenced_brokers=fenced_too
+            endpoint_type=CONTROLLERS if is_controllers else BROKERS, include_fenced_brokers=fenced_too
         )
-        answer = self.ask(ApiKey.DESCRIBE_CLUSTER, request, DescribeClusterResponse)
+        response = self.ask(ApiKey.DESCRIBE_CLUSTER, request, DescribeClusterResponse)
         nodes = {
             node.broker_id: BrokerNode(node.broker_id, node.host, node.port, node.rack, node.is_fenced)
-            for node in sorted(answer.brokers, key=lambda node: node.broker_id)
+            for node in sorted(response.brokers, key=lambda node: node.broker_id)
         }
-        return DescribedCluster(answer.cluster_id, answer.controller_id, nodes)
+        return DescribedCluster(response.cluster_id, response.controller_id, nodes)
 
     def topics(self) -> dict[str, TopicReplicas]:
-        """All there are, by name. None is asked for by name, for a broker might create it."""
+        """Return all topics by name. None is requested by name, because a broker might create it."""
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        answer = self.ask(ApiKey.METADATA, request, MetadataResponse)
+        response = self.ask(ApiKey.METADATA, request, MetadataResponse)
         return {
             topic.name or "": TopicReplicas(
                 topic.name or "",
@@ -127,7 +126,7 @@ class ClusterAdmin:
                     for each in sorted(topic.partitions, key=lambda each: each.partition_index)
                 },
             )
-            for topic in answer.topics
+            for topic in response.topics
         }
 
     def unregister_broker(self, broker_id: int) -> None:
@@ -136,51 +135,52 @@ class ClusterAdmin:
     # --- leaders and replicas ---------------------------------------------------------------------------------------
 
     def elect_leaders(self, kind: ElectionType, partitions: Iterable[TopicPartition] | None) -> Outcomes:
-        """None stands for all partitions; of those, only the ones where something was to do are answered."""
-        named = None
+        """None means all partitions; the result then has only those where an election was needed."""
+        topics = None
         if partitions is not None:
-            named = [elect_leaders.TopicPartitions(name, indexes) for name, indexes in by_topic(partitions).items()]
-        request = elect_leaders.ElectLeadersRequest(int(kind), named, self._timeout_ms)
-        answer = self.ask(ApiKey.ELECT_LEADERS, request, elect_leaders.ElectLeadersResponse)
+            topics = [elect_leaders.TopicPartitions(name, indexes) for name, indexes in by_topic(partitions).items()]
+        request = elect_leaders.ElectLeadersRequest(int(kind), topics, self._timeout_ms)
+        response = self.ask(ApiKey.ELECT_LEADERS, request, elect_leaders.ElectLeadersResponse)
         return {
             TopicPartition(topic.topic, each.partition_id): _outcome(each.error_code, each.error_message)
-            for topic in answer.replica_election_results
+            for topic in response.replica_election_results
             for each in topic.partition_result
         }
 
     def alter_reassignments(
-        self, wanted: Mapping[TopicPartition, Sequence[int] | None], may_change_replication_factor: bool = True
+        self, target_replicas: Mapping[TopicPartition, Sequence[int] | None], may_change_replication_factor: bool = True
     ) -> Outcomes:
-        """Begins to move partitions to these replicas; None cancels a move that is under way."""
+        """Start to move partitions to these replicas; None cancels a move in progress."""
         api = alter_partition_reassignments
         topics = [
             api.ReassignableTopic(
-                name, [api.ReassignablePartition(index, wanted[TopicPartition(name, index)]) for index in indexes]
+                name,
+                [api.ReassignablePartition(index, target_replicas[TopicPartition(name, index)]) for index in indexes],
             )
-            for name, indexes in by_topic(sorted(wanted)).items()
+            for name, indexes in by_topic(sorted(target_replicas)).items()
         ]
         request = api.AlterPartitionReassignmentsRequest(self._timeout_ms, may_change_replication_factor, topics)
-        answer = self.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request, api.AlterPartitionReassignmentsResponse)
+        response = self.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request, api.AlterPartitionReassignmentsResponse)
         return {
             TopicPartition(topic.name, each.partition_index): _outcome(each.error_code, each.error_message)
-            for topic in answer.responses
+            for topic in response.responses
             for each in topic.partitions
         }
 
     def reassignments(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, Reassignment]:
-        """The moves that are under way: all, or of these partitions."""
+        """Return the moves in progress: all, or those of these partitions."""
         api = list_partition_reassignments
-        named = None
+        topics = None
         if partitions is not None:
             grouped = by_topic(sorted(partitions))
-            named = [api.ListPartitionReassignmentsTopics(name, indexes) for name, indexes in grouped.items()]
-        request = api.ListPartitionReassignmentsRequest(self._timeout_ms, named)
-        answer = self.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, request, api.ListPartitionReassignmentsResponse)
+            topics = [api.ListPartitionReassignmentsTopics(name, indexes) for name, indexes in grouped.items()]
+        request = api.ListPartitionReassignmentsRequest(self._timeout_ms, topics)
+        response = self.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, request, api.ListPartitionReassignmentsResponse)
         return {
             TopicPartition(topic.name, each.partition_index): Reassignment(
                 tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
             )
-            for topic in answer.topics
+            for topic in response.topics
             for each in topic.partitions
         }
 
@@ -190,14 +190,14 @@ class ClusterAdmin:
         api = describe_quorum
         request = api.DescribeQuorumRequest([api.RequestTopicData(METADATA_TOPIC, [api.RequestPartitionData(0)])])
 
-        def ask() -> Quorum:
-            answer = self.ask(ApiKey.DESCRIBE_QUORUM, request, api.DescribeQuorumResponse)
-            partition = answer.topics[0].partitions[0]
+        def attempt() -> Quorum:
+            response = self.ask(ApiKey.DESCRIBE_QUORUM, request, api.DescribeQuorumResponse)
+            partition = response.topics[0].partitions[0]
             if partition.error_code:
                 raise KafkaError(ErrorCode(partition.error_code), partition.error_message)
             endpoints = {
                 node.node_id: tuple(Endpoint(each.name, each.host, each.port) for each in node.listeners)
-                for node in answer.nodes
+                for node in response.nodes
             }
             return Quorum(
                 partition.leader_id,
@@ -208,7 +208,7 @@ class ClusterAdmin:
                 endpoints,
             )
 
-        return self.patiently(ask)
+        return self.patiently(attempt)
 
     def add_voter(self, voter_id: int, directory_id: Uuid, endpoints: Iterable[Endpoint]) -> None:
         listeners = [add_raft_voter.Listener(*endpoint) for endpoint in endpoints]
@@ -222,35 +222,35 @@ class ClusterAdmin:
     # --- features ---------------------------------------------------------------------------------------------------
 
     def features(self, node_id: int | None = None) -> Features:
-        """What a node supports, any or this one, and what the cluster is set to as far as that node knows."""
+        """Return the features that a node (any, or `node_id`) supports, and the finalized levels that it knows."""
         request = ApiVersionsRequest(client_software_name="moldau", client_software_version=__version__)
-        answer = self.ask(ApiKey.API_VERSIONS, request, ApiVersionsResponse, node_id)
+        response = self.ask(ApiKey.API_VERSIONS, request, ApiVersionsResponse, node_id)
         return Features(
-            {each.name: (each.min_version, each.max_version) for each in answer.supported_features},
-            {each.name: each.max_version_level for each in answer.finalized_features},
-            answer.finalized_features_epoch if answer.finalized_features_epoch >= 0 else None,
+            {each.name: (each.min_version, each.max_version) for each in response.supported_features},
+            {each.name: each.max_version_level for each in response.finalized_features},
+            response.finalized_features_epoch if response.finalized_features_epoch >= 0 else None,
         )
 
     def update_features(
         self, levels: Mapping[str, int], kind: UpgradeType, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
-        """What came of each feature. All are changed or none, so a refusal is that of all."""
+        """Return the error of each feature, or None. All are changed or none, so an error applies to all."""
         updates = [update_features.FeatureUpdateKey(name, level, int(kind)) for name, level in levels.items()]
         request = update_features.UpdateFeaturesRequest(self._timeout_ms, updates, validate_only)
-        found: dict[str, KafkaError | None] = dict.fromkeys(levels)
+        results: dict[str, KafkaError | None] = dict.fromkeys(levels)
         try:
-            answer = self.ask(ApiKey.UPDATE_FEATURES, request, update_features.UpdateFeaturesResponse)
+            response = self.ask(ApiKey.UPDATE_FEATURES, request, update_features.UpdateFeaturesResponse)
         except KafkaError as error:
             return dict.fromkeys(levels, error)
-        found.update((each.feature, _outcome(each.error_code, each.error_message)) for each in answer.results)
-        return found
+        results.update((each.feature, _outcome(each.error_code, each.error_message)) for each in response.results)
+        return results
 
 
-def raise_refusal(answer: Message) -> None:
-    """Raises the error that an answer has for its whole request, if it has a place for one."""
-    code = getattr(answer, "error_code", 0)
+def raise_refusal(response: Message) -> None:
+    """Raise the error that a response has for the whole request, if it has such a field."""
+    code = getattr(response, "error_code", 0)
     if code:
-        raise KafkaError(ErrorCode(code), getattr(answer, "error_message", None))
+        raise KafkaError(ErrorCode(code), getattr(response, "error_message", None))
 
 
 def _outcome(error_code: int, message: str | None) -> KafkaError | None:

@@ -1,6 +1,6 @@
-"""What is known of a cluster's brokers, partitions, quorum and features, as plain values.
+"""Brokers, partitions, quorum and features of a cluster as plain values.
 
-How these are asked for is cluster_admin.py, how they are drawn is each tool's. Pure.
+cluster_admin.py requests them; each tool formats them. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from moldau.base.ids import TopicPartition, Uuid
 
 
 class BrokerNode(NamedTuple):
-    """A broker, or a controller where controllers were asked for."""
+    """A broker, or a controller if controllers were requested."""
 
     node_id: int
     host: str
@@ -27,7 +27,7 @@ class BrokerNode(NamedTuple):
 class DescribedCluster:
     cluster_id: str
     controller_id: int
-    """Of a broker: any node that takes requests for the controller. Of a controller: the active one."""
+    """From a broker: any node that takes requests for the controller. From a controller: the active one."""
     nodes: Mapping[int, BrokerNode]
 
 
@@ -46,7 +46,7 @@ class TopicReplicas:
 
 
 class Reassignment(NamedTuple):
-    """A move that is under way. `replicas` holds those to be added and those to be removed, too."""
+    """A move in progress. `replicas` includes those to be added and those to be removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -67,7 +67,7 @@ class Replica(NamedTuple):
 
 
 class ReplicaLogDir(NamedTuple):
-    """Where a replica lies, and where it is being moved to on the same broker."""
+    """The directory of a replica, and the one it is being moved to on the same broker."""
 
     current: str | None
     future: str | None
@@ -84,7 +84,7 @@ class Endpoint(NamedTuple):
 
 
 class QuorumReplica(NamedTuple):
-    """How far a voter or an observer has followed. A time is -1 where the leader knows of none."""
+    """The position of a voter or an observer. A time is -1 if the leader does not know it."""
 
     replica_id: int
     directory_id: Uuid
@@ -120,14 +120,14 @@ class Features:
 
 
 class ElectionType(IntEnum):
-    """As ElectLeaders numbers them."""
+    """The numbers of ElectLeaders."""
 
     PREFERRED = 0
     UNCLEAN = 1
 
 
 class UpgradeType(IntEnum):
-    """As UpdateFeatures numbers them."""
+    """The numbers of UpdateFeatures."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2

@@ -1,6 +1,6 @@
-"""confluent_kafka, or, where it is not installed, our stand-in for what the tools use of it.
+"""confluent_kafka, or, where it is not installed, a replacement for the parts that the tools use.
 
-Import it inside functions: loading librdkafka takes longer than a `--help` may.
+Import this module inside functions: loading librdkafka is too slow for a `--help`.
 """
 
 from __future__ import annotations

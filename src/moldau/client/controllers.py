@@ -1,7 +1,7 @@
-"""The controllers of a cluster as a client sees them, at their own listener (KIP-919): the active one answers.
+"""The controllers of a cluster as a client sees them, on their own listener (KIP-919): the active one answers.
 
-A `Cluster` whose nodes are controllers. It knows of no topics; a controller that is active no more is found anew when
-its refusal is retried.
+A `Cluster` whose nodes are controllers. It has no topics; when the active controller changes, the retry of the refused
+request finds the new one.
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ class Controllers(Cluster):
 
     def nodes(self) -> Mapping[int, tuple[str, int]]:
         request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
-        answer = super().ask_any(ApiKey.DESCRIBE_CLUSTER, request, DescribeClusterResponse)
-        if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code), answer.error_message)
-        self._addresses = {node.broker_id: (node.host, node.port) for node in answer.brokers}
-        self._active = answer.controller_id
+        response = super().ask_any(ApiKey.DESCRIBE_CLUSTER, request, DescribeClusterResponse)
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code), response.error_message)
+        self._addresses = {node.broker_id: (node.host, node.port) for node in response.brokers}
+        self._active = response.controller_id
         return self._addresses
 
-    def ask_any(self, key: ApiKey, request: Message, answer: type[M], versions: tuple[int, int] | None = None) -> M:
-        """Asks the active controller."""
+    def ask_any(
+        self, key: ApiKey, request: Message, response_type: type[M], versions: tuple[int, int] | None = None
+    ) -> M:
+        """Send a request to the active controller."""
         if self._active is None:
             self.nodes()
         if self._active not in self._addresses:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "No controller is active now")
-        return self.channel(self._active).ask(key, request, answer, versions)
+        return self.channel(self._active).ask(key, request, response_type, versions)
 
     def forget(self) -> None:
         super().forget()

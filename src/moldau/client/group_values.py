@@ -1,6 +1,6 @@
-"""What is known of a group, as plain values, and the one thing in it that has to be decoded: an assignment.
+"""Groups as plain values, and the decoding of a member's assignment.
 
-How these are asked for is groups.py, how they are drawn is each tool's. Pure.
+groups.py requests them; each tool formats them. Pure.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ STATES: Final = (
     "Assigning",
     "Reconciling",
 )
-"""What a classic or consumer group can be in."""
+"""The states of classic and consumer groups."""
 TYPES: Final = (CONSUMER, CLASSIC, "Share", "Streams")
 UNKNOWN: Final = "Unknown"
 BATCH_NUMBER: Final = "moldau: the number of a micro-batch, not an offset"
-"""The metadata of what Spark's exactly-once sink commits (spark/exactly_once/wire.py): nobody lags behind it."""
+"""The metadata of the commits of Spark's exactly-once sink (spark/exactly_once/wire.py): these have no lag."""
 
 
 class Node(NamedTuple):
@@ -44,7 +44,7 @@ class Node(NamedTuple):
 
 
 class ListedGroup(NamedTuple):
-    """A line of a listing. `type` and `state` are empty where the broker is too old to tell."""
+    """A group in a listing. `type` and `state` are empty if the broker is too old to send them."""
 
     group_id: str
     type: str
@@ -53,7 +53,7 @@ class ListedGroup(NamedTuple):
 
     @property
     def is_consumer_group(self) -> bool:
-        """Kafka's meaning: groups of consumers, and groups that only hold offsets."""
+        """In Kafka's sense: groups of consumers, and groups that only store offsets."""
         return self.type in (CLASSIC, CONSUMER, "") and self.protocol_type in (CONSUMER_PROTOCOL, "")
 
 
@@ -65,10 +65,10 @@ class Member:
     host: str
     assignment: frozenset[TopicPartition]
     target: frozenset[TopicPartition] | None = None
-    """Where the group wants the member to be; only groups of type Consumer tell."""
+    """The member's target assignment; only groups of type Consumer have it."""
     epoch: int | None = None
     upgraded: bool | None = None
-    """Whether it speaks the new protocol, in a group of type Consumer."""
+    """Whether the member of a Consumer group uses the new protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +99,26 @@ Described = dict[str, DescribedGroup | KafkaError]
 
 
 def holds_batch_numbers(committed: CommittedOffsets) -> bool:
-    """Whether a group is no reader's, but where a Spark query keeps the number of the last batch it wrote."""
+    """Whether the group has no consumers, but stores the number of the last batch that a Spark query wrote."""
     return any(each.metadata == BATCH_NUMBER for each in committed.values())
 
 
-def state_name(said: str) -> str:
-    """A state as Kafka writes it, whatever the case it is given in."""
-    known = {state.lower(): state for state in (*STATES, "NotReady")}
-    return known.get(said.lower(), UNKNOWN)
+def state_name(name: str) -> str:
+    """Return a state as Kafka writes it, for a name in any case."""
+    by_lower_case = {state.lower(): state for state in (*STATES, "NotReady")}
+    return by_lower_case.get(name.lower(), UNKNOWN)
 
 
-def type_name(said: str) -> str:
-    known = {name.lower(): name for name in TYPES}
-    return known.get(said.lower(), UNKNOWN)
+def type_name(name: str) -> str:
+    by_lower_case = {each.lower(): each for each in TYPES}
+    return by_lower_case.get(name.lower(), UNKNOWN)
 
 
 def decode_assignment(data: bytes) -> frozenset[TopicPartition]:
-    """The partitions in a classic member's assignment, which the leader of the group wrote and no broker reads.
+    """Return the partitions in a classic member's assignment, which the group leader writes and no broker reads.
 
-    No bytes at all: nothing is assigned yet. Bytes in another form are the private matter of members that only call
-    themselves consumers: nothing is known to be assigned.
+    Empty bytes mean that nothing is assigned yet. Bytes in another format are private to members that only call
+    themselves consumers: no assignment is known.
     """
     try:
         topics = read(Assignment, data)[0].assigned_partitions if data else ()

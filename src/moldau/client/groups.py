@@ -1,8 +1,7 @@
-"""What group coordinators are asked: which groups there are, what is in them, what they committed, and to change it.
+"""Requests to group coordinators: list and describe groups, read and change their offsets, delete groups.
 
-A coordinator that is loading, or has moved, is asked again until the time is over. Errors of a group are values or
-KafkaErrors; whose words they are told in is each tool's. Brokers since Kafka 3.0 are spoken to: older ones answer one
-group at a time.
+Requests to a coordinator that is loading or has moved are retried until the timeout. Errors of a group are values or
+KafkaErrors; each tool words them itself. Brokers since Kafka 3.0 are supported: older ones answer one group at a time.
 """
 
 from __future__ import annotations
@@ -65,96 +64,99 @@ GROUPS_AT_ONCE: Final = 500
 MANY_COORDINATORS: Final = (4, 6)
 """FindCoordinator with several keys in one request."""
 MANY_GROUPS_BY_NAME: Final = (8, 9)
-"""OffsetFetch with several groups in one request, and with topics by name: offsets outlive the ids of topics."""
+"""OffsetFetch with several groups in one request, and topics by name: offsets outlive the ids of topics."""
 BY_NAME: Final = (2, 9)
 
 
 class Groups:
-    """The groups of a cluster. Every call ends within `timeout_ms`, or raises."""
+    """The groups of a cluster. Every call ends or raises within `timeout_ms`."""
 
     def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
         self._cluster = cluster
         self._timeout_ms = timeout_ms
 
     def listed(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
-        """All groups of all brokers, as each knows those it coordinates. Old brokers know of no filters."""
+        """Return all groups of all brokers; each broker lists those it coordinates. Old brokers ignore the filters."""
 
-        def ask() -> list[ListedGroup]:
-            found: list[ListedGroup] = []
+        def attempt() -> list[ListedGroup]:
+            groups: list[ListedGroup] = []
             request = ListGroupsRequest(states_filter=states, types_filter=types)
             for node_id in list(self._cluster.nodes()):
-                answer = self._cluster.channel(node_id).ask(ApiKey.LIST_GROUPS, request, ListGroupsResponse)
-                _raise(answer.error_code)
-                found += [
+                response = self._cluster.channel(node_id).ask(ApiKey.LIST_GROUPS, request, ListGroupsResponse)
+                _raise(response.error_code)
+                groups += [
                     ListedGroup(
                         group.group_id,
                         type_name(group.group_type) if group.group_type else "",
                         group.protocol_type,
                         state_name(group.group_state) if group.group_state else "",
                     )
-                    for group in answer.groups
+                    for group in response.groups
                 ]
-            return found
+            return groups
 
-        return self._patiently(ask)
+        return self._retry(attempt)
 
     def described(self, group_ids: Iterable[str]) -> Described:
-        """Each group, or why not: in the new protocol's words where it speaks that, else in the classic one's."""
-        found: Described = {}
-        for some in _chunks(list(dict.fromkeys(group_ids))):
-            found |= self._patiently(partial(self._describe, some))
-        return found
+        """Return each group or its error: from the consumer protocol's API if the group uses it, else the classic
+        one's."""
+        groups: Described = {}
+        for chunk in _chunks(list(dict.fromkeys(group_ids))):
+            groups |= self._retry(partial(self._describe, chunk))
+        return groups
 
     def _describe(self, group_ids: Sequence[str]) -> Described:
-        found: Described = {}
+        groups: Described = {}
         for coordinator, ids in self._by_coordinator(group_ids):
-            new = self._describe_consumer_groups(coordinator, ids)
+            consumer_groups = self._describe_consumer_groups(coordinator, ids)
             classic_ids = [
-                each for each in ids if isinstance(said := new[each], KafkaError) and said.code in _NOT_OF_THE_NEW_KIND
+                group_id
+                for group_id in ids
+                if isinstance(group := consumer_groups[group_id], KafkaError) and group.code in _NOT_A_CONSUMER_GROUP
             ]
             classic = self._describe_classic_groups(coordinator, classic_ids) if classic_ids else {}
-            for each, said in classic.items():
-                # The new protocol's answer names the group; the classic one's does not.
-                if isinstance(said, KafkaError) and said.code is ErrorCode.GROUP_ID_NOT_FOUND:
-                    classic[each] = new[each] if _says_it_is_unknown(new[each]) else said
-            found |= new | classic
-        return found
+            for group_id, group in classic.items():
+                # The error message of the consumer protocol's API names the group; the classic one's does not.
+                if isinstance(group, KafkaError) and group.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                    classic[group_id] = consumer_groups[group_id] if _is_not_found(consumer_groups[group_id]) else group
+            groups |= consumer_groups | classic
+        return groups
 
     def _describe_consumer_groups(self, coordinator: Node, ids: Sequence[str]) -> Described:
         channel = self._cluster.channel(coordinator.node_id)
         if not channel.offers(ApiKey.CONSUMER_GROUP_DESCRIBE):
             return {each: KafkaError(ErrorCode.UNSUPPORTED_VERSION) for each in ids}
         request = consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=ids)
-        answer = channel.ask(
+        response = channel.ask(
             ApiKey.CONSUMER_GROUP_DESCRIBE, request, consumer_group_describe.ConsumerGroupDescribeResponse
         )
-        return {group.group_id: _consumer_group(group, coordinator) for group in answer.groups}
+        return {group.group_id: _consumer_group(group, coordinator) for group in response.groups}
 
     def _describe_classic_groups(self, coordinator: Node, ids: Sequence[str]) -> Described:
-        answer = self._cluster.channel(coordinator.node_id).ask(
+        response = self._cluster.channel(coordinator.node_id).ask(
             ApiKey.DESCRIBE_GROUPS,
             describe_groups.DescribeGroupsRequest(groups=ids),
             describe_groups.DescribeGroupsResponse,
         )
-        return {group.group_id: _classic_group(group, coordinator) for group in answer.groups}
+        return {group.group_id: _classic_group(group, coordinator) for group in response.groups}
 
     def committed(self, group_ids: Iterable[str]) -> dict[str, CommittedOffsets]:
-        """The offsets of groups. A group that is unknown has none."""
-        found: dict[str, CommittedOffsets] = {}
-        for some in _chunks(list(dict.fromkeys(group_ids))):
-            found |= self._patiently(partial(self._fetch_offsets, some))
-        return found
+        """Return the committed offsets of groups. An unknown group has none."""
+        offsets: dict[str, CommittedOffsets] = {}
+        for chunk in _chunks(list(dict.fromkeys(group_ids))):
+            offsets |= self._retry(partial(self._fetch_offsets, chunk))
+        return offsets
 
     def _fetch_offsets(self, group_ids: Sequence[str]) -> dict[str, CommittedOffsets]:
-        found: dict[str, CommittedOffsets] = {}
+        offsets: dict[str, CommittedOffsets] = {}
         for coordinator, ids in self._by_coordinator(group_ids):
             request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=each, topics=None) for each in ids])
-            answer = self._cluster.channel(coordinator.node_id).ask(
+            response = self._cluster.channel(coordinator.node_id).ask(
                 ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, MANY_GROUPS_BY_NAME
             )
-            for group in answer.groups:
+            for group in response.groups:
                 _raise(group.error_code)
-                found[group.group_id] = {
+                offsets[group.group_id] = {
                     TopicPartition(topic.name, each.partition_index): Committed(
                         each.committed_offset,
                         None if each.committed_leader_epoch < 0 else each.committed_leader_epoch,
@@ -164,10 +166,10 @@ class Groups:
                     for each in topic.partitions
                     if not each.error_code and each.committed_offset >= 0
                 }
-        return found
+        return offsets
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Sets the offsets of a group that has no members; raises the first refusal."""
+        """Set the offsets of a group without members; raise the first error."""
         topics = [
             OffsetCommitRequestTopic(
                 name=name,
@@ -178,78 +180,82 @@ class Groups:
             for name, indexes in by_topic(offsets).items()
         ]
 
-        def ask() -> None:
+        def attempt() -> None:
             ((coordinator, _),) = self._by_coordinator([group_id])
             request = OffsetCommitRequest(group_id=group_id, topics=topics)
-            answer = self._cluster.channel(coordinator.node_id).ask(
+            response = self._cluster.channel(coordinator.node_id).ask(
                 ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, BY_NAME
             )
-            for topic in answer.topics:
+            for topic in response.topics:
                 for partition in topic.partitions:
                     _raise(partition.error_code)
 
         if topics:
-            self._patiently(ask)
+            self._retry(attempt)
 
     def delete(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
-        """What came of deleting each group; NONE where it is gone."""
+        """Delete groups; return the error code of each, NONE on success."""
 
-        found: dict[str, ErrorCode] = {}
-        # One by one: what is deleted must not be deleted again because its neighbour's coordinator was loading.
+        results: dict[str, ErrorCode] = {}
+        # One request per group: a retry because of one loading coordinator must not delete the other groups again.
         for group_id in dict.fromkeys(group_ids):
             try:
-                found[group_id] = self._patiently(partial(self._delete, group_id))
+                results[group_id] = self._retry(partial(self._delete, group_id))
             except KafkaError as error:
-                found[group_id] = error.code
-        return found
+                results[group_id] = error.code
+        return results
 
     def _delete(self, group_id: str) -> ErrorCode:
         ((coordinator, _),) = self._by_coordinator([group_id])
-        answer = self._cluster.channel(coordinator.node_id).ask(
+        response = self._cluster.channel(coordinator.node_id).ask(
             ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=[group_id]), DeleteGroupsResponse
         )
-        return _settled(answer.results[0].error_code)
+        return _final_code(response.results[0].error_code)
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """What came of deleting the offset of each partition; raises what is wrong with the group itself."""
+        """Delete the offsets of partitions; return the error code of each. Errors of the group itself are raised."""
         topics = [
             OffsetDeleteRequestTopic(name=name, partitions=[OffsetDeleteRequestPartition(each) for each in indexes])
             for name, indexes in by_topic(partitions).items()
         ]
 
-        def ask() -> dict[TopicPartition, ErrorCode]:
+        def attempt() -> dict[TopicPartition, ErrorCode]:
             ((coordinator, _),) = self._by_coordinator([group_id])
             request = OffsetDeleteRequest(group_id=group_id, topics=topics)
-            answer = self._cluster.channel(coordinator.node_id).ask(ApiKey.OFFSET_DELETE, request, OffsetDeleteResponse)
-            _raise(answer.error_code)
+            response = self._cluster.channel(coordinator.node_id).ask(
+                ApiKey.OFFSET_DELETE, request, OffsetDeleteResponse
+            )
+            _raise(response.error_code)
             return {
                 TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
-                for topic in answer.topics
+                for topic in response.topics
                 for each in topic.partitions
             }
 
-        return self._patiently(ask)
+        return self._retry(attempt)
 
     def _by_coordinator(self, group_ids: Sequence[str]) -> Iterator[tuple[Node, list[str]]]:
-        """Who coordinates which of these groups."""
+        """Group the ids by coordinator."""
         self._cluster.nodes()
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=group_ids)
-        answer = self._cluster.ask_any(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, MANY_COORDINATORS)
-        led: dict[Node, list[str]] = {}
-        for found in answer.coordinators:
-            _raise(found.error_code, found.error_message)
-            led.setdefault(Node(found.node_id, found.host, found.port), []).append(found.key)
-        yield from led.items()
+        response = self._cluster.ask_any(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, MANY_COORDINATORS)
+        by_node: dict[Node, list[str]] = {}
+        for coordinator in response.coordinators:
+            _raise(coordinator.error_code, coordinator.error_message)
+            by_node.setdefault(Node(coordinator.node_id, coordinator.host, coordinator.port), []).append(
+                coordinator.key
+            )
+        yield from by_node.items()
 
-    def _patiently(self, action: Callable[[], T]) -> T:
+    def _retry(self, action: Callable[[], T]) -> T:
         return self._cluster.retry(action, self._timeout_ms, TRANSIENT)
 
 
-_NOT_OF_THE_NEW_KIND: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+_NOT_A_CONSUMER_GROUP: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 
 
-def _says_it_is_unknown(said: DescribedGroup | KafkaError) -> bool:
-    return isinstance(said, KafkaError) and said.code is ErrorCode.GROUP_ID_NOT_FOUND
+def _is_not_found(group: DescribedGroup | KafkaError) -> bool:
+    return isinstance(group, KafkaError) and group.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def _raise(error_code: int, message: str | None = None) -> None:
@@ -257,8 +263,8 @@ def _raise(error_code: int, message: str | None = None) -> None:
         raise KafkaError(ErrorCode(error_code), message)
 
 
-def _settled(error_code: int) -> ErrorCode:
-    """The code, if it will not pass by itself; raises what will, to be asked again."""
+def _final_code(error_code: int) -> ErrorCode:
+    """Return the code if it is final; raise a temporary error, so that the request is retried."""
     code = ErrorCode(error_code)
     if code in TRANSIENT:
         raise KafkaError(code)
@@ -266,12 +272,12 @@ def _settled(error_code: int) -> ErrorCode:
 
 
 def _chunks(group_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for begin in range(0, len(group_ids), GROUPS_AT_ONCE):
-        yield group_ids[begin : begin + GROUPS_AT_ONCE]
+    for start in range(0, len(group_ids), GROUPS_AT_ONCE):
+        yield group_ids[start : start + GROUPS_AT_ONCE]
 
 
 def _consumer_group(group: consumer_group_describe.DescribedGroup, coordinator: Node) -> DescribedGroup | KafkaError:
-    if code := _settled(group.error_code):
+    if code := _final_code(group.error_code):
         return KafkaError(code, group.error_message)
     return DescribedGroup(
         group.group_id,
@@ -305,7 +311,7 @@ def _partitions(assignment: consumer_group_describe.Assignment | None) -> frozen
 
 
 def _classic_group(group: describe_groups.DescribedGroup, coordinator: Node) -> DescribedGroup | KafkaError:
-    if code := _settled(group.error_code):
+    if code := _final_code(group.error_code):
         return KafkaError(code, group.error_message)
     is_consumer = group.protocol_type in (CONSUMER_PROTOCOL, "")
     return DescribedGroup(

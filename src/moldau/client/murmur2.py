@@ -10,7 +10,7 @@ MASK: Final = 0xFFFFFFFF
 
 
 def murmur2(key: bytes) -> int:
-    """As Java's client computes it, without a sign."""
+    """Return the hash as Java's client computes it, but unsigned."""
     whole = len(key) & ~3
     mixed = SEED ^ len(key)
     for start in range(0, whole, 4):

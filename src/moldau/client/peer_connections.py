@@ -1,7 +1,7 @@
-"""The connections of a node to other nodes, on the sockets of a running loop: `Peers` as it is in a real process.
+"""The connections of a node to other nodes, on the sockets of a running event loop: `Peers` in a real process.
 
-Callbacks all the way: a request is written when it is asked, its promise is completed when the response is cut from
-the bytes received. Only opening a connection is a task. One timer for each connection looks after all its deadlines.
+It works with callbacks: a request is written at once, and its promise is completed when the response has arrived. Only
+opening a connection is a task. Each connection has one timer for all its deadlines.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from moldau.wire.schema import Buffer, Message
 log = logging.getLogger("moldau.peers")
 
 RECONNECT_BACKOFF_S: Final = 0.02
-"""Between a connection that could not be opened and the next try: whoever asks again at once must not spin."""
+"""The pause after a connection could not be opened: a caller that retries at once must not spin."""
 TIMER_SLACK_S: Final = 0.002
-"""A loop counts in milliseconds and may wake one too early."""
+"""The event loop counts in milliseconds and may wake one too early."""
 HANDSHAKE_VERSION: Final = 3
 CORRELATION_ID_MAX: Final = (1 << 31) - 1
 
 Versions = dict[int, tuple[int, int]]
 
 
-class _Asked:
-    """A request whose answer is still to come."""
+class _PendingRequest:
+    """A request without a response so far."""
 
-    __slots__ = ("answer", "api", "correlation_id", "deadline", "request", "version")
+    __slots__ = ("api", "correlation_id", "deadline", "promise", "request", "version")
 
     def __init__(self, api: ApiKey, request: Message, version: int | None, deadline: float) -> None:
-        self.answer: Promise[Any] = Promise()
+        self.promise: Promise[Any] = Promise()
         self.api = api
         self.request: Message | None = request
-        """Let go of once it is sent."""
+        """Released once it is sent."""
         self.version = version
         self.correlation_id = 0
         self.deadline = deadline
@@ -57,79 +57,79 @@ class PeerConnections:
         self._loop = loop
         self._peers: dict[tuple[str, int, str], PeerConnection] = {}
         self._is_closed = False
-        self._told_second, self._untold = -1, 0
+        self._warned_second, self._suppressed = -1, 0
 
     def to(self, host: str, port: int, purpose: str) -> PeerConnection:
-        """The connection to that node for that purpose; a new one if the last was closed."""
+        """Return the connection to that node for that purpose; a new one if the last was closed."""
         key = (host, port, purpose)
-        known = self._peers.get(key)
-        if known is None or known.is_closed:
-            known = self._peers[key] = self._connection(host, port, purpose)
+        peer = self._peers.get(key)
+        if peer is None or peer.is_closed:
+            peer = self._peers[key] = self._connection(host, port, purpose)
             if self._is_closed:
-                known.close()
-        return known
+                peer.close()
+        return peer
 
     def _connection(self, host: str, port: int, purpose: str) -> PeerConnection:
-        return PeerConnection(self._loop, host, port, purpose, self._tell)
+        return PeerConnection(self._loop, host, port, purpose, self._warn)
 
     def close_all(self) -> None:
-        """Ends all connections; whoever asks after that is told so."""
+        """Close all connections; later requests fail."""
         self._is_closed = True
         for peer in self._peers.values():
             peer.close()
 
-    def _tell(self, line: str) -> None:
-        """One line a second at most: a peer that speaks nonsense is tried again and again."""
+    def _warn(self, line: str) -> None:
+        """Log one line a second at most: a peer that sends invalid data is retried again and again."""
         second = int(self._loop.time())
-        if second == self._told_second:
-            self._untold += 1
+        if second == self._warned_second:
+            self._suppressed += 1
             return
-        more = f" ({self._untold} more like it)" if self._untold else ""
-        self._told_second, self._untold = second, 0
+        more = f" ({self._suppressed} more like it)" if self._suppressed else ""
+        self._warned_second, self._suppressed = second, 0
         log.warning("%s%s", line.encode("unicode_escape").decode(), more)
 
 
 class PeerConnection:
-    """A `Peer`: connected when first asked, and again when asked after it broke."""
+    """A `Peer`: connects at the first request, and again at the next request after it broke."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, host: str, port: int, purpose: str, tell: Callable[[str], None]
+        self, loop: asyncio.AbstractEventLoop, host: str, port: int, purpose: str, warn: Callable[[str], None]
     ) -> None:
         self.is_closed = False
         self._loop = loop
         self._host, self._port, self._purpose = host, port, purpose
-        self._tell = tell
-        self._waiting: deque[_Asked] = deque()
-        """Asked before the connection was ready for them."""
-        self._asked: deque[_Asked] = deque()
-        """Sent and not answered, oldest first."""
+        self._warn = warn
+        self._unsent: deque[_PendingRequest] = deque()
+        """Requests made before the connection was ready."""
+        self._in_flight: deque[_PendingRequest] = deque()
+        """Requests without a response, oldest first."""
         self._versions: Versions | None = None
         self._correlation_id = 0
         self._handshake_version = HANDSHAKE_VERSION
         self._opening: asyncio.Task[None] | None = None
         self._frames: ResponseFrames | None = None
-        self._send_bytes: Callable[[Buffer], None] = _nowhere
+        self._send_bytes: Callable[[Buffer], None] = _not_connected
         self._open_not_before = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
     def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Promise[Any]:
-        asked = _Asked(api, request, version, self._loop.time() + timeout_ms / 1000)
+        pending = _PendingRequest(api, request, version, self._loop.time() + timeout_ms / 1000)
         if self.is_closed:
-            self._fail(asked, ErrorCode.NETWORK_EXCEPTION, "the connection was closed here")
-            return asked.answer
+            self._fail(pending, ErrorCode.NETWORK_EXCEPTION, "this node closed the connection")
+            return pending.promise
         if self._versions is None:
-            self._waiting.append(asked)
+            self._unsent.append(pending)
             if self._opening is None:
                 self._opening = self._loop.create_task(self._open(), name=f"connect to {self}")
         else:
-            self._send(asked, self._versions)
-        self._watch(asked.deadline)
-        return asked.answer
+            self._send(pending, self._versions)
+        self._watch(pending.deadline)
+        return pending.promise
 
     def close(self) -> None:
         self.is_closed = True
-        self._drop("the connection was closed here")
+        self._drop("this node closed the connection")
 
     def __str__(self) -> str:
         return f"{self._host}:{self._port}"
@@ -137,28 +137,28 @@ class PeerConnection:
     # --- opening ------------------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
-        """Connects and asks what the other side speaks. The task stays the sign of a connection until that is lost."""
-        this = asyncio.current_task()
-        frames = ResponseFrames(self._receiver(), self._lost)
+        """Connect and request the API versions. `_opening` holds this task until the connection is lost."""
+        this_task = asyncio.current_task()
+        frames = ResponseFrames(self._receiver(), self._on_end)
         try:
             await asyncio.sleep(max(0.0, self._open_not_before - self._loop.time()))
             transport = await self._connect(frames)
-        except (OSError, UnicodeError, OverflowError) as refused:
+        except (OSError, UnicodeError, OverflowError) as error:
             self._open_not_before = self._loop.time() + RECONNECT_BACKOFF_S
-            if self._opening is this:
+            if self._opening is this_task:
                 self._opening = None
-                self._drop(f"cannot be reached: {refused}")
+                self._drop(f"cannot be reached: {error}")
             return
-        if self._opening is not this:
+        if self._opening is not this_task:
             frames.end()
             return
         sock = transport.get_extra_info("socket")
-        with suppress(OSError):  # macOS, if the peer has ended the connection already: that is told in a moment
+        with suppress(OSError):  # macOS, if the peer has closed the connection already: `_on_end` will be called
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._frames = frames
         self._send_bytes = self._sender(transport)
         self._handshake_version = HANDSHAKE_VERSION
-        self._ask_versions()
+        self._request_versions()
 
     async def _connect(self, frames: ResponseFrames) -> asyncio.Transport:
         transport, _ = await self._loop.create_connection(lambda: frames, self._host, self._port)
@@ -168,123 +168,126 @@ class PeerConnection:
         return transport.write
 
     def _receiver(self) -> Callable[[memoryview], None]:
-        return self._received
+        return self._on_frame
 
-    def _ask_versions(self) -> None:
+    def _request_versions(self) -> None:
         self._correlation_id = 1
         request = ApiVersionsRequest(client_software_name="moldau", client_software_version=__version__)
         self._send_bytes(request_frame(ApiKey.API_VERSIONS, self._handshake_version, 1, self._purpose, request))
 
-    def _learn_versions(self, frame: memoryview) -> None:
-        """A node that does not know our version of the question answers in version 0 (KIP-511)."""
+    def _on_versions(self, frame: memoryview) -> None:
+        """A node that does not know our version of ApiVersions answers in version 0 (KIP-511)."""
         if frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big") and self._handshake_version:
             self._handshake_version = 0
-            self._ask_versions()
+            self._request_versions()
             return
-        correlation_id, told = read_response(ApiVersionsResponse, frame, ApiKey.API_VERSIONS, self._handshake_version)
-        if correlation_id != 1 or told.error_code:
-            raise MalformedData(f"no answer to ApiVersions: error {told.error_code}, request {correlation_id}")
-        versions = self._versions = {api.api_key: (api.min_version, api.max_version) for api in told.api_keys}
-        waiting, self._waiting = self._waiting, deque()
-        for asked in waiting:
-            self._send(asked, versions)
+        correlation_id, response = read_response(
+            ApiVersionsResponse, frame, ApiKey.API_VERSIONS, self._handshake_version
+        )
+        if correlation_id != 1 or response.error_code:
+            raise MalformedData(f"no valid ApiVersions response: error {response.error_code}, request {correlation_id}")
+        versions = self._versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        unsent, self._unsent = self._unsent, deque()
+        for pending in unsent:
+            self._send(pending, versions)
 
-    # --- asking and being answered ------------------------------------------------------------------------------
+    # --- requests and responses ---------------------------------------------------------------------------------
 
-    def _send(self, asked: _Asked, versions: Versions) -> None:
-        version = _common_version(asked.api, asked.version, versions)
+    def _send(self, pending: _PendingRequest, versions: Versions) -> None:
+        version = _common_version(pending.api, pending.version, versions)
         if version is None:
-            wanted = APIS[asked.api].name + ("" if asked.version is None else f" version {asked.version}")
-            self._fail(asked, ErrorCode.UNSUPPORTED_VERSION, f"{wanted} is not spoken there")
+            name = APIS[pending.api].name + ("" if pending.version is None else f" version {pending.version}")
+            self._fail(pending, ErrorCode.UNSUPPORTED_VERSION, f"{name} is not supported by the peer")
             return
-        assert asked.request is not None, "sent twice"
-        self._correlation_id = asked.correlation_id = self._correlation_id % CORRELATION_ID_MAX + 1
-        frame = request_frame(asked.api, version, asked.correlation_id, self._purpose, asked.request)
-        asked.version, asked.request = version, None
-        self._asked.append(asked)
+        assert pending.request is not None, "sent twice"
+        self._correlation_id = pending.correlation_id = self._correlation_id % CORRELATION_ID_MAX + 1
+        frame = request_frame(pending.api, version, pending.correlation_id, self._purpose, pending.request)
+        pending.version, pending.request = version, None
+        self._in_flight.append(pending)
         self._send_bytes(frame)
 
-    def _received(self, frame: memoryview) -> None:
+    def _on_frame(self, frame: memoryview) -> None:
         try:
             if self._versions is None:
-                self._learn_versions(frame)
+                self._on_versions(frame)
                 return
-            answered, response = self._read(frame)
-        except MalformedData as bad:
-            self._lost(str(bad), is_nonsense=True)
+            promise, response = self._read(frame)
+        except MalformedData as error:
+            self._on_end(str(error), is_nonsense=True)
             return
-        answered.complete(response)
+        promise.complete(response)
 
     def _read(self, frame: memoryview) -> tuple[Promise[Any], Message]:
-        if not self._asked:
-            raise MalformedData("a response that nobody asked for")
-        asked = self._asked[0]
-        assert asked.version is not None, "sent in some version"
-        cls: type[Message] = response_class(asked.api)
-        correlation_id, response = read_response(cls, frame, asked.api, asked.version)
-        if correlation_id != asked.correlation_id:
-            raise MalformedData(f"a response to request {correlation_id}, where {asked.correlation_id} was the next")
-        self._asked.popleft()
-        return asked.answer, response
+        if not self._in_flight:
+            raise MalformedData("a response without a request")
+        pending = self._in_flight[0]
+        assert pending.version is not None, "sent in some version"
+        cls: type[Message] = response_class(pending.api)
+        correlation_id, response = read_response(cls, frame, pending.api, pending.version)
+        if correlation_id != pending.correlation_id:
+            raise MalformedData(f"response to request {correlation_id}, expected {pending.correlation_id}")
+        self._in_flight.popleft()
+        return pending.promise, response
 
     # --- the end ------------------------------------------------------------------------------------------------
 
     def _watch(self, deadline: float) -> None:
-        """The timer beats at the earliest deadline there was; answers do not move it, so few requests touch it."""
+        """Set the timer to the earliest deadline. Responses do not move it, so that few requests touch it."""
         if self._timer is not None:
             if self._timer_at <= deadline:
                 return
             self._timer.cancel()
         self._timer_at = deadline
-        self._timer = self._loop.call_later(max(0.0, deadline - self._loop.time()), self._beat)
+        self._timer = self._loop.call_later(max(0.0, deadline - self._loop.time()), self._on_timer)
 
-    def _beat(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
-        deadlines = [asked.deadline for pending in (self._asked, self._waiting) for asked in pending]
+        deadlines = [pending.deadline for queue in (self._in_flight, self._unsent) for pending in queue]
         if not deadlines:
             return
         earliest = min(deadlines)
         if earliest > self._loop.time() + TIMER_SLACK_S:
             self._watch(earliest)
         else:
-            self._drop("no answer in time")
+            self._drop("no response in time")
 
-    def _lost(self, why: str, is_nonsense: bool) -> None:
+    def _on_end(self, why: str, is_nonsense: bool) -> None:
         if is_nonsense:
-            self._tell(f"the connection to {self} ({self._purpose}) is given up: {why}")
+            self._warn(f"connection to {self} ({self._purpose}) closed: {why}")
         self._drop(why)
 
     def _drop(self, why: str) -> None:
-        """Forgets the connection; all that is unanswered fails, soon: whoever is told may ask again at once."""
+        """Close the connection and fail all pending requests, with `call_soon`: their waiters may send again at
+        once."""
         opening, self._opening = self._opening, None
         if opening is not None:
             opening.cancel()
         if self._frames is not None:
             self._frames.end()
             self._frames = None
-        self._send_bytes, self._versions = _nowhere, None
-        unanswered = [*self._asked, *self._waiting]
-        self._asked.clear()
-        self._waiting.clear()
+        self._send_bytes, self._versions = _not_connected, None
+        unanswered = [*self._in_flight, *self._unsent]
+        self._in_flight.clear()
+        self._unsent.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         now = self._loop.time() + TIMER_SLACK_S
-        for asked in unanswered:
-            is_late = asked.deadline <= now
-            self._fail(asked, ErrorCode.REQUEST_TIMED_OUT if is_late else ErrorCode.NETWORK_EXCEPTION, why)
+        for pending in unanswered:
+            is_late = pending.deadline <= now
+            self._fail(pending, ErrorCode.REQUEST_TIMED_OUT if is_late else ErrorCode.NETWORK_EXCEPTION, why)
 
-    def _fail(self, asked: _Asked, code: ErrorCode, why: str) -> None:
-        self._loop.call_soon(asked.answer.complete, KafkaError(code, f"{self}: {why}"))
+    def _fail(self, pending: _PendingRequest, code: ErrorCode, why: str) -> None:
+        self._loop.call_soon(pending.promise.complete, KafkaError(code, f"{self}: {why}"))
 
 
-def _common_version(api: ApiKey, wanted: int | None, versions: Versions) -> int | None:
+def _common_version(api: ApiKey, requested: int | None, versions: Versions) -> int | None:
     lowest, highest = versions.get(api, (0, -1))
-    if wanted is not None:
-        return wanted if lowest <= wanted <= highest else None
+    if requested is not None:
+        return requested if lowest <= requested <= highest else None
     version = min(highest, APIS[api].highest)
     return version if version >= max(lowest, APIS[api].lowest) else None
 
 
-def _nowhere(data: Buffer) -> None:
-    raise AssertionError("a request was written before there was a connection")
+def _not_connected(data: Buffer) -> None:
+    raise AssertionError("request written without a connection")

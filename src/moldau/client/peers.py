@@ -1,7 +1,7 @@
-"""How a node talks to other nodes: ask, and be answered later. Who carries it is not known here.
+"""How a node sends requests to other nodes and gets responses later. The transport is not known here.
 
-Each purpose has a connection of its own to a node, since answers come in the order of their questions: a fetch that
-waits for data must not hold up a vote.
+Each purpose has its own connection to a node, because responses come in the order of requests: a fetch that waits for
+data must not delay a vote.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from moldau.wire.schema import Message
 
 
 class Peer(Protocol):
-    """One connection to one node, opened when it is first needed and again after it broke."""
+    """One connection to one node, opened when first needed and again after it broke."""
 
     def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Promise[Any]:
-        """The response, or a KafkaError: NETWORK_EXCEPTION, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION. It never comes
-        before this call has returned. Without a version the highest that both sides know is spoken.
+        """Return a promise of the response, or of a KafkaError: NETWORK_EXCEPTION, REQUEST_TIMED_OUT,
+        UNSUPPORTED_VERSION. It is never complete before this call returns. Without a version, the highest that both
+        sides support is used.
 
-        After a failure the connection is dropped, and with it all that is still unanswered on it.
+        After a failure the connection is closed, and all requests in flight on it fail.
         """
         ...
 
@@ -29,5 +30,5 @@ class Peer(Protocol):
 
 class Peers(Protocol):
     def to(self, host: str, port: int, purpose: str) -> Peer:
-        """The connection to that node for that purpose: the same object each time."""
+        """Return the connection to that node for that purpose: the same object each time."""
         ...

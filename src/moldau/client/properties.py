@@ -1,7 +1,7 @@
-"""Client properties under the names Java's clients have, told to librdkafka in its words and to our own channel.
+"""Client properties under the names of Java's clients, translated for librdkafka and for our own channel.
 
-A Java name that means nothing here (serializers, metric reporters) is dropped silently; one that librdkafka does not
-know is dropped with a warning by whoever makes the client. Passwords pass through; they are never printed.
+Java names without a meaning here (serializers, metric reporters) are dropped silently. The caller that creates the
+client warns of those that librdkafka does not know. Passwords are passed on and never printed.
 """
 
 from __future__ import annotations
@@ -37,41 +37,41 @@ ASSIGNORS: Final = {
     "RoundRobinAssignor": "roundrobin",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
-"""The assignors of Java's consumer, by class, that librdkafka has too."""
+"""Java's assignors, by class, that librdkafka has too."""
 _JAAS_OPTION = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
 
 
 def for_librdkafka(java: Mapping[str, str]) -> dict[str, str]:
-    """The same settings under librdkafka's names."""
-    told: dict[str, str] = {}
+    """Return the same settings under librdkafka's names."""
+    settings: dict[str, str] = {}
     for name, value in java.items():
         if name == "buffer.memory":
-            told["queue.buffering.max.kbytes"] = str(max(1, int(value) // 1024))
+            settings["queue.buffering.max.kbytes"] = str(max(1, int(value) // 1024))
         elif name == "partition.assignment.strategy":
-            told.update(_assignors(value))
+            settings.update(_assignors(value))
         elif name == "sasl.jaas.config":
-            told.update(_credentials(value))
+            settings.update(_credentials(value))
         elif name == "ssl.endpoint.identification.algorithm":
-            told[name] = value or "none"
+            settings[name] = value or "none"
         elif name in ("ssl.truststore.location", "ssl.keystore.location"):
-            told.update(_store(name, value, java))
+            settings.update(_store(name, value, java))
         elif name not in MEANINGLESS:
-            told[RENAMED.get(name, name)] = value
-    return told
+            settings[RENAMED.get(name, name)] = value
+    return settings
 
 
 def _assignors(classes: str) -> dict[str, str]:
-    """Classes as librdkafka calls them, or its own names; others are left out, and with none left its default holds."""
-    named = [each.strip().rpartition(".")[2] for each in classes.split(",")]
-    known = [ASSIGNORS.get(each, each) for each in named if each in ASSIGNORS or each in ASSIGNORS.values()]
-    # Cooperative and eager assignors do not mix in librdkafka, where Java's do for the time of a migration.
-    eager = [each for each in known if each != "cooperative-sticky"]
-    chosen = eager if eager else known
+    """Translate class names to librdkafka's names and drop the others; if none is left, its default applies."""
+    names = [each.strip().rpartition(".")[2] for each in classes.split(",")]
+    supported = [ASSIGNORS.get(each, each) for each in names if each in ASSIGNORS or each in ASSIGNORS.values()]
+    # librdkafka cannot mix cooperative and eager assignors, as Java's consumer does during a migration.
+    eager = [each for each in supported if each != "cooperative-sticky"]
+    chosen = eager if eager else supported
     return {"partition.assignment.strategy": ",".join(chosen)} if chosen else {}
 
 
 def _credentials(jaas: str) -> dict[str, str]:
-    """The user and password out of a JAAS line such as `...PlainLoginModule required username="u" password="p";`."""
+    """Extract user and password from a JAAS line such as `...PlainLoginModule required username="u" password="p";`."""
     options = {
         name: re.sub(r"\\(.)", r"\1", quoted) if quoted else bare for name, quoted, bare in _JAAS_OPTION.findall(jaas)
     }
@@ -79,7 +79,7 @@ def _credentials(jaas: str) -> dict[str, str]:
 
 
 def _store(name: str, path: str, java: Mapping[str, str]) -> dict[str, str]:
-    """Key and trust stores: PEM and PKCS#12 can be read, Java's own JKS cannot."""
+    """Translate key and trust stores: PEM and PKCS#12 can be read, Java's own JKS cannot."""
     is_trust = name.startswith("ssl.trust")
     kind = java.get("ssl.truststore.type" if is_trust else "ssl.keystore.type", "JKS").upper()
     if kind == "PEM":
@@ -90,7 +90,7 @@ def _store(name: str, path: str, java: Mapping[str, str]) -> dict[str, str]:
 
 
 def security(java: Mapping[str, str]) -> Security:
-    """How a node wants to be spoken to, for our own channel: TLS or not, and a user for SASL/PLAIN."""
+    """Return how our own channel connects to a node: with TLS or not, and the user for SASL/PLAIN."""
     settings = for_librdkafka(java)
     protocol = settings.get("security.protocol", "PLAINTEXT").upper()
     tls = None

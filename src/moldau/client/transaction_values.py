@@ -1,6 +1,6 @@
-"""What is known of transactions and of the producers that write them, as plain values, and which of them hang.
+"""Transactions and their producers as plain values, and which transactions hang.
 
-How these are asked for is transactions.py, how they are drawn is each tool's. Pure.
+transactions.py requests them; each tool formats them. Pure.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ STATES: Final = (
     "PrepareEpochFence",
 )
 OPEN_STATES: Final = (ONGOING, "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
-"""In which a transaction has begun and not ended everywhere."""
+"""The states of a transaction that has begun and has not ended on all partitions."""
 UNKNOWN: Final = "Unknown"
 
 
 class ListedTransaction(NamedTuple):
-    """A line of a listing: a transactional id as its coordinator, a broker, knows it."""
+    """A transactional id in a listing, from its coordinator, a broker."""
 
     transactional_id: str
     coordinator: int
@@ -44,13 +44,13 @@ class DescribedTransaction:
     state: str
     timeout_ms: int
     start_ms: int | None
-    """When the present transaction, or the last, began; None before the first."""
+    """When the current transaction, or the last one, began; None before the first."""
     partitions: tuple[TopicPartition, ...]
-    """Those that still wait for the end of the transaction."""
+    """The partitions that still wait for the end of the transaction."""
 
 
 class ActiveProducer(NamedTuple):
-    """What a replica of a partition remembers of a producer."""
+    """The state of a producer in a replica of a partition."""
 
     producer_id: int
     producer_epoch: int
@@ -58,24 +58,24 @@ class ActiveProducer(NamedTuple):
     last_sequence: int
     last_timestamp: int
     transaction_start: int | None
-    """The offset where its open transaction begins; None where none is open."""
+    """The first offset of its open transaction, or None."""
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction as a partition knows it: begun there, and not ended."""
+    """A transaction that has begun in a partition and has not ended there."""
 
     where: TopicPartition
     producer: ActiveProducer
 
 
-def state_name(said: str) -> str:
-    return said if said in STATES else UNKNOWN
+def state_name(name: str) -> str:
+    return name if name in STATES else UNKNOWN
 
 
 def open_for_long(
     producers: Mapping[TopicPartition, Iterable[ActiveProducer]], now_ms: int, longer_than_ms: int
 ) -> list[OpenTransaction]:
-    """Transactions nobody has written to for longer than that."""
+    """Return the open transactions whose last write is older than `longer_than_ms`."""
     return [
         OpenTransaction(where, producer)
         for where, active in producers.items()
@@ -85,15 +85,15 @@ def open_for_long(
 
 
 def hanging(
-    found: Iterable[OpenTransaction],
+    candidates: Iterable[OpenTransaction],
     transactional_ids: Mapping[int, str],
     described: Mapping[str, DescribedTransaction | None],
 ) -> list[OpenTransaction]:
-    """Those that no coordinator will ever end: of producers it does not know, or in partitions it does not wait for."""
+    """Return those that no coordinator will end: it does not know the producer, or does not wait for the partition."""
 
-    def is_waited_for(each: OpenTransaction) -> bool:
-        transactional_id = transactional_ids.get(each.producer.producer_id)
-        known = None if transactional_id is None else described.get(transactional_id)
-        return known is not None and each.where in known.partitions
+    def is_waited_for(transaction: OpenTransaction) -> bool:
+        transactional_id = transactional_ids.get(transaction.producer.producer_id)
+        coordinator_state = None if transactional_id is None else described.get(transactional_id)
+        return coordinator_state is not None and transaction.where in coordinator_state.partitions
 
-    return [each for each in found if not is_waited_for(each)]
+    return [transaction for transaction in candidates if not is_waited_for(transaction)]

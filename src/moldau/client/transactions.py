@@ -1,8 +1,8 @@
-"""What transaction coordinators, and the leaders of partitions, are asked about transactions, and how one is ended.
+"""Requests about transactions to transaction coordinators and partition leaders, and how to end a transaction.
 
-A coordinator that is loading, or has moved, is asked again until the time is over; so is a leader that has moved. A
-topic that is not there is told at once. Errors of a transactional id or of a partition are values or KafkaErrors; whose
-words they are told in is each tool's.
+Requests to a coordinator that is loading or has moved, or to a leader that has moved, are retried until the timeout. A
+missing topic is reported at once. Errors of a transactional id or a partition are values or KafkaErrors; each tool
+words them itself.
 """
 
 from __future__ import annotations
@@ -47,26 +47,26 @@ TRANSIENT: Final = frozenset(
     }
 )
 AT_ONCE: Final = 500
-"""Transactional ids, or partitions, that are asked about in one request."""
+"""The number of transactional ids, or partitions, in one request."""
 TRANSACTIONAL_ID: Final = 1
-"""FindCoordinator's type of keys."""
+"""A key type of FindCoordinator."""
 MANY_COORDINATORS: Final = (4, 6)
 """FindCoordinator with several keys in one request."""
 TERMINATION_TIMEOUT_MS: Final = 30_000
-"""The transaction timeout that a terminated id is left with, until its next producer brings another."""
+"""The transaction timeout of a terminated id, until its next producer sets another."""
 
 Described = dict[str, DescribedTransaction | KafkaError]
 Producers = dict[TopicPartition, list[ActiveProducer] | KafkaError]
 
 
 class Transactions:
-    """The transactions of a cluster. Every call ends within `timeout_ms`, or raises."""
+    """The transactions of a cluster. Every call ends or raises within `timeout_ms`."""
 
     def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
         self._cluster = cluster
         self._timeout_ms = timeout_ms
 
-    # --- what there is ----------------------------------------------------------------------------------------------
+    # --- list and describe ------------------------------------------------------------------------------------------
 
     def listed(
         self,
@@ -75,75 +75,81 @@ class Transactions:
         longer_than_ms: int = -1,
         pattern: str | None = None,
     ) -> list[ListedTransaction]:
-        """All that pass the filters, broker by broker, as each knows those it coordinates."""
+        """Return all transactions that pass the filters; each broker lists those it coordinates."""
         request = ListTransactionsRequest(states, producer_ids, longer_than_ms, pattern or None)
 
-        def ask() -> list[ListedTransaction]:
-            found: list[ListedTransaction] = []
+        def attempt() -> list[ListedTransaction]:
+            transactions: list[ListedTransaction] = []
             for node_id in list(self._cluster.nodes()):
-                answer = self._cluster.channel(node_id).ask(ApiKey.LIST_TRANSACTIONS, request, ListTransactionsResponse)
-                if answer.error_code:
-                    raise BrokerRefused(node_id, ErrorCode(answer.error_code))
-                found += [
+                response = self._cluster.channel(node_id).ask(
+                    ApiKey.LIST_TRANSACTIONS, request, ListTransactionsResponse
+                )
+                if response.error_code:
+                    raise BrokerRefused(node_id, ErrorCode(response.error_code))
+                transactions += [
                     ListedTransaction(
                         each.transactional_id, node_id, each.producer_id, state_name(each.transaction_state)
                     )
-                    for each in answer.transaction_states
+                    for each in response.transaction_states
                 ]
-            return found
+            return transactions
 
-        return self._patiently(ask)
+        return self._retry(attempt)
 
     def described(self, transactional_ids: Iterable[str]) -> Described:
-        """Each transactional id, or why not."""
-        found: Described = {}
-        for some in _chunks(list(dict.fromkeys(transactional_ids))):
-            found |= self._patiently(partial(self._describe, some))
-        return found
+        """Return each transactional id, or its error."""
+        transactions: Described = {}
+        for chunk in _chunks(list(dict.fromkeys(transactional_ids))):
+            transactions |= self._retry(partial(self._describe, chunk))
+        return transactions
 
     def _describe(self, transactional_ids: Sequence[str]) -> Described:
         api = describe_transactions
-        found: Described = {}
-        for coordinator, theirs in self._by_coordinator(transactional_ids):
-            answer = self._cluster.channel(coordinator).ask(
+        transactions: Described = {}
+        for coordinator, ids in self._by_coordinator(transactional_ids):
+            response = self._cluster.channel(coordinator).ask(
                 ApiKey.DESCRIBE_TRANSACTIONS,
-                api.DescribeTransactionsRequest(theirs),
+                api.DescribeTransactionsRequest(ids),
                 api.DescribeTransactionsResponse,
             )
-            found.update((each.transactional_id, _described(each, coordinator)) for each in answer.transaction_states)
-        return found
+            transactions.update(
+                (each.transactional_id, _transaction(each, coordinator)) for each in response.transaction_states
+            )
+        return transactions
 
     def producers(self, partitions: Iterable[TopicPartition], broker_id: int | None = None) -> Producers:
-        """Who writes to each partition, as its leader knows, or as this broker does; or why that is not told."""
-        found: Producers = {}
-        for some in _chunks(list(partitions)):
-            found |= self._patiently(partial(self._describe_producers, some, broker_id))
-        return found
+        """Return the producers of each partition, or its error, from its leader or from this broker."""
+        results: Producers = {}
+        for chunk in _chunks(list(partitions)):
+            results |= self._retry(partial(self._describe_producers, chunk, broker_id))
+        return results
 
     def _describe_producers(self, partitions: Sequence[TopicPartition], broker_id: int | None) -> Producers:
         api = describe_producers
         if broker_id is None:
-            asked = self._cluster.by_leader(partitions)
+            by_node = self._cluster.by_leader(partitions)
         elif broker_id in self._cluster.nodes():
-            asked = {broker_id: list(partitions)}
+            by_node = {broker_id: list(partitions)}
         else:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"There is no broker {broker_id} in the cluster")
-        found: Producers = {}
-        for node_id, theirs in asked.items():
-            request = api.DescribeProducersRequest([api.TopicRequest(*each) for each in by_topic(theirs).items()])
-            answer = self._cluster.channel(node_id).ask(
+        results: Producers = {}
+        for node_id, its_partitions in by_node.items():
+            request = api.DescribeProducersRequest(
+                [api.TopicRequest(*each) for each in by_topic(its_partitions).items()]
+            )
+            response = self._cluster.channel(node_id).ask(
                 ApiKey.DESCRIBE_PRODUCERS, request, api.DescribeProducersResponse
             )
-            for topic in answer.topics:
+            for topic in response.topics:
                 for each in topic.partitions:
                     where = TopicPartition(topic.name, each.partition_index)
-                    found[where] = _producers(each, is_leader=broker_id is None)
-        return found
+                    results[where] = _producers(each, is_leader=broker_id is None)
+        return results
 
-    # --- how one is ended -------------------------------------------------------------------------------------------
+    # --- end a transaction ------------------------------------------------------------------------------------------
 
     def abort(self, where: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
-        """Ends the open transaction of a producer in one partition, past its coordinator."""
+        """End the open transaction of a producer in one partition, bypassing its coordinator."""
         marker = WritableTxnMarker(
             producer_id,
             producer_epoch,
@@ -153,44 +159,44 @@ class Transactions:
         )
         request = WriteTxnMarkersRequest([marker])
 
-        def ask() -> None:
+        def attempt() -> None:
             channel = self._cluster.channel(self._cluster.leader(where))
-            answer = channel.ask(ApiKey.WRITE_TXN_MARKERS, request, WriteTxnMarkersResponse)
-            for written in answer.markers:
-                for topic in written.topics:
+            response = channel.ask(ApiKey.WRITE_TXN_MARKERS, request, WriteTxnMarkersResponse)
+            for result in response.markers:
+                for topic in result.topics:
                     for each in topic.partitions:
                         _raise(each.error_code)
 
-        self._patiently(ask)
+        self._retry(attempt)
 
     def terminate(self, transactional_id: str) -> None:
-        """Aborts whatever transaction the id has open, and fences its producer off."""
+        """Abort the open transaction of the id, if there is one, and fence its producer."""
         request = InitProducerIdRequest(transactional_id, TERMINATION_TIMEOUT_MS)
 
-        def ask() -> None:
+        def attempt() -> None:
             ((coordinator, _),) = self._by_coordinator([transactional_id])
-            answer = self._cluster.channel(coordinator).ask(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse)
-            _raise(answer.error_code)
+            response = self._cluster.channel(coordinator).ask(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse)
+            _raise(response.error_code)
 
-        self._patiently(ask)
+        self._retry(attempt)
 
     def _by_coordinator(self, transactional_ids: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-        """Which broker coordinates which of these ids."""
+        """Group the ids by coordinator."""
         self._cluster.nodes()
         request = FindCoordinatorRequest(key_type=TRANSACTIONAL_ID, coordinator_keys=transactional_ids)
-        answer = self._cluster.ask_any(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, MANY_COORDINATORS)
-        led: dict[int, list[str]] = {}
-        for found in answer.coordinators:
-            _raise(found.error_code, found.error_message)
-            led.setdefault(found.node_id, []).append(found.key)
-        yield from led.items()
+        response = self._cluster.ask_any(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, MANY_COORDINATORS)
+        by_node: dict[int, list[str]] = {}
+        for coordinator in response.coordinators:
+            _raise(coordinator.error_code, coordinator.error_message)
+            by_node.setdefault(coordinator.node_id, []).append(coordinator.key)
+        yield from by_node.items()
 
-    def _patiently(self, action: Callable[[], T]) -> T:
+    def _retry(self, action: Callable[[], T]) -> T:
         return self._cluster.retry(action, self._timeout_ms, TRANSIENT)
 
 
 class BrokerRefused(KafkaError):
-    """A refusal of a request that went to every broker, and whose it was."""
+    """An error of a request that went to every broker, with the id of the broker."""
 
     def __init__(self, node_id: int, code: ErrorCode) -> None:
         super().__init__(code)
@@ -202,14 +208,14 @@ def _raise(error_code: int, message: str | None = None) -> None:
         raise KafkaError(ErrorCode(error_code), message)
 
 
-def _chunks(asked: Sequence[T]) -> Iterator[Sequence[T]]:
-    for begin in range(0, len(asked), AT_ONCE):
-        yield asked[begin : begin + AT_ONCE]
+def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), AT_ONCE):
+        yield items[start : start + AT_ONCE]
 
 
-def _described(state: describe_transactions.TransactionState, coordinator: int) -> DescribedTransaction | KafkaError:
+def _transaction(state: describe_transactions.TransactionState, coordinator: int) -> DescribedTransaction | KafkaError:
     if state.error_code:
-        return _settled(KafkaError(ErrorCode(state.error_code)))
+        return _final_error(KafkaError(ErrorCode(state.error_code)))
     return DescribedTransaction(
         state.transactional_id,
         coordinator,
@@ -223,10 +229,10 @@ def _described(state: describe_transactions.TransactionState, coordinator: int) 
 
 
 def _producers(partition: describe_producers.PartitionResponse, is_leader: bool) -> list[ActiveProducer] | KafkaError:
-    """A leader that has moved is asked for again; a broker that was named is not replaced by another."""
+    """Retry if the leader has moved; a broker that the caller named is not replaced by another."""
     if partition.error_code:
         error = KafkaError(ErrorCode(partition.error_code), partition.error_message)
-        return _settled(error) if is_leader else error
+        return _final_error(error) if is_leader else error
     return [
         ActiveProducer(
             each.producer_id,
@@ -240,8 +246,8 @@ def _producers(partition: describe_producers.PartitionResponse, is_leader: bool)
     ]
 
 
-def _settled(error: KafkaError) -> KafkaError:
-    """The error, if it will not pass by itself; raises what will, to be asked again."""
+def _final_error(error: KafkaError) -> KafkaError:
+    """Return the error if it is final; raise a temporary one, so that the request is retried."""
     if error.code in TRANSIENT:
         raise error
     return error

@@ -1,6 +1,6 @@
-"""Byte fields inside records: where those of all rows begin and end.
+"""Byte fields inside records: the start and end of a field in all rows.
 
-A field is a length as zigzag varint, -1 for null, and so many bytes. It may not reach beyond the record it is in.
+A field is a length as a zigzag varint (-1 for null) and that many bytes. It must end inside its record.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from moldau.columns.varints import Bytes, Mask, Numbers, read, require
 
 
 class Fields(NamedTuple):
-    """One field of each row: its bytes are data[start:end], none if it is null."""
+    """One field of each row: its bytes are data[start:end], empty if it is null."""
 
     starts: Numbers
     ends: Numbers
@@ -24,7 +24,7 @@ class Fields(NamedTuple):
 
 
 def read_fields(data: Bytes, at: Numbers, limits: Numbers) -> Fields:
-    """The fields at these positions, each inside its limit."""
+    """Read the fields at these positions, each inside its limit."""
     length, starts = read(data, at)
     is_null = length < 0
     require(length >= -1, "a field of negative length")

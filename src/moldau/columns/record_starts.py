@@ -1,10 +1,10 @@
-"""Where each record of a batch begins. Only here is anything sequential: a record's length tells where the next one is.
+"""Finds the start of each record in a batch. Only this is sequential: a record's length gives the start of the next.
 
-What comes out is a guess until it is verified: that each record ends where the next begins can be checked for all rows
-at once, and if that holds, with the first and the last in their places, every guess was right.
+The result is a guess until it is verified: callers check for all rows at once that each record ends where the next
+begins. If that holds, with the first and the last in their places, every guess was right.
 
-Records often come in runs of one size. Then the length bytes repeat at an even distance, which one strided comparison
-tells for the whole run; only where sizes vary are the lengths walked one by one.
+Records often come in runs of one size. Then the length bytes repeat at a constant distance, which one strided
+comparison detects for the whole run. Only where sizes vary are the lengths walked one by one.
 """
 
 from __future__ import annotations
@@ -16,36 +16,37 @@ import numpy as np
 from moldau.columns.varints import Bytes, Numbers
 
 STRETCH: Final = 16
-"""Records walked to see whether a run begins."""
+"""Records walked to see whether a run starts."""
 MISSES_MAX: Final = 2
-"""After so many stretches that were no run, the rest of the batch is walked."""
+"""After this many stretches without a run, the rest of the batch is walked."""
 RUN_HOPED_FOR: Final = 512
-"""With fewer records left, a walk takes no longer than looking for a run."""
+"""With fewer records left, a walk takes no longer than the search for a run."""
 WALK_MAX: Final = 1 << 16
-"""Records walked at once: their positions are Python's integers for a moment."""
+"""Records walked at once; their positions are Python integers for a moment."""
 LENGTH_BYTES_MAX: Final = 5
 
 
 def record_starts(body: Bytes, records: int) -> Numbers:
-    """The position of every record's length in a batch of so many. IndexError if they do not fit into the body."""
-    if records <= 1:  # producers that do not wait send many of these: nothing to look at
+    """Return the position of each record's length in a batch of `records`. IndexError if they do not fit into the
+    body."""
+    if records <= 1:  # frequent from producers that do not linger
         return np.zeros(records, np.int64)
-    pieces: list[Numbers] = []
+    parts: list[Numbers] = []
     position, left, misses = 0, records, 0
     while left:
         is_run_likely = left > RUN_HOPED_FOR and misses < MISSES_MAX
         walked = _walk(body, position, min(left, STRETCH if is_run_likely else WALK_MAX))
-        pieces.append(walked[:-1])
+        parts.append(walked[:-1])
         left -= walked.size - 1
         position = int(walked[-1])
         run = _run(body, int(walked[-2]), position, left) if is_run_likely and _is_even(walked) else 0
         if run:
             size = position - int(walked[-2])
-            pieces.append(np.arange(position, position + run * size, size))
+            parts.append(np.arange(position, position + run * size, size))
             left -= run
             position += run * size
         misses = 0 if run else misses + 1
-    return np.concatenate(pieces)
+    return np.concatenate(parts)
 
 
 def _is_even(positions: Numbers) -> bool:
@@ -53,7 +54,7 @@ def _is_even(positions: Numbers) -> bool:
 
 
 def _run(body: Bytes, pattern: int, position: int, count_max: int) -> int:
-    """How many records from `position` on have the length bytes of the one before, at `pattern`."""
+    """Return how many records from `position` on have the same length bytes as the one before, at `pattern`."""
     size = position - pattern
     count = max(0, min(count_max, (body.size - position) // size))
     alike = np.ones(count, np.bool_)
@@ -66,7 +67,7 @@ def _run(body: Bytes, pattern: int, position: int, count_max: int) -> int:
 
 
 def _walk(body: Bytes, position: int, count: int) -> Numbers:
-    """The starts of `count` records and the position behind them. IndexError where the bytes end first."""
+    """Return the starts of `count` records and the position behind them. IndexError if the bytes end first."""
     starts = np.empty(count + 1, np.int64)
     starts[0] = position
     try:
@@ -82,9 +83,9 @@ def _walk(body: Bytes, position: int, count: int) -> Numbers:
 
 
 def walk_short(body: bytes | bytearray | memoryview, position: int, count: int) -> list[int]:
-    """The positions behind `count` records, if none is longer than two bytes of length can tell (8191).
+    """Return the positions behind `count` records, if no length takes more than two bytes (up to 8191).
 
-    This is the one thing done for each record in Python, hence one expression: a loop takes half as long again.
+    This is the only Python code that runs per record, hence one expression: a loop takes 1.5 times as long.
     """
     return [
         position := position
@@ -94,8 +95,8 @@ def walk_short(body: bytes | bytearray | memoryview, position: int, count: int) 
 
 
 def walk_long(body: bytes | bytearray | memoryview, position: int, count: int) -> list[int]:
-    """The same for any length."""
-    behind = []
+    """Do the same for any length."""
+    ends = []
     for _ in range(count):
         raw = shift = 0
         while True:
@@ -106,5 +107,5 @@ def walk_long(body: bytes | bytearray | memoryview, position: int, count: int) -
             if byte < 0x80 or shift == 7 * LENGTH_BYTES_MAX:
                 break
         position += raw >> 1
-        behind.append(position)
-    return behind
+        ends.append(position)
+    return ends

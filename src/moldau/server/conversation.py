@@ -1,8 +1,8 @@
-"""What a connection thinks, without a socket: bytes in, replies out, in order and within limits.
+"""The protocol of one connection, without a socket: bytes in, replies out, in order and within limits.
 
-Frames are cut as windows on the bytes received and answered at once, in the order they came. A reply that must wait
-keeps its place: those behind it wait too. A frame that is not whole yet is gathered in a buffer that grows with what
-really arrives, never with what a length claims.
+Each frame is a window on the received bytes and is answered at once, in the order of arrival. A reply that must wait
+keeps its place: later replies wait behind it. An incomplete frame is collected in a buffer that grows with the bytes
+that arrive, never with the length that the client claims.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from moldau.base.promise import Promise
 from moldau.wire.codec import Outgoing
 
 Reply = Outgoing | Promise[Outgoing] | None
-"""What a request comes to: bytes now, bytes later, or nothing at all (produce with acks=0)."""
+"""The result of a request: bytes now, bytes later, or no reply at all (produce with acks=0)."""
 
 
 _LENGTH = struct.Struct(">i")
 
 
 class ReceiveBudget:
-    """How much memory all connections together may hold in frames that are not whole yet."""
+    """The memory that all connections together may use for incomplete frames."""
 
     __slots__ = ("free",)
 
@@ -41,18 +41,18 @@ class ReceiveBudget:
 
 
 class Conversation:
-    """One client's requests and replies. `answer` is the router; `wake` is called when a late reply is ready."""
+    """The requests and replies of one client. `answer` is the router; `wake` is called when a late reply is ready."""
 
     __slots__ = (
         "_answer",
         "_budget",
-        "_due",
-        "_due_bytes",
         "_frame",
         "_frame_bytes_max",
-        "_have",
+        "_frame_size",
         "_is_closed",
-        "_need",
+        "_pending",
+        "_pending_bytes",
+        "_received",
         "_wake",
         "held",
     )
@@ -68,59 +68,59 @@ class Conversation:
         self._wake = wake
         self._frame_bytes_max = frame_bytes_max
         self._budget = budget
-        self._due: deque[Outgoing | Promise[Outgoing]] = deque()
-        self._due_bytes = 0
+        self._pending: deque[Outgoing | Promise[Outgoing]] = deque()
+        self._pending_bytes = 0
         self.held = b""
-        """Requests that came while too many replies were owed; nothing more is read until they are answered."""
+        """Requests that arrived while too many replies were pending. Nothing more is read until they are answered."""
         self._frame: bytearray | None = None
-        self._have = 0
-        self._need = 0
+        self._received = 0
+        self._frame_size = 0
         self._is_closed = False
 
     @property
     def is_full(self) -> bool:
-        """So many replies are owed, or such large ones, that no more requests should be read."""
-        return len(self._due) >= REQUESTS_IN_FLIGHT_MAX or self._due_bytes > UNSENT_BYTES_MAX
+        """Whether so many replies are pending, or such large ones, that no more requests should be read."""
+        return len(self._pending) >= REQUESTS_IN_FLIGHT_MAX or self._pending_bytes > UNSENT_BYTES_MAX
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is owed and nothing is half received."""
-        return not self._due and self._frame is None and not self.held
+        """Whether no reply is pending and no frame is incomplete."""
+        return not self._pending and self._frame is None and not self.held
 
     @property
     def is_answered(self) -> bool:
-        return not self._due and not self.held
+        return not self._pending and not self.held
 
     def feed(self, view: memoryview) -> None:
-        """Bytes that arrived; `view` is ours only during the call."""
+        """Handle received bytes. `view` is valid only during the call."""
         assert not self.held, "bytes were read past requests that are held back"
         if self._frame is not None:
             view = self._fill(view)
         size = len(view)
         position = 0
-        # A reply that is sent at once may end the connection: what stands behind its request is then nobody's.
+        # Sending a reply may close the connection: the requests behind it are then dropped.
         while size - position >= 4 and not self.is_full and not self._is_closed:
             end = position + 4 + self._length(view, position)
             if end > size:
                 break
-            self._ask(view[position + 4 : end])
+            self._handle(view[position + 4 : end])
             position = end
         if position < size and not self._is_closed:
-            self._keep(view[position:])
+            self._keep_rest(view[position:])
 
     def room(self) -> memoryview | None:
-        """Where the next bytes of a half-received frame belong, for reading them straight to their place."""
-        if self._frame is None or self._need < 4:
+        """Return the buffer for the next bytes of an incomplete frame, so that they are read straight into it."""
+        if self._frame is None or self._frame_size < 4:
             return None
-        return memoryview(self._frame)[self._have :]
+        return memoryview(self._frame)[self._received :]
 
     def filled(self, count: int) -> None:
-        """`count` bytes were read into `room()`."""
-        self._have += count
+        """Note that `count` bytes were read into `room()`."""
+        self._received += count
         self._advance()
 
     def resume(self) -> bool:
-        """Goes on with requests that were held back while too many replies were owed; False if there are none."""
+        """Continue with requests that were held back while too many replies were pending; False if there are none."""
         if not self.held or self.is_full:
             return False
         held, self.held = self.held, b""
@@ -129,41 +129,41 @@ class Conversation:
         return True
 
     def next_reply(self) -> Outgoing | None:
-        """The reply at the head of the queue, if it is ready."""
-        due = self._due
-        if not due:
+        """Return the reply at the head of the queue, or None if it is not ready."""
+        pending = self._pending
+        if not pending:
             return None
-        head = due[0]
+        head = pending[0]
         if isinstance(head, Promise):
             if not head.done:
                 return None
-            due.popleft()
+            pending.popleft()
             return head.value()
-        due.popleft()
-        self._due_bytes -= len(head)
+        pending.popleft()
+        self._pending_bytes -= len(head)
         return head
 
     def close(self) -> None:
-        """Gives back what was held; late replies find nobody and are dropped."""
+        """Return the memory to the budget. Replies that become ready later are dropped."""
         self._is_closed = True
         if self._frame is not None:
             self._budget.give(len(self._frame))
             self._frame = None
         self._budget.give(len(self.held))
         self.held = b""
-        self._due.clear()
+        self._pending.clear()
 
-    def _ask(self, frame: memoryview) -> None:
+    def _handle(self, frame: memoryview) -> None:
         reply = self._answer(frame)
         if reply is not None:
-            self._due.append(reply)
+            self._pending.append(reply)
             if isinstance(reply, Promise):
-                reply.then(lambda _: self._ready(reply))
+                reply.then(lambda _: self._on_ready(reply))
             else:
-                self._due_bytes += len(reply)
+                self._pending_bytes += len(reply)
 
-    def _ready(self, reply: Promise[Outgoing]) -> None:
-        if self._due and self._due[0] is reply:
+    def _on_ready(self, reply: Promise[Outgoing]) -> None:
+        if self._pending and self._pending[0] is reply:
             self._wake()
 
     def _length(self, view: memoryview | bytearray, position: int) -> int:
@@ -172,42 +172,42 @@ class Conversation:
             raise MalformedData(f"a frame of {length} bytes; the limit is {self._frame_bytes_max}")
         return length
 
-    def _keep(self, rest: memoryview) -> None:
-        """The bytes behind the last whole frame: the beginning of the next, or requests held back."""
+    def _keep_rest(self, rest: memoryview) -> None:
+        """Store the bytes behind the last complete frame: the start of the next one, or requests held back."""
         if self.is_full:
             self._budget.take(len(rest))
             self.held = bytes(rest)
             return
-        self._need = 4 + self._length(rest, 0) if len(rest) >= 4 else 0
-        capacity = min(self._need, max(FRAME_TRUSTED_BYTES, 2 * len(rest))) or 4
+        self._frame_size = 4 + self._length(rest, 0) if len(rest) >= 4 else 0
+        capacity = min(self._frame_size, max(FRAME_TRUSTED_BYTES, 2 * len(rest))) or 4
         self._budget.take(capacity)
         self._frame = bytearray(capacity)
         self._frame[: len(rest)] = rest
-        self._have = len(rest)
+        self._received = len(rest)
 
     def _fill(self, view: memoryview) -> memoryview:
-        """Moves bytes to the half-received frame until it is whole; gives what is left of them."""
+        """Move bytes into the incomplete frame until it is complete; return the bytes that are left."""
         while self._frame is not None and len(view):
-            count = min(len(view), len(self._frame) - self._have)
-            self._frame[self._have : self._have + count] = view[:count]
-            self._have += count
+            count = min(len(view), len(self._frame) - self._received)
+            self._frame[self._received : self._received + count] = view[:count]
+            self._received += count
             view = view[count:]
             self._advance()
         return view
 
     def _advance(self) -> None:
-        """The half-received frame got more bytes: learn its length, make room, or answer it when it is whole."""
+        """After the incomplete frame got more bytes: read its length, grow the buffer, or answer the whole frame."""
         frame = self._frame
         assert frame is not None
-        if self._have < len(frame):
+        if self._received < len(frame):
             return
-        if self._need == 0:
-            self._need = 4 + self._length(frame, 0)
-        if self._have < self._need:
-            capacity = min(self._need, max(FRAME_TRUSTED_BYTES, 2 * self._have))
+        if self._frame_size == 0:
+            self._frame_size = 4 + self._length(frame, 0)
+        if self._received < self._frame_size:
+            capacity = min(self._frame_size, max(FRAME_TRUSTED_BYTES, 2 * self._received))
             self._budget.take(capacity - len(frame))
             frame.extend(bytes(capacity - len(frame)))
             return
         self._frame = None
         self._budget.give(len(frame))
-        self._ask(memoryview(frame)[4:])
+        self._handle(memoryview(frame)[4:])

@@ -1,5 +1,5 @@
-"""Accepts connections on one address and keeps them: limits on their number, an end for those that are idle, and an
-orderly stop in which every request that was read is answered.
+"""Accepts connections on one address: limits their number, closes idle ones, and stops in an orderly way, answering
+every request that was read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DRAIN_POLL_S = 0.005
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that has taken the address and does not listen yet."""
+    """Return a socket that is bound to the address but does not listen yet."""
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -55,8 +55,8 @@ class Listener:
         on_gone: Callable[[str], None] = lambda _: None,
         descriptor_max: int = sys.maxsize,
     ) -> None:
-        """`on_gone` is told the address of each connection that has ended. A connection whose file descriptor is above
-        `descriptor_max` is refused: the rest are for files."""
+        """`on_gone` is called with the address of each connection that has ended. A connection whose file descriptor is
+        above `descriptor_max` is refused: the remaining descriptors are reserved for files."""
         self.name = name
         self._router = router
         self._budget = budget
@@ -71,7 +71,7 @@ class Listener:
         self._connections: set[SocketConnection] = set()
         self._per_ip: Counter[str] = Counter()
         self._socket: socket.socket | None = None
-        self._told_second = self._told = self._untold = 0
+        self._warned_second = self._warned = self._suppressed = 0
         self._next_accept_line_s = 0.0
         self._sweeper: asyncio.TimerHandle | None = None
         self._drained: asyncio.Event | None = None
@@ -81,11 +81,11 @@ class Listener:
         return len(self._connections)
 
     def bind(self, host: str, port: int) -> tuple[str, int]:
-        """Takes the address, without accepting yet; gives the real one, as port 0 means any that is free."""
+        """Bind to the address without accepting yet; return the actual address, since port 0 means any free port."""
         return self.adopt(bound_socket(host, port))
 
     def adopt(self, bound: socket.socket) -> tuple[str, int]:
-        """The same with an address that was taken before."""
+        """Do the same with a socket that is bound already."""
         self._socket = bound
         host, port = bound.getsockname()[:2]
         return host, port
@@ -95,17 +95,17 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._socket.setblocking(False)
         self._socket.listen(BACKLOG)
-        self._loop.add_reader(self._socket.fileno(), self._acceptable)
+        self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
         self._sweep()
 
     def release(self) -> None:
-        """Gives the address back."""
+        """Release the address."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     async def stop(self, grace_s: float) -> None:
-        """No new connections, no new requests; what was asked is answered; then all are closed."""
+        """Accept no more connections or requests, answer the requests that were read, then close all connections."""
         self._stop_accepting()
         for connection in self._connections:
             connection.stop_reading()
@@ -118,7 +118,7 @@ class Listener:
             connection.close()
 
     def abort(self) -> None:
-        """All connections end here and now."""
+        """Close all connections at once."""
         self._stop_accepting()
         for connection in list(self._connections):
             connection.close()
@@ -131,7 +131,7 @@ class Listener:
         self.release()
 
     def _check_drained(self) -> None:
-        """Looks again and again, while stopping, whether every reply has left."""
+        """While stopping, poll until every reply has been sent."""
         if self._drained is None:
             return
         if all(connection.is_answered for connection in self._connections):
@@ -139,7 +139,7 @@ class Listener:
         else:
             self._loop.call_later(DRAIN_POLL_S, self._check_drained)
 
-    def _acceptable(self) -> None:
+    def _on_acceptable(self) -> None:
         assert self._socket is not None
         for _ in range(ACCEPTS_PER_TURN_MAX):
             try:
@@ -147,15 +147,15 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as fault:
-                self._cannot_accept(fault)
+                self._pause_accepting(fault)
                 return
-            if address is None:  # macOS names no address of a client that has gone already
+            if address is None:  # macOS gives no address for a client that has disconnected already
                 sock.close()
                 continue
-            self._welcome(sock, address[0], address[1])
+            self._accept(sock, address[0], address[1])
 
-    def _cannot_accept(self, fault: OSError) -> None:
-        """Out of file descriptors: those that are open go on, new ones wait in the backlog a moment."""
+    def _pause_accepting(self, fault: OSError) -> None:
+        """Out of file descriptors: open connections continue, new ones wait in the backlog for a moment."""
         assert self._socket is not None
         if fault.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
             raise fault
@@ -164,25 +164,25 @@ class Listener:
             log.warning("listener %s: new connections wait: %s; %s", self.name, fault.strerror, _next_step(fault))
         fd = self._socket.fileno()
         self._loop.remove_reader(fd)
-        self._loop.call_later(ACCEPT_RETRY_S, self._accept_again, fd)
+        self._loop.call_later(ACCEPT_RETRY_S, self._resume_accepting, fd)
 
-    def _accept_again(self, fd: int) -> None:
+    def _resume_accepting(self, fd: int) -> None:
         if self._socket is not None:
-            self._loop.add_reader(fd, self._acceptable)
+            self._loop.add_reader(fd, self._on_acceptable)
 
-    def _welcome(self, sock: socket.socket, host: str, port: int) -> None:
+    def _accept(self, sock: socket.socket, host: str, port: int) -> None:
         if len(self._connections) >= self._connections_max or self._per_ip[host] >= self._connections_per_ip_max:
-            self._tell(f"connection from {host} refused: the limit of connections is reached")
+            self._warn(f"connection from {host} refused: the limit of connections is reached")
             sock.close()
             return
         if sock.fileno() > self._descriptor_max:
-            self._tell(f"connection from {host} refused: too many open files; raise the limit (`ulimit -n`)")
+            self._warn(f"connection from {host} refused: too many open files; raise the limit (`ulimit -n`)")
             sock.close()
             return
         try:
             self._set_options(sock)
-        except OSError as refused:  # macOS: the client has gone already, or a buffer is larger than it grants
-            self._tell(f"connection from {host} closed: its socket takes no options: {refused.strerror}")
+        except OSError as error:  # macOS: the client has disconnected already, or the buffer is larger than allowed
+            self._warn(f"connection from {host} closed: its socket takes no options: {error.strerror}")
             sock.close()
             return
         self._per_ip[host] += 1
@@ -195,7 +195,7 @@ class Listener:
             partial(self._router.answer, self.name, peer),
             self._frame_bytes_max,
             self._budget,
-            self._gone,
+            self._on_closed,
         )
         self._connections.add(connection)
 
@@ -206,31 +206,31 @@ class Listener:
             if size != SYSTEM_BUFFER:
                 sock.setsockopt(socket.SOL_SOCKET, buffer, size)
 
-    def _gone(self, connection: SocketConnection, reason: str) -> None:
+    def _on_closed(self, connection: SocketConnection, reason: str) -> None:
         self._connections.discard(connection)
         host = connection.peer.rpartition(":")[0]
         self._per_ip[host] -= 1
         if not self._per_ip[host]:
             del self._per_ip[host]
         if reason:
-            self._tell(f"connection from {connection.peer} closed: {reason}")
+            self._warn(f"connection from {connection.peer} closed: {reason}")
         self._on_gone(connection.peer)
 
-    def _tell(self, line: str) -> None:
-        """One log line for each refused connection, but not for each of thousands: an attack must not fill the disk."""
+    def _warn(self, line: str) -> None:
+        """Log a warning for a refused connection, but limit the rate: an attack must not fill the disk."""
         second = int(self._loop.time())
-        if second != self._told_second:
-            if self._untold:
-                log.warning("%d more connections were refused or closed", self._untold)
-            self._told_second, self._told, self._untold = second, 0, 0
-        if self._told < LINES_PER_SECOND_MAX:
-            self._told += 1
+        if second != self._warned_second:
+            if self._suppressed:
+                log.warning("%d more connections were refused or closed", self._suppressed)
+            self._warned_second, self._warned, self._suppressed = second, 0, 0
+        if self._warned < LINES_PER_SECOND_MAX:
+            self._warned += 1
             log.warning("%s", line.encode("unicode_escape").decode())
         else:
-            self._untold += 1
+            self._suppressed += 1
 
     def _sweep(self) -> None:
-        """Closes connections that said nothing for too long, half a frame included."""
+        """Close connections without traffic for too long, including those with an incomplete frame."""
         oldest = self._loop.time() - self._idle_s_max
         for connection in [c for c in self._connections if c.last_active < oldest and not c.is_waiting_for_us]:
             connection.close("idle for too long" if not connection.is_idle else "")

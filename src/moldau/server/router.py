@@ -1,7 +1,7 @@
-"""From a frame to its reply: header, version, decode, the handler's answer, encode. Nothing here knows an API.
+"""Turns a frame into its reply: header, version, decoding, the handler's answer, encoding. It knows no single API.
 
-Which APIs a node serves is a list of handlers; a key or version outside it ends the connection, as Kafka does, except
-that ApiVersions answers any version (KIP-511).
+The APIs that a node serves are a list of handlers. A key or version outside it closes the connection, as in Kafka,
+except that ApiVersions is answered in any version (KIP-511).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger("moldau.server")
 
 
 class Caller(NamedTuple):
-    """Who asks, and in which version."""
+    """The client that sent a request, and the version of the request."""
 
     listener: str
     address: str
@@ -34,7 +34,7 @@ class Caller(NamedTuple):
 
 
 class Handler(Protocol):
-    """One API. `answer` is plain code, run to the end: order on the wire is order in the log."""
+    """One API. `answer` is plain code without `await`, so that the order on the wire is the order in the log."""
 
     @property
     def api(self) -> ApiKey: ...
@@ -46,11 +46,11 @@ class Handler(Protocol):
 
 
 _new_caller = partial(tuple.__new__, Caller)
-"""A Caller without the detour through its own constructor, which every request would pay for."""
+"""Makes a Caller without its own constructor, whose cost every request would pay."""
 
 
 class _Route(NamedTuple):
-    """All that a request of one API in one version needs, looked up once."""
+    """All that is needed for requests of one API in one version, looked up once."""
 
     name: str
     answer: Callable[[Any, Caller], Message | Promise[Any] | None]
@@ -67,17 +67,17 @@ class Router:
 
     def serve(self, handlers: Iterable[Handler]) -> None:
         for handler in handlers:
-            known = APIS[handler.api]
-            assert known.lowest <= handler.versions[0], handler.api
-            assert handler.versions[1] <= known.highest, handler.api
+            schema = APIS[handler.api]
+            assert schema.lowest <= handler.versions[0], handler.api
+            assert handler.versions[1] <= schema.highest, handler.api
             self._handlers[handler.api] = handler
 
     def served(self) -> dict[int, tuple[int, int]]:
-        """The keys and versions that ApiVersions tells."""
+        """Return the API keys and versions that ApiVersions lists."""
         return {key: handler.versions for key, handler in sorted(self._handlers.items())}
 
     def answer(self, listener: str, address: str, frame: memoryview) -> Reply:
-        """Raises MalformedData for what ends the connection."""
+        """Raises MalformedData for a request that must close the connection."""
         (key, version, correlation_id, client_id), position = read_request_header(frame)
         route = self._routes.get((key, version))
         if route is None:
@@ -88,21 +88,21 @@ class Router:
         if size > route.bytes_max:
             raise MalformedData(f"{route.name} of {size} bytes; the limit is {route.bytes_max}")
         try:
-            # Bytes behind the request are let be, as Kafka does: librdkafka sends some after Metadata v13.
+            # Bytes behind the request are ignored, as in Kafka: librdkafka sends some after Metadata v13.
             request, _ = route.decode(frame, position, size)
-        except UNREADABLE as bad:
-            raise malformed(route.request, version, bad) from bad
-        return self._carry_out(route, request, correlation_id, _new_caller((listener, address, client_id, version)))
+        except UNREADABLE as error:
+            raise malformed(route.request, version, error) from error
+        return self._call_handler(route, request, correlation_id, _new_caller((listener, address, client_id, version)))
 
     def ask_here(self, api: ApiKey, request: Message) -> Message | Promise[Any]:
-        """What a node asks itself as it would ask another, without the way over the network."""
+        """Answer a request that this node sends to itself, without the network."""
         handler = self._handlers[api]
         answer = handler.answer(request, Caller("", "", None, handler.versions[1]))
         assert answer is not None, f"{api.name} is answered"
         return answer
 
     def _find_route(self, key: int, version: int) -> _Route | None:
-        """The way of such requests; None for ApiVersions in a version nobody knows."""
+        """Return the route of such requests; None for ApiVersions in an unknown version."""
         handler = self._handlers.get(key)
         if handler is None:
             raise MalformedData(f"API key {key} is not served")
@@ -122,35 +122,35 @@ class Router:
         return route
 
     def _answer_any_version(self, frame: memoryview, correlation_id: int, caller: Caller) -> Reply:
-        """ApiVersions in a version nobody knows is answered in the form of version 0 (KIP-511)."""
+        """Answer ApiVersions in an unknown version in the format of version 0 (KIP-511)."""
         route = self._routes.get((ApiKey.API_VERSIONS, 0)) or self._find_route(ApiKey.API_VERSIONS, 0)
         assert route is not None, "version 0 is served"
-        return self._carry_out(route, route.request(), correlation_id, caller)
+        return self._call_handler(route, route.request(), correlation_id, caller)
 
-    def _carry_out(self, route: _Route, request: Message, correlation_id: int, caller: Caller) -> Reply:
+    def _call_handler(self, route: _Route, request: Message, correlation_id: int, caller: Caller) -> Reply:
         try:
             response = route.answer(request, caller)
             if response is None:
                 return None
             if isinstance(response, Promise):
-                return response.map(lambda ready: _late_frame(route, correlation_id, ready))
+                return response.map(lambda message: _late_frame(route, correlation_id, message))
             return route.response.frame(correlation_id, response)
-        except (MalformedData, StorageFault) as fault:
-            raise MalformedData(f"{route.name}: {fault}") from fault
-        except Exception as fault:
+        except (MalformedData, StorageFault) as error:
+            raise MalformedData(f"{route.name}: {error}") from error
+        except Exception as error:
             log.exception("%s v%d from %s failed", route.name, caller.version, caller.address)
-            raise MalformedData(f"{route.name} failed here: {fault!r}") from fault
+            raise MalformedData(f"{route.name} failed here: {error!r}") from error
 
 
 def _bytes_max(handler: Handler) -> int:
-    """Some APIs have a limit of their own, `request_bytes_max`."""
+    """Return the handler's own limit, `request_bytes_max`, or the default."""
     limit: int = getattr(handler, "request_bytes_max", PLAIN_REQUEST_BYTES_MAX)
     return limit
 
 
 def _late_frame(route: _Route, correlation_id: int, response: Message) -> Outgoing:
-    """The frame, or an empty one, which ends the connection. Whoever completes a late answer is in the middle of other
-    clients' business: what is wrong with this reply must not stop theirs."""
+    """Return the frame, or an empty one, which closes the connection. The caller completes replies of several clients:
+    a fault in this reply must not stop the others."""
     try:
         return route.response.frame(correlation_id, response)
     except Exception:

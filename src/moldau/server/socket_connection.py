@@ -1,8 +1,8 @@
-"""A plaintext connection on its own raw socket: reads into a buffer that all share, writes replies and sends records
-from their files with `sendfile`. It holds no protocol: that is the conversation's.
+"""A plaintext connection on a raw socket: reads into a buffer that all connections share, writes replies and sends
+records from their files with `sendfile`. The protocol is in `Conversation`.
 
-A transport would not let its socket be used for `sendfile`; callbacks on the raw socket are as fast as the fastest
-transport (docs/decisions/003-raw-sockets.md).
+asyncio's transports do not let their socket be used for `sendfile`; callbacks on the raw socket are as fast as the
+fastest transport (docs/decisions/003-raw-sockets.md).
 """
 
 from __future__ import annotations
@@ -61,22 +61,22 @@ class SocketConnection:
         self._writing = False
         self._fetching = False
         self._cached_to = 0
-        """How far, in the file at the head of the queue, records were found in the page cache or brought there."""
+        """Up to which position of the file at the head of the queue the records are in the page cache."""
         self._closed = False
         self._stopped = False
         self._conversation = Conversation(answer, self._flush, frame_bytes_max, budget)
         self.last_active = loop.time()
         self._reading = True
-        loop.add_reader(self._fd, self._readable)
+        loop.add_reader(self._fd, self._on_readable)
 
     @property
     def is_answered(self) -> bool:
-        """Every request read has been answered and every byte of it sent."""
+        """Whether every request that was read has been answered and every byte of the replies sent."""
         return self._conversation.is_answered and not self._out
 
     @property
     def is_waiting_for_us(self) -> bool:
-        """A reply is owed and not there yet: if it takes long, the client is not to blame."""
+        """Whether a reply is pending and not ready: the client is not to blame if that takes long."""
         return not self._conversation.is_answered and not self._out
 
     @property
@@ -84,14 +84,14 @@ class SocketConnection:
         return self._conversation.is_idle and not self._out
 
     def stop_reading(self) -> None:
-        """No more requests from here on; those that were read are still answered."""
+        """Read no more requests; those that were read are still answered."""
         self._stopped = True
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._fd)
 
     def close(self, reason: str = "") -> None:
-        """Ends the connection; a reason is for the log and means the other side was at fault."""
+        """Close the connection. A reason is logged; it means that the other side was at fault."""
         if self._closed:
             return
         self._closed = True
@@ -102,7 +102,7 @@ class SocketConnection:
         self._socket.close()
         self._on_close(self, reason)
 
-    def _readable(self) -> None:
+    def _on_readable(self) -> None:
         conversation = self._conversation
         room = conversation.room()
         try:
@@ -122,13 +122,13 @@ class SocketConnection:
             else:
                 room.release()
                 conversation.filled(count)
-        except MalformedData as bad:
-            self._refuse(str(bad))
+        except MalformedData as error:
+            self._refuse(str(error))
             return
         self._flush()
 
     def _refuse(self, reason: str) -> None:
-        """Ends the connection for what was read; the replies that are ready leave first."""
+        """Close the connection because of the bytes that were read; replies that are ready are sent first."""
         self.stop_reading()
         while (reply := self._conversation.next_reply()) is not None:
             self._queue(reply)
@@ -137,8 +137,8 @@ class SocketConnection:
         self.close(reason)
 
     def _flush(self) -> None:
-        """Sends the replies that are ready, goes on with requests held back for them, and reads on or not by what is
-        owed then."""
+        """Send the replies that are ready, continue with requests that were held back for them, then resume or pause
+        reading."""
         conversation = self._conversation
         while not self._closed:
             while (reply := conversation.next_reply()) is not None:
@@ -152,19 +152,19 @@ class SocketConnection:
     def _resume(self) -> bool:
         try:
             return self._conversation.resume()
-        except MalformedData as bad:
-            self._refuse(str(bad))
+        except MalformedData as error:
+            self._refuse(str(error))
             return False
 
     def _pace(self) -> None:
-        """A client that does not read its replies is not read from either."""
+        """Pause reading from a client that does not read its replies."""
         if self._closed:
             return
-        wanted = not (self._out and self._is_slow()) and not self._stopped and not self._conversation.is_full
-        if wanted != self._reading:
-            self._reading = wanted
-            if wanted:
-                self._loop.add_reader(self._fd, self._readable)
+        should_read = not (self._out and self._is_slow()) and not self._stopped and not self._conversation.is_full
+        if should_read != self._reading:
+            self._reading = should_read
+            if should_read:
+                self._loop.add_reader(self._fd, self._on_readable)
             else:
                 self._loop.remove_reader(self._fd)
 
@@ -189,14 +189,14 @@ class SocketConnection:
         if start < len(view):
             self._out.append(view[start:])
 
-    def _writable(self) -> None:
+    def _on_writable(self) -> None:
         self.last_active = self._loop.time()
         self._pump()
         if not self._out:
             self._flush()
 
     def _pump(self) -> None:
-        """Sends what is queued until the socket takes no more or this turn is over."""
+        """Send from the queue until the socket takes no more or the byte limit of this turn is reached."""
         left = SEND_TURN_BYTES
         out = self._out
         try:
@@ -221,8 +221,8 @@ class SocketConnection:
         except (BlockingIOError, InterruptedError):
             self._await_writable()
             return
-        except OSError as broken:
-            self.close("" if is_peer_gone(broken) else str(broken))
+        except OSError as error:
+            self.close("" if is_peer_gone(error) else str(error))
             return
         self._stop_writing()
 
@@ -235,7 +235,7 @@ class SocketConnection:
         return sent, Slice(head.file, head.position + sent, head.length - sent, head.is_hot)
 
     def _send(self, head: memoryview) -> tuple[int, memoryview | None]:
-        """Sends the bytes at the head, and with them what other bytes stand directly behind."""
+        """Send the bytes at the head together with the bytes that follow them directly."""
         out = self._out
         if len(out) > 1 and not isinstance(out[1], Slice):
             run = []
@@ -249,7 +249,7 @@ class SocketConnection:
     def _await_writable(self) -> None:
         if not self._writing:
             self._writing = True
-            self._loop.add_writer(self._fd, self._writable)
+            self._loop.add_writer(self._fd, self._on_writable)
 
     def _stop_writing(self) -> None:
         if self._writing:
@@ -257,7 +257,7 @@ class SocketConnection:
             self._loop.remove_writer(self._fd)
 
     def _is_cached(self, records: Slice, chunk: int) -> bool:
-        """Whether the next records are in the page cache; if not, a thread fetches them and sending goes on then."""
+        """Whether the next records are in the page cache; if not, a thread reads them and then sending continues."""
         fd = records.file.fileno()
         self._cached_to = records.position + chunk
         if page_cache.is_cached(fd, records.position, chunk):
@@ -265,15 +265,15 @@ class SocketConnection:
         self._stop_writing()
         self._fetching = True
         fetching = self._loop.run_in_executor(None, page_cache.fetch, fd, records.position, chunk)
-        fetching.add_done_callback(self._cached)
+        fetching.add_done_callback(self._on_cached)
         return False
 
-    def _cached(self, done: asyncio.Future[None]) -> None:
+    def _on_cached(self, done: asyncio.Future[None]) -> None:
         self._fetching = False
-        failed = done.exception()
+        error = done.exception()
         if self._closed:
             return
-        if failed is not None:
-            self.close(str(failed))
+        if error is not None:
+            self.close(str(error))
             return
-        self._writable()
+        self._on_writable()

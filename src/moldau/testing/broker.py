@@ -20,19 +20,19 @@ from moldau.settings import from_properties
 
 START_TIMEOUT_S = 30.0
 Property = str | int | float | bool
-"""A setting as a test writes it: text as in a properties file, or the value itself."""
+"""A setting as a test writes it: text as in a properties file, or a Python value."""
 
 
 class TestBroker:
-    """A broker that runs in a thread of its own until `stop`."""
+    """A broker that runs in its own thread until `stop`."""
 
-    __test__ = False  # not a test class, whatever pytest thinks of its name
+    __test__ = False  # tells pytest that this is no test class
 
     def __init__(self, data_dir: Path, properties: Mapping[str, Property] | None = None) -> None:
-        """SettingsError for a value that cannot be obeyed; a key without effect is told by a UserWarning."""
+        """Raises SettingsError for an invalid value; warns (UserWarning) of a key without effect."""
         self.data_dir = data_dir
-        given = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(data_dir), **(properties or {})}
-        self._settings = from_properties({key: property_text(value) for key, value in given.items()})
+        properties_by_name = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(data_dir), **(properties or {})}
+        self._settings = from_properties({key: property_text(value) for key, value in properties_by_name.items()})
         for line in self._settings.warnings:
             warnings.warn(line, stacklevel=2)
         self._thread = threading.Thread(target=self._serve, name="moldau broker", daemon=True)
@@ -43,18 +43,18 @@ class TestBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address to give to clients."""
+        """The address for clients."""
         return self._ready.result(START_TIMEOUT_S)
 
     def start(self) -> TestBroker:
-        """Returns when clients can connect; raises what kept it from starting."""
+        """Return when clients can connect; raise the error if the start fails."""
         require_support()
         self._thread.start()
         self._ready.result(START_TIMEOUT_S)
         return self
 
     def stop(self) -> None:
-        """Stops cleanly: everything is on disk afterwards, and `data_dir` can be started again."""
+        """Stop cleanly: all data is on disk afterwards, and a broker can be started again on `data_dir`."""
         if self._loop is not None and self._stopping is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join()
@@ -85,22 +85,22 @@ class TestBroker:
 
 @contextmanager
 def broker(data_dir: str | Path | None = None, **properties: Property) -> Iterator[TestBroker]:
-    """A broker for the length of a `with`. Settings are Kafka's, with underscores: `num_partitions=3`."""
-    named = {name.replace("_", "."): value for name, value in properties.items()}
+    """Run a broker for the length of a `with`. Settings are Kafka's, with underscores: `num_partitions=3`."""
+    settings = {name.replace("_", "."): value for name, value in properties.items()}
     if data_dir is not None:
-        yield from _running(TestBroker(Path(data_dir), named))
+        yield from _running(TestBroker(Path(data_dir), settings))
         return
     with tempfile.TemporaryDirectory(prefix="moldau-") as directory:
-        yield from _running(TestBroker(Path(directory), named))
+        yield from _running(TestBroker(Path(directory), settings))
 
 
 def property_text(value: Property) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _running(one: TestBroker) -> Iterator[TestBroker]:
-    one.start()
+def _running(test_broker: TestBroker) -> Iterator[TestBroker]:
+    test_broker.start()
     try:
-        yield one
+        yield test_broker
     finally:
-        one.stop()
+        test_broker.stop()

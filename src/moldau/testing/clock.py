@@ -1,7 +1,7 @@
-"""Virtual time: a clock that stands still until it is told to go on, and timers that beat only then.
+"""Virtual time: a clock that stands still until a test advances it, and timers that fire only then.
 
-For tests only. Nothing here sleeps, and nothing happens by chance: what is due at the same millisecond happens in the
-order in which it was asked for, and what was asked for `soon` happens before time goes on.
+For tests only. Nothing sleeps, and nothing is random: timers of the same millisecond fire in the order in which they
+were set, and `soon` calls run before time advances.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from heapq import heappop, heappush
 Call = Callable[[], None]
 
 START_MS = 1_700_000_000_000
-"""A date in 2023: late enough for records to have a timestamp worth the name."""
+"""A date in 2023: realistic for timestamps of records."""
 
 SOON_CALLS_MAX = 100_000
-"""Calls without a step of the clock: beyond it two parts are waking each other for ever."""
+"""Calls without a step of the clock: beyond this, two parts wake each other in an endless loop."""
 
 
 class FakeClock:
-    """Both of a machine's clocks. They move together; `jump` moves the one on the wall alone."""
+    """The monotonic and the wall clock of a machine. They move together; `jump` moves the wall clock alone."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self._now_ms = now_ms
@@ -33,12 +33,12 @@ class FakeClock:
         return self._elapsed_ms
 
     def move(self, by_ms: int) -> None:
-        assert by_ms >= 0, "time does not go back; a wall clock that does is `jump`"
+        assert by_ms >= 0, "time cannot go back; use `jump` to set the wall clock"
         self._now_ms += by_ms
         self._elapsed_ms += by_ms
 
     def jump(self, by_ms: int) -> None:
-        """Somebody sets the clock on the wall."""
+        """Set the wall clock forward or back."""
         self._now_ms += by_ms
 
 
@@ -63,51 +63,51 @@ class FakeTimer:
 
 
 class FakeTimers:
-    """The beats of a clock. `advance` is the only way on."""
+    """The timers of a clock. Only `advance` moves time."""
 
     def __init__(self, clock: FakeClock | None = None) -> None:
         self.clock = clock or FakeClock()
         self._soon: deque[Call] = deque()
         self._timers: list[tuple[int, int, FakeTimer]] = []
-        self._asked = 0
+        self._timer_count = 0
 
     def soon(self, call: Call) -> None:
         self._soon.append(call)
 
     def after_ms(self, delay_ms: int, call: Call) -> FakeTimer:
         timer = FakeTimer(self.clock.elapsed_ms() + max(delay_ms, 0), call)
-        self._asked += 1
-        heappush(self._timers, (timer.due_ms, self._asked, timer))
+        self._timer_count += 1
+        heappush(self._timers, (timer.due_ms, self._timer_count, timer))
         return timer
 
     @property
     def pending(self) -> int:
-        """Timers that wait for their time and were not cancelled."""
+        """The number of timers that have not fired and were not cancelled."""
         return sum(timer.is_pending for _, _, timer in self._timers)
 
     def next_due_ms(self) -> int | None:
-        """How long until the next timer beats; None if none waits."""
+        """Return the time until the next timer fires; None if there is none."""
         due = [timer.due_ms for _, _, timer in self._timers if timer.is_pending]
         return min(due) - self.clock.elapsed_ms() if due else None
 
     def run_soon(self) -> int:
-        """Does all that was asked for soon, and what that asks for in turn; gives how many calls it was."""
+        """Run all `soon` calls, and those that they add; return their number."""
         calls = 0
         while self._soon:
             calls += 1
-            assert calls <= SOON_CALLS_MAX, "calls beget calls without end"
+            assert calls <= SOON_CALLS_MAX, "`soon` calls add each other endlessly"
             self._soon.popleft()()
         return calls
 
     def run_one_soon(self) -> bool:
-        """Does the next of what was asked for soon: for who wants to stop in between. False if there is nothing."""
+        """Run the next `soon` call, for tests that stop in between. False if there is none."""
         if not self._soon:
             return False
         self._soon.popleft()()
         return True
 
     def advance(self, by_ms: int) -> None:
-        """Lets so much time pass, stopping at every beat on the way."""
+        """Advance time by `by_ms`, firing every timer on the way."""
         end_ms = self.clock.elapsed_ms() + by_ms
         self.run_soon()
         while self._timers and self._timers[0][0] <= end_ms:

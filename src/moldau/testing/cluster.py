@@ -28,8 +28,8 @@ from moldau.testing.broker import Property, property_text
 from moldau.testing.cluster_node import ClusterNode
 
 PORTS: Final = range(20_000, 32_000)
-"""Below those that the system gives to connections: a node that restarts must find its ports free, and one that calls
-a node that is down must not reach itself."""
+"""Below the system's ephemeral ports: a node that restarts must find its ports free, and one that calls a stopped
+node must not connect to itself."""
 PATIENCE_S: Final = 60.0 * float(os.environ.get("MOLDAU_TEST_PATIENCE", "1"))
 LOOK_EVERY_S: Final = 0.01
 Nodes = int | Iterable[int]
@@ -38,31 +38,31 @@ Nodes = int | Iterable[int]
 class TestCluster:
     """Nodes are numbered from 1; `nodes[1]` is the first."""
 
-    __test__ = False  # not a test class, whatever pytest thinks of its name
+    __test__ = False  # tells pytest that this is no test class
 
     def __init__(self, data_dir: Path, nodes: int = 3, properties: Mapping[str, Property] | None = None) -> None:
-        """SettingsError for a value that cannot be obeyed; a key without effect is told by a UserWarning."""
+        """Raises SettingsError for an invalid value; warns (UserWarning) of a key without effect."""
         self.data_dir = data_dir
         self._delays_ms: dict[tuple[int, int], int | None] = {}
-        """Of the lines that are not as they should be; None is cut. By who calls whom."""
-        given = {key: property_text(value) for key, value in (properties or {}).items()}
+        """The delays of faulty links by (caller, callee); None means cut."""
+        settings_by_name = {key: property_text(value) for key, value in (properties or {}).items()}
         cluster_id = _known_cluster_id(data_dir) or uuid_text(random.SystemRandom().randbytes(16))
         addresses = [NodeAddress(1 + index, *ports) for index, ports in enumerate(_free_ports(nodes))]
         self._node_of_port = {port: each.id for each in addresses for port in (each.port, each.controller_port)}
         self.nodes: dict[int, ClusterNode] = {}
         for each in addresses:
-            settings = _settings(each, addresses, data_dir, cluster_id, given)
+            settings = _settings(each, addresses, data_dir, cluster_id, settings_by_name)
             self.nodes[each.id] = ClusterNode(each, settings, partial(self._link, each.id))
         for line in next(iter(self.nodes.values())).settings.warnings:
             warnings.warn(line, stacklevel=2)
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses to give to clients."""
+        """The addresses for clients."""
         return ",".join(node.address for node in self.nodes.values())
 
     def start(self) -> TestCluster:
-        """Returns when all nodes are ready; raises what kept one from it."""
+        """Return when all nodes are ready; raise the error if one fails to start."""
         for node in self.nodes.values():
             node.start()
         try:
@@ -74,7 +74,7 @@ class TestCluster:
         return self
 
     def stop_all(self) -> None:
-        """Stops cleanly, the active controller last: everything is on disk afterwards."""
+        """Stop cleanly, the active controller last: all data is on disk afterwards."""
         self.heal()
         leader = self.controller()
         for node in sorted(self.nodes.values(), key=lambda node: node.id == leader):
@@ -86,18 +86,18 @@ class TestCluster:
             with suppress(ValueError):
                 node.kill()
 
-    # --- what can happen to a node ------------------------------------------------------------------------------
+    # --- faults of a node ---------------------------------------------------------------------------------------
 
     def kill(self, node_id: int) -> None:
-        """As if the process died: connections break, nothing more is written, nobody is told."""
+        """Simulate the death of the process: connections break, nothing more is written, nobody is notified."""
         self.nodes[node_id].kill()
 
     def stop(self, node_id: int) -> None:
-        """In order: what it leads is handed over first."""
+        """Stop cleanly: the node hands over its leaderships first."""
         self.nodes[node_id].stop()
 
     def restart(self, node_id: int, wait: bool = True) -> None:
-        """Starts it again, stopping it first if it runs. It is ready on return, unless told not to wait."""
+        """Start the node again; stop it first if it runs. It is ready on return, unless `wait` is False."""
         node = self.nodes[node_id]
         if node.is_running:
             node.stop()
@@ -106,24 +106,24 @@ class TestCluster:
             node.await_ready()
 
     def pause(self, node_id: int) -> None:
-        """It stands still: its connections stay open, and it says nothing."""
+        """Freeze the node: its connections stay open, and it sends nothing."""
         self.nodes[node_id].pause()
 
     def resume(self, node_id: int) -> None:
         self.nodes[node_id].resume()
 
-    # --- what can happen between nodes --------------------------------------------------------------------------
+    # --- faults between nodes -----------------------------------------------------------------------------------
 
     def partition(self, some: Nodes, others: Nodes) -> None:
-        """Nothing passes between these nodes and those any more, until `heal`. Clients still reach all of them."""
+        """Cut the links between these nodes and those until `heal`. Clients still reach all of them."""
         self._set(some, others, None)
 
     def delay(self, some: Nodes, others: Nodes, delay_ms: int) -> None:
-        """What these nodes and those say to each other takes so long on its way, each way."""
+        """Delay everything between these nodes and those by `delay_ms` each way."""
         self._set(some, others, delay_ms)
 
     def heal(self) -> None:
-        """All lines are as they should be."""
+        """Repair all links."""
         self._delays_ms.clear()
 
     def _set(self, some: Nodes, others: Nodes, delay_ms: int | None) -> None:
@@ -134,29 +134,29 @@ class TestCluster:
                 self._delays_ms[one, other] = self._delays_ms[other, one] = delay_ms
 
     def _link(self, caller: int, host: str, port: int) -> int | None:
-        """Asked by the nodes' connections, in their threads."""
+        """Called by the nodes' connections, in their threads."""
         return self._delays_ms.get((caller, self._node_of_port.get(port, caller)), 0)
 
-    # --- what the cluster knows ---------------------------------------------------------------------------------
+    # --- the state of the cluster -------------------------------------------------------------------------------
 
     def controller(self) -> int | None:
-        """Who leads the metadata quorum, if anybody does: of several that think so, the one of the latest epoch."""
-        drivers = {node.id: node.node.assembly.driver for node in self._at_work() if node.node is not None}
+        """Return the leader of the metadata quorum, or None: if several claim it, the one with the latest epoch."""
+        drivers = {node.id: node.node.assembly.driver for node in self._responsive_nodes() if node.node is not None}
         leaders = {driver.leader_epoch: node_id for node_id, driver in drivers.items() if driver.is_leader}
         return leaders[max(leaders)] if leaders else None
 
     def leader_of(self, topic: str, partition: int) -> int | None:
-        """None if there is no such partition, or nobody who leads it."""
-        found = self._partition(topic, partition)
-        return found[0] if found is not None and found[0] >= 0 else None
+        """Return None if the partition does not exist or has no leader."""
+        state = self._partition(topic, partition)
+        return state[0] if state is not None and state[0] >= 0 else None
 
     def isr_of(self, topic: str, partition: int) -> set[int]:
-        """The replicas in sync; none if there is no such partition."""
-        found = self._partition(topic, partition)
-        return set(found[1]) if found is not None else set()
+        """Return the in-sync replicas; none if the partition does not exist."""
+        state = self._partition(topic, partition)
+        return set(state[1]) if state is not None else set()
 
     def wait_for(self, condition: Callable[[], object], timeout_s: float = PATIENCE_S, what: str = "") -> None:
-        """Returns when the condition holds; TimeoutError, with `what` in it, if it does not in time."""
+        """Return when the condition holds; raise TimeoutError, with `what` in it, if it does not in time."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline:
@@ -166,7 +166,7 @@ class TestCluster:
     def wait_for_leader(
         self, topic: str, partition: int, other_than: int | None = None, timeout_s: float = PATIENCE_S
     ) -> int:
-        """The leader, once there is one, and another than that."""
+        """Return the leader once there is one other than `other_than`."""
         self.wait_for(
             lambda: self.leader_of(topic, partition) not in (None, other_than),
             timeout_s,
@@ -176,34 +176,34 @@ class TestCluster:
         return leader if leader is not None else self.wait_for_leader(topic, partition, other_than, timeout_s)
 
     def wait_for_isr(self, topic: str, partition: int, nodes: Iterable[int], timeout_s: float = PATIENCE_S) -> None:
-        wanted = set(nodes)
+        expected = set(nodes)
         self.wait_for(
-            lambda: self.isr_of(topic, partition) == wanted,
+            lambda: self.isr_of(topic, partition) == expected,
             timeout_s,
-            f"an in-sync set {wanted} of {topic}-{partition}",
+            f"an in-sync set {expected} of {topic}-{partition}",
         )
 
     def wait_for_topic(self, topic: str, timeout_s: float = PATIENCE_S) -> None:
-        """Waits until every node that runs knows the topic: whoever asks any of them is told of it."""
+        """Wait until every running node knows the topic, so that any of them answers for it."""
 
         def is_known() -> bool:
-            nodes = [node.node for node in self._at_work()]
+            nodes = [node.node for node in self._responsive_nodes()]
             return all(node is not None and topic in node.assembly.current.image.topics for node in nodes)
 
         self.wait_for(is_known, timeout_s, f"every node knows {topic}")
 
     def _partition(self, topic: str, partition: int) -> tuple[int, tuple[int, ...]] | None:
-        """Leader and in-sync set, as the node says that has heard most."""
-        images = [node.node.assembly.current.image for node in self._at_work() if node.node is not None]
+        """Return leader and in-sync replicas from the node with the latest metadata."""
+        images = [node.node.assembly.current.image for node in self._responsive_nodes() if node.node is not None]
         if not images:
             return None
-        known = max(images, key=lambda image: image.offset).topics.get(topic)
-        if known is None or partition >= len(known.partitions):
+        topic_image = max(images, key=lambda image: image.offset).topics.get(topic)
+        if topic_image is None or partition >= len(topic_image.partitions):
             return None
-        state = known.partitions[partition]
+        state = topic_image.partitions[partition]
         return state.leader, state.isr
 
-    def _at_work(self) -> list[ClusterNode]:
+    def _responsive_nodes(self) -> list[ClusterNode]:
         return [node for node in self.nodes.values() if node.is_running and not node.is_paused]
 
     def __repr__(self) -> str:
@@ -212,41 +212,41 @@ class TestCluster:
 
 @contextmanager
 def cluster(nodes: int = 3, data_dir: str | Path | None = None, **properties: Property) -> Iterator[TestCluster]:
-    """A cluster for the length of a `with`. Settings are Kafka's, with underscores: `min_insync_replicas=1`.
+    """Run a cluster for the length of a `with`. Settings are Kafka's, with underscores: `min_insync_replicas=1`.
 
-    What made a node fall over by itself is raised at the end. A temporary directory is not worth a clean stop.
+    The error of a node that failed by itself is raised at the end. With a temporary directory, the nodes are killed.
     """
-    named = {name.replace("_", "."): value for name, value in properties.items()}
+    settings = {name.replace("_", "."): value for name, value in properties.items()}
     if data_dir is not None:
-        running = TestCluster(Path(data_dir), nodes, named)
+        running = TestCluster(Path(data_dir), nodes, settings)
         yield from _running(running, running.stop_all)
         return
     with tempfile.TemporaryDirectory(prefix="moldau-", ignore_cleanup_errors=True) as directory:
-        running = TestCluster(Path(directory), nodes, named)
+        running = TestCluster(Path(directory), nodes, settings)
         yield from _running(running, running.kill_all)
 
 
-def _running(one: TestCluster, end: Callable[[], None]) -> Iterator[TestCluster]:
-    one.start()
+def _running(test_cluster: TestCluster, end: Callable[[], None]) -> Iterator[TestCluster]:
+    test_cluster.start()
     try:
-        yield one
+        yield test_cluster
     finally:
         end()
-    for node in one.nodes.values():
+    for node in test_cluster.nodes.values():
         fault = node.fault()
         if fault is not None:
             raise fault
 
 
 def _settings(
-    node: NodeAddress, nodes: list[NodeAddress], data_dir: Path, cluster_id: str, given: Mapping[str, str]
+    node: NodeAddress, nodes: list[NodeAddress], data_dir: Path, cluster_id: str, overrides: Mapping[str, str]
 ) -> Settings:
     properties = node_properties(node, nodes, str(data_dir / f"node-{node.id}"))
-    return replace(from_properties({**properties, **given}), cluster_id=cluster_id)
+    return replace(from_properties({**properties, **overrides}), cluster_id=cluster_id)
 
 
 def _known_cluster_id(data_dir: Path) -> str | None:
-    """What a directory says that a cluster has used before."""
+    """Return the cluster id in a directory that a cluster has used before."""
     for file in data_dir.glob(f"node-*/{META_PROPERTIES}"):
         return parse(file.read_text()).cluster_id
     return None
@@ -257,7 +257,7 @@ def _ids(nodes: Nodes) -> Iterable[int]:
 
 
 def _free_ports(nodes: int) -> list[tuple[int, int]]:
-    """Two for each node, none of them twice."""
+    """Return two ports for each node, all different."""
     candidates = random.SystemRandom().sample(PORTS, len(PORTS))
     free = (port for port in candidates if _is_free(port))
     return [(next(free), next(free)) for _ in range(nodes)]

@@ -1,5 +1,5 @@
-"""One node of a cluster inside this process: a thread and a loop of its own, which can be stopped, killed, frozen and
-started again from the thread of the test.
+"""One node of a cluster inside this process: its own thread and event loop; the test's thread can stop, kill, freeze
+and start it again.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ READY_TIMEOUT_S = 30.0
 END_TIMEOUT_S = 30.0
 
 
-class _Life:
-    """One run of a node, from its start to its end, whichever that is."""
+class _NodeRun:
+    """One run of a node, from its start to its end."""
 
     def __init__(self, settings: Settings, link: Link) -> None:
         self._settings = settings
         self._link = link
         self._loop = new_loop()
-        self._ordered: asyncio.Future[None] = self._loop.create_future()
+        self._end_requested: asyncio.Future[None] = self._loop.create_future()
         self._is_clean = True
         self._gate = threading.Event()
         self._gate.set()
@@ -48,33 +48,33 @@ class _Life:
 
     def freeze(self) -> None:
         self._gate.clear()
-        self._call(self._stand_still)
+        self._call(self._block)
 
     def thaw(self) -> None:
         self._gate.set()
 
     def end(self, is_clean: bool) -> None:
         self._is_clean = is_clean
-        self._call(self._obey)
+        self._call(self._request_end)
         self._gate.set()
         self._thread.join(END_TIMEOUT_S)
         assert self.is_over, f"node {self._settings.node_id} did not end within {END_TIMEOUT_S:.0f} s"
 
     def _call(self, call: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: the life is over
+        with suppress(RuntimeError):  # the loop is closed: the run is over
             self._loop.call_soon_threadsafe(call)
 
-    def _stand_still(self) -> None:
-        """Blocks the loop and with it everything the node does. Killed meanwhile, it does nothing more on waking."""
+    def _block(self) -> None:
+        """Block the event loop and so the whole node. If it is killed meanwhile, it does nothing more afterwards."""
         self._gate.wait()
         if not self._is_clean:
-            self._obey()
+            self._request_end()
 
-    def _obey(self) -> None:
-        if not self._is_clean and self.node is not None and self.ready.done() and not self._ordered.done():
+    def _request_end(self) -> None:
+        if not self._is_clean and self.node is not None and self.ready.done() and not self._end_requested.done():
             self.node.abandon()
-        if not self._ordered.done():
-            self._ordered.set_result(None)
+        if not self._end_requested.done():
+            self._end_requested.set_result(None)
 
     def _serve(self) -> None:
         try:
@@ -83,12 +83,12 @@ class _Life:
         except BaseException as fault:
             self.fault = fault
         if not self.ready.done():
-            self.ready.set_exception(self.fault or RuntimeError("it ended before it was ready"))
+            self.ready.set_exception(self.fault or RuntimeError("the node ended before it was ready"))
 
     async def _run(self) -> None:
         node = self.node = Node(self._settings, peers=FaultyPeers(self._loop, self._link))
         starting = self._loop.create_task(node.start())
-        await asyncio.wait([starting, self._ordered], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([starting, self._end_requested], return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             starting.cancel()
             with suppress(asyncio.CancelledError):
@@ -97,8 +97,8 @@ class _Life:
         starting.result()
         self.ready.set_result(None)
         failed: asyncio.Future[Any] = node.failed
-        await asyncio.wait([self._ordered, failed], return_when=asyncio.FIRST_COMPLETED)
-        if not self._ordered.done():
+        await asyncio.wait([self._end_requested, failed], return_when=asyncio.FIRST_COMPLETED)
+        if not self._end_requested.done():
             node.abandon()
             raise node.failed.result()
         if self._is_clean:
@@ -106,44 +106,44 @@ class _Life:
 
 
 class ClusterNode:
-    """A place in the cluster: an id, ports and a directory. Lives come and go in it."""
+    """A node's id, ports and directory. It can be run several times."""
 
     def __init__(self, address: NodeAddress, settings: Settings, link: Link) -> None:
         self.id = address.id
         self.address = address.address
-        """Where clients reach it."""
+        """The address for clients."""
         self.controller_port = address.controller_port
         self.port = address.port
         self.data_dir = Path(settings.log_dirs[0])
         self.settings = settings
         self._link = link
-        self._life: _Life | None = None
+        self._run: _NodeRun | None = None
 
     @property
     def is_running(self) -> bool:
-        """Not stopped, not killed, not fallen over; it may be frozen."""
-        return self._life is not None and not self._life.is_over
+        """Whether it is not stopped, killed or failed; it may be frozen."""
+        return self._run is not None and not self._run.is_over
 
     @property
     def is_paused(self) -> bool:
-        return self._life is not None and self._life.is_frozen
+        return self._run is not None and self._run.is_frozen
 
     @property
     def node(self) -> Node | None:
-        """The node itself while it runs and is ready: what it knows may be looked at, from any thread, not changed."""
-        life = self._life
-        if life is None or life.is_over or not life.ready.done() or life.ready.exception():
+        """The node while it runs and is ready. Any thread may read its state, but not change it."""
+        run = self._run
+        if run is None or run.is_over or not run.ready.done() or run.ready.exception():
             return None
-        return life.node
+        return run.node
 
     def start(self) -> None:
-        """Begins to start; `await_ready` waits for it."""
+        """Start in the background; `await_ready` waits for it."""
         assert not self.is_running, f"node {self.id} runs already"
-        self._life = _Life(self.settings, self._link)
+        self._run = _NodeRun(self.settings, self._link)
 
     def await_ready(self) -> None:
-        assert self._life is not None, f"node {self.id} was never started"
-        self._life.ready.result(READY_TIMEOUT_S)
+        assert self._run is not None, f"node {self.id} was never started"
+        self._run.ready.result(READY_TIMEOUT_S)
 
     def stop(self) -> None:
         self._end(is_clean=True)
@@ -158,16 +158,16 @@ class ClusterNode:
         self._running().thaw()
 
     def fault(self) -> BaseException | None:
-        """What made it fall over by itself, if anything did."""
-        return None if self._life is None else self._life.fault
+        """Return the error by which it failed by itself, if it did."""
+        return None if self._run is None else self._run.fault
 
     def _end(self, is_clean: bool) -> None:
         self._running().end(is_clean)
 
-    def _running(self) -> _Life:
-        if self._life is None or self._life.is_over:
-            raise ValueError(f"node {self.id} does not run")
-        return self._life
+    def _running(self) -> _NodeRun:
+        if self._run is None or self._run.is_over:
+            raise ValueError(f"node {self.id} is not running")
+        return self._run
 
     def __repr__(self) -> str:
         state = "paused" if self.is_paused else "up" if self.node else "starting" if self.is_running else "down"

@@ -1,7 +1,7 @@
-"""Connections between nodes over bad lines: a line holds what passes for a while, or for as long as it is cut.
+"""Connections between nodes over faulty links: a link delays what passes, or holds it for as long as it is cut.
 
-Nothing is lost, as nothing is on a connection that TCP repairs: what was held passes when the line is mended, unless
-somebody has given up by then.
+Nothing is lost, as on a connection that TCP repairs: what was held passes when the link is repaired, unless the
+connection was closed meanwhile.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from moldau.client.response_frames import ResponseFrames
 from moldau.wire.schema import Buffer
 
 Link = Callable[[str, int], int | None]
-"""How the line to a host and port is just now: by how many milliseconds it delays each way, or None: cut."""
+"""The current state of the link to a host and port: its delay in milliseconds each way, or None if it is cut."""
 
 CUT_POLL_S: Final = 0.01
 T = TypeVar("T")
 
 
 class Line(Generic[T]):
-    """One direction of a connection: `send` leads to `deliver`, in order, when the line allows it."""
+    """One direction of a connection: calls `deliver` with each sent item, in order, when the link allows it."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, delay_ms: Callable[[], int | None], deliver: Callable[[T], None]
@@ -32,39 +32,39 @@ class Line(Generic[T]):
         self._delay_ms = delay_ms
         self._deliver = deliver
         self._held: deque[tuple[float, T]] = deque()
-        self._beat: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    def send(self, what: T) -> None:
-        self._held.append((self._loop.time() + (self._delay_ms() or 0) / 1000, what))
-        if self._beat is None:
-            self._pass_on()
+    def send(self, item: T) -> None:
+        self._held.append((self._loop.time() + (self._delay_ms() or 0) / 1000, item))
+        if self._timer is None:
+            self._deliver_due()
 
     def close(self) -> None:
         self._held.clear()
-        if self._beat is not None:
-            self._beat.cancel()
-            self._beat = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _pass_on(self) -> None:
-        self._beat = None
+    def _deliver_due(self) -> None:
+        self._timer = None
         held = self._held
         while held:
             wait_s = CUT_POLL_S if self._delay_ms() is None else held[0][0] - self._loop.time()
             if wait_s > 0:
-                self._beat = self._loop.call_later(wait_s, self._pass_on)
+                self._timer = self._loop.call_later(wait_s, self._deliver_due)
                 return
             self._deliver(held.popleft()[1])
 
 
 class FaultyPeers(PeerConnections):
-    """The connections of a node over lines that `link` makes slow or cuts."""
+    """The connections of a node over links that `link` delays or cuts."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, link: Link) -> None:
         super().__init__(loop)
         self._link = link
 
     def _connection(self, host: str, port: int, purpose: str) -> PeerConnection:
-        return FaultyConnection(self._loop, host, port, purpose, self._tell, self._link)
+        return FaultyConnection(self._loop, host, port, purpose, self._warn, self._link)
 
 
 class FaultyConnection(PeerConnection):
@@ -74,15 +74,15 @@ class FaultyConnection(PeerConnection):
         host: str,
         port: int,
         purpose: str,
-        tell: Callable[[str], None],
+        warn: Callable[[str], None],
         link: Link,
     ) -> None:
-        super().__init__(loop, host, port, purpose, tell)
+        super().__init__(loop, host, port, purpose, warn)
         self._link = link
         self._lines: list[Line[Any]] = []
 
     async def _connect(self, frames: ResponseFrames) -> asyncio.Transport:
-        """Nobody connects over a line that is cut."""
+        """Wait while the link is cut, then connect."""
         while True:
             if self._delay_ms() is not None:
                 return await super()._connect(frames)

@@ -1,11 +1,11 @@
-"""Files in memory with a page cache that can be lost: written is not synced, and a crash shows the difference.
+"""Files in memory with a page cache that can be lost: a crash shows the difference between written and synced.
 
-For tests only. A crash keeps what was synced; of the rest it keeps what chance leaves: a prefix of the writes, the last
-of them torn, or pages that were never written back and read as zeros. Names behave the same: until a directory is
-synced, the latest creations, renames and removals in it may be undone, newest first.
+For tests only. A crash keeps all synced data and a random part of the rest: a prefix of the writes, the last of them
+torn, or pages that were never written back and read as zeros. The same holds for names: until a directory is synced,
+the latest creations, renames and removals in it may be undone, newest first.
 
-Faults to ask for: a disk that is full after so many bytes, a sync that fails, writes that come out short, power lost
-at the n-th operation.
+Faults that a test can set: a disk that is full after some bytes, a sync that fails, short writes, power loss at the
+n-th operation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAGE_BYTES = 64
 
 
 class PowerLoss(BaseException):
-    """Raised at the operation at which the machine goes dark. Not an Exception: nobody may catch and go on."""
+    """Raised at the operation at which power is lost. Not an Exception, so that no code catches it and continues."""
 
 
 @dataclass(slots=True)
@@ -56,11 +56,11 @@ class _Inode:
 
     def after_crash(self, rng: random.Random) -> _Inode:
         survivor = _Inode(bytearray(self.synced), self.synced)
-        kept = rng.randint(0, len(self.pending))
-        for number, (position, data) in enumerate(self.pending[:kept]):
+        survivors = rng.randint(0, len(self.pending))
+        for number, (position, data) in enumerate(self.pending[:survivors]):
             if data is None:
                 survivor.truncate(position)
-            elif number == kept - 1 and rng.random() < 0.5:
+            elif number == survivors - 1 and rng.random() < 0.5:
                 survivor.write(position, data[: rng.randint(0, len(data))])
             elif rng.random() < 0.15:
                 survivor.write(position, _with_lost_pages(data, rng))
@@ -103,7 +103,7 @@ class MemoryFile:
     def sync(self) -> None:
         self._files.step()
         if self._files.sync_fails:
-            # As Linux does: the pages are marked clean, what they held is gone with the next crash.
+            # As Linux does: the pages are marked clean, and their data is lost at the next crash.
             self._inode.pending.clear()
             raise _fault(self.path, errno.EIO)
         self._inode.sync()
@@ -118,41 +118,41 @@ class MemoryLock:
 
 
 class MemoryFiles:
-    """One machine's disk. `crash` gives the disk as the machine finds it when it comes up again."""
+    """The disk of one machine. `crash` returns the disk as the machine finds it after a restart."""
 
     def __init__(self) -> None:
         self.bytes_left: int | None = None
-        """Until the disk is full; None for never."""
+        """Bytes until the disk is full; None for no limit."""
         self.write_bytes_max: int | None = None
-        """The most that one write takes."""
+        """The most bytes that one write accepts."""
         self.sync_fails = False
         self.truncate_fails = False
         self.operations = 0
         self.power_lost_at: int | None = None
-        """The number of the operation that is not done any more."""
+        """The number of the first operation that is not executed any more."""
         self._inodes: dict[str, _Inode] = {}
         self._directories: set[str] = {""}
         self._undo: dict[str, list[Callable[[], None]]] = {}
-        """Per directory, how to take back each change of names since its last sync."""
+        """Per directory, how to undo each change of names since its last sync."""
         self._locks: set[str] = set()
 
     # --- faults -------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Counts an operation that changes something; the lights go out before it if that was asked for."""
+        """Count an operation that changes something; raise PowerLoss before it if a test asked for that."""
         if self.power_lost_at is not None and self.operations >= self.power_lost_at:
             raise PowerLoss
         self.operations += 1
 
     def allow_bytes(self, path: str, growth: int, length: int) -> int:
-        """How many bytes of a write are taken."""
+        """Return how many bytes of a write are accepted."""
         if self.write_bytes_max is not None and length > self.write_bytes_max:
             growth -= length - self.write_bytes_max
             length = self.write_bytes_max
         if self.bytes_left is not None and growth > 0:
-            taken = min(growth, self.bytes_left)
-            self.bytes_left -= taken
-            length -= growth - taken
+            allowed = min(growth, self.bytes_left)
+            self.bytes_left -= allowed
+            length -= growth - allowed
             if length <= 0:
                 raise _fault(path, errno.ENOSPC)
         return length
@@ -162,17 +162,17 @@ class MemoryFiles:
             self.bytes_left += count
 
     def crash(self, rng: random.Random) -> MemoryFiles:
-        """What is left after power is lost now. The old object must not be used any more."""
-        for undo in self._undo.values():
-            for take_back in reversed(undo[rng.randint(0, len(undo)) :]):
-                take_back()
+        """Return what is left after power is lost now. The old object must not be used any more."""
+        for changes in self._undo.values():
+            for undo in reversed(changes[rng.randint(0, len(changes)) :]):
+                undo()
         survivor = MemoryFiles()
         survivor._directories = set(self._directories)
         survivor._inodes = {path: inode.after_crash(rng) for path, inode in self._inodes.items()}
         return survivor
 
     def restart(self) -> MemoryFiles:
-        """The process dies, the machine stays up: all that was written is there, no lock is."""
+        """Simulate the death of the process only: all that was written is there, locks are not."""
         survivor = MemoryFiles()
         survivor._directories, survivor._inodes, survivor._undo = self._directories, self._inodes, self._undo
         return survivor
@@ -219,17 +219,17 @@ class MemoryFiles:
         moved, replaced = self._inodes.pop(source), self._inodes.get(target)
         self._inodes[target] = moved
 
-        def take_back() -> None:
+        def undo() -> None:
             self._inodes[source] = moved
             if replaced is None:
                 self._inodes.pop(target, None)
             else:
                 self._inodes[target] = replaced
 
-        self._note(target, take_back)
+        self._note(target, undo)
 
     def _rename_directory(self, source: str, target: str) -> None:
-        """Kept at once: nothing that is tested depends on losing it."""
+        """Durable at once: no test depends on losing it."""
         self._directories.remove(source)
         self._directories.add(target)
         for path in [path for path in self._inodes if path.startswith(source + "/")]:
@@ -244,7 +244,7 @@ class MemoryFiles:
         self._note(path, lambda: self._inodes.__setitem__(path, inode))
 
     def mkdir(self, directory: str) -> None:
-        """Directories are durable at once: losing a whole one loses nothing that a log could have promised."""
+        """Durable at once: losing a whole directory loses nothing that a log has acknowledged."""
         while directory:
             self._directories.add(directory)
             directory = _parent(directory)
@@ -267,8 +267,8 @@ class MemoryFiles:
         if directory not in self._directories:
             raise _fault(directory, errno.ENOENT)
 
-    def _note(self, path: str, take_back: Callable[[], object]) -> None:
-        self._undo.setdefault(_parent(path), []).append(lambda: (take_back(), None)[1])
+    def _note(self, path: str, undo: Callable[[], object]) -> None:
+        self._undo.setdefault(_parent(path), []).append(lambda: (undo(), None)[1])
 
 
 def _parent(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Ports of a node in memory: what a world without threads and sockets gives it in their place."""
+"""In-memory ports of a node, for tests without threads and sockets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moldau.client.peers import Peer
 
 
 def at_once(work: Callable[[], None]) -> Promise[StorageFault | None]:
-    """In place of a thread for what blocks."""
+    """Run blocking work at once instead of in a thread."""
     try:
         work()
     except StorageFault as fault:
@@ -19,7 +19,7 @@ def at_once(work: Callable[[], None]) -> Promise[StorageFault | None]:
 
 
 class NoPeers:
-    """A node that is alone asks nobody."""
+    """For a node without peers: any request fails the test."""
 
     def to(self, host: str, port: int, purpose: str) -> Peer:
-        raise AssertionError(f"{host}:{port} was to be asked for {purpose}")
+        raise AssertionError(f"unexpected connection to {host}:{port} for {purpose}")

@@ -1,5 +1,5 @@
-"""Kafka's APIs by key: names, version ranges, and where a message's class lives. Which of them a node serves is the
-server's list; here is only what the wire knows.
+"""Kafka's APIs by key: names, version ranges, and the classes of their messages. Which of them a node serves is the
+server's list.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from moldau.wire.schema import Message
 
 
 class ApiKey(IntEnum):
-    """Every key the codec knows."""
+    """Every key that the codec knows."""
 
     PRODUCE = 0
     FETCH = 1

@@ -1,6 +1,6 @@
 """A record batch, magic 2, as a window on received bytes: read its header, check its CRC, stamp it in place.
 
-What is inside a batch lives in `records.py` and is not opened here; nothing here copies, reads files or knows a log.
+`records.py` decodes the records of a batch; nothing here copies, reads files or knows a log.
 
 The header, big-endian, 61 bytes; the records follow it, compressed as one piece if a codec is set:
 
@@ -95,7 +95,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression(self) -> Compression:
-        """Raises MalformedData for a codec that nobody has defined."""
+        """Raises MalformedData for an unknown codec."""
         return Compression.from_id(self.attributes & CODEC_MASK)
 
     @property
@@ -119,14 +119,14 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(view: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`; the batch itself need not be there whole."""
+    """Return the header at `position`; the batch need not be complete."""
     if len(view) - position < BATCH_HEADER_BYTES:
         raise MalformedData(f"a batch header needs {BATCH_HEADER_BYTES} bytes, {len(view) - position} are there")
     return BatchHeader._make(BATCH_HEADER.unpack_from(view, position))
 
 
 def split_batches(view: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Every batch in `view` with its own window. A length that lies, a rest that is no batch: MalformedData."""
+    """Yield every batch in `view` with its own window. MalformedData for a wrong length or a rest that is no batch."""
     position, end = 0, len(view)
     while position < end:
         header = read_header(view, position)
@@ -140,33 +140,33 @@ def split_batches(view: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def check_crc(batch: memoryview) -> bool:
-    """Whether the stored CRC is that of the bytes. `batch` is one whole batch, nothing more."""
+    """Whether the stored CRC matches the bytes. `batch` is exactly one batch."""
     stored: int = _UINT32.unpack_from(batch, CRC_POSITION)[0]
     return crc32c(batch[CRC_START:]) == stored
 
 
 def stamp(batch: memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Gives a batch its place in the log. Both fields lie outside the CRC."""
+    """Set the batch's place in the log. Both fields lie outside the CRC."""
     _INT64.pack_into(batch, 0, base_offset)
     _INT32.pack_into(batch, _LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def stamp_log_append_time(batch: memoryview, now_ms: int) -> None:
-    """Marks the batch as stamped by the broker: every record's timestamp becomes `now_ms`. Needs a new CRC."""
+    """Mark the batch as stamped by the broker: every record's timestamp becomes `now_ms`. Updates the CRC."""
     batch[ATTRIBUTES_LOW_BYTE] |= LOG_APPEND_TIME_BIT
     _INT64.pack_into(batch, _MAX_TIMESTAMP_POSITION, now_ms)
     stamp_crc(batch)
 
 
 def stamp_create_time(batch: memoryview, max_timestamp: int) -> None:
-    """Marks the batch as stamped by its producer, the youngest record at `max_timestamp`. Needs a new CRC."""
+    """Mark the batch as stamped by its producer, with the latest record at `max_timestamp`. Updates the CRC."""
     batch[ATTRIBUTES_LOW_BYTE] &= ~LOG_APPEND_TIME_BIT & 0xFF
     _INT64.pack_into(batch, _MAX_TIMESTAMP_POSITION, max_timestamp)
     stamp_crc(batch)
 
 
 def stamp_producer(batch: memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Makes the batch another producer's, as when one that was forgotten begins anew. Needs a new CRC."""
+    """Change the producer of the batch, as when an expired producer gets a new id. Updates the CRC."""
     _PRODUCER.pack_into(batch, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
     stamp_crc(batch)
 

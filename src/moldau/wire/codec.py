@@ -1,6 +1,6 @@
-"""Bytes <-> messages. For each message class and version one flat function is written as source and compiled at
+"""Bytes <-> messages. For each message class and version, one flat function is generated as source and compiled at
 first use: runs of fixed-size fields become one struct call, nested arrays become nested loops, nothing is looked up
-by name while running. What comes in is hostile: every length is checked against the bytes that are really there.
+by name at run time. The input is not trusted: every length is checked against the bytes that are present.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
 
 
 class Outgoing(bytearray):
-    """A reply being written. Records that stay in their file are noted with the place they belong to."""
+    """A reply being written. Records that stay in their file are listed in `slices` with their position."""
 
     __slots__ = ("slices",)
 
@@ -30,12 +30,12 @@ class Outgoing(bytearray):
 
 
 def encode(message: Message, version: int, out: bytearray) -> None:
-    """Appends the message in the wire form of that version."""
+    """Append the message in the format of that version."""
     encoder(message.__class__, version)(message, out)
 
 
 def decode(cls: type[M], data: Buffer, version: int) -> M:
-    """Reads a whole message; bytes left over are malformed."""
+    """Read a whole message; bytes left over are malformed."""
     message, end = decode_from(cls, data, version, 0)
     if end != len(data):
         raise MalformedData(f"{len(data) - end} bytes after the end of {cls.__name__} v{version}")
@@ -43,19 +43,19 @@ def decode(cls: type[M], data: Buffer, version: int) -> M:
 
 
 UNREADABLE = (IndexError, struct.error, UnicodeDecodeError)
-"""What a decoder trips over when bytes are missing or are no text; `malformed` says it in words."""
+"""The exceptions of a decoder when bytes are missing or not UTF-8; `malformed` turns them into a message."""
 
 
 def decode_from(cls: type[M], data: Buffer, version: int, position: int) -> tuple[M, int]:
-    """Reads a message that begins at `position`; gives it and the position behind it."""
+    """Read a message that begins at `position`; return it and the position behind it."""
     try:
         return decoder(cls, version)(data, position, len(data))
-    except UNREADABLE as bad:
-        raise malformed(cls, version, bad) from bad
+    except UNREADABLE as error:
+        raise malformed(cls, version, error) from error
 
 
-def malformed(cls: type[Message], version: int, bad: Exception) -> MalformedData:
-    if isinstance(bad, UnicodeDecodeError):
+def malformed(cls: type[Message], version: int, error: Exception) -> MalformedData:
+    if isinstance(error, UnicodeDecodeError):
         return MalformedData(f"{cls.__name__} v{version} holds a string that is not UTF-8")
     return MalformedData(f"{cls.__name__} v{version} is cut short")
 
@@ -65,19 +65,19 @@ _decoders: dict[tuple[type[Message], int], Decoder] = {}
 
 
 def encoder(cls: type[Message], version: int) -> Encoder:
-    known = _encoders.get((cls, version))
-    if known is None:
+    encode_function = _encoders.get((cls, version))
+    if encode_function is None:
         _check_version(cls, version)
-        known = _encoders[cls, version] = _compiled(encoder_source(cls, version), "encode", cls, version)
-    return known
+        encode_function = _encoders[cls, version] = _compile(encoder_source(cls, version), "encode", cls, version)
+    return encode_function
 
 
 def decoder(cls: type[Message], version: int) -> Decoder:
-    known = _decoders.get((cls, version))
-    if known is None:
+    decode_function = _decoders.get((cls, version))
+    if decode_function is None:
         _check_version(cls, version)
-        known = _decoders[cls, version] = _compiled(decoder_source(cls, version), "decode", cls, version)
-    return known
+        decode_function = _decoders[cls, version] = _compile(decoder_source(cls, version), "decode", cls, version)
+    return decode_function
 
 
 def _check_version(cls: type[Message], version: int) -> None:
@@ -85,7 +85,7 @@ def _check_version(cls: type[Message], version: int) -> None:
     assert low <= version <= high, f"{cls.__name__} has no version {version}"
 
 
-def _compiled(source: tuple[str, dict[str, Any]], name: str, cls: type, version: int) -> Any:
+def _compile(source: tuple[str, dict[str, Any]], name: str, cls: type, version: int) -> Any:
     text, names = source
     scope = {
         "malformed": _malformed,
@@ -105,7 +105,7 @@ def _malformed(what: str) -> MalformedData:
 
 
 def _uvarint_rest(data: Buffer, position: int, low: int) -> tuple[int, int]:
-    """The rest of an unsigned varint whose first byte, `low`, had its high bit set. Five bytes at most."""
+    """Read the rest of an unsigned varint whose first byte, `low`, had its high bit set. Five bytes at most."""
     value, shift = low & 0x7F, 7
     while True:
         byte = data[position]
@@ -121,7 +121,7 @@ def _uvarint_rest(data: Buffer, position: int, low: int) -> tuple[int, int]:
 
 
 def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint and the position behind it; IndexError where the bytes end in it."""
+    """Return an unsigned varint and the position behind it; IndexError if the bytes end inside it."""
     low = data[position]
     return (low, position + 1) if low < 0x80 else _uvarint_rest(data, position + 1, low)
 
@@ -159,5 +159,5 @@ def _put_records(out: bytearray, records: Records) -> None:
 
 @lru_cache(256)
 def _integers(code: str, count: int) -> struct.Struct:
-    """For arrays of numbers: one struct call for the whole array."""
+    """Return a struct that packs a whole array of numbers in one call."""
     return struct.Struct(f">{count}{code}")

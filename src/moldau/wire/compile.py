@@ -1,7 +1,7 @@
-"""Writes the source of the encoders and decoders that `codec` compiles.
+"""Generates the source of the encoders and decoders that `codec` compiles.
 
-Names in the generated code: `m` the message, `out` the bytes written, `b` the bytes read, `p` the position, `end` where
-they stop; `v7` and so on are locals numbered as they are needed. A struct at depth n is read and written in place.
+Names in the generated code: `m` the message, `out` the bytes written, `b` the bytes read, `p` the position, `end` the
+end of the bytes; `v7` and so on are numbered locals. A nested struct is read and written in place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIXED = {
 UUID_BYTES = 16
 NULL_STRUCT = b"\xff"
 NULL_TAGGED_STRUCT = b"\x00"
-"""A struct that may be null has a byte before it, 1 if it is there: a signed one, but a varint where it is tagged."""
+"""A nullable struct has a byte before it, 1 if it is present: a signed byte, or a varint if the field is tagged."""
 
 
 def encoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any]]:
@@ -44,7 +44,7 @@ def decoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any
 
 
 class _Writer:
-    """Lines, indentation, and the objects the generated code refers to by name."""
+    """Lines, indentation, and the objects that the generated code refers to by name."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         self.version = version
@@ -77,7 +77,7 @@ class _Writer:
         )
 
     def code(self, field: Field) -> str | None:
-        """The struct code of a field of fixed size, else None."""
+        """Return the struct code of a fixed-size field, else None."""
         if field.is_array or field.struct is not None:
             return None
         return "16s" if field.type_name == "uuid" else FIXED.get(field.type_name)
@@ -135,14 +135,14 @@ class _EncoderWriter(_Writer):
         self.depth -= 1
 
     def length(self, count: str, code: str) -> None:
-        """A length: compact (plus one, varint) in flexible versions, else of fixed size."""
+        """Write a length: compact (plus one, varint) in flexible versions, else of fixed size."""
         if self.flexible:
             self.line(f"out += uvarint({count} + 1)")
         else:
             self.line(f"out += {self.refer('pack_' + code, self.packer(code).pack)}({count})")
 
     def null_or(self, value: str, nullable: bool, code: str) -> bool:
-        """Opens `else:` behind the null case, if there is one; says whether it did."""
+        """Write the null case and open `else:` behind it, if the value is nullable; return whether it is."""
         if not nullable:
             return False
         null = b"\x00" if self.flexible else self.packer(code).pack(-1)
@@ -184,13 +184,13 @@ class _EncoderWriter(_Writer):
             self.depth -= 1
 
     def tags(self, cls: type[Message], owner: str) -> None:
-        """Tagged fields are written only where they differ from their default."""
+        """Write the tagged fields that differ from their default."""
         tagged = self.tagged(cls)
         if not tagged:
             self.line("out += b'\\0'")
             return
-        some = self.new()
-        self.line(f"{some} = []")
+        written = self.new()
+        self.line(f"{written} = []")
         for field in tagged:
             value, outer = self.new(), self.new()
             self.line(f"{value} = {owner}.{field.name}")
@@ -198,10 +198,10 @@ class _EncoderWriter(_Writer):
             self.depth += 1
             self.line(f"{outer} = out; out = bytearray()")
             self.value(field, value)
-            self.line(f"{some}.append(uvarint({field.tag}) + uvarint(len(out)) + out); out = {outer}")
+            self.line(f"{written}.append(uvarint({field.tag}) + uvarint(len(out)) + out); out = {outer}")
             self.depth -= 1
-        self.line(f"out += uvarint(len({some}))")
-        self.line(f"for {some}_ in {some}: out += {some}_")
+        self.line(f"out += uvarint(len({written}))")
+        self.line(f"for {written}_ in {written}: out += {written}_")
 
     def differs(self, field: Field, value: str) -> str:
         if field.is_array and field.default is not None:
@@ -234,7 +234,7 @@ class _DecoderWriter(_Writer):
         return result
 
     def constant(self, cls: type[Message], field: Field) -> str:
-        """What a field has in a version that lacks it."""
+        """Return the default of a field that the version lacks."""
         return repr(field.default)
 
     def flush(self, run: list[tuple[str, str]]) -> None:
@@ -269,7 +269,7 @@ class _DecoderWriter(_Writer):
         self.depth -= 1
 
     def length(self, count: str, code: str) -> None:
-        """A length, -1 for null."""
+        """Read a length, -1 for null."""
         if self.flexible:
             self.line(f"{count} = b[p]; p += 1")
             self.line(f"if {count} > 127: {count}, p = uvarint_rest(b, p, {count})")
@@ -279,7 +279,7 @@ class _DecoderWriter(_Writer):
             self.line(f"{count}, = {self.refer('unpack_' + code, packer.unpack_from)}(b, p); p += {packer.size}")
 
     def null_or(self, name: str, value: str, count: str, nullable: bool) -> None:
-        """Opens `else:` behind the null case."""
+        """Write the null case and open `else:` behind it."""
         self.line(f"if {count} < 0:")
         if nullable:
             self.line(f"    if {count} != -1: raise malformed({f'{name} has a negative length'!r})")
@@ -308,11 +308,11 @@ class _DecoderWriter(_Writer):
         count = self.new()
         self.length(count, "i")
         self.null_or(field.name, value, count, self.nullable(field))
-        least = self.least(field)
-        self.line(f"if {count} * {least} > end - p: raise malformed({f'{field.name} claims more than is there'!r})")
+        min_bytes = self.min_bytes(field)
+        self.line(f"if {count} * {min_bytes} > end - p: raise malformed({f'{field.name} claims more than is there'!r})")
         if field.struct is None and field.type_name in FIXED:
             self.line(f"{value} = list(integers({FIXED[field.type_name]!r}, {count}).unpack_from(b, p))")
-            self.line(f"p += {count} * {least}")
+            self.line(f"p += {count} * {min_bytes}")
         else:
             self.line(f"{value} = []")
             self.line(f"for _ in range({count}):")
@@ -331,35 +331,35 @@ class _DecoderWriter(_Writer):
             self.sized(field.name, field.type_name, item, False)
         return item
 
-    def least(self, field: Field) -> int:
-        """The fewest bytes one element of an array can take: what a count is measured against."""
+    def min_bytes(self, field: Field) -> int:
+        """Return the fewest bytes that one element of an array can take, to check a count against the bytes present."""
         if field.struct is not None:
-            return max(1, self.least_of_struct(field.struct))
+            return max(1, self.min_struct_bytes(field.struct))
         if field.type_name == "uuid":
             return UUID_BYTES
         code = FIXED.get(field.type_name)
-        return self.packer(code).size if code else self.least_length(field.type_name)
+        return self.packer(code).size if code else self.min_length_bytes(field.type_name)
 
-    def least_length(self, type_name: str) -> int:
+    def min_length_bytes(self, type_name: str) -> int:
         if self.flexible:
             return 1
         return 2 if type_name == "string" else 4
 
-    def least_of_struct(self, cls: type[Message]) -> int:
+    def min_struct_bytes(self, cls: type[Message]) -> int:
         total = 1 if self.flexible else 0
         for field in self.present(cls):
             if (code := self.code(field)) is not None:
                 total += self.packer(code).size
             elif field.is_array:
-                total += self.least_length("array")
+                total += self.min_length_bytes("array")
             elif field.struct is not None:
-                total += 1 if self.nullable(field) else self.least_of_struct(field.struct)
+                total += 1 if self.nullable(field) else self.min_struct_bytes(field.struct)
             else:
-                total += self.least_length(field.type_name)
+                total += self.min_length_bytes(field.type_name)
         return total
 
     def tags(self, cls: type[Message], values: dict[str, str]) -> None:
-        """Known tags are read inside their own bounds, unknown ones stepped over without being kept."""
+        """Read known tags inside their own bounds and skip unknown ones."""
         tagged = self.tagged(cls)
         for field in tagged:
             values[field.name] = self.new()

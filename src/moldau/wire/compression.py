@@ -1,6 +1,7 @@
-"""The five codecs of a batch's records: none, gzip, snappy, lz4, zstd. Output is bounded: a bomb is refused.
+"""The five codecs of a batch's records: none, gzip, snappy, lz4, zstd. Output is limited: a decompression bomb is
+refused.
 
-Nothing here knows what the bytes mean. What readers of other houses insist on:
+Nothing here knows the meaning of the bytes. Other Kafka clients require:
 
     gzip    RFC 1952, possibly several members
     snappy  written in xerial's framing: 82 'SNAPPY' 00, version 1, compatible 1 (int32 each), then blocks of
@@ -41,7 +42,7 @@ class Compression(IntEnum):
 
     @classmethod
     def from_name(cls, name: str) -> Compression:
-        """Kafka's own names, among them `uncompressed` as topics spell it."""
+        """Accepts Kafka's names, including `uncompressed` from topic configs."""
         return cls.NONE if name == "uncompressed" else cls[name.upper()]
 
 
@@ -50,7 +51,7 @@ DEFAULT_LEVEL: Final = {Compression.GZIP: 6, Compression.LZ4: 9, Compression.ZST
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buffer:
-    """`level` None takes Kafka's default for the codec."""
+    """`level` None means Kafka's default for the codec."""
     if level is None:
         level = DEFAULT_LEVEL.get(codec, 0)
     match codec:
@@ -67,7 +68,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buff
 
 
 def decompress(codec: Compression, data: Buffer, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """MalformedData for bytes that are no such stream, and for a stream that would grow beyond `bytes_max`."""
+    """MalformedData for an invalid stream, and for one that would grow beyond `bytes_max`."""
     match codec:
         case Compression.NONE:
             return data
@@ -76,13 +77,13 @@ def decompress(codec: Compression, data: Buffer, bytes_max: int = DECOMPRESSED_B
         case Compression.SNAPPY:
             return _snappy_decompress(data, bytes_max)
         case Compression.LZ4:
-            return _grow_until_it_fits(cramjam.lz4.decompress_into, data, bytes_max)
+            return _decompress_growing(cramjam.lz4.decompress_into, data, bytes_max)
         case Compression.ZSTD:
-            return _grow_until_it_fits(cramjam.zstd.decompress_into, data, bytes_max)
+            return _decompress_growing(cramjam.zstd.decompress_into, data, bytes_max)
 
 
 def decompress_into(codec: Compression, data: Buffer, room: memoryview) -> int | None:
-    """How many bytes of the room were written, None if it is too small. MalformedData as above."""
+    """Return how many bytes were written into `room`, None if it is too small. MalformedData as in `decompress`."""
     match codec:
         case Compression.LZ4:
             return _fit_into(cramjam.lz4.decompress_into, data, room)
@@ -99,28 +100,28 @@ def decompress_into(codec: Compression, data: Buffer, room: memoryview) -> int |
 # --- gzip -------------------------------------------------------------------------------------------------------
 
 _GZIP_WINDOW: Final = 31
-"""zlib's way to say: 32 KiB window, gzip header and trailer."""
+"""In zlib's encoding: 32 KiB window, gzip header and trailer."""
 
 
 def _gzip_decompress(data: Buffer, bytes_max: int) -> bytes:
-    pieces: list[bytes] = []
+    parts: list[bytes] = []
     size = 0
     rest: Buffer = data
     while True:
         member = zlib.decompressobj(wbits=_GZIP_WINDOW)
         try:
-            # One byte more than allowed: reaching it proves the stream too long without inflating the rest.
-            piece = member.decompress(rest, bytes_max - size + 1)
+            # One byte more than allowed: reaching it proves that the stream is too long without inflating the rest.
+            part = member.decompress(rest, bytes_max - size + 1)
         except zlib.error as error:
             raise MalformedData(f"gzip: {error}") from error
-        size += len(piece)
+        size += len(part)
         if size > bytes_max:
             raise _too_long(bytes_max)
         if not member.eof:
             raise MalformedData("gzip: the stream ends early")
-        pieces.append(piece)
+        parts.append(part)
         if not member.unused_data:
-            return b"".join(pieces)
+            return b"".join(parts)
         rest = member.unused_data
 
 
@@ -134,18 +135,18 @@ _INT32: Final = struct.Struct(">i")
 
 def _snappy_compress(data: Buffer) -> bytes:
     view = memoryview(data)
-    pieces = [_XERIAL_HEADER]
+    parts = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
-        pieces += (_INT32.pack(len(block)), block)
-    return b"".join(pieces)
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)
 
 
 def _snappy_decompress(data: Buffer, bytes_max: int) -> bytes:
     view = memoryview(data)
     if bytes(view[:8]) != _XERIAL_MAGIC:
         return _snappy_block(view, bytes_max)
-    pieces: list[bytes] = []
+    parts: list[bytes] = []
     size, position = 0, len(_XERIAL_HEADER)
     while position < len(view):
         if len(view) - position < _INT32.size:
@@ -154,15 +155,15 @@ def _snappy_decompress(data: Buffer, bytes_max: int) -> bytes:
         position += _INT32.size
         if not 0 <= length <= len(view) - position:
             raise MalformedData(f"snappy: a block claims {length} bytes, {len(view) - position} are there")
-        piece = _snappy_block(view[position : position + length], bytes_max - size)
-        pieces.append(piece)
-        size += len(piece)
+        part = _snappy_block(view[position : position + length], bytes_max - size)
+        parts.append(part)
+        size += len(part)
         position += length
-    return b"".join(pieces)
+    return b"".join(parts)
 
 
 def _snappy_block(block: memoryview, bytes_max: int) -> bytes:
-    """Raw snappy tells its own length first: believe it only as far as the cap (CVE-2023-34455)."""
+    """Raw snappy starts with its length: limit it before decompressing (CVE-2023-34455)."""
     try:
         if cramjam.snappy.decompress_raw_len(block) > bytes_max:
             raise _too_long(bytes_max)
@@ -174,7 +175,7 @@ def _snappy_block(block: memoryview, bytes_max: int) -> bytes:
 # --- lz4 --------------------------------------------------------------------------------------------------------
 
 _LZ4_HEADER: Final = bytes.fromhex("04224d18 60 40 82")
-"""Magic; version 1 with independent blocks and no checksums; blocks of 64 KiB; xxHash's byte over the two before."""
+"""Magic; version 1 with independent blocks and no checksums; blocks of 64 KiB; xxHash byte over the two before."""
 _LZ4_BLOCK_BYTES: Final = 64 << 10
 _LZ4_STORED_BIT: Final = 0x80000000
 _LZ4_END_MARK: Final = bytes(4)
@@ -182,31 +183,31 @@ _LZ4_LENGTH: Final = struct.Struct("<I")
 
 
 def _lz4_compress(data: Buffer, level: int) -> bytes:
-    """The default level is lz4's fast mode, as in Kafka; only others are compressed harder."""
+    """The default level is lz4's fast mode, as in Kafka; other levels compress harder."""
     is_fast = level == DEFAULT_LEVEL[Compression.LZ4]
-    how = {"mode": "default"} if is_fast else {"mode": "high_compression", "compression": level}
+    options = {"mode": "default"} if is_fast else {"mode": "high_compression", "compression": level}
     view = memoryview(data)
-    pieces = [_LZ4_HEADER]
+    parts = [_LZ4_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
         raw = view[start : start + _LZ4_BLOCK_BYTES]
-        block = bytes(cramjam.lz4.compress_block(raw, store_size=False, **how))
+        block = bytes(cramjam.lz4.compress_block(raw, store_size=False, **options))
         if len(block) < len(raw):
-            pieces += (_LZ4_LENGTH.pack(len(block)), block)
+            parts += (_LZ4_LENGTH.pack(len(block)), block)
         else:
-            pieces += (_LZ4_LENGTH.pack(len(raw) | _LZ4_STORED_BIT), bytes(raw))
-    pieces.append(_LZ4_END_MARK)
-    return b"".join(pieces)
+            parts += (_LZ4_LENGTH.pack(len(raw) | _LZ4_STORED_BIT), bytes(raw))
+    parts.append(_LZ4_END_MARK)
+    return b"".join(parts)
 
 
-# --- lz4 and zstd, inwards --------------------------------------------------------------------------------------
+# --- lz4 and zstd: decompression --------------------------------------------------------------------------------
 
 _BUFFER_TOO_SMALL: Final = "failed to write whole buffer"
 
 
-def _grow_until_it_fits(into: Callable[[Buffer, Buffer], int], data: Buffer, bytes_max: int) -> Buffer:
-    """Neither frame can be trusted to tell its length, so the output room is guessed and grown fourfold to the cap.
+def _decompress_growing(into: Callable[[Buffer, Buffer], int], data: Buffer, bytes_max: int) -> Buffer:
+    """Decompress into a guessed buffer that grows fourfold up to the limit: neither frame's length can be trusted.
 
-    A stream that does not fit stops where the room ends: a bomb costs at most the cap, once.
+    A stream that does not fit stops at the end of the buffer: a bomb costs at most the limit, once.
     """
     room = min(bytes_max, max(8 * len(data), 64 << 10))
     while True:

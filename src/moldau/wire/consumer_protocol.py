@@ -1,7 +1,7 @@
-"""What consumers of the classic protocol say to each other through the coordinator: subscriptions and assignments.
+"""What consumers of the classic protocol send each other through the coordinator: subscriptions and assignments.
 
-To the coordinator they are bytes; it looks inside only to know which topics a group reads, and to let a group
-change its protocol while it runs. Two bytes of version, then the body; a newer version only adds fields at the end.
+The coordinator treats them as bytes, except to find the topics that a group reads and to let a group change its
+protocol while it runs. Two bytes of version, then the body; a newer version only adds fields at the end.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Assignment(Message):
 
 
 def read(cls: type[M], data: Buffer) -> tuple[M, int]:
-    """The message and its version. Raises MalformedData for what is none."""
+    """Return the message and its version. Raises MalformedData for invalid bytes."""
     if len(data) < _VERSION.size:
         raise MalformedData(f"{cls.__name__} without its version")
     version: int = _VERSION.unpack_from(data)[0]
@@ -91,7 +91,7 @@ def write(message: Subscription | Assignment, version: int) -> bytes:
 
 
 def subscribed_topics(subscription: Buffer) -> frozenset[str]:
-    """Only the names. They come first in every version, so nothing behind them need be understood."""
+    """Return only the topic names. They come first in every version, so that the rest need not be decoded."""
     if len(subscription) < _VERSION.size:
         raise MalformedData("Subscription without its version")
     message, _ = decode_from(Subscription, subscription, 0, _VERSION.size)

@@ -1,8 +1,8 @@
-"""Frames and headers: what stands around a message on a connection.
+"""Frames and headers around the messages of a connection.
 
 A frame is a four-byte length and that many bytes. A request's bytes begin with a header (v1, or v2 with tagged fields
-for flexible versions), a response's with the correlation id (v0, or v1 with tagged fields). ApiVersions answers with
-header v0 always, because a client that asks does not yet know what the other side speaks (KIP-511).
+for flexible versions), a response's with the correlation id (v0, or v1 with tagged fields). ApiVersions is always
+answered with header v0, because the client does not yet know the other side's versions (KIP-511).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.codec import Outgoing, decode_from, encode, encoder, read_uvarint
 from moldau.wire.schema import Buffer, Message
 
-_LEAD = struct.Struct(">hhih")
+_HEADER_START = struct.Struct(">hhih")
 _SIZE = struct.Struct(">i")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 M = TypeVar("M", bound=Message)
@@ -31,14 +31,14 @@ class RequestHeader(NamedTuple):
 
 
 _new_header = partial(tuple.__new__, RequestHeader)
-"""RequestHeader without the detour through its own constructor, which every request would pay for."""
+"""Makes a RequestHeader without its own constructor, whose cost every request would pay."""
 
 
 def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """The header of a request, and the position where its body begins."""
+    """Return the header of a request, and the position where its body begins."""
     try:
-        key, version, correlation_id, length = _LEAD.unpack_from(frame)
-        position = _LEAD.size
+        key, version, correlation_id, length = _HEADER_START.unpack_from(frame)
+        position = _HEADER_START.size
         client_id = None
         if length >= 0:
             if position + length > len(frame):
@@ -50,15 +50,15 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         api = APIS.get(key)
         if api is not None and version >= api.flexible_from:
             position = _skip_tags(frame, position)
-    except (struct.error, IndexError) as end:
-        raise MalformedData("a request header is cut short") from end
-    except UnicodeDecodeError as bad:
-        raise MalformedData("the client id is not UTF-8") from bad
+    except (struct.error, IndexError) as error:
+        raise MalformedData("a request header is cut short") from error
+    except UnicodeDecodeError as error:
+        raise MalformedData("the client id is not UTF-8") from error
     return _new_header((key, version, correlation_id, client_id)), position
 
 
 def _skip_tags(frame: Buffer, position: int) -> int:
-    """Steps over tagged fields; none is kept, and a large count is refused before anything is read."""
+    """Skip tagged fields; a large count is refused before anything is read."""
     count = frame[position]
     position += 1
     if count > HEADER_TAGS_MAX:
@@ -73,7 +73,7 @@ def _skip_tags(frame: Buffer, position: int) -> int:
 
 
 class Framing:
-    """How the responses of one API and version are framed: looked up once, used for each."""
+    """The framing of the responses of one API and version: looked up once, used for each."""
 
     __slots__ = ("_encode", "_is_flexible")
 
@@ -82,7 +82,8 @@ class Framing:
         self._is_flexible = version >= APIS[key].flexible_from and key != ApiKey.API_VERSIONS
 
     def frame(self, correlation_id: int, response: Message) -> Outgoing:
-        """A whole response, ready to send; records still in files are noted in its `slices` and counted in its size."""
+        """Return a whole response, ready to send; records still in files are listed in `slices` and counted in its
+        size."""
         out = Outgoing(_SIZE_AND_CORRELATION.pack(0, correlation_id))
         if self._is_flexible:
             out += b"\0"
@@ -95,9 +96,9 @@ class Framing:
 
 
 def request_frame(key: int, version: int, correlation_id: int, client_id: str | None, request: Message) -> bytearray:
-    """A whole request, ready to send: what our own clients write."""
+    """Return a whole request, ready to send, as our own clients write it."""
     name = (client_id or "").encode()
-    out = bytearray(4) + _LEAD.pack(key, version, correlation_id, -1 if client_id is None else len(name)) + name
+    out = bytearray(4) + _HEADER_START.pack(key, version, correlation_id, -1 if client_id is None else len(name)) + name
     if version >= APIS[key].flexible_from:
         out += b"\0"
     encode(request, version, out)
@@ -106,7 +107,7 @@ def request_frame(key: int, version: int, correlation_id: int, client_id: str | 
 
 
 def read_response(cls: type[M], frame: Buffer, key: int, version: int) -> tuple[int, M]:
-    """The correlation id and body of a response frame (without its length)."""
+    """Return the correlation id and body of a response frame (without its length)."""
     if len(frame) < 4:
         raise MalformedData("a response header is cut short")
     correlation_id = int.from_bytes(frame[:4], "big", signed=True)
@@ -114,8 +115,8 @@ def read_response(cls: type[M], frame: Buffer, key: int, version: int) -> tuple[
     if version >= APIS[key].flexible_from and key != ApiKey.API_VERSIONS:
         try:
             position = _skip_tags(frame, position)
-        except IndexError as end:
-            raise MalformedData("a response header is cut short") from end
+        except IndexError as error:
+            raise MalformedData("a response header is cut short") from error
     body, end_position = decode_from(cls, frame, version, position)
     if end_position != len(frame):
         raise MalformedData(f"{len(frame) - end_position} bytes after the end of {cls.__name__} v{version}")

@@ -1,7 +1,7 @@
-"""What is inside a record batch: records, their headers, and the control records that brokers write for each other.
+"""The contents of a record batch: records, their headers, and the control records that brokers write.
 
-Opening a batch costs time per record, so the hot paths never come here. Decoding is strict: lengths and counts are
-checked against the bytes that are there, and anything left over is an error.
+Decoding a batch costs time per record, so the hot paths avoid it. Decoding is strict: lengths and counts are
+checked against the bytes that are present, and anything left over is an error.
 
 One record; every number but the attributes is a zigzag varint:
 
@@ -43,7 +43,7 @@ from moldau.wire.compression import Compression, compress, decompress
 Header = tuple[str, bytes | None]
 
 IN_LINE: Final = -1
-"""As a record's offset when building: the next one after its neighbour."""
+"""As a record's offset in `build_batch`: the next after the previous record's."""
 
 
 class Record(NamedTuple):
@@ -86,7 +86,7 @@ def build_batch(
     is_control: bool = False,
     is_log_append_time: bool = False,
 ) -> bytearray:
-    """One batch, CRC and all. Offsets are absolute; a record whose offset is `IN_LINE` follows its neighbour."""
+    """Return one complete batch. Offsets are absolute; a record with offset `IN_LINE` follows the previous one."""
     assert records, "a batch holds at least one record"
     base_timestamp = max_timestamp = records[0].timestamp
     body = bytearray()
@@ -127,7 +127,7 @@ def end_txn_marker(marker: EndTxnMarker, timestamp: int) -> Record:
 
 
 def end_txn_batch(marker: EndTxnMarker, timestamp: int, producer_id: int, producer_epoch: int) -> bytearray:
-    """The control batch that ends a producer's transaction in a partition."""
+    """Return the control batch that ends a producer's transaction in a partition."""
     return build_batch(
         [end_txn_marker(marker, timestamp)],
         producer_id=producer_id,
@@ -139,25 +139,25 @@ def end_txn_batch(marker: EndTxnMarker, timestamp: int, producer_id: int, produc
 
 def _append_record(body: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
     _, _, key, value, headers = record
-    rest = bytearray(1)
-    rest += _varint(timestamp_delta)
-    rest += _varint(offset_delta)
+    out = bytearray(1)
+    out += _varint(timestamp_delta)
+    out += _varint(offset_delta)
     if key is None:
-        rest += _NULL
+        out += _NULL
     else:
-        rest += _varint(len(key))
-        rest += key
+        out += _varint(len(key))
+        out += key
     if value is None:
-        rest += _NULL
+        out += _NULL
     else:
-        rest += _varint(len(value))
-        rest += value
-    rest += _varint(len(headers))
+        out += _varint(len(value))
+        out += value
+    out += _varint(len(headers))
     for name, content in headers:
-        _append_bytes(rest, name.encode())
-        _append_bytes(rest, content)
-    body += _varint(len(rest))
-    body += rest
+        _append_bytes(out, name.encode())
+        _append_bytes(out, content)
+    body += _varint(len(out))
+    body += out
 
 
 def _append_bytes(target: bytearray, data: bytes | None) -> None:
@@ -173,10 +173,10 @@ def append_varint(target: bytearray, value: int) -> None:
 
 
 def _varint(value: int) -> bytes:
-    return _SMALL_VARINTS[value] if 0 <= value < _SMALL_VARINTS_COUNT else _written_varint(value)
+    return _SMALL_VARINTS[value] if 0 <= value < _SMALL_VARINTS_COUNT else _encode_varint(value)
 
 
-def _written_varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     out = bytearray()
     rest = (value << 1) ^ (value >> 63)
     while rest > 0x7F:
@@ -187,9 +187,9 @@ def _written_varint(value: int) -> bytes:
 
 
 _SMALL_VARINTS_COUNT: Final = 1_024
-_SMALL_VARINTS: Final = tuple(map(_written_varint, range(_SMALL_VARINTS_COUNT)))
-"""Nearly all lengths and deltas there are."""
-_NULL: Final = _written_varint(-1)
+_SMALL_VARINTS: Final = tuple(map(_encode_varint, range(_SMALL_VARINTS_COUNT)))
+"""Covers nearly all lengths and deltas."""
+_NULL: Final = _encode_varint(-1)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -197,17 +197,17 @@ _NULL: Final = _written_varint(-1)
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _END_TXN_VALUE: Final = struct.Struct(">hi")
 _RECORD_BYTES_MIN: Final = 7
-"""Length, attributes, two deltas, two lengths, a header count: one byte each. Bounds a count before it is believed."""
+"""Length, attributes, two deltas, two lengths, a header count: one byte each. Limits a record count before use."""
 _HEADER_BYTES_MIN: Final = 2
 _NO_HEADERS: Final = b"\0"
 _ZIGZAG: Final = tuple((raw >> 1) ^ -(raw & 1) for raw in range(0x80))
-"""What a varint of one byte stands for."""
+"""The value of a one-byte varint."""
 _new_record = partial(tuple.__new__, Record)
-"""A Record without the detour through its own constructor."""
+"""Makes a Record without its own constructor."""
 
 
 def decode_records(batch: Buffer, header: BatchHeader | None = None) -> list[Record]:
-    """All records of one whole batch. The CRC is the caller's to check."""
+    """Return all records of one complete batch. The caller checks the CRC."""
     if header is None:
         header = read_header(batch)
     if header.magic != MAGIC or header.size_in_bytes != len(batch):
@@ -246,7 +246,7 @@ def _read_record(body: bytes, position: int, header: BatchHeader) -> tuple[Recor
         headers, position = _read_headers(body, position, end)
     if position != end:
         raise MalformedData(f"a record of {length} bytes ends {end - position} bytes early")
-    # With LogAppendTime the deltas mean nothing: every record was stamped when the batch was appended.
+    # With LogAppendTime the deltas have no meaning: every record was stamped when the batch was appended.
     is_stamped = header.attributes & LOG_APPEND_TIME_BIT
     timestamp = header.max_timestamp if is_stamped else header.base_timestamp + timestamp_delta
     return _new_record((header.base_offset + offset_delta, timestamp, key, value, headers)), position
@@ -281,7 +281,7 @@ def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int
 
 
 def read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
-    """A zigzag number and the position behind it. `bits` bounds both its bytes and its value."""
+    """Return a zigzag number and the position behind it. `bits` limits both its bytes and its value."""
     if position < len(data) and (byte := data[position]) < 0x80:
         return _ZIGZAG[byte], position + 1
     raw, shift = 0, 0
@@ -300,7 +300,7 @@ def read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
 
 
 def control_type(record: Record) -> ControlType | int:
-    """The kind of a control record; a number for kinds younger than this code, which readers must skip."""
+    """Return the type of a control record; a plain number for newer types, which readers must skip."""
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
         raise MalformedData("a control record without its key")
     _, kind = _CONTROL_KEY.unpack_from(record.key)
@@ -311,7 +311,7 @@ def control_type(record: Record) -> ControlType | int:
 
 
 def read_end_txn_marker(record: Record) -> EndTxnMarker | None:
-    """The marker in a control record, None for control records of another kind."""
+    """Return the marker in a control record, None for other control records."""
     kind = control_type(record)
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
         return None

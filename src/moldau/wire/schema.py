@@ -1,7 +1,7 @@
-"""What a message class looks like, and its schema read from the text beside it.
+"""The base of message classes, and the parser of the schema text in each.
 
-A message is a plain class with slots: one class for all versions, what a version lacks has its default. Its SCHEMA
-is a few lines, one a field: `name type versions [null=versions] [tag=n]`. No bytes are handled here.
+A message is a plain class with slots: one class for all versions; fields that a version lacks have their default. Its
+SCHEMA has one line per field: `name type versions [null=versions] [tag=n]`. No bytes are handled here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class RecordsSlice(Protocol):
-    """Records that are still in a file: their length is known, their bytes are sent without passing through us."""
+    """Records that are still in a file: their length is known, their bytes are sent without being read into memory."""
 
     @property
     def length(self) -> int: ...
@@ -24,7 +24,7 @@ Records = Buffer | RecordsSlice
 
 
 class Message:
-    """Equality and a readable form for all messages; everything else is in the generated classes."""
+    """Equality and `repr` for all messages; everything else is in the generated classes."""
 
     __slots__: tuple[str, ...] = ()
     SCHEMA: ClassVar[str] = ""
@@ -41,11 +41,11 @@ class Message:
         return f"{self.__class__.__name__}({fields})"
 
 
-def _same(one: object, other: object) -> bool:
-    """A list read from the wire equals the tuple it was written from."""
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(a == b for a, b in zip(one, other, strict=True))
-    return one == other
+def _same(value: object, other: object) -> bool:
+    """Compare values; a list read from the wire equals the tuple it was written from."""
+    if isinstance(value, list | tuple) and isinstance(other, list | tuple):
+        return len(value) == len(other) and all(a == b for a, b in zip(value, other, strict=True))
+    return value == other
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ NEVER = Span(1, 0)
 class Field:
     name: str
     type_name: str
-    """A primitive's name, or that of a struct in the same module."""
+    """The name of a primitive type, or of a struct in the same module."""
     is_array: bool
     versions: Span
     nullable: Span
@@ -82,20 +82,20 @@ class Field:
     default: Any
 
 
-_known: dict[type[Message], tuple[Field, ...]] = {}
+_fields: dict[type[Message], tuple[Field, ...]] = {}
 
 
 def fields_of(cls: type[Message]) -> tuple[Field, ...]:
-    """The fields of a message class, in the order they have on the wire."""
-    known = _known.get(cls)
-    if known is None:
+    """Return the fields of a message class, in wire order."""
+    fields = _fields.get(cls)
+    if fields is None:
         module = sys.modules[cls.__module__]
         defaults = cls.__init__.__defaults__ or ()
         lines = [line.split() for line in cls.SCHEMA.strip().splitlines()]
         assert len(lines) == len(defaults) == len(cls.__slots__), cls
-        known = tuple(_field(words, default, module) for words, default in zip(lines, defaults, strict=True))
-        _known[cls] = known
-    return known
+        fields = tuple(_field(words, default, module) for words, default in zip(lines, defaults, strict=True))
+        _fields[cls] = fields
+    return fields
 
 
 def _field(words: list[str], default: Any, module: object) -> Field:

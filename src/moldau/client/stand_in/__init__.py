@@ -1,5 +1,6 @@
-"""What Moldau's tools use of confluent_kafka, over our own client: for Pythons that confluent-kafka has no wheels for.
+"""The parts of confluent_kafka that Moldau's tools use, over our own client: for Pythons without confluent-kafka
+wheels.
 
-The names and their behaviour are confluent_kafka's, as far as the tools look at them; `moldau.client.confluent` chooses
-between the two. It is no client library: no statistics, no transactions, groups only in the protocol of KIP-848.
+Names and behaviour are those of confluent_kafka, as far as the tools need them; `moldau.client.confluent` chooses
+between the two. It is no client library: it has no statistics, no transactions, and groups only by KIP-848.
 """

@@ -1,4 +1,5 @@
-"""confluent_kafka's AdminClient, as far as the tools use it. Every call is made at once; its future is done."""
+"""confluent_kafka's AdminClient, as far as the tools use it. Every call is made at once and returns finished
+futures."""
 
 from __future__ import annotations
 
@@ -148,16 +149,16 @@ class ListedGroups(NamedTuple):
 class AdminClient:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
-        self._cluster = connected(config)
+        self._cluster = connect(config)
         weakref.finalize(self, self._cluster.close)
 
     def list_topics(self, topic: str | None = None, timeout: float = REQUEST_SECONDS) -> ClusterMetadata:
-        return asked_aside(self._config, timeout, lambda aside: list_topics(aside, topic))
+        return call_on_new_connection(self._config, timeout, lambda cluster: list_topics(cluster, topic))
 
     def create_topics(
         self, topics: Iterable[NewTopic], request_timeout: float = REQUEST_SECONDS
     ) -> dict[str, Future[None]]:
-        wanted = [
+        requested = [
             CreatableTopic(
                 each.topic,
                 -1 if each.replica_assignment else each.num_partitions,
@@ -168,17 +169,17 @@ class AdminClient:
             for each in topics
         ]
 
-        def ask() -> dict[str, Future[None]]:
-            request = CreateTopicsRequest(wanted, timeout_ms=int(request_timeout * 1000))
-            answer = self._cluster.ask_any(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse)
-            return {each.name: _done(None, each.error_code, each.error_message) for each in answer.topics}
+        def attempt() -> dict[str, Future[None]]:
+            request = CreateTopicsRequest(requested, timeout_ms=int(request_timeout * 1000))
+            response = self._cluster.ask_any(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse)
+            return {each.name: _future(None, each.error_code, each.error_message) for each in response.topics}
 
-        return self._answers(ask, [each.name for each in wanted])
+        return self._call(attempt, [each.name for each in requested])
 
     def create_partitions(
         self, growth: Iterable[NewPartitions], request_timeout: float = REQUEST_SECONDS
     ) -> dict[str, Future[None]]:
-        wanted = [
+        requested = [
             CreatePartitionsTopic(
                 each.topic,
                 each.new_total_count,
@@ -189,39 +190,39 @@ class AdminClient:
             for each in growth
         ]
 
-        def ask() -> dict[str, Future[None]]:
-            request = CreatePartitionsRequest(wanted, timeout_ms=int(request_timeout * 1000))
-            answer = self._cluster.ask_any(ApiKey.CREATE_PARTITIONS, request, CreatePartitionsResponse)
-            return {each.name: _done(None, each.error_code, each.error_message) for each in answer.results}
+        def attempt() -> dict[str, Future[None]]:
+            request = CreatePartitionsRequest(requested, timeout_ms=int(request_timeout * 1000))
+            response = self._cluster.ask_any(ApiKey.CREATE_PARTITIONS, request, CreatePartitionsResponse)
+            return {each.name: _future(None, each.error_code, each.error_message) for each in response.results}
 
-        return self._answers(ask, [each.name for each in wanted])
+        return self._call(attempt, [each.name for each in requested])
 
     def delete_topics(self, names: Sequence[str], request_timeout: float = REQUEST_SECONDS) -> dict[str, Future[None]]:
-        def ask() -> dict[str, Future[None]]:
+        def attempt() -> dict[str, Future[None]]:
             states = [DeleteTopicState(name=name) for name in names]
             request = DeleteTopicsRequest(states, names, timeout_ms=int(request_timeout * 1000))
-            answer = self._cluster.ask_any(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
-            return {each.name or "": _done(None, each.error_code, each.error_message) for each in answer.responses}
+            response = self._cluster.ask_any(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
+            return {each.name or "": _future(None, each.error_code, each.error_message) for each in response.responses}
 
-        return self._answers(ask, names)
+        return self._call(attempt, names)
 
     def describe_configs(self, resources: Sequence[ConfigResource]) -> dict[ConfigResource, Future[dict[str, Any]]]:
-        def ask() -> dict[ConfigResource, Future[dict[str, Any]]]:
-            wanted = [DescribeConfigsResource(each.restype, each.name, None) for each in resources]
-            request = DescribeConfigsRequest(wanted, include_synonyms=True)
-            answer = self._cluster.ask_any(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
+        def attempt() -> dict[ConfigResource, Future[dict[str, Any]]]:
+            requested = [DescribeConfigsResource(each.restype, each.name, None) for each in resources]
+            request = DescribeConfigsRequest(requested, include_synonyms=True)
+            response = self._cluster.ask_any(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
             return {
-                resource: _done(
+                resource: _future(
                     {each.name: _entry(each) for each in result.configs}, result.error_code, result.error_message
                 )
-                for resource, result in zip(resources, answer.results, strict=True)
+                for resource, result in zip(resources, response.results, strict=True)
             }
 
-        return self._answers(ask, resources)
+        return self._call(attempt, resources)
 
     def incremental_alter_configs(self, resources: Sequence[ConfigResource]) -> dict[ConfigResource, Future[None]]:
-        def ask() -> dict[ConfigResource, Future[None]]:
-            wanted = [
+        def attempt() -> dict[ConfigResource, Future[None]]:
+            requested = [
                 AlterConfigsResource(
                     each.restype,
                     each.name,
@@ -232,73 +233,73 @@ class AdminClient:
                 )
                 for each in resources
             ]
-            answer = self._cluster.ask_any(
+            response = self._cluster.ask_any(
                 ApiKey.INCREMENTAL_ALTER_CONFIGS,
-                IncrementalAlterConfigsRequest(wanted),
+                IncrementalAlterConfigsRequest(requested),
                 IncrementalAlterConfigsResponse,
             )
             return {
-                resource: _done(None, result.error_code, result.error_message)
-                for resource, result in zip(resources, answer.responses, strict=True)
+                resource: _future(None, result.error_code, result.error_message)
+                for resource, result in zip(resources, response.responses, strict=True)
             }
 
-        return self._answers(ask, resources)
+        return self._call(attempt, resources)
 
     def list_offsets(
         self,
-        wanted: Mapping[TopicPartition, OffsetSpec],
+        specs: Mapping[TopicPartition, OffsetSpec],
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, Future[ListedOffset]]:
-        def ask() -> dict[TopicPartition, Future[ListedOffset]]:
-            at = {Where(each.topic, each.partition): spec.time_ms for each, spec in wanted.items()}
-            found = self._cluster.list_offsets(at, isolation_level is IsolationLevel.READ_COMMITTED)
-            return {each: _done(ListedOffset(found[Where(each.topic, each.partition)])) for each in wanted}
+        def attempt() -> dict[TopicPartition, Future[ListedOffset]]:
+            at = {Where(each.topic, each.partition): spec.time_ms for each, spec in specs.items()}
+            offsets = self._cluster.list_offsets(at, isolation_level is IsolationLevel.READ_COMMITTED)
+            return {each: _future(ListedOffset(offsets[Where(each.topic, each.partition)])) for each in specs}
 
-        return self._answers(ask, list(wanted))
+        return self._call(attempt, list(specs))
 
     def delete_records(self, before: Sequence[TopicPartition]) -> dict[TopicPartition, Future[DeletedRecords]]:
-        def ask(each: TopicPartition) -> dict[TopicPartition, Future[DeletedRecords]]:
+        def attempt(each: TopicPartition) -> dict[TopicPartition, Future[DeletedRecords]]:
             topics = [DeleteRecordsTopic(each.topic, [DeleteRecordsPartition(each.partition, each.offset)])]
             node = self._cluster.leader(Where(each.topic, each.partition))
             request = DeleteRecordsRequest(topics, int(REQUEST_SECONDS * 1000))
-            answer = self._cluster.channel(node).ask(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse)
-            (result,) = answer.topics[0].partitions
-            return {each: _done(DeletedRecords(result.low_watermark), result.error_code)}
+            response = self._cluster.channel(node).ask(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse)
+            (result,) = response.topics[0].partitions
+            return {each: _future(DeletedRecords(result.low_watermark), result.error_code)}
 
-        found: dict[TopicPartition, Future[DeletedRecords]] = {}
-        for one in before:
-            found |= self._answers(lambda one=one: ask(one), [one])  # type: ignore[misc]
-        return found
+        futures: dict[TopicPartition, Future[DeletedRecords]] = {}
+        for partition in before:
+            futures |= self._call(lambda partition=partition: attempt(partition), [partition])  # type: ignore[misc]
+        return futures
 
     def list_consumer_groups(self, request_timeout: float = REQUEST_SECONDS) -> Future[ListedGroups]:
         try:
             Groups(self._cluster, int(request_timeout * 1000)).listed()
         except FAILURES as error:
-            return _done(ListedGroups([error_of(error)]))
-        return _done(ListedGroups([]))
+            return _future(ListedGroups([error_of(error)]))
+        return _future(ListedGroups([]))
 
-    def _answers(self, call: Callable[[], dict[Any, Future[Any]]], subjects: Sequence[Any]) -> dict[Any, Future[Any]]:
-        """What the broker says of each, or of all of them why it could not be asked."""
+    def _call(self, call: Callable[[], dict[Any, Future[Any]]], subjects: Sequence[Any]) -> dict[Any, Future[Any]]:
+        """Return the futures of `call`; if it fails, a failed future for each subject."""
         try:
             return self._cluster.retry(call, REQUEST_SECONDS * 1000)
         except FAILURES as error:
-            failed = error_of(error)
-            return {subject: _failed(failed) for subject in subjects}
+            kafka_error = error_of(error)
+            return {subject: _failed_future(kafka_error) for subject in subjects}
 
 
-def connected(config: Mapping[str, Any], timeout_seconds: float = CONNECT_SECONDS) -> Cluster:
-    """The cluster that librdkafka's properties lead to; callbacks among them are for others."""
+def connect(config: Mapping[str, Any], timeout_seconds: float = CONNECT_SECONDS) -> Cluster:
+    """Return the cluster for librdkafka's properties; callbacks among them are ignored."""
     properties = {name: value for name, value in config.items() if isinstance(value, str)}
     with as_kafka_exceptions():
         require_known(config)
         return Cluster(addresses(properties["bootstrap.servers"]), properties, timeout_seconds)
 
 
-def asked_aside(config: Mapping[str, Any], timeout: float, call: Callable[[Cluster], T]) -> T:
-    """Asks on a connection of its own, which waits no longer than the caller will."""
-    aside = connected(config, min(timeout, CONNECT_SECONDS))
-    with as_kafka_exceptions(), closing(aside):
-        return aside.retry(lambda: call(aside), timeout * 1000)
+def call_on_new_connection(config: Mapping[str, Any], timeout: float, call: Callable[[Cluster], T]) -> T:
+    """Call on a new connection, which waits no longer than the caller's timeout."""
+    cluster = connect(config, min(timeout, CONNECT_SECONDS))
+    with as_kafka_exceptions(), closing(cluster):
+        return cluster.retry(lambda: call(cluster), timeout * 1000)
 
 
 def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
@@ -306,15 +307,15 @@ def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
     return ConfigEntry(config.name, config.value, config.config_source, synonyms)
 
 
-def _done(result: Any, error_code: int = 0, message: str | None = None) -> Future[Any]:
+def _future(result: Any, error_code: int = 0, message: str | None = None) -> Future[Any]:
     if error_code:
-        return _failed(broker_error(error_code, message))
+        return _failed_future(broker_error(error_code, message))
     future: Future[Any] = Future()
     future.set_result(result)
     return future
 
 
-def _failed(error: KafkaError) -> Future[Any]:
+def _failed_future(error: KafkaError) -> Future[Any]:
     future: Future[Any] = Future()
     future.set_exception(KafkaException(error))
     return future

@@ -1,4 +1,4 @@
-"""Records become batches, go to the leaders of their partitions, and are sent again until they are taken or too old."""
+"""Groups records into batches and sends them to the partition leaders, again and again until accepted or too old."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from moldau.wire.messages.produce import (
 from moldau.wire.records import IN_LINE, Record, build_batch
 
 BATCH_BYTES: Final = 512 << 10
-"""About as many bytes go into one batch: below the message.max.bytes of any ordinary broker."""
+"""The approximate size of a batch: below the message.max.bytes of any ordinary broker."""
 REQUEST_MS: Final = 30_000
 SEQUENCES: Final = 1 << 31
 ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
-TAKEN: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-LOST_TRACK: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
-"""The broker no longer knows this producer: it begins anew."""
+ACCEPTED: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+PRODUCER_UNKNOWN: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+"""The broker no longer knows this producer, which gets a new id."""
 
 
 @dataclass(slots=True)
-class Outgoing:
+class Batch:
     """The records of one batch."""
 
     where: Where
@@ -47,7 +47,7 @@ class Outgoing:
     records: list[Queued] = field(default_factory=list)
     size_in_bytes: int = 0
     data: bytearray | None = None
-    """Once it was sent it stays the same: a broker knows by its sequence that it has it already."""
+    """Unchanged once it was sent: the broker detects a duplicate by its sequence."""
 
 
 class BatchSender:
@@ -60,45 +60,45 @@ class BatchSender:
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[Where, int] = {}
         self._placing = Placing(cluster)
-        self._queues: dict[Where, deque[Outgoing]] = {}
-        """Batches of each partition in their order; none is empty."""
+        self._queues: dict[Where, deque[Batch]] = {}
+        """The batches of each partition in order; no queue is empty."""
         self._done: list[Delivered] = []
         self._wait_seconds = 0.0
 
     @property
     def is_busy(self) -> bool:
-        """Whether records wait to be sent, or to be sent again."""
+        """Whether records wait to be sent or sent again."""
         return bool(self._placing.waiting or self._queues)
 
-    def send(self, records: Sequence[Queued], tell: Callable[[Exception], None]) -> list[Delivered]:
-        """Sends these after those that wait, as far as it can be done now; gives all that are done with.
+    def send(self, records: Sequence[Queued], on_error: Callable[[Exception], None]) -> list[Delivered]:
+        """Send these records after those that wait, as far as possible now; return all finished ones.
 
-        `tell` hears of what is wrong while it is tried again; before that is some time, which passes here.
+        `on_error` gets an error that will be retried; before the retry this call sleeps for the backoff.
         """
         now = time.monotonic()
         self._placing.add(records, now + self._timeout_seconds)
-        troubles: list[Exception] = []
-        self._placing.place(now, self._enqueue, self._done, troubles)
-        self._round(troubles)
-        if troubles:
-            self._recover(troubles)
-            late = KafkaError(KafkaError._MSG_TIMED_OUT, f"Not delivered in time: {troubles[0]}")
-            self._give_up(time.monotonic(), late)
-        if self._done or not troubles:
+        errors: list[Exception] = []
+        self._placing.place(now, self._enqueue, self._done, errors)
+        self._send_first_batches(errors)
+        if errors:
+            self._recover(errors)
+            timed_out = KafkaError(KafkaError._MSG_TIMED_OUT, f"Not delivered in time: {errors[0]}")
+            self._give_up(time.monotonic(), timed_out)
+        if self._done or not errors:
             self._wait_seconds = 0.0
         else:
-            tell(troubles[0])
+            on_error(errors[0])
             self._wait_seconds = min(BACKOFF_SECONDS_MAX, self._wait_seconds * 2 or BACKOFF_SECONDS_FIRST)
             time.sleep(self._wait_seconds)
-        return self._taken()
+        return self._take_done()
 
     def give_up(self, error: KafkaError) -> list[Delivered]:
-        """All that wait have failed by this; what was done with before is told too."""
+        """Fail all waiting records with this error; return them and those finished before."""
         self._cluster.close()
         self._give_up(math.inf, error)
-        return self._taken()
+        return self._take_done()
 
-    def _taken(self) -> list[Delivered]:
+    def _take_done(self) -> list[Delivered]:
         done, self._done = self._done, []
         return done
 
@@ -109,79 +109,79 @@ class BatchSender:
         queue = self._queues.setdefault(where, deque())
         size = pending.record.size_in_bytes()
         if not queue or queue[-1].data is not None or queue[-1].size_in_bytes + size > BATCH_BYTES:
-            queue.append(Outgoing(where, pending.deadline))
+            queue.append(Batch(where, pending.deadline))
         queue[-1].records.append(pending.record)
         queue[-1].size_in_bytes += size
 
-    def _round(self, troubles: list[Exception]) -> None:
-        """Sends the first batch of each partition that has a leader."""
+    def _send_first_batches(self, errors: list[Exception]) -> None:
+        """Send the first batch of each partition that has a leader."""
         first = {where: queue[0] for where, queue in self._queues.items()}
         try:
-            led, wrong = self._cluster.led(first)
+            led, without_leader = self._cluster.led(first)
         except FAILURES as error:
-            troubles.append(error)
+            errors.append(error)
             return
-        for where, lacking in wrong.items():
-            self._fail([first[where]], lacking, troubles)
+        for where, reason in without_leader.items():
+            self._fail([first[where]], reason, errors)
         for node, partitions in led.items():
             batches = [first[where] for where in partitions]
             try:
-                for where, said in self._exchange(node, batches).items():
-                    self._judge(first[where], said, troubles)
+                for where, response in self._exchange(node, batches).items():
+                    self._on_response(first[where], response, errors)
             except FAILURES as error:
-                self._fail(batches, error, troubles)
+                self._fail(batches, error, errors)
 
-    def _recover(self, troubles: Sequence[Exception]) -> None:
-        if all(isinstance(each, BrokerError) for each in troubles):
+    def _recover(self, errors: Sequence[Exception]) -> None:
+        if all(isinstance(each, BrokerError) for each in errors):
             self._cluster.forget()
         else:
             self._cluster.close()
 
-    def _fail(self, batches: Sequence[Outgoing], error: Exception, troubles: list[Exception]) -> None:
-        """Unless it may pass."""
+    def _fail(self, batches: Sequence[Batch], error: Exception, errors: list[Exception]) -> None:
+        """Fail the batches, unless the error is retriable."""
         if not isinstance(error, BrokerError) or error.code in RETRIABLE:
-            troubles.append(error)
+            errors.append(error)
             return
         for batch in batches:
-            self._settle(batch, error_of(error))
+            self._finish(batch, error_of(error))
 
-    def _judge(self, batch: Outgoing, said: PartitionProduceResponse, troubles: list[Exception]) -> None:
-        code = ErrorCode(said.error_code)
-        if code in TAKEN:
-            self._settle(batch, None, said.base_offset)
-        elif code in LOST_TRACK and self._is_idempotent:
-            self._begin_anew()
+    def _on_response(self, batch: Batch, response: PartitionProduceResponse, errors: list[Exception]) -> None:
+        code = ErrorCode(response.error_code)
+        if code in ACCEPTED:
+            self._finish(batch, None, response.base_offset)
+        elif code in PRODUCER_UNKNOWN and self._is_idempotent:
+            self._reset_producer()
             batch.data = None
-            troubles.append(BrokerError(code, said.error_message))
+            errors.append(BrokerError(code, response.error_message))
         elif code in RETRIABLE:
-            troubles.append(BrokerError(code, said.error_message))
+            errors.append(BrokerError(code, response.error_message))
         else:
-            self._settle(batch, broker_error(code, said.error_message))
+            self._finish(batch, broker_error(code, response.error_message))
 
     def _give_up(self, until: float, error: KafkaError) -> None:
-        """All that had to be taken until then."""
+        """Fail all records and batches whose deadline is not after `until`."""
         self._done += self._placing.give_up(until, error)
         for batch in [each for queue in self._queues.values() for each in queue if each.deadline <= until]:
-            self._settle(batch, error)
+            self._finish(batch, error)
 
-    def _settle(self, batch: Outgoing, error: KafkaError | None, base_offset: int = -1) -> None:
-        """Takes the batch out of its queue, where it is the first."""
+    def _finish(self, batch: Batch, error: KafkaError | None, base_offset: int = -1) -> None:
+        """Remove the batch from its queue, where it is the first."""
         queue = self._queues[batch.where]
         queue.popleft()
         if not queue:
             del self._queues[batch.where]
         if error is not None and batch.data is not None:
-            # A gap in the sequence would make the broker refuse what comes after it.
-            self._begin_anew()
+            # The broker would refuse all later batches because of the gap in the sequence.
+            self._reset_producer()
         for number, record in enumerate(batch.records):
             offset = base_offset + number if base_offset >= 0 else -1
             self._done.append(Delivered(record, Result(error, batch.where.partition, offset)))
 
-    def _begin_anew(self) -> None:
+    def _reset_producer(self) -> None:
         self._producer = None
         self._sequences.clear()
 
-    def _encoded(self, where: Where, records: Sequence[Queued]) -> bytearray:
+    def _encode(self, where: Where, records: Sequence[Queued]) -> bytearray:
         producer_id, epoch, sequence = -1, -1, -1
         if self._is_idempotent:
             producer_id, epoch = self._producer_id()
@@ -198,16 +198,16 @@ class BatchSender:
     def _producer_id(self) -> tuple[int, int]:
         if self._producer is None:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-            answer = self._cluster.ask_any(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse)
-            if answer.error_code:
-                raise BrokerError(ErrorCode(answer.error_code))
-            self._producer = answer.producer_id, answer.producer_epoch
+            response = self._cluster.ask_any(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse)
+            if response.error_code:
+                raise BrokerError(ErrorCode(response.error_code))
+            self._producer = response.producer_id, response.producer_epoch
         return self._producer
 
-    def _exchange(self, node: int, batches: Sequence[Outgoing]) -> dict[Where, PartitionProduceResponse]:
+    def _exchange(self, node: int, batches: Sequence[Batch]) -> dict[Where, PartitionProduceResponse]:
         for batch in batches:
             if batch.data is None:
-                batch.data = self._encoded(batch.where, batch.records)
+                batch.data = self._encode(batch.where, batch.records)
         data = {batch.where: batch.data for batch in batches}
         topics = {name: self._cluster.topic(name).topic_id for name in by_topic(data)}
         request = ProduceRequest(
@@ -224,13 +224,13 @@ class BatchSender:
         if self._acks == 0:
             channel.send_unanswered(ApiKey.PRODUCE, request)
             return {where: PartitionProduceResponse(where.partition, base_offset=-1) for where in data}
-        answer = channel.ask(ApiKey.PRODUCE, request, ProduceResponse)
+        response = channel.ask(ApiKey.PRODUCE, request, ProduceResponse)
         names = {topic_id: name for name, topic_id in topics.items()}
-        found = {
+        results = {
             Where(topic.name or names.get(bytes(topic.topic_id), ""), each.index): each
-            for topic in answer.responses
+            for topic in response.responses
             for each in topic.partition_responses
         }
-        if found.keys() != data.keys():
-            raise MalformedData("the broker answered for other partitions than were sent")
-        return found
+        if results.keys() != data.keys():
+            raise MalformedData("the produce response has other partitions than the request")
+        return results

@@ -1,4 +1,4 @@
-"""confluent_kafka's Consumer, as far as the tools use it. All that it does, it does while it is polled."""
+"""confluent_kafka's Consumer, as far as the tools use it. It works only while it is polled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moldau.base.errors import KafkaError as BrokerError
 from moldau.base.ids import TopicPartition as Where
 from moldau.client.cluster import RETRIABLE
 from moldau.client.groups import TRANSIENT
-from moldau.client.stand_in.admin import asked_aside, connected
+from moldau.client.stand_in.admin import call_on_new_connection, connect
 from moldau.client.stand_in.fetcher import Fetcher, Reading
 from moldau.client.stand_in.member import GroupMember
 from moldau.client.stand_in.metadata import ClusterMetadata, list_topics
@@ -28,39 +28,39 @@ from moldau.client.stand_in.values import (
 
 FETCH_WAIT_SECONDS: Final = 0.5
 IDLE_SECONDS: Final = 0.05
-"""The longest wait while nothing is assigned, or a leader has to be found."""
+"""The longest wait while nothing is assigned, or a leader must be found."""
 COMMIT_MS: Final = 5_000
-ANSWER_SECONDS: Final = 30.0
-Told = Callable[["Consumer", list[TopicPartition]], None]
+RESPONSE_SECONDS: Final = 30.0
+RebalanceCallback = Callable[["Consumer", list[TopicPartition]], None]
 
 
 class Consumer:
     def __init__(self, config: Mapping[str, Any]) -> None:
-        def says(name: str, default: str) -> bool:
+        def is_true(name: str, default: str) -> bool:
             return str(config.get(name, default)).lower() == "true"
 
         self._config = config
-        self._cluster = connected(config)
+        self._cluster = connect(config)
         weakref.finalize(self, self._cluster.close)
         self._on_error: Callable[[KafkaError], None] = config.get("error_cb") or (lambda error: None)
-        self._creates_topics = says("allow.auto.create.topics", "false")
-        self._commits = says("enable.auto.commit", "true")
-        self._stores = says("enable.auto.offset.store", "true")
+        self._creates_topics = is_true("allow.auto.create.topics", "false")
+        self._commits = is_true("enable.auto.commit", "true")
+        self._stores = is_true("enable.auto.offset.store", "true")
         self._fetcher = Fetcher(
             self._cluster,
             str(config.get("auto.offset.reset", "latest")),
             config.get("isolation.level", "read_committed") == "read_committed",
-            says("enable.partition.eof", "false"),
+            is_true("enable.partition.eof", "false"),
         )
         self._group_id = str(config.get("group.id", ""))
         self._member: GroupMember | None = None
-        self._callbacks: Mapping[str, Told | None] = {}
+        self._callbacks: Mapping[str, RebalanceCallback | None] = {}
         self._queue: deque[Message] = deque()
         self._stored: dict[Where, int] = {}
         self._commit_seconds = float(config.get("auto.commit.interval.ms", COMMIT_MS)) / 1000
         self._next_commit = 0.0
 
-    # --- what is read -----------------------------------------------------------------------------------------------
+    # --- assignment -------------------------------------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         self._fetcher.readings.clear()
@@ -78,9 +78,9 @@ class Consumer:
     def subscribe(
         self,
         topics: Iterable[str],
-        on_assign: Told | None = None,
-        on_revoke: Told | None = None,
-        on_lost: Told | None = None,
+        on_assign: RebalanceCallback | None = None,
+        on_revoke: RebalanceCallback | None = None,
+        on_lost: RebalanceCallback | None = None,
     ) -> None:
         topics = list(topics)
         self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
@@ -91,29 +91,31 @@ class Consumer:
                 self.list_topics(topic)
         self._member.subscribe(topics)
 
-    def list_topics(self, topic: str | None = None, timeout: float = ANSWER_SECONDS) -> ClusterMetadata:
-        return asked_aside(self._config, timeout, lambda aside: list_topics(aside, topic, self._creates_topics))
+    def list_topics(self, topic: str | None = None, timeout: float = RESPONSE_SECONDS) -> ClusterMetadata:
+        return call_on_new_connection(
+            self._config, timeout, lambda cluster: list_topics(cluster, topic, self._creates_topics)
+        )
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float = -1) -> Message | None:
         deadline = None if timeout < 0 else time.monotonic() + timeout
         while True:
-            self._keep_up()
+            self._maintain_membership()
             if self._queue:
-                return self._taken()
-            rest = FETCH_WAIT_SECONDS if deadline is None else deadline - time.monotonic()
-            self._fetch(max(0.0, min(rest, FETCH_WAIT_SECONDS)))
+                return self._take()
+            remaining = FETCH_WAIT_SECONDS if deadline is None else deadline - time.monotonic()
+            self._fetch(max(0.0, min(remaining, FETCH_WAIT_SECONDS)))
             if not self._queue and deadline is not None and time.monotonic() >= deadline:
                 return None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """As many as are here; waits for the first of them only."""
+        """Return the messages that are available; wait for the first one only."""
         if not self._queue and (first := self.poll(timeout)) is not None:
             self._queue.appendleft(first)
-        return [self._taken() for _ in range(min(num_messages, len(self._queue)))]
+        return [self._take() for _ in range(min(num_messages, len(self._queue)))]
 
-    def _taken(self) -> Message:
+    def _take(self) -> Message:
         message = self._queue.popleft()
         if self._stores and message.error() is None:
             self._store(message)
@@ -124,20 +126,20 @@ class Consumer:
             time.sleep(min(wait_seconds, IDLE_SECONDS))
             return
         try:
-            messages, trouble = self._fetcher.fetched(int(wait_seconds * 1000))
+            messages, failure = self._fetcher.fetch(int(wait_seconds * 1000))
         except FAILURES as error:
-            messages, trouble = [], error
+            messages, failure = [], error
         self._queue.extend(messages)
-        if trouble is None:
+        if failure is None:
             return
-        if isinstance(trouble, BrokerError) and trouble.code not in RETRIABLE:
-            raise KafkaException(error_of(trouble)) from trouble
-        self._on_trouble(trouble)
+        if isinstance(failure, BrokerError) and failure.code not in RETRIABLE:
+            raise KafkaException(error_of(failure)) from failure
+        self._on_retriable(failure)
         if not messages:
             time.sleep(min(wait_seconds, IDLE_SECONDS))
 
-    def _on_trouble(self, error: Exception) -> None:
-        """Leaders are looked for anew; who watches is told when nobody answers."""
+    def _on_retriable(self, error: Exception) -> None:
+        """Look up the leaders again; call the error callback if no broker answers."""
         if isinstance(error, BrokerError):
             self._cluster.forget()
         else:
@@ -165,52 +167,53 @@ class Consumer:
         finally:
             self._cluster.close()
 
-    def _keep_up(self) -> None:
-        """The member's duties, if there is one: heartbeats, commits, and what the group wants of it."""
+    def _maintain_membership(self) -> None:
+        """Do the duties of a group member, if there is one: heartbeats, commits, assignments."""
         if self._member is None:
             return
         try:
-            self._attend(self._member, time.monotonic())
+            self._update_membership(self._member, time.monotonic())
         except FAILURES as error:
             if isinstance(error, BrokerError) and error.code not in RETRIABLE | TRANSIENT:
                 raise KafkaException(error_of(error)) from error
-            self._on_trouble(error)
+            self._on_retriable(error)
 
-    def _attend(self, member: GroupMember, now: float) -> None:
-        """The heartbeat is first: one who slept longer than its session hears there that it has nothing to commit."""
+    def _update_membership(self, member: GroupMember, now: float) -> None:
+        """The heartbeat comes first: it tells a member that slept past its session that it may no longer commit."""
         member.heartbeat(now)
-        if not member.is_out and (wanted := member.wanted(now)) is not None:
-            self._reconcile(member, wanted)
-        if not member.is_out and now >= self._next_commit:
+        if not member.is_removed and (target := member.target_partitions(now)) is not None:
+            self._reconcile(member, target)
+        if not member.is_removed and now >= self._next_commit:
             self._next_commit = now + self._commit_seconds
             self._commit_stored()
-        if member.is_out:
+        if member.is_removed:
             self._give_up(member.owned, "lost")
             member.rejoin()
 
-    def _reconcile(self, member: GroupMember, wanted: set[Where]) -> None:
-        """What fails on the way is tried again at the next poll: the member owns nothing before it is read."""
-        gone, new = member.owned - wanted, wanted - member.owned
-        if gone:
+    def _reconcile(self, member: GroupMember, target: set[Where]) -> None:
+        """Take over the target assignment. After an error the next poll tries again: the member owns only what it
+        reads."""
+        revoked, added = member.owned - target, target - member.owned
+        if revoked:
             self._commit_stored()
-            member.owned -= gone
-            self._give_up(gone, "revoke")
-        committed = member.committed() if new else {}
-        begun = [TopicPartition(*where, committed.get(where, OFFSET_INVALID)) for where in sorted(new)]
-        self.incremental_assign(begun)
-        member.own(wanted)
-        self._tell("assign", begun)
+            member.owned -= revoked
+            self._give_up(revoked, "revoke")
+        committed = member.committed() if added else {}
+        assigned = [TopicPartition(*where, committed.get(where, OFFSET_INVALID)) for where in sorted(added)]
+        self.incremental_assign(assigned)
+        member.own(target)
+        self._call_back("assign", assigned)
 
-    def _give_up(self, partitions: Iterable[Where], why: str) -> None:
-        gone = set(partitions)
-        for where in gone:
+    def _give_up(self, partitions: Iterable[Where], event: str) -> None:
+        removed = set(partitions)
+        for where in removed:
             self._fetcher.readings.pop(where, None)
             self._stored.pop(where, None)
-        self._queue = deque(each for each in self._queue if Where(each.topic(), each.partition()) not in gone)
-        self._tell(why, [TopicPartition(*where) for where in sorted(gone)])
+        self._queue = deque(each for each in self._queue if Where(each.topic(), each.partition()) not in removed)
+        self._call_back(event, [TopicPartition(*where) for where in sorted(removed)])
 
-    def _tell(self, what: str, partitions: list[TopicPartition]) -> None:
-        callback = self._callbacks.get(what)
+    def _call_back(self, event: str, partitions: list[TopicPartition]) -> None:
+        callback = self._callbacks.get(event)
         if callback is not None:
             callback(self, partitions)
 

@@ -1,4 +1,4 @@
-"""Reads assigned partitions: one full fetch a turn from every leader, its batches opened into messages."""
+"""Reads assigned partitions: each turn sends one full fetch to every leader and decodes the batches into messages."""
 
 from __future__ import annotations
 
@@ -27,78 +27,78 @@ from moldau.wire.records import decode_records, read_end_txn_marker
 FETCH_BYTES_MAX: Final = 16 << 20
 PARTITION_BYTES_MAX: Final = 1 << 20
 RESETS: Final = {"earliest": EARLIEST, "latest": LATEST}
-"""What auto.offset.reset may say, as the time to ask for."""
+"""The values of auto.offset.reset, as the timestamp to list offsets for."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """A partition that is read. `position` is the next offset, or one of librdkafka's numbers for a place."""
+    """A partition that is read. `position` is the next offset, or one of librdkafka's special offsets."""
 
     position: int
     is_paused: bool = False
-    end_told: int = -1
-    """The end of the log that was told last: it is told once, until the log grows."""
+    reported_end: int = -1
+    """The last reported end of the log: it is reported once, until the log grows."""
 
 
 class Fetcher:
-    def __init__(self, cluster: Cluster, reset: str, read_committed: bool, tells_end: bool) -> None:
+    def __init__(self, cluster: Cluster, reset: str, read_committed: bool, reports_end: bool) -> None:
         self._cluster = cluster
         self._reset = reset
         self._read_committed = read_committed
-        self._tells_end = tells_end
+        self._reports_end = reports_end
         self.readings: dict[Where, Reading] = {}
 
-    def fetched(self, wait_ms: int) -> tuple[list[Message], Exception | None]:
-        """What there is, or comes within the time, and what went wrong: then leaders have to be found anew.
+    def fetch(self, wait_ms: int) -> tuple[list[Message], Exception | None]:
+        """Return the messages that are available or arrive in time, and an error after which leaders must be looked up.
 
-        A partition without a leader and a node that does not answer hold up nobody else.
+        A partition without a leader or a node that does not answer does not delay the others.
         """
-        wanted = {where: each for where, each in self.readings.items() if not each.is_paused}
-        led, wrong = self._cluster.led(wanted)
-        troubles: list[Exception] = list(wrong.values())
+        active = {where: each for where, each in self.readings.items() if not each.is_paused}
+        led, without_leader = self._cluster.led(active)
+        errors: list[Exception] = list(without_leader.values())
         messages: list[Message] = []
-        asked: list[int] = []
+        requested_nodes: list[int] = []
         for node, partitions in led.items():
-            with self._noting(node, troubles):
-                self._locate({where: wanted[where] for where in partitions})
-                self._ask(node, partitions, wait_ms if len(led) == 1 else wait_ms // 2)
-                asked.append(node)
-        for node in asked:
-            with self._noting(node, troubles):
-                self._receive(node, led[node], messages, troubles)
-        return messages, _worst(troubles)
+            with self._collecting_errors(node, errors):
+                self._locate({where: active[where] for where in partitions})
+                self._send_fetch(node, partitions, wait_ms if len(led) == 1 else wait_ms // 2)
+                requested_nodes.append(node)
+        for node in requested_nodes:
+            with self._collecting_errors(node, errors):
+                self._receive(node, led[node], messages, errors)
+        return messages, _most_severe(errors)
 
     @contextmanager
-    def _noting(self, node: int, troubles: list[Exception]) -> Iterator[None]:
+    def _collecting_errors(self, node: int, errors: list[Exception]) -> Iterator[None]:
         try:
             yield
         except FAILURES as error:
             self._cluster.drop(node)
-            troubles.append(error)
+            errors.append(error)
 
     def _receive(
-        self, node: int, partitions: Sequence[Where], messages: list[Message], troubles: list[Exception]
+        self, node: int, partitions: Sequence[Where], messages: list[Message], errors: list[Exception]
     ) -> None:
-        answer = self._cluster.channel(node).receive(FetchResponse)
-        if answer.error_code:
-            raise BrokerError(ErrorCode(answer.error_code))
-        for where, data in self._partitions(answer, partitions):
+        response = self._cluster.channel(node).receive(FetchResponse)
+        if response.error_code:
+            raise BrokerError(ErrorCode(response.error_code))
+        for where, data in self._partitions(response, partitions):
             try:
-                messages += self._opened(where, self.readings[where], data)
+                messages += self._read_partition(where, self.readings[where], data)
             except BrokerError as error:
-                troubles.append(error)
+                errors.append(error)
 
-    def _locate(self, wanted: Mapping[Where, Reading]) -> None:
-        """Places become offsets: where the log begins or ends, or where auto.offset.reset says."""
+    def _locate(self, readings: Mapping[Where, Reading]) -> None:
+        """Replace special offsets by real ones: the start or end of the log, or by auto.offset.reset."""
         times = {OFFSET_BEGINNING: EARLIEST, OFFSET_END: LATEST}
-        lost = {where: each for where, each in wanted.items() if each.position < 0}
-        if not lost:
+        unlocated = {where: each for where, each in readings.items() if each.position < 0}
+        if not unlocated:
             return
-        at = {where: times.get(each.position, RESETS.get(self._reset, LATEST)) for where, each in lost.items()}
+        at = {where: times.get(each.position, RESETS.get(self._reset, LATEST)) for where, each in unlocated.items()}
         for where, offset in self._cluster.list_offsets(at, self._read_committed).items():
-            lost[where].position = offset
+            unlocated[where].position = offset
 
-    def _ask(self, node: int, partitions: Sequence[Where], wait_ms: int) -> None:
+    def _send_fetch(self, node: int, partitions: Sequence[Where], wait_ms: int) -> None:
         topics = [
             FetchTopic(
                 self._cluster.topic(name).topic_id,
@@ -123,18 +123,18 @@ class Fetcher:
         )
         self._cluster.channel(node).send(ApiKey.FETCH, request)
 
-    def _partitions(self, answer: FetchResponse, asked: Sequence[Where]) -> Iterator[tuple[Where, PartitionData]]:
-        names = {self._cluster.topic(where.topic).topic_id: where.topic for where in asked}
-        for topic in answer.responses:
+    def _partitions(self, response: FetchResponse, requested: Sequence[Where]) -> Iterator[tuple[Where, PartitionData]]:
+        names = {self._cluster.topic(where.topic).topic_id: where.topic for where in requested}
+        for topic in response.responses:
             name = topic.topic or names.get(bytes(topic.topic_id), "")
             for data in topic.partitions:
                 where = Where(name, data.partition_index)
                 if where not in self.readings:
-                    raise MalformedData(f"the broker answered for {where}, which was not asked")
+                    raise MalformedData(f"the fetch response has {where}, which was not requested")
                 yield where, data
 
-    def _opened(self, where: Where, reading: Reading, data: PartitionData) -> list[Message]:
-        """The messages of one partition; its position moves behind them."""
+    def _read_partition(self, where: Where, reading: Reading, data: PartitionData) -> list[Message]:
+        """Return the messages of one partition and move its position behind them."""
         code = ErrorCode(data.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             reading.position = {"earliest": OFFSET_BEGINNING}.get(self._reset, OFFSET_END)
@@ -146,28 +146,28 @@ class Fetcher:
             return [Message(*where, None, error=broker_error(code))]
         messages, reading.position = _messages(where, reading.position, data, self._read_committed)
         end = data.last_stable_offset if self._read_committed else data.high_watermark
-        if self._tells_end and reading.position >= end and reading.end_told != reading.position:
-            reading.end_told = reading.position
+        if self._reports_end and reading.position >= end and reading.reported_end != reading.position:
+            reading.reported_end = reading.position
             eof = KafkaError(KafkaError._PARTITION_EOF, "No more messages")
             messages.append(Message(*where, reading.position, error=eof))
         return messages
 
 
-def _worst(troubles: Sequence[Exception]) -> Exception | None:
-    """One that does not pass by itself, before those that do."""
-    lasting = [each for each in troubles if isinstance(each, BrokerError) and each.code not in RETRIABLE]
-    return next(iter([*lasting, *troubles]), None)
+def _most_severe(errors: Sequence[Exception]) -> Exception | None:
+    """Return an error that is not retriable, if there is one, else any."""
+    final = [each for each in errors if isinstance(each, BrokerError) and each.code not in RETRIABLE]
+    return next(iter([*final, *errors]), None)
 
 
 def _messages(where: Where, position: int, data: PartitionData, read_committed: bool) -> tuple[list[Message], int]:
-    """The records from the position on, without those of aborted transactions if committed ones are read."""
+    """Return the records from the position on; for read_committed, without those of aborted transactions."""
     messages: list[Message] = []
     aborted = sorted(((each.first_offset, each.producer_id) for each in data.aborted_transactions or ()), reverse=True)
     aborting: set[int] = set()
     if not data.records:
         return messages, position
     assert isinstance(data.records, memoryview)
-    for header, batch in split_batches(_whole(data.records)):
+    for header, batch in split_batches(_complete_batches(data.records)):
         while aborted and aborted[-1][0] <= header.last_offset:
             aborting.add(aborted.pop()[1])
         if header.is_control:
@@ -178,8 +178,8 @@ def _messages(where: Where, position: int, data: PartitionData, read_committed: 
     return messages, position
 
 
-def _whole(records: memoryview) -> memoryview:
-    """Without a last batch that was cut: Kafka's brokers fill an answer to its limit."""
+def _complete_batches(records: memoryview) -> memoryview:
+    """Cut off an incomplete last batch: Kafka's brokers fill a response up to its limit."""
     end = 0
     while len(records) - end >= BATCH_HEADER_BYTES:
         size = read_header(records, end).size_in_bytes

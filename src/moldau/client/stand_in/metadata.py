@@ -1,4 +1,4 @@
-"""Brokers and topics as confluent_kafka's `list_topics` answers them."""
+"""Brokers and topics in the form of confluent_kafka's `list_topics`."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class ClusterMetadata:
 
 
 def list_topics(cluster: Cluster, topic: str | None = None, create: bool = False) -> ClusterMetadata:
-    wanted = None if topic is None else [MetadataRequestTopic(name=topic)]
-    request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
-    answer = cluster.ask_any(ApiKey.METADATA, request, MetadataResponse)
+    requested = None if topic is None else [MetadataRequestTopic(name=topic)]
+    request = MetadataRequest(topics=requested, allow_auto_topic_creation=create)
+    response = cluster.ask_any(ApiKey.METADATA, request, MetadataResponse)
     return ClusterMetadata(
-        answer.cluster_id or "",
-        answer.controller_id,
-        {each.node_id: BrokerMetadata(each.node_id, each.host, each.port) for each in answer.brokers},
-        {each.name or "": _topic(each) for each in answer.topics},
+        response.cluster_id or "",
+        response.controller_id,
+        {each.node_id: BrokerMetadata(each.node_id, each.host, each.port) for each in response.brokers},
+        {each.name or "": _topic(each) for each in response.topics},
     )
 
 

@@ -1,4 +1,4 @@
-"""Between a producer and the thread that sends for it: records on their way out, reports on their way back."""
+"""The queues between a producer and its sender thread: records to send, and delivery reports."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from moldau.client.stand_in.values import KafkaError, Message
 SEND_RECORDS_MAX: Final = 10_000
 RECORD_BYTES: Final = 20
 HEADER_BYTES: Final = 10
-"""Lengths and deltas of a record and of a header, as long as they get."""
+"""The largest size of the lengths and deltas of a record and of a header."""
 
 
 class Result(NamedTuple):
-    """What came of a record."""
+    """The outcome of a record."""
 
     error: KafkaError | None
     partition: int
@@ -29,7 +29,7 @@ Report = Callable[[KafkaError | None, Message], None]
 
 
 class Queued(NamedTuple):
-    """A record on its way."""
+    """A record to be sent."""
 
     topic: str
     partition: int
@@ -41,19 +41,19 @@ class Queued(NamedTuple):
     report: Report | None
 
     def message(self, result: Result) -> Message:
-        stamped = (1, self.timestamp_ms)
+        timestamp = (1, self.timestamp_ms)
         return Message(
-            self.topic, result.partition, result.offset, self.key, self.value, self.headers, stamped, result.error
+            self.topic, result.partition, result.offset, self.key, self.value, self.headers, timestamp, result.error
         )
 
     def size_in_bytes(self) -> int:
-        """What it takes in a batch, or a little more."""
+        """Return the record's size in a batch, or slightly more."""
         headers = sum(HEADER_BYTES + len(name) + len(value or b"") for name, value in self.headers)
         return RECORD_BYTES + len(self.key or b"") + len(self.value or b"") + headers
 
 
 class Delivered(NamedTuple):
-    """A record that was sent, or could not be."""
+    """A record that was sent, or that failed."""
 
     record: Queued
     result: Result
@@ -70,7 +70,7 @@ class Outbox:
         self._in_hurry = False
         self._is_closed = False
         self.unreported = 0
-        """Records whose report was not called yet."""
+        """Records whose delivery report was not called yet."""
         self._unreported_bytes = 0
 
     # --- the producer's side ----------------------------------------------------------------------------------------
@@ -89,31 +89,32 @@ class Outbox:
                 self._changed.notify_all()
 
     def call_back(self, timeout: float) -> int:
-        """Calls what waits to be called, or waits for the first; gives how many. One that raises leaves the others."""
+        """Call the waiting callbacks, or wait for the first; return their number. If one raises, the others stay
+        queued."""
         with self._changed:
             if not self._callbacks and timeout > 0:
                 self._changed.wait_for(lambda: bool(self._callbacks), timeout)
-            waiting = len(self._callbacks)
-        for number in range(waiting):
+            count = len(self._callbacks)
+        for i in range(count):
             with self._changed:
                 callback = self._callbacks.popleft() if self._callbacks else None
             if callback is None:
-                return number
+                return i
             callback()
-        return waiting
+        return count
 
     def drain(self, timeout: float | None) -> int:
-        """Waits until everything is sent and reported, or the time is over; gives how many records are not."""
+        """Wait until everything is sent and reported, or the timeout; return the number of records that are not."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self._hurry(True)
         try:
             while True:
                 self.call_back(0)
-                rest = None if deadline is None else deadline - time.monotonic()
+                remaining = None if deadline is None else deadline - time.monotonic()
                 with self._changed:
-                    if not self.unreported or (rest is not None and rest <= 0):
+                    if not self.unreported or (remaining is not None and remaining <= 0):
                         return self.unreported
-                    self._changed.wait_for(lambda: bool(self._callbacks) or not self.unreported, rest)
+                    self._changed.wait_for(lambda: bool(self._callbacks) or not self.unreported, remaining)
         finally:
             self._hurry(False)
 
@@ -127,10 +128,10 @@ class Outbox:
             self._in_hurry = on
             self._changed.notify_all()
 
-    # --- the side of the thread that sends --------------------------------------------------------------------------
+    # --- the sender thread's side -----------------------------------------------------------------------------------
 
     def take(self, waits: bool) -> list[Queued]:
-        """The next records to send. Whoever waits for them gets none when nobody will queue any more."""
+        """Return the next records to send. With `waits`, an empty list means that the outbox is closed."""
         with self._changed:
             if waits:
                 self._changed.wait_for(lambda: bool(self._queue) or self._is_closed)
@@ -144,22 +145,22 @@ class Outbox:
         with self._changed:
             for each in delivered:
                 if each.record.report is None:
-                    self._count_out(each.record)
+                    self._release(each.record)
                 else:
                     self._callbacks.append(partial(self._call, each.record.report, each))
             self._changed.notify_all()
 
-    def tell(self, callback: Callable[[], None]) -> None:
+    def add_callback(self, callback: Callable[[], None]) -> None:
         with self._changed:
             self._callbacks.append(callback)
             self._changed.notify_all()
 
     def _call(self, report: Report, delivered: Delivered) -> None:
         with self._changed:
-            self._count_out(delivered.record)
+            self._release(delivered.record)
             self._changed.notify_all()
         report(delivered.result.error, delivered.record.message(delivered.result))
 
-    def _count_out(self, record: Queued) -> None:
+    def _release(self, record: Queued) -> None:
         self.unreported -= 1
         self._unreported_bytes -= record.size_in_bytes()

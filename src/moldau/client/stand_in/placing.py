@@ -1,6 +1,6 @@
-"""Which partition a record goes to: as told, by its key, or all of a topic that have none to one partition.
+"""Chooses the partition of a record: the given one, by its key, or one partition for all records without a key.
 
-A topic that nobody knows yet keeps its own records waiting, and no others.
+Records of an unknown topic wait without delaying those of other topics.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from moldau.client.stand_in.outbox import Delivered, Queued, Result
 from moldau.client.stand_in.values import FAILURES, KafkaError, error_of
 
 MISSING_SECONDS_MAX: Final = 30.0
-"""A topic that is not there may just be being created; so long."""
+"""A missing topic may just be in creation; records wait this long for it."""
 
 
 class Pending(NamedTuple):
-    """A record that has to be taken until then."""
+    """A record with the time until which it must be accepted."""
 
     record: Queued
     deadline: float
@@ -34,54 +34,58 @@ class Placing:
         self._cluster = cluster
         self._missing_since: dict[str, float] = {}
         self.waiting: dict[str, deque[Pending]] = {}
-        """By topic, those that have no place yet."""
+        """Records without a partition so far, by topic."""
 
     def add(self, records: Sequence[Queued], deadline: float) -> None:
         for each in records:
             self.waiting.setdefault(each.topic, deque()).append(Pending(each, deadline))
 
     def place(
-        self, now: float, enqueue: Callable[[Where, Pending], None], done: list[Delivered], troubles: list[Exception]
+        self, now: float, enqueue: Callable[[Where, Pending], None], done: list[Delivered], errors: list[Exception]
     ) -> None:
-        """Enqueues those whose place is known. What cannot be sent is done with; what may pass is a trouble."""
+        """Enqueue the records whose partition is known. Append final failures to `done`, retriable errors to
+        `errors`."""
         for name in list(self.waiting):
             try:
                 topic = self._topic(name)
             except BrokerError as error:
-                if self._is_hopeless(name, error, now):
+                if self._is_final(name, error, now):
                     done += [failed(each.record, error_of(error)) for each in self.waiting.pop(name)]
                 else:
-                    troubles.append(error)
+                    errors.append(error)
             except FAILURES as error:
-                troubles.append(error)
+                errors.append(error)
                 return
             else:
                 self._place(topic, enqueue, done)
 
     def give_up(self, until: float, error: KafkaError) -> list[Delivered]:
-        """Those that had to be taken until then."""
-        late = [each for some in self.waiting.values() for each in some if each.deadline <= until]
-        rest = {name: deque(each for each in some if each.deadline > until) for name, some in self.waiting.items()}
-        self.waiting = {name: some for name, some in rest.items() if some}
-        return [failed(each.record, error) for each in late]
+        """Return, as failed, the records whose deadline is not after `until`."""
+        expired = [each for queue in self.waiting.values() for each in queue if each.deadline <= until]
+        remaining = {
+            name: deque(each for each in queue if each.deadline > until) for name, queue in self.waiting.items()
+        }
+        self.waiting = {name: queue for name, queue in remaining.items() if queue}
+        return [failed(each.record, error) for each in expired]
 
     def _topic(self, name: str) -> Topic:
         topic = self._cluster.topic(name, create=True)
         if max(each.record.partition for each in self.waiting[name]) in (-1, *topic.leaders):
             return topic
-        # It may have grown since its partitions were asked for.
+        # The topic may have more partitions since its metadata was requested.
         self._cluster.refresh([name])
         return self._cluster.topic(name)
 
-    def _is_hopeless(self, name: str, error: BrokerError, now: float) -> bool:
-        """Brokers that do not answer are waited for as long as the record may wait; a missing topic not so long."""
+    def _is_final(self, name: str, error: BrokerError, now: float) -> bool:
+        """Whether to give up: unreachable brokers are retried until the record's deadline, a missing topic not so
+        long."""
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return error.code not in RETRIABLE
         since = self._missing_since.setdefault(name, now)
         return now - since >= MISSING_SECONDS_MAX or now >= self.waiting[name][0].deadline
 
     def _place(self, topic: Topic, enqueue: Callable[[Where, Pending], None], done: list[Delivered]) -> None:
-        """Each is in one place at any time: no mistake on the way may lose it."""
+        """Keep each record in exactly one queue at any time, so that no exception can lose it."""
         self._missing_since.pop(topic.name, None)
         waiting = self.waiting[topic.name]
         count = len(topic.leaders)
@@ -94,8 +98,8 @@ class Placing:
             elif record.partition in topic.leaders:
                 enqueue(Where(topic.name, record.partition), waiting[0])
             else:
-                said = f"There is no partition {record.partition} in topic {topic.name}, which has {count}"
-                done.append(failed(record, KafkaError(KafkaError._UNKNOWN_PARTITION, said)))
+                reason = f"There is no partition {record.partition} in topic {topic.name}, which has {count}"
+                done.append(failed(record, KafkaError(KafkaError._UNKNOWN_PARTITION, reason)))
             waiting.popleft()
         del self.waiting[topic.name]
 

@@ -1,7 +1,7 @@
 """confluent_kafka's Producer, as far as the tools use it.
 
-A thread of its own sends what was queued; delivery reports wait until `poll` or `flush` is called, in the thread that
-calls. One request at a time goes to a leader, so records of a partition stay in order whatever has to be sent again.
+A thread sends the queued records; `poll` and `flush` call the delivery reports in the caller's thread. A leader gets
+one request at a time, so that the records of a partition stay in order when batches are sent again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from moldau.client.stand_in.admin import connected
+from moldau.client.stand_in.admin import connect
 from moldau.client.stand_in.batch_sender import BatchSender
 from moldau.client.stand_in.outbox import Outbox, Queued, Report
 from moldau.client.stand_in.values import KafkaError, error_of
@@ -32,9 +32,9 @@ class Producer:
             int(config.get("queue.buffering.max.kbytes", QUEUE_KBYTES_MAX)) << 10,
             float(config.get("linger.ms", LINGER_MS)) / 1000,
         )
-        sender = BatchSender(connected(config), config)
+        sender = BatchSender(connect(config), config)
         threading.Thread(target=_send_all, args=(self._outbox, sender, on_error), name="producer", daemon=True).start()
-        # The thread ends with its producer: nobody closes one, as nobody closes librdkafka's.
+        # The thread ends with its producer: like librdkafka's, it is never closed.
         weakref.finalize(self, self._outbox.close)
 
     def produce(
@@ -47,16 +47,18 @@ class Producer:
         timestamp: int = 0,
         headers: Sequence[tuple[str, bytes | None]] | None = None,
     ) -> None:
-        """BufferError when the queue is full: `poll`, and try again."""
-        at = timestamp or time.time_ns() // 1_000_000
-        self._outbox.put(Queued(topic, partition, key, value, headers or (), at, on_delivery or self._on_delivery))
+        """Queue a record. Raises BufferError when the queue is full: call `poll` and try again."""
+        timestamp_ms = timestamp or time.time_ns() // 1_000_000
+        self._outbox.put(
+            Queued(topic, partition, key, value, headers or (), timestamp_ms, on_delivery or self._on_delivery)
+        )
 
     def poll(self, timeout: float = 0) -> int:
-        """Calls the reports that wait, or waits for the first; gives how many."""
+        """Call the waiting delivery reports, or wait for the first; return their number."""
         return self._outbox.call_back(timeout)
 
     def flush(self, timeout: float = -1) -> int:
-        """Waits until all is sent and reported; gives how many records are not."""
+        """Wait until all records are sent and reported; return the number of those that are not."""
         return self._outbox.drain(None if timeout < 0 else timeout)
 
     def __len__(self) -> int:
@@ -64,13 +66,13 @@ class Producer:
 
 
 def _send_all(outbox: Outbox, sender: BatchSender, on_error: Callable[[KafkaError], None]) -> None:
-    def tell(error: Exception) -> None:
-        outbox.tell(partial(on_error, error_of(error)))
+    def report_error(error: Exception) -> None:
+        outbox.add_callback(partial(on_error, error_of(error)))
 
-    while (some := outbox.take(waits=not sender.is_busy)) or sender.is_busy:
+    while (records := outbox.take(waits=not sender.is_busy)) or sender.is_busy:
         try:
-            outbox.report(sender.send(some, tell))
+            outbox.report(sender.send(records, report_error))
         except Exception as error:
-            # A mistake of ours: the records have failed by it, and whoever waits for their reports gets them.
+            # An internal error: fail the records with it, so that their delivery reports are called.
             outbox.report(sender.give_up(KafkaError(KafkaError._FAIL, f"{type(error).__name__}: {error}")))
     sender.close()

@@ -1,6 +1,6 @@
-"""Which of librdkafka's properties the stand-in takes, and what it makes of addresses. Others are refused by name.
+"""The librdkafka properties that the stand-in accepts, and the parsing of addresses. Others are refused by name.
 
-What would only change how fast it is, or what is said of it, is taken and does nothing.
+Properties that only affect speed or logging are accepted and have no effect.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from moldau.base.errors import UnusableProperty
 
 DEFAULT_PORT: Final = 9092
-_OBEYED: Final = """
+_SUPPORTED: Final = """
     bootstrap.servers error_cb on_delivery security.protocol sasl.mechanism sasl.username sasl.password
     ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.key.location ssl.endpoint.identification.algorithm
     acks compression.type enable.idempotence linger.ms message.timeout.ms queue.buffering.max.kbytes
@@ -30,11 +30,11 @@ _WITHOUT_EFFECT: Final = """
     topic.metadata.propagation.max.ms
     topic.metadata.refresh.interval.ms
 """
-KNOWN: Final = frozenset((_OBEYED + _WITHOUT_EFFECT).split())
+KNOWN: Final = frozenset((_SUPPORTED + _WITHOUT_EFFECT).split())
 
 
 def require_known(names: Iterable[str]) -> None:
-    """Refuses the first that is not known, in librdkafka's words, which the tools listen for."""
+    """Refuse the first unknown property, in librdkafka's words, which the tools look for."""
     for name in names:
         if name not in KNOWN:
             raise UnusableProperty(
@@ -44,18 +44,18 @@ def require_known(names: Iterable[str]) -> None:
 
 
 def addresses(bootstrap_servers: str) -> str:
-    """HOST:PORT of each. As in librdkafka a protocol may stand in front, a port may lack, a comma be too many."""
-    given = [each.strip() for each in bootstrap_servers.split(",") if each.strip()]
-    if not given:
+    """Return HOST:PORT of each. As in librdkafka, a protocol prefix, a missing port and extra commas are allowed."""
+    parts = [each.strip() for each in bootstrap_servers.split(",") if each.strip()]
+    if not parts:
         raise UnusableProperty("bootstrap.servers names no address; write HOST:PORT")
-    return ",".join(map(_address, given))
+    return ",".join(map(_address, parts))
 
 
-def _address(given: str) -> str:
-    plain = given.rpartition("://")[2]
+def _address(address: str) -> str:
+    plain = address.rpartition("://")[2]
     host, colon, port = plain.rpartition(":")
     if not colon or plain.endswith("]"):
         host, port = plain, str(DEFAULT_PORT)
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UnusableProperty(f"bootstrap.servers: {given} is not HOST:PORT")
+        raise UnusableProperty(f"bootstrap.servers: {address} is not HOST:PORT")
     return f"{host}:{port}"

@@ -1,4 +1,4 @@
-"""Errors, partitions and messages as confluent_kafka shapes them."""
+"""Errors, partitions and messages in the form of confluent_kafka."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ LOCAL_ERRORS: Final = {
     -185: "_TIMED_OUT",
     -172: "_STATE",
 }
-"""librdkafka's own errors, those of them that can happen here."""
+"""Those of librdkafka's own errors that can happen here."""
 RENAMED: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "UNKNOWN_TOPIC_OR_PART",
     ErrorCode.MESSAGE_TOO_LARGE: "MSG_SIZE_TOO_LARGE",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "TOPIC_EXCEPTION",
 }
-"""Where librdkafka has another name for a broker's error."""
+"""Broker errors that have another name in librdkafka."""
 
 
 class IsolationLevel(IntEnum):
@@ -91,7 +91,7 @@ def broker_error(code: int, message: str | None = None) -> KafkaError:
 
 
 def error_of(error: Exception) -> KafkaError:
-    """What our own client raised, as a value."""
+    """Return an exception of our own client as a value."""
     if isinstance(error, BrokerError):
         return broker_error(int(error.code), error.message)
     if isinstance(error, Unreachable):
@@ -104,7 +104,7 @@ def error_of(error: Exception) -> KafkaError:
 
 
 FAILURES: Final = (BrokerError, OSError, MalformedData)
-"""What a call of our own client may raise."""
+"""The exceptions of our own client."""
 
 
 @contextmanager
@@ -179,7 +179,7 @@ class Message:
         return list(self._headers) or None
 
     def timestamp(self) -> tuple[int, int]:
-        """Its kind (0 none, 1 the producer's, 2 the broker's) and milliseconds since 1970."""
+        """Its type (0 none, 1 the producer's, 2 the broker's) and milliseconds since 1970."""
         return self._timestamp
 
     def error(self) -> KafkaError | None:

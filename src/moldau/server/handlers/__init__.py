@@ -1,4 +1,4 @@
-"""One API, one small file; here is the list of those a node serves, each given what it needs and no more."""
+"""One API, one small file. This is the list of the handlers of a broker; each gets what it needs and no more."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from moldau.wire.messages.fetch import FetchResponse
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a node has to offer its handlers."""
+    """The parts of a node that its handlers use."""
 
     current: CurrentImage
     partitions: Partitions

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs v1–2. A node has one data directory: a replica is there already, or cannot go where it should."""
+"""AlterReplicaLogDirs v1–2. A node has one data directory: a replica is in it already, or cannot be moved."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class AlterReplicaLogDirs:
         self._log_dir = log_dir
 
     def answer(self, request: AlterReplicaLogDirsRequest, caller: Caller) -> AlterReplicaLogDirsResponse:
-        moved: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+        results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
         for directory in request.dirs:
             for topic in directory.topics:
                 for index in topic.partitions:
                     code = self._move(topic.name, index, directory.path)
-                    moved.setdefault(topic.name, []).append(AlterReplicaLogDirPartitionResult(index, code))
+                    results.setdefault(topic.name, []).append(AlterReplicaLogDirPartitionResult(index, code))
         return AlterReplicaLogDirsResponse(
-            results=[AlterReplicaLogDirTopicResult(name, partitions) for name, partitions in moved.items()]
+            results=[AlterReplicaLogDirTopicResult(name, partitions) for name, partitions in results.items()]
         )
 
     def _move(self, topic: str, index: int, path: str) -> ErrorCode:
         if path != self._log_dir:
             return ErrorCode.LOG_DIR_NOT_FOUND
-        is_here = self._partitions.find(topic, index) is not None
-        return ErrorCode.NONE if is_here else ErrorCode.REPLICA_NOT_AVAILABLE
+        has_replica = self._partitions.find(topic, index) is not None
+        return ErrorCode.NONE if has_replica else ErrorCode.REPLICA_NOT_AVAILABLE

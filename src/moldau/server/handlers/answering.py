@@ -1,5 +1,5 @@
-"""What the APIs of coordinators have in common: a request is put to the shard it belongs to, and an error, now or
-later, becomes an answer in the API's own form.
+"""Shared by the APIs of coordinators: submit a request to its shard, and turn an error, raised now or promised,
+into a response of the API.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class Limit(NamedTuple):
-    """How long all wait for the last, and what is said in place of an answer that is missing then, by its place."""
+    """How long to wait for the last reply; `late` makes the reply that stands for a missing one, from its index."""
 
     timers: Timers
     wait_ms: int
@@ -29,46 +29,46 @@ def client_of(caller: Caller) -> Client:
     return Client(caller.client_id or "", "/" + caller.address.rpartition(":")[0].strip("[]"), caller.version)
 
 
-def reply_or_error(call: Callable[[], R | Promise[R]], refusal: Callable[[KafkaError], R]) -> R | Promise[R]:
-    """What `ask` gives or promises; a KafkaError, raised or come to, in the form `refusal` gives it."""
+def reply_or_error(call: Callable[[], R | Promise[R]], error_response: Callable[[KafkaError], R]) -> R | Promise[R]:
+    """Return the result or promise of `call`; turn a KafkaError, raised or promised, into `error_response(error)`."""
     try:
         answer = call()
-    except KafkaError as refused:
-        return refusal(refused)
+    except KafkaError as error:
+        return error_response(error)
     if isinstance(answer, Promise):
-        return answer.map(lambda value: refusal(value) if isinstance(value, KafkaError) else value)
+        return answer.map(lambda value: error_response(value) if isinstance(value, KafkaError) else value)
     return answer
 
 
 def combine_replies(
     answers: list[Any], combine: Callable[[list[Any]], R], limit: Limit | None = None
 ) -> R | Promise[R]:
-    """One answer made of several, when the last of them is there, or when time is up."""
-    left = sum(isinstance(answer, Promise) for answer in answers)
-    if not left:
+    """Combine several replies into one when the last of them is ready, or when the time limit is reached."""
+    missing = sum(isinstance(answer, Promise) for answer in answers)
+    if not missing:
         return combine(answers)
-    whole: Promise[R] = Promise()
+    combined: Promise[R] = Promise()
     values = list(answers)
 
-    def arrived(place: int, value: Any) -> None:
-        nonlocal left
-        if whole.done:
+    def on_reply(place: int, value: Any) -> None:
+        nonlocal missing
+        if combined.done:
             return
         values[place] = value
-        left -= 1
-        if not left:
+        missing -= 1
+        if not missing:
             if timer is not None:
                 timer.cancel()
-            whole.complete(combine(values))
+            combined.complete(combine(values))
 
-    def time_is_up() -> None:
+    def on_timeout() -> None:
         assert limit is not None
-        told = [limit.late(place) if isinstance(value, Promise) else value for place, value in enumerate(values)]
-        whole.complete(combine(told))
+        replies = [limit.late(place) if isinstance(value, Promise) else value for place, value in enumerate(values)]
+        combined.complete(combine(replies))
 
-    timer = None if limit is None else limit.timers.after_ms(limit.wait_ms, time_is_up)
+    timer = None if limit is None else limit.timers.after_ms(limit.wait_ms, on_timeout)
 
     for place, answer in enumerate(answers):
         if isinstance(answer, Promise):
-            answer.then(partial(arrived, place))
-    return whole
+            answer.then(partial(on_reply, place))
+    return combined

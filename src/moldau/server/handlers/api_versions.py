@@ -1,7 +1,7 @@
-"""ApiVersions v0–4. What is served, told before anything else is known.
+"""ApiVersions v0–4. Lists the APIs that are served; a client sends it first.
 
-A version we do not know is answered in the form of v0 with UNSUPPORTED_VERSION and our range (KIP-511). Produce is told
-from version 0 on, although 3 is the least served: librdkafka before 2.11.1 cannot compress otherwise (KAFKA-18659).
+An unknown version is answered in the format of v0 with UNSUPPORTED_VERSION and our range (KIP-511). Produce is listed
+from version 0 on, although 3 is the lowest served: librdkafka before 2.11.1 cannot compress otherwise (KAFKA-18659).
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 KRAFT_VERSION = "kraft.version"
 KRAFT_VERSIONS = (0, 1)
-"""The quorum's own feature: kept in its log, not in the image. From 1 on voters can be added and removed (KIP-853)."""
+"""The quorum's own feature: stored in its log, not in the image. From 1 on voters can be added and removed
+(KIP-853)."""
 FEATURES_FROM_ZERO = 4
-"""Older versions cannot tell of a feature that may be off: its lowest level is 0."""
+"""Older versions cannot carry a feature whose lowest level is 0, that is, one that may be off."""
 
 
 def _is_named(request: ApiVersionsRequest) -> bool:
-    """Whether the client's software has a name and version that may go into a metric."""
+    """Whether the name and version of the client's software are fit for a metric."""
     return all(_SOFTWARE.fullmatch(word) for word in (request.client_software_name, request.client_software_version))
 
 

@@ -1,6 +1,6 @@
-"""DeleteRecords v0–2. Moves the start of a log up to an offset; -1 means all that consumers can see.
+"""DeleteRecords v0–2. Moves the log start offset up to an offset; -1 means the high watermark.
 
-Answered when no replica that lives has the records any more, or the client's time is up.
+It is answered when no live replica has the records any more, or when the client's timeout has passed.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ class DeleteRecords:
         response = DeleteRecordsResponse(
             topics=[
                 DeleteRecordsTopicResult(
-                    topic.name, [self._delete(topic.name, wanted, waiting) for wanted in topic.partitions]
+                    topic.name, [self._delete(topic.name, requested, waiting) for requested in topic.partitions]
                 )
                 for topic in request.topics
             ]
         )
         return self._when_deleted(response, waiting, request.timeout_ms) if waiting else response
 
-    def _delete(self, topic: str, wanted: DeleteRecordsPartition, waiting: Waiting) -> DeleteRecordsPartitionResult:
-        index = wanted.partition_index
+    def _delete(self, topic: str, requested: DeleteRecordsPartition, waiting: Waiting) -> DeleteRecordsPartitionResult:
+        index = requested.partition_index
         try:
             partition = self._partitions.get(topic, index)
             partition.fence(-1)
-            before_offset = partition.high_watermark if wanted.offset == -1 else wanted.offset
-            low_watermark = partition.delete_records(wanted.offset)
-        except KafkaError as refused:
-            return DeleteRecordsPartitionResult(index, NO_LOW_WATERMARK, refused.code)
+            before_offset = partition.high_watermark if requested.offset == -1 else requested.offset
+            low_watermark = partition.delete_records(requested.offset)
+        except KafkaError as error:
+            return DeleteRecordsPartitionResult(index, NO_LOW_WATERMARK, error.code)
         result = DeleteRecordsPartitionResult(index, low_watermark, 0)
         if partition.leadership is not None:
             promise = partition.leadership.deleted_below(before_offset, low_watermark)
@@ -68,25 +68,25 @@ class DeleteRecords:
         self, response: DeleteRecordsResponse, waiting: Waiting, timeout_ms: int
     ) -> Promise[DeleteRecordsResponse]:
         answer: Promise[DeleteRecordsResponse] = Promise()
-        left = len(waiting)
+        pending = len(waiting)
 
         def settle(result: DeleteRecordsPartitionResult, partition: Partition, code: ErrorCode) -> None:
-            nonlocal left
-            left -= 1
+            nonlocal pending
+            pending -= 1
             if answer.done:
                 return
             _settle(result, partition, code)
-            if not left:
+            if not pending:
                 timer.cancel()
                 answer.complete(response)
 
-        def time_is_up() -> None:
+        def on_timeout() -> None:
             for result, partition, promise in waiting:
                 if not promise.done:
                     _settle(result, partition, ErrorCode.REQUEST_TIMED_OUT)
             answer.complete(response)
 
-        timer = self._timers.after_ms(max(timeout_ms, 0), time_is_up)
+        timer = self._timers.after_ms(max(timeout_ms, 0), on_timeout)
         for result, partition, promise in waiting:
             promise.then(partial(settle, result, partition))
         return answer

@@ -1,10 +1,10 @@
-"""DescribeCluster v0–2. Which brokers there are; endpoint types other than brokers are not served here (KIP-919)."""
+"""DescribeCluster v0–2. Lists the brokers; endpoint types other than brokers are not served here (KIP-919)."""
 
 from __future__ import annotations
 
 from moldau.base.errors import ErrorCode
 from moldau.metadata.current import CurrentImage
-from moldau.server.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from moldau.server.handlers.metadata import CLUSTER_OPERATIONS, NOT_REQUESTED
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_cluster import (
@@ -42,13 +42,14 @@ class DescribeCluster:
 
 
 def not_served(request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """For who asks for brokers where controllers listen, for controllers where brokers do, or for anything else."""
-    is_elsewhere = request.endpoint_type in (BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS)
+    """The response to a request for brokers on a controller listener, for controllers on a broker listener, or for an
+    unknown endpoint type."""
+    is_other_listener = request.endpoint_type in (BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS)
     return DescribeClusterResponse(
-        error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_elsewhere else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+        error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_other_listener else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
         error_message=f"Endpoint type {request.endpoint_type} is not served on this listener.",
     )
 
 
 def operations(request: DescribeClusterRequest) -> int:
-    return CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+    return CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED

@@ -1,6 +1,6 @@
-"""DescribeConfigs v1–4. Every config a topic or broker has, its value, where it came from, and who else speaks of it.
+"""DescribeConfigs v1–4. Every config of a topic or broker, with its value, its source and its synonyms.
 
-All of them, defaults too: clients that read, change and write back rely on it.
+Defaults are included: clients that read, change and write back all configs rely on it.
 """
 
 from __future__ import annotations
@@ -42,11 +42,15 @@ class DescribeConfigs:
     def _describe(self, resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> DescribeConfigsResult:
         try:
             entries = self._entries(resource.resource_type, resource.resource_name)
-        except KafkaError as refused:
-            return DescribeConfigsResult(refused.code, refused.message, resource.resource_type, resource.resource_name)
-        wanted = resource.configuration_keys
-        found = [_result(entry, request) for entry in entries if wanted is None or not wanted or entry.name in wanted]
-        return DescribeConfigsResult(0, None, resource.resource_type, resource.resource_name, found)
+        except KafkaError as error:
+            return DescribeConfigsResult(error.code, error.message, resource.resource_type, resource.resource_name)
+        requested_names = resource.configuration_keys
+        results = [
+            _result(entry, request)
+            for entry in entries
+            if requested_names is None or not requested_names or entry.name in requested_names
+        ]
+        return DescribeConfigsResult(0, None, resource.resource_type, resource.resource_name, results)
 
     def _entries(self, kind: int, name: str) -> Iterable[ConfigEntry]:
         image = self._current.image
@@ -78,7 +82,7 @@ def _result(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConf
         entry.definition.read_only,
         entry.source,
         entry.definition.sensitive,
-        [DescribeConfigsSynonym(each.name, each.value, each.source) for each in synonyms],
+        [DescribeConfigsSynonym(synonym.name, synonym.value, synonym.source) for synonym in synonyms],
         entry.definition.type,
         entry.definition.documentation if request.include_documentation else None,
     )

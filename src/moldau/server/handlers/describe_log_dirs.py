@@ -1,4 +1,4 @@
-"""DescribeLogDirs v1–5. How much each partition takes on disk, and (v4) how much room is left."""
+"""DescribeLogDirs v1–5. The size of each partition on disk, and (v4) the free space of the volume."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class DescribeLogDirs:
         self._disk_space = disk_space
 
     def answer(self, request: DescribeLogDirsRequest, caller: Caller) -> DescribeLogDirsResponse:
-        found: dict[str, list[DescribeLogDirsPartition]] = {}
-        for partition in self._wanted(request):
+        sizes_of: dict[str, list[DescribeLogDirsPartition]] = {}
+        for partition in self._requested(request):
             size = DescribeLogDirsPartition(partition.name.partition, partition.log.size_bytes)
-            found.setdefault(partition.name.topic, []).append(size)
-        topics = [DescribeLogDirsTopic(name, sizes) for name, sizes in found.items()]
+            sizes_of.setdefault(partition.name.topic, []).append(size)
+        topics = [DescribeLogDirsTopic(name, sizes) for name, sizes in sizes_of.items()]
         try:
             total, usable = self._disk_space()
         except StorageFault:
             total, usable = UNKNOWN_SPACE
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(0, self._log_dir, topics, total, usable)])
 
-    def _wanted(self, request: DescribeLogDirsRequest) -> list[Partition]:
+    def _requested(self, request: DescribeLogDirsRequest) -> list[Partition]:
         if request.topics is None:
             return list(self._partitions)
-        named = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-        return [found for key in sorted(named) if (found := self._partitions.find(*key)) is not None]
+        requested = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        return [partition for key in sorted(requested) if (partition := self._partitions.find(*key)) is not None]

@@ -1,4 +1,4 @@
-"""DescribeProducers v0. The idempotent producers a partition remembers."""
+"""DescribeProducers v0. The idempotent producers in a partition's producer state."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class DescribeProducers:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
             partition = self._partitions.get(topic, index)
             partition.fence(-1)
-        except KafkaError as refused:
-            return PartitionResponse(index, refused.code, refused.message)
+        except KafkaError as error:
+            return PartitionResponse(index, error.code, error.message)
         producers = [
             ProducerState(
                 entry.producer_id,

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions v0 (KIP-966). Topics in pages: so many partitions, then a cursor where to go on."""
+"""DescribeTopicPartitions v0 (KIP-966). Topics in pages: up to a number of partitions, then a cursor to continue."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class DescribeTopicPartitions:
         left = max(1, min(request.response_partition_limit, PARTITIONS_PER_PAGE_MAX))
         response = DescribeTopicPartitionsResponse()
         topics: list[DescribeTopicPartitionsResponseTopic] = []
-        for name, first in _wanted(image, request):
+        for name, first in _requested(image, request):
             topic = image.topics.get(name)
             if topic is None:
-                topics.append(_absent(name))
+                topics.append(_missing_topic(name))
                 continue
             if left == 0:
                 response.next_cursor = ResponseCursor(name, first)
@@ -53,7 +53,7 @@ class DescribeTopicPartitions:
                     name,
                     topic.id,
                     name in INTERNAL_TOPICS,
-                    [_partition(first + place, state, live) for place, state in enumerate(page)],
+                    [_partition(first + i, state, live) for i, state in enumerate(page)],
                     TOPIC_OPERATIONS,
                 )
             )
@@ -65,8 +65,9 @@ class DescribeTopicPartitions:
         return response
 
 
-def _wanted(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> Iterator[tuple[str, int]]:
-    """Topic names in order from the cursor on, each with the partition to begin at; all topics if none is named."""
+def _requested(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> Iterator[tuple[str, int]]:
+    """Yield topic names in order, starting at the cursor, with the first partition of each; all topics if none is
+    named."""
     names = sorted({topic.name for topic in request.topics} or image.topics)
     cursor = request.cursor
     for name in names:
@@ -76,9 +77,9 @@ def _wanted(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> It
             yield name, cursor.partition_index
 
 
-def _absent(name: str) -> DescribeTopicPartitionsResponseTopic:
-    bad = topic_name_problem(name)
-    code = ErrorCode.INVALID_TOPIC_EXCEPTION if bad else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _missing_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
+    problem = topic_name_problem(name)
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION if problem else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return DescribeTopicPartitionsResponseTopic(code, name)
 
 

@@ -1,8 +1,8 @@
-"""Fetch v4–18. A plan of slices, nothing read: the records leave their files when the reply is sent.
+"""Fetch v4–18. Plans slices and reads nothing: the records leave their files when the reply is sent.
 
 v7: incremental sessions (KIP-227); v11: replicas in a consumer's rack (KIP-392); v12: divergence by epoch; v13: topic
-ids; v15: followers name their broker epoch (KIP-903); v16: who leads, if not we (KIP-951). The first batch of the first
-partition that has data is always sent whole, however large (KIP-74). With too little to tell, the answer waits.
+ids; v15: followers name their broker epoch (KIP-903); v16: the current leader, if it is another (KIP-951). The first
+batch of the first partition with data is always sent whole (KIP-74). With too little data, the response waits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from moldau.replica.sessions import (
 )
 from moldau.replica.throttle import ThrottledReplicas
 from moldau.replica.waiting import ParkedFetches
-from moldau.server.handlers.current_leaders import tell_fetcher
+from moldau.server.handlers.current_leaders import add_leaders_to_fetch
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.codec import size_of
@@ -65,8 +65,8 @@ class Fetch:
         throttled: ThrottledReplicas | None = None,
         reads_nearby: bool = False,
     ) -> None:
-        """`throttled` are the replicas held back on the leader's side; with `reads_nearby` consumers are sent to
-        replicas in their own rack."""
+        """`throttled` are the replicas that the leader throttles; with `reads_nearby`, consumers are sent to replicas
+        in their own rack."""
         self._current = current
         self._partitions = partitions
         self._sessions = sessions
@@ -90,12 +90,12 @@ class Fetch:
         try:
             reads = self._reads(request, caller)
             if request.session_epoch == FINAL_EPOCH and not request.session_id and reads.replica_id == CONSUMER:
-                at_once = self._answer_at_once(request, uses_topic_ids, reads, caller)
-                if at_once is not None:
-                    return at_once
+                response = self._answer_at_once(request, uses_topic_ids, reads, caller)
+                if response is not None:
+                    return response
             session = self._session(request, uses_topic_ids, reads.replica_id)
-        except KafkaError as refused:
-            return FetchResponse(error_code=refused.code)
+        except KafkaError as error:
+            return FetchResponse(error_code=error.code)
         is_full = request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
         self._update(session, request, reads)
         answer = _Answer(self, session, request, is_full, reads, caller)
@@ -110,8 +110,8 @@ class Fetch:
         return request.max_wait_ms
 
     def _reads(self, request: FetchRequest, caller: Caller) -> Reads:
-        """How this client reads. Who claims to be a replica must name its broker's epoch: what a replica says moves
-        the high watermark, and a client could say anything (CVE-2018-1288)."""
+        """Return how this client reads. A client that claims to be a replica must name its broker epoch: the offsets of
+        a replica move the high watermark, and a client could send anything (CVE-2018-1288)."""
         replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
         if replica_id >= 0:
             replica_epoch = -1 if request.replica_state is None else request.replica_state.replica_epoch
@@ -127,8 +127,8 @@ class Fetch:
     def _answer_at_once(
         self, request: FetchRequest, uses_topic_ids: bool, reads: Reads, caller: Caller
     ) -> FetchResponse | None:
-        """A fetch without a session (librdkafka's are all so) that need not wait: nothing is remembered of it. None if
-        it must wait after all, or names a topic twice."""
+        """Answer a fetch without a session (librdkafka uses none) that need not wait, without storing state for it.
+        None if it must wait after all, or names a topic twice."""
         if len(request.topics) > 1 and len({topic.topic or topic.topic_id for topic in request.topics}) < len(
             request.topics
         ):
@@ -138,32 +138,32 @@ class Fetch:
         topics = []
         for topic in request.topics:
             key: str | Uuid = topic.topic_id if uses_topic_ids else topic.topic
-            found = []
-            for wanted in topic.partitions:
-                partition = self.partition(key, wanted.partition)
+            results = []
+            for requested in topic.partitions:
+                partition = self.partition(key, requested.partition)
                 if partition is None:
-                    data, length = self.unknown(key, wanted.partition), 0
+                    data, length = self.unknown(key, requested.partition), 0
                 else:
-                    data, length = reads.read(partition, wanted.partition, wanted, left, not size)
-                found.append(data)
+                    data, length = reads.read(partition, requested.partition, requested, left, not size)
+                results.append(data)
                 size += length
                 left -= length
                 if data.error_code or data.diverging_epoch is not None or data.preferred_read_replica != NO_REPLICA:
                     is_urgent = True
-            topics.append(FetchableTopicResponse(topic.topic_id, topic.topic, found))
+            topics.append(FetchableTopicResponse(topic.topic_id, topic.topic, results))
         if size < request.min_bytes and not is_urgent and topics:
             return None
         response = FetchResponse(responses=topics)
         if is_urgent:
-            self.tell_leaders(response, caller)
+            self.add_leaders(response, caller)
         return response
 
-    def tell_leaders(self, response: FetchResponse, caller: Caller) -> None:
+    def add_leaders(self, response: FetchResponse, caller: Caller) -> None:
         if caller.version >= LEADER_FROM_VERSION:
-            tell_fetcher(response, self._current.image, caller.listener)
+            add_leaders_to_fetch(response, self._current.image, caller.listener)
 
     def _session(self, request: FetchRequest, uses_topic_ids: bool, replica_id: int) -> FetchSession:
-        """The session this request belongs to: a new one, one without a name, or one of those we hold."""
+        """Return the session of this request: a new one, one without an id, or a cached one."""
         now_ms = self._clock.elapsed_ms()
         replica_epoch = -1 if request.replica_state is None else request.replica_state.replica_epoch
         if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -173,7 +173,7 @@ class Fetch:
         if request.session_epoch == FINAL_EPOCH:
             return FetchSession(0, uses_topic_ids, replica_id)
         if replica_id != CONSUMER and not self._is_broker(replica_id, replica_epoch):
-            # Followers' sessions take the place of consumers': who only claims to be one gets none.
+            # Followers' sessions evict those of consumers: a client that only claims to be a follower gets none.
             return FetchSession(0, uses_topic_ids, replica_id)
         return self._sessions.create(uses_topic_ids, now_ms, replica_id)
 
@@ -186,13 +186,13 @@ class Fetch:
         session.reads_committed = reads.is_committed
         for topic in request.topics:
             key: str | Uuid = topic.topic_id if by_id else topic.topic
-            for wanted in topic.partitions:
-                entry = session.put(key, wanted.partition, self.partition(key, wanted.partition))
-                entry.fetch_offset = wanted.fetch_offset
-                entry.partition_max_bytes = wanted.partition_max_bytes
-                entry.current_leader_epoch = wanted.current_leader_epoch
-                entry.last_fetched_epoch = wanted.last_fetched_epoch
-                entry.log_start_offset = wanted.log_start_offset
+            for requested in topic.partitions:
+                entry = session.put(key, requested.partition, self.partition(key, requested.partition))
+                entry.fetch_offset = requested.fetch_offset
+                entry.partition_max_bytes = requested.partition_max_bytes
+                entry.current_leader_epoch = requested.current_leader_epoch
+                entry.last_fetched_epoch = requested.last_fetched_epoch
+                entry.log_start_offset = requested.log_start_offset
                 if entry.partition is not None:
                     reads.note(entry.partition, entry)
         for forgotten in request.forgotten_topics_data:
@@ -205,7 +205,7 @@ class Fetch:
         return None if name is None else self._partitions.find(name, index)
 
     def unknown(self, topic: str | Uuid, index: int) -> PartitionData:
-        """A partition that is not here: elsewhere, or nowhere."""
+        """Return the error for a partition that is not on this node: it is on another one, or does not exist."""
         name = topic if isinstance(topic, str) else self._current.image.topic_names.get(topic)
         if name is None:
             return PartitionData(index, ErrorCode.UNKNOWN_TOPIC_ID, -1, records=EMPTY)
@@ -213,56 +213,57 @@ class Fetch:
 
 
 class _Answer:
-    """One request's answer in the making; asked again each time there is more."""
+    """The response to one request in the making; `collect` runs again each time there is more data."""
 
-    __slots__ = ("_ask", "_caller", "_fetch", "_is_full", "_reads", "_session", "_size")
+    __slots__ = ("_caller", "_fetch", "_is_full", "_reads", "_request", "_session", "_size")
 
     def __init__(
         self, fetch: Fetch, session: FetchSession, request: FetchRequest, is_full: bool, reads: Reads, caller: Caller
     ) -> None:
         self._fetch = fetch
         self._session = session
-        self._ask = request
+        self._request = request
         self._is_full = is_full
         self._reads = reads
         self._caller = caller
         self._size = 0
 
     def collect(self, is_last: bool = False) -> FetchResponse | None:
-        """The response, or None if there is too little to tell and there is time to wait for more."""
-        request, session = self._ask, self._session
+        """Return the response, or None if there is too little data and there is time to wait for more."""
+        request, session = self._request, self._session
         left = min(request.max_bytes, self._fetch.bytes_max)
-        found: list[tuple[FetchedPartition, PartitionData]] = []
+        results: list[tuple[FetchedPartition, PartitionData]] = []
         size, is_urgent = 0, False
         for entry in session.dirty:
             data, length = self._read(entry, left, not size)
-            found.append((entry, data))
+            results.append((entry, data))
             if session.reads_committed:
                 entry.seen_stable_offset = data.last_stable_offset
                 entry.is_held_back = data.last_stable_offset < data.high_watermark
             size += length
             left -= length
-            is_urgent = is_urgent or _is_urgent(data) or self._begins_elsewhere(entry, data)
+            is_urgent = is_urgent or _is_urgent(data) or self._start_moved(entry, data)
         enough = size >= request.min_bytes or is_urgent or is_last or request.max_wait_ms <= 0 or not session.entries
         self._size = size
         if not enough:
             return None
         if session.id:
-            self._rotate(found)
+            self._rotate(results)
         if not self._is_full:
-            found = [(entry, data) for entry, data in found if _is_news(entry, data)]
-        response = self._response(found)
+            results = [(entry, data) for entry, data in results if _has_changed(entry, data)]
+        response = self._response(results)
         if is_urgent:
-            self._fetch.tell_leaders(response, self._caller)
+            self._fetch.add_leaders(response, self._caller)
         return response
 
-    def _begins_elsewhere(self, entry: FetchedPartition, data: PartitionData) -> bool:
-        """A follower is told at once that records are deleted: somebody waits for them to be deleted everywhere."""
+    def _start_moved(self, entry: FetchedPartition, data: PartitionData) -> bool:
+        """Whether to tell a follower of deleted records at once: a client waits until all replicas have deleted
+        them."""
         is_follower = self._reads.replica_id != CONSUMER
         return is_follower and UNTOLD != entry.told_log_start_offset != data.log_start_offset
 
     def _read(self, entry: FetchedPartition, left: int, is_first: bool) -> tuple[PartitionData, int]:
-        """What one partition has for the client; its name may lead to another partition than last time."""
+        """Read one partition for the client; its name may mean another partition than last time."""
         partition = entry.partition
         if partition is None or partition.is_closed:
             partition = self._fetch.partition(entry.topic, entry.index)
@@ -271,9 +272,9 @@ class _Answer:
             return self._fetch.unknown(entry.topic, entry.index), 0
         return self._reads.read(partition, entry.index, entry, left, is_first)
 
-    def _response(self, found: list[tuple[FetchedPartition, PartitionData]]) -> FetchResponse:
+    def _response(self, results: list[tuple[FetchedPartition, PartitionData]]) -> FetchResponse:
         topics: dict[str | Uuid, list[PartitionData]] = {}
-        for entry, data in found:
+        for entry, data in results:
             topics.setdefault(entry.topic, []).append(data)
             entry.told_high_watermark = data.high_watermark
             entry.told_log_start_offset = data.log_start_offset
@@ -289,11 +290,11 @@ class _Answer:
             ],
         )
 
-    def _rotate(self, found: list[tuple[FetchedPartition, PartitionData]]) -> None:
-        """What gave data goes to the end of the line. What has some that did not fit keeps its place, and so does what
-        is wrong; what has none leaves, until it is touched."""
+    def _rotate(self, results: list[tuple[FetchedPartition, PartitionData]]) -> None:
+        """Move partitions that returned data to the end of the order. One whose data did not fit keeps its place, and
+        so does one with an error. One without data leaves until it changes."""
         dirty = self._session.dirty
-        for entry, data in found:
+        for entry, data in results:
             if data.records:
                 del dirty[entry]
                 dirty[entry] = None
@@ -305,17 +306,17 @@ class _Answer:
         return partition is None or self._reads.is_read_up(entry, partition, data)
 
     def park(self, parked: ParkedFetches[FetchResponse], wait_ms: int) -> Promise[FetchResponse]:
-        """Waits for data in any of the partitions, for the client's time to be up, or for the server to stop."""
-        return parked.park(self._session, lambda: self._ask.min_bytes - self._size, wait_ms, self.collect)
+        """Wait for data in any of the partitions, for the client's maximum wait, or for the server to stop."""
+        return parked.park(self._session, lambda: self._request.min_bytes - self._size, wait_ms, self.collect)
 
 
 def _is_urgent(data: PartitionData) -> bool:
-    """Whether the client must hear of it at once."""
+    """Whether the client must get this at once."""
     return bool(data.error_code) or data.diverging_epoch is not None or data.preferred_read_replica != NO_REPLICA
 
 
-def _is_news(entry: FetchedPartition, data: PartitionData) -> bool:
-    """Whether an incremental answer must speak of this partition."""
+def _has_changed(entry: FetchedPartition, data: PartitionData) -> bool:
+    """Whether an incremental response must include this partition."""
     return bool(
         data.error_code
         or data.records

@@ -1,10 +1,10 @@
-"""Requests that the controller decides. A broker passes each on as it came, to whichever node leads the quorum; on the
-controllers' own listener the controller is asked directly. The answer comes when what it changed is committed.
+"""Requests that the controller decides. A broker forwards each unchanged to the node that leads the quorum; on the
+controllers' own listener the controller is called directly. The response is sent when the change is committed.
 
-CreateTopics v2–7, DeleteTopics v1–6 (by id from v6), CreatePartitions v0–3, AlterConfigs v0–2 (what is not named falls
-back to its default), IncrementalAlterConfigs v0–1 (KIP-339), ElectLeaders v0–2, AlterPartitionReassignments v0–1 and
-ListPartitionReassignments v0 (KIP-455), UpdateFeatures v0–2, UnregisterBroker v0, DescribeQuorum v0–2, AddRaftVoter
-v0–1 and RemoveRaftVoter v0 (KIP-853). What they mean is in `metadata/controller/` and `raft/`.
+CreateTopics v2–7, DeleteTopics v1–6 (by id from v6), CreatePartitions v0–3, AlterConfigs v0–2 (configs that are not
+named return to their defaults), IncrementalAlterConfigs v0–1 (KIP-339), ElectLeaders v0–2, AlterPartitionReassignments
+v0–1 and ListPartitionReassignments v0 (KIP-455), UpdateFeatures v0–2, UnregisterBroker v0, DescribeQuorum v0–2,
+AddRaftVoter v0–1 and RemoveRaftVoter v0 (KIP-853). What they mean is in `metadata/controller/` and `raft/`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
 Ask = Callable[[ApiKey, Message, int], Promise[Any]]
-"""Puts a request in that version to the controller; the answer may be a KafkaError."""
+"""Sends a request in that version to the controller; the result may be a KafkaError."""
 
 FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.CREATE_TOPICS: (2, 7),
@@ -41,7 +41,7 @@ FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
 
 
 class Forwarded:
-    """One such API."""
+    """The handler of one such API."""
 
     request_bytes_max = CONTROLLED_REQUEST_BYTES_MAX
 
@@ -52,7 +52,7 @@ class Forwarded:
 
     def answer(self, request: Message, caller: Caller) -> Promise[Message]:
         reply = self._ask(self.api, request, caller.version)
-        return reply.map(lambda given: refusal(request, given) if isinstance(given, KafkaError) else given)
+        return reply.map(lambda response: refusal(request, response) if isinstance(response, KafkaError) else response)
 
 
 def forwarded_handlers(ask: Ask) -> list[Forwarded]:

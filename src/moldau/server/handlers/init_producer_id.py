@@ -1,7 +1,7 @@
-"""InitProducerId v0–5. Gives an idempotent producer its id, out of a block reserved in the metadata log.
+"""InitProducerId v0–5. Gives an idempotent producer its id, from a block reserved in the metadata log.
 
-A transactional one gets its id and epoch from the coordinator of its transactional id, which fences whoever had them
-before.
+A transactional producer gets its id and epoch from the coordinator of its transactional id, which fences the previous
+owner.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class InitProducerId:
     ) -> InitProducerIdResponse | Promise[InitProducerIdResponse]:
         transactional_id = request.transactional_id
         if transactional_id == "" or (request.producer_id < 0) != (request.producer_epoch < 0):
-            return _refused(ErrorCode.INVALID_REQUEST)
+            return _error_response(ErrorCode.INVALID_REQUEST)
         if transactional_id is None:
-            return self._producer_ids.next().map(_given)
+            return self._producer_ids.next().map(_response)
         client = client_of(caller)
         return reply_or_error(
             lambda: self._coordinator.with_producer_id(
@@ -41,16 +41,16 @@ class InitProducerId:
                     transactional_id, lambda transactions: transactions.init_producer_id(request, client)
                 )
             ),
-            lambda refused: _refused(refused.code),
+            lambda error: _error_response(error.code),
         )
 
 
-def _refused(code: ErrorCode) -> InitProducerIdResponse:
+def _error_response(code: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_epoch=NO_EPOCH)
 
 
-def _given(given: int | KafkaError) -> InitProducerIdResponse:
-    if isinstance(given, KafkaError):
-        # The client tries again on this one: there may soon be a controller that grants ids.
-        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    return InitProducerIdResponse(producer_id=given, producer_epoch=0)
+def _response(producer_id: int | KafkaError) -> InitProducerIdResponse:
+    if isinstance(producer_id, KafkaError):
+        # The client retries on this error: a controller that grants ids may be elected soon.
+        return _error_response(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

@@ -1,11 +1,11 @@
-"""ListOffsets v1–11. Where a log begins and ends, and which offset a time has.
+"""ListOffsets v1–11. The first and last offset of a log, and the offset for a timestamp.
 
 -1 latest (the last stable offset for readers of committed data), -2 earliest, -3 the record with the largest
-timestamp (v7), -4 earliest local (v8), -5 latest tiered (v9), -6 earliest pending upload (v11). A time finds the first
-record that is not older; none is -1. There is no tiered storage: all that is there is local, nothing was ever uploaded.
+timestamp (v7), -4 earliest local (v8), -5 latest tiered (v9), -6 earliest pending upload (v11). A timestamp finds the
+first record that is not older, or -1. There is no tiered storage: all data is local, nothing was ever uploaded.
 
-Consumers are answered by the leader alone, as far as the high watermark goes; a leader whose high watermark has not yet
-reached where it began to lead cannot say what is the latest (KIP-207). Followers and debuggers are told the very end.
+Only the leader answers consumers, up to the high watermark. A leader whose high watermark has not yet reached the start
+of its epoch does not know the latest offset (KIP-207). Followers and debuggers get the log end offset.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ READ_COMMITTED = 1
 NOT_AVAILABLE_FROM_VERSION = 5
 CONSUMER_ID = -1
 DEBUGGER_ID = -2
-"""May ask any replica."""
+"""A debugger may ask any replica."""
 
 
 class ListOffsets:
@@ -49,30 +49,30 @@ class ListOffsets:
     def answer(self, request: ListOffsetsRequest, caller: Caller) -> ListOffsetsResponse:
         topics = []
         for topic in request.topics:
-            times = Counter(wanted.partition_index for wanted in topic.partitions)
-            once = {wanted.partition_index: wanted for wanted in topic.partitions}
-            found = [
-                self._offset(topic.name, wanted, request, caller)
-                if times[index] == 1
+            counts = Counter(requested.partition_index for requested in topic.partitions)
+            by_index = {requested.partition_index: requested for requested in topic.partitions}
+            results = [
+                self._offset(topic.name, requested, request, caller)
+                if counts[index] == 1
                 else ListOffsetsPartitionResponse(index, ErrorCode.INVALID_REQUEST)
-                for index, wanted in once.items()
+                for index, requested in by_index.items()
             ]
-            topics.append(ListOffsetsTopicResponse(topic.name, found))
+            topics.append(ListOffsetsTopicResponse(topic.name, results))
         return ListOffsetsResponse(topics=topics)
 
     def _offset(
-        self, topic: str, wanted: ListOffsetsPartition, request: ListOffsetsRequest, caller: Caller
+        self, topic: str, requested: ListOffsetsPartition, request: ListOffsetsRequest, caller: Caller
     ) -> ListOffsetsPartitionResponse:
-        index = wanted.partition_index
+        index = requested.partition_index
         try:
             partition = self._partitions.get(topic, index)
-            partition.fence(wanted.current_leader_epoch, leader_only=request.replica_id != DEBUGGER_ID)
-            if wanted.timestamp < 0 and caller.version < NEEDS_VERSION.get(wanted.timestamp, 0):
+            partition.fence(requested.current_leader_epoch, leader_only=request.replica_id != DEBUGGER_ID)
+            if requested.timestamp < 0 and caller.version < NEEDS_VERSION.get(requested.timestamp, 0):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-            timestamp, offset = _look_up(partition, wanted.timestamp, request)
-            epoch = _epoch(partition, wanted.timestamp, offset)
-        except KafkaError as refused:
-            code = refused.code
+            timestamp, offset = _look_up(partition, requested.timestamp, request)
+            epoch = _epoch(partition, requested.timestamp, offset)
+        except KafkaError as error:
+            code = error.code
             if code is ErrorCode.OFFSET_NOT_AVAILABLE and caller.version < NOT_AVAILABLE_FROM_VERSION:
                 code = ErrorCode.LEADER_NOT_AVAILABLE
             return ListOffsetsPartitionResponse(index, code)
@@ -83,31 +83,31 @@ class ListOffsets:
 
 
 def _look_up(partition: Partition, timestamp: int, request: ListOffsetsRequest) -> tuple[int, int]:
-    """(timestamp, offset), each -1 where there is none to tell."""
+    """Return (timestamp, offset), each -1 if there is none."""
     log = partition.log
-    up_to = _readable_end(partition, request)
+    end = _readable_end(partition, request)
     match timestamp:
         case -1:
             _refuse_before_commit(partition, request)
-            return -1, up_to
+            return -1, end
         case -2 | -4:
             return -1, log.start_offset
         case -3:
-            found = log.max_timestamp_offset()
+            record = log.max_timestamp_offset()
         case -5 | -6:
             return -1, -1
         case _ if timestamp < 0:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         case _:
-            found = log.offset_for_time(timestamp, log.end_offset)
-    if found is not None and found.offset < up_to:
-        return found.timestamp, found.offset
+            record = log.offset_for_time(timestamp, log.end_offset)
+    if record is not None and record.offset < end:
+        return record.timestamp, record.offset
     _refuse_before_commit(partition, request)
     return -1, -1
 
 
 def _epoch(partition: Partition, timestamp: int, offset: int) -> int:
-    """Of the record, or of the leader where there is none: what comes next is the leader's to write."""
+    """Return the epoch of the record, or the leader epoch for LATEST, because the leader writes the next record."""
     if timestamp == LATEST:
         return partition.state.leader_epoch
     return partition.log.epochs.epoch_for_offset(offset) if offset >= 0 else -1
@@ -120,7 +120,7 @@ def _readable_end(partition: Partition, request: ListOffsetsRequest) -> int:
 
 
 def _refuse_before_commit(partition: Partition, request: ListOffsetsRequest) -> None:
-    """A new leader knows only what it was told of the high watermark: what it would say might lie below what another
-    consumer has read."""
+    """Raise OFFSET_NOT_AVAILABLE while a new leader knows only an old high watermark: the offset might be lower than
+    one that another consumer has read."""
     if request.replica_id == CONSUMER_ID and partition.epoch_start_offset > partition.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)

@@ -1,7 +1,7 @@
-"""Metadata v0–13. Who is there and who leads what; topics that are asked for by name may be created on the way.
+"""Metadata v0–13. Brokers, topics and leaders; topics that are requested by name may be created on the way.
 
-v1: null means all topics, none means none; v4: the client may forbid creation; v10: topic ids; v12: asking by id.
-Clients see the address of the listener they came in on. A topic that is being created is answered when it is there.
+v1: null means all topics, empty means none; v4: the client may forbid creation; v10: topic ids; v12: request by id.
+Clients get the addresses of the listener they use. A topic that is being created is answered when it exists.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from moldau.wire.messages.metadata import (
 )
 
 TOPIC_OPERATIONS = 0b1101_1111_1000
-"""READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS: all, as nobody is forbidden anything."""
+"""READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS: all, as there is no authorization."""
 CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 """CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE."""
-NOT_ASKED = -(2**31)
+NOT_REQUESTED = -(2**31)
 IDS_NOT_READY = (10, 11)
-"""These versions carry a topic id that must not be used; Kafka refuses each topic and names no broker."""
+"""In these versions a topic id must not be used; Kafka refuses each topic and names no broker."""
 
 
 class Metadata:
@@ -62,9 +62,9 @@ class Metadata:
         missing = self._to_create(image, request)
         if not missing:
             return self._named(request, caller, {})
-        wish = CreateTopicsRequest([CreatableTopic(name, -1, -1) for name in missing])
-        return self._creator.create_topics(wish).map(
-            lambda made: self._named(request, caller, _refusals(missing, made))
+        create = CreateTopicsRequest([CreatableTopic(name, -1, -1) for name in missing])
+        return self._creator.create_topics(create).map(
+            lambda response: self._named(request, caller, _refusals(missing, response))
         )
 
     def _to_create(self, image: MetadataImage, request: MetadataRequest) -> list[str]:
@@ -76,9 +76,9 @@ class Metadata:
     def _named(self, request: MetadataRequest, caller: Caller, refused: dict[str, ErrorCode]) -> MetadataResponse:
         image = self._current.image
         live = {broker.id for broker in image.live_brokers()}
-        wanted = {(topic.topic_id, topic.name): topic for topic in request.topics or ()}
+        requested = {(topic.topic_id, topic.name): topic for topic in request.topics or ()}
         return self._response(
-            request, caller, [_topic(image, topic, live, request, refused) for topic in wanted.values()]
+            request, caller, [_topic(image, topic, live, request, refused) for topic in requested.values()]
         )
 
     def _response(
@@ -97,34 +97,35 @@ class Metadata:
             topics=topics,
             cluster_authorized_operations=CLUSTER_OPERATIONS
             if request.include_cluster_authorized_operations
-            else NOT_ASKED,
+            else NOT_REQUESTED,
         )
 
 
-def _refusals(missing: Sequence[str], made: CreateTopicsResponse | KafkaError) -> dict[str, ErrorCode]:
-    """What those are told whose topic is not here after it was to be created: why not, or that it will be soon."""
-    if isinstance(made, KafkaError):
+def _refusals(missing: Sequence[str], response: CreateTopicsResponse | KafkaError) -> dict[str, ErrorCode]:
+    """Return the error for each topic that does not exist after its creation: the reason, or that it will exist
+    soon."""
+    if isinstance(response, KafkaError):
         return dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
-    is_there = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+    exists = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
     return {
-        result.name: ErrorCode.LEADER_NOT_AVAILABLE if result.error_code in is_there else ErrorCode(result.error_code)
-        for result in made.topics
+        result.name: ErrorCode.LEADER_NOT_AVAILABLE if result.error_code in exists else ErrorCode(result.error_code)
+        for result in response.topics
     }
 
 
 def _topic(
     image: MetadataImage,
-    wanted: MetadataRequestTopic,
+    requested: MetadataRequestTopic,
     live: set[int],
     request: MetadataRequest,
     refused: dict[str, ErrorCode],
 ) -> MetadataResponseTopic:
-    if wanted.topic_id != ZERO_UUID:
-        by_id = image.topic_by_id(wanted.topic_id)
+    if requested.topic_id != ZERO_UUID:
+        by_id = image.topic_by_id(requested.topic_id)
         if by_id is None:
-            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, requested.topic_id)
         return _topic_entry(by_id, live, request)
-    name = wanted.name or ""
+    name = requested.name or ""
     topic = image.topics.get(name)
     if topic is not None:
         return _topic_entry(topic, live, request)
@@ -151,5 +152,5 @@ def _topic_entry(topic: TopicImage, live: set[int], request: MetadataRequest) ->
             )
             for index, state in enumerate(topic.partitions)
         ],
-        TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
+        TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED,
     )

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch v2–4. Where an epoch ended: how a client finds out that its log parted from ours (KIP-320)."""
+"""OffsetForLeaderEpoch v2–4. The end offset of an epoch, by which a client detects that its log diverged (KIP-320)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ class OffsetForLeaderEpoch:
     def answer(self, request: OffsetForLeaderEpochRequest, caller: Caller) -> OffsetForLeaderEpochResponse:
         return OffsetForLeaderEpochResponse(
             topics=[
-                OffsetForLeaderTopicResult(topic.topic, [self._end(topic.topic, wanted) for wanted in topic.partitions])
+                OffsetForLeaderTopicResult(
+                    topic.topic, [self._end(topic.topic, requested) for requested in topic.partitions]
+                )
                 for topic in request.topics
             ]
         )
 
-    def _end(self, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    def _end(self, topic: str, requested: OffsetForLeaderPartition) -> EpochEndOffset:
         try:
-            partition = self._partitions.get(topic, wanted.partition)
-            partition.fence(wanted.current_leader_epoch)
-        except KafkaError as refused:
-            return EpochEndOffset(refused.code, wanted.partition)
-        epoch, end_offset = partition.log.epochs.end_offset_for(wanted.leader_epoch, partition.log.end_offset)
-        return EpochEndOffset(0, wanted.partition, epoch, end_offset)
+            partition = self._partitions.get(topic, requested.partition)
+            partition.fence(requested.current_leader_epoch)
+        except KafkaError as error:
+            return EpochEndOffset(error.code, requested.partition)
+        epoch, end_offset = partition.log.epochs.end_offset_for(requested.leader_epoch, partition.log.end_offset)
+        return EpochEndOffset(0, requested.partition, epoch, end_offset)

@@ -1,8 +1,8 @@
-"""Produce v3–13. Appends first, in order, then promises the rest: an answer now, or when it is acknowledged.
+"""Produce v3–13. Appends first, in order, then answers: now, or when the records are acknowledged.
 
-v7: zstd; v8: per-record errors (KIP-467); v10: who leads, if not we (KIP-951); v13: topic ids instead of names. acks=0
-gets no answer at all, so an error can only be told by closing the connection, as Kafka does. Records of a transaction
-pass a gate first; from v12 on the partition becomes part of the transaction by that (KIP-890).
+v7: zstd; v8: per-record errors (KIP-467); v10: the current leader, if it is another (KIP-951); v13: topic ids instead
+of names. acks=0 has no response, so an error can only close the connection, as in Kafka. Records of a transaction are
+verified by a gate first; from v12 on this adds the partition to the transaction (KIP-890).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import ACKS_ALL, Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.transaction_gate import Passed, TransactionGate
-from moldau.server.handlers.current_leaders import tell_producer
+from moldau.server.handlers.current_leaders import add_leaders_to_produce
 from moldau.server.handlers.transactions.produced import Written, written_in
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -66,7 +66,7 @@ class Produce:
     def _produce_verified(
         self, request: ProduceRequest, caller: Caller
     ) -> ProduceResponse | Promise[ProduceResponse] | None:
-        written = written_in(request, caller.version, self._named, self._partitions)
+        written = written_in(request, caller.version, self._topic_name, self._partitions)
         if written is None:
             return self._produce(request, caller, None)
         passed = self._gate.pass_through(written.transaction, written.partitions, written.knows_abortable)
@@ -76,26 +76,27 @@ class Produce:
         if self._unverified_bytes + size > UNVERIFIED_BYTES_MAX and self._unverified_bytes:
             return self._produce(request, caller, written.passed(written.all_refused(ErrorCode.NOT_ENOUGH_REPLICAS)))
         self._unverified_bytes += size
-        _keep(request)
+        _copy_records(request)
         if request.acks == 0:
-            passed.then(lambda passed: self._produce_unheard(request, caller, written.passed(passed), size))
+            passed.then(lambda passed: self._produce_unacknowledged(request, caller, written.passed(passed), size))
             return None
 
-        def go_on(passed: Passed) -> ProduceResponse | Promise[ProduceResponse]:
+        def append(passed: Passed) -> ProduceResponse | Promise[ProduceResponse]:
             self._unverified_bytes -= size
-            done = self._produce(request, caller, written.passed(passed))
-            assert done is not None, "only who asks for no acknowledgement gets no answer"
-            return done
+            response = self._produce(request, caller, written.passed(passed))
+            assert response is not None, "only acks=0 has no response"
+            return response
 
-        return passed.and_then(go_on)
+        return passed.and_then(append)
 
-    def _produce_unheard(self, request: ProduceRequest, caller: Caller, written: Written, size: int) -> None:
-        """Without acknowledgement, and after a question to another node: there is nobody left to tell of an error."""
+    def _produce_unacknowledged(self, request: ProduceRequest, caller: Caller, written: Written, size: int) -> None:
+        """Append with acks=0 after the verification by another node: an error can no longer be reported to the
+        client."""
         self._unverified_bytes -= size
         with suppress(MalformedData):
             self._produce(request, caller, written)
 
-    def _named(self, topic: TopicProduceData, version: int) -> str | None:
+    def _topic_name(self, topic: TopicProduceData, version: int) -> str | None:
         return self._current.image.topic_names.get(topic.topic_id) if version >= TOPIC_ID_FROM_VERSION else topic.name
 
     def _produce(
@@ -106,17 +107,17 @@ class Produce:
         refused: list[PartitionProduceResponse] = []
         topics = []
         for topic in request.topic_data:
-            name = self._named(topic, caller.version)
-            wanted = topic.partition_data
-            if len(wanted) > 1:  # of a partition that is named twice the last batch counts, as in Kafka
-                wanted = list({data.index: data for data in wanted}.values())
-            done = [self._append(name, data, request, caller, now_ms, waiting, refused, written) for data in wanted]
-            topics.append(TopicProduceResponse(topic.topic_id, topic.name, done))
+            name = self._topic_name(topic, caller.version)
+            batches = topic.partition_data
+            if len(batches) > 1:  # for a partition that is named twice the last batch counts, as in Kafka
+                batches = list({data.index: data for data in batches}.values())
+            results = [self._append(name, data, request, caller, now_ms, waiting, refused, written) for data in batches]
+            topics.append(TopicProduceResponse(topic.topic_id, topic.name, results))
         response = ProduceResponse(topics)
         if refused and caller.version >= LEADER_FROM_VERSION:
-            tell_producer(response, self._current.image, caller.listener)
+            add_leaders_to_produce(response, self._current.image, caller.listener)
         if request.acks == 0:
-            _check_unanswered(response)
+            _raise_if_failed(response)
             return None
         if waiting:
             return self._when_acknowledged(response, waiting, request.timeout_ms)
@@ -133,9 +134,9 @@ class Produce:
         refused: list[PartitionProduceResponse],
         written: Written | None,
     ) -> PartitionProduceResponse:
-        """Appends one partition's batch. Whatever is wrong with it is said for this partition alone."""
+        """Append one partition's batch. An error is reported for this partition alone."""
         if name in INTERNAL_TOPICS and caller.client_id != ADMIN_CLIENT_ID:
-            # What coordinators remember is theirs to write. Kafka lets this one name through, for its own repairs.
+            # Only coordinators write to internal topics. Kafka excepts this one client id, for repairs.
             return PartitionProduceResponse(data.index, ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
         partition = None if name is None else self._partitions.find(name, data.index)
         if partition is None:
@@ -149,17 +150,17 @@ class Produce:
                 appended = self._append_in_transaction(partition, data.records, request, now_ms, written)
             else:
                 appended = partition.append(data.records, request.acks, now_ms)
-        except KafkaError as refusal:
-            refused.append(_refused(data.index, refusal))
+        except KafkaError as error:
+            refused.append(_error_response(data.index, error))
             return refused[-1]
-        done = PartitionProduceResponse(
+        result = PartitionProduceResponse(
             data.index, 0, appended.first_offset, appended.log_append_time_ms, partition.log.start_offset
         )
         if appended.last_offset >= partition.high_watermark and request.acks:
             promise = partition.acknowledged(appended.last_offset, request.acks)
             if promise is not None:
-                waiting.append((done, promise))
-        return done
+                waiting.append((result, promise))
+        return result
 
     def _append_in_transaction(
         self, partition: Partition, records: memoryview, request: ProduceRequest, now_ms: int, written: Written | None
@@ -176,41 +177,41 @@ class Produce:
     def _when_acknowledged(
         self, response: ProduceResponse, waiting: Waiting, timeout_ms: int
     ) -> Promise[ProduceResponse]:
-        """Answers when all partitions are acknowledged, or says which were not when the client's time is up."""
+        """Answer when all partitions are acknowledged, or say which are not when the client's timeout has passed."""
         answer: Promise[ProduceResponse] = Promise()
-        left = len(waiting)
+        pending = len(waiting)
 
-        def settle(done: PartitionProduceResponse, code: ErrorCode) -> None:
-            nonlocal left
-            left -= 1
+        def settle(result: PartitionProduceResponse, code: ErrorCode) -> None:
+            nonlocal pending
+            pending -= 1
             if answer.done:
                 return
             if code:
-                done.error_code, done.base_offset = code, -1
-            if not left:
+                result.error_code, result.base_offset = code, -1
+            if not pending:
                 timer.cancel()
                 answer.complete(response)
 
-        def time_is_up() -> None:
-            for done, promise in waiting:
+        def on_timeout() -> None:
+            for result, promise in waiting:
                 if not promise.done:
-                    done.error_code, done.base_offset = ErrorCode.REQUEST_TIMED_OUT, -1
+                    result.error_code, result.base_offset = ErrorCode.REQUEST_TIMED_OUT, -1
             answer.complete(response)
 
-        timer = self._timers.after_ms(max(timeout_ms, 0), time_is_up)
-        for done, promise in waiting:
-            promise.then(partial(settle, done))
+        timer = self._timers.after_ms(max(timeout_ms, 0), on_timeout)
+        for result, promise in waiting:
+            promise.then(partial(settle, result))
         return answer
 
 
 def _size(request: ProduceRequest) -> int:
-    """Of all its records."""
-    held = (data.records for topic in request.topic_data for data in topic.partition_data)
-    return sum(len(records) for records in held if isinstance(records, memoryview))
+    """Return the total size of the records."""
+    batches = (data.records for topic in request.topic_data for data in topic.partition_data)
+    return sum(len(records) for records in batches if isinstance(records, memoryview))
 
 
-def _keep(request: ProduceRequest) -> None:
-    """The records lie in the connection's buffer, which holds other requests by the time these are written."""
+def _copy_records(request: ProduceRequest) -> None:
+    """Copy the records out of the connection's buffer, which will hold other requests when they are written."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             if isinstance(data.records, memoryview):
@@ -218,7 +219,7 @@ def _keep(request: ProduceRequest) -> None:
 
 
 def _check(request: ProduceRequest, data: PartitionProduceData, caller: Caller) -> None:
-    """What is wrong with a batch before the log looks at it."""
+    """Raise KafkaError if the batch is unacceptable, before the log checks it."""
     if request.acks not in (0, 1, ACKS_ALL):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     records = data.records
@@ -231,17 +232,17 @@ def _check(request: ProduceRequest, data: PartitionProduceData, caller: Caller) 
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce version 7 or later")
 
 
-def _refused(index: int, refused: KafkaError) -> PartitionProduceResponse:
+def _error_response(index: int, error: KafkaError) -> PartitionProduceResponse:
     errors = []
-    if isinstance(refused, RecordsRejected):
-        errors = [BatchIndexAndErrorMessage(record, message) for record, message in refused.record_errors]
+    if isinstance(error, RecordsRejected):
+        errors = [BatchIndexAndErrorMessage(record, message) for record, message in error.record_errors]
     return PartitionProduceResponse(
-        index, refused.code, -1, record_errors=errors, error_message=refused.message or refused.code.name
+        index, error.code, -1, record_errors=errors, error_message=error.message or error.code.name
     )
 
 
-def _check_unanswered(response: ProduceResponse) -> None:
+def _raise_if_failed(response: ProduceResponse) -> None:
     for topic in response.responses:
-        for done in topic.partition_responses:
-            if done.error_code:
-                raise MalformedData(f"produce with acks=0 failed with {ErrorCode(done.error_code).name}")
+        for result in topic.partition_responses:
+            if result.error_code:
+                raise MalformedData(f"produce with acks=0 failed with {ErrorCode(result.error_code).name}")

@@ -1,4 +1,4 @@
-"""A request that the controller could not be asked, refused in the form of its own API."""
+"""Error responses, in the format of each API, for requests that could not be sent to the controller."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from moldau.wire.schema import Message
 
 
 def refusal(request: Message, error: KafkaError) -> Message:
-    """The answer that says of everything in the request that it failed, and why."""
+    """Return the response that reports the error for everything in the request."""
     return _REFUSE[request.__class__](request, error)
 
 
@@ -61,8 +61,10 @@ def _create_topics(request: CreateTopicsRequest, error: KafkaError) -> CreateTop
 
 def _delete_topics(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
     by_name = [DeletableTopicResult(name, error_code=error.code) for name in request.topic_names]
-    either = [DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message) for topic in request.topics]
-    return DeleteTopicsResponse(responses=either or by_name)
+    by_name_or_id = [
+        DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message) for topic in request.topics
+    ]
+    return DeleteTopicsResponse(responses=by_name_or_id or by_name)
 
 
 def _create_partitions(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
@@ -91,7 +93,7 @@ def _incremental_alter_configs(
 
 
 def _with_code(response: type[Any]) -> Callable[[Any, KafkaError], Message]:
-    """For APIs with one code for the whole request."""
+    """For APIs with one error code for the whole request."""
     return lambda request, error: response(error_code=error.code)
 
 

@@ -1,3 +1,1 @@
-"""What is served on the controllers' listener: the quorum's own conversation, brokers that report, and requests that
-brokers pass on.
-"""
+"""The APIs of the controllers' listener: those of the quorum, reports of brokers, and requests that brokers forward."""

@@ -1,5 +1,5 @@
-"""DescribeCluster v1–2 on the controllers' listener: which controllers there are, and which of them is the active one
-(KIP-919). Whoever asks for brokers is sent to them.
+"""DescribeCluster v1–2 on the controllers' listener: lists the controllers and says which one is active (KIP-919).
+A request for brokers is refused with MISMATCHED_ENDPOINT_TYPE.
 """
 
 from __future__ import annotations

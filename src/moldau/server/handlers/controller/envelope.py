@@ -1,6 +1,6 @@
-"""Envelope v0. A client's request that a broker passes on: opened, put to the controller, and its answer put back.
+"""Envelope v0. A client's request that a broker forwards: unpacked, given to the controller, its response packed again.
 
-Whether the controller could be asked at all is told on the envelope; what became of the request, inside it.
+The envelope's error code says whether the controller could be asked; the result of the request is inside.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from moldau.wire.frames import Framing, read_request_header
 from moldau.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 OWN_BYTES_MAX: Final = 1 << 10
-"""What an envelope is, besides what is in it."""
+"""The size of an envelope without its contents."""
 
 
 class Envelope:
@@ -29,28 +29,28 @@ class Envelope:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
-    def answer(self, ask: EnvelopeRequest, caller: Caller) -> EnvelopeResponse | Promise[EnvelopeResponse]:
-        data = memoryview(ask.request_data)
+    def answer(self, envelope: EnvelopeRequest, caller: Caller) -> EnvelopeResponse | Promise[EnvelopeResponse]:
+        data = memoryview(envelope.request_data)
         try:
             header, position = read_request_header(data)
-            api = _passed_on(header.api_key, header.api_version)
+            api = _forwardable_api(header.api_key, header.api_version)
             request, _ = decode_from(request_class(api), data, header.api_version, position)
         except MalformedData:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-        except KafkaError as refused:
-            return EnvelopeResponse(error_code=refused.code)
+        except KafkaError as error:
+            return EnvelopeResponse(error_code=error.code)
 
-        def enclosed(given: Any) -> EnvelopeResponse:
-            if isinstance(given, KafkaError):
-                return EnvelopeResponse(error_code=given.code)
-            frame = Framing(api, header.api_version).frame(header.correlation_id, given)
+        def enclose(response: Any) -> EnvelopeResponse:
+            if isinstance(response, KafkaError):
+                return EnvelopeResponse(error_code=response.code)
+            frame = Framing(api, header.api_version).frame(header.correlation_id, response)
             return EnvelopeResponse(bytes(frame[4:]))
 
-        return self._ask(api, request, header.api_version).map(enclosed)
+        return self._ask(api, request, header.api_version).map(enclose)
 
 
-def _passed_on(key: int, version: int) -> ApiKey:
-    """Only what brokers pass on may come in an envelope."""
+def _forwardable_api(key: int, version: int) -> ApiKey:
+    """Return the API key; raise KafkaError for an API or version that brokers do not forward."""
     low, high = FORWARDED.get(ApiKey(key), (0, -1)) if key in FORWARDED else (0, -1)
     if not low <= version <= high:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

@@ -1,5 +1,5 @@
-"""BrokerRegistration v0–4, BrokerHeartbeat v0–2, AlterPartition v2–3, AllocateProducerIds v0: what brokers tell the
-controller and ask of it for themselves.
+"""BrokerRegistration v0–4, BrokerHeartbeat v0–2, AlterPartition v2–3, AllocateProducerIds v0: reports and requests
+of brokers to the controller.
 """
 
 from __future__ import annotations
@@ -25,37 +25,39 @@ REPORTS: Final[dict[ApiKey, tuple[int, int]]] = {
 
 
 class Report:
-    """One such API. `heard_of` is told which broker speaks over which connection."""
+    """The handler of one such API. `on_heartbeat` gets the broker id and address of each successful heartbeat."""
 
-    def __init__(self, api: ApiKey, versions: tuple[int, int], ask: Ask, heard_of: Callable[[int, str], None]) -> None:
+    def __init__(
+        self, api: ApiKey, versions: tuple[int, int], ask: Ask, on_heartbeat: Callable[[int, str], None]
+    ) -> None:
         self.api = api
         self.versions = versions
         self._ask = ask
-        self._heard_of = heard_of
+        self._on_heartbeat = on_heartbeat
         is_long = api is ApiKey.ALTER_PARTITION
         self.request_bytes_max = ALTER_PARTITION_BYTES_MAX if is_long else QUORUM_REQUEST_BYTES_MAX
 
     def answer(self, request: Message, caller: Caller) -> Promise[Message]:
-        reply = self._ask(self.api, request, caller.version)
+        promise = self._ask(self.api, request, caller.version)
         if isinstance(request, BrokerHeartbeatRequest):
             broker_id = request.broker_id
-            return reply.map(lambda given: self._beaten(given, broker_id, caller.address))
-        return reply.map(self._response)
+            return promise.map(lambda result: self._heartbeat_response(result, broker_id, caller.address))
+        return promise.map(self._response)
 
-    def _beaten(self, given: Any, broker_id: int, address: str) -> Message:
-        response = self._response(given)
+    def _heartbeat_response(self, result: Any, broker_id: int, address: str) -> Message:
+        response = self._response(result)
         if getattr(response, "error_code", 0) == ErrorCode.NONE:
-            self._heard_of(broker_id, address)
+            self._on_heartbeat(broker_id, address)
         return response
 
-    def _response(self, given: Any) -> Message:
-        if isinstance(given, KafkaError):
-            refused: Any = response_class(self.api)()
-            refused.error_code = given.code
-            given = refused
-        assert isinstance(given, Message)
-        return given
+    def _response(self, result: Any) -> Message:
+        if isinstance(result, KafkaError):
+            error_response: Any = response_class(self.api)()
+            error_response.error_code = result.code
+            result = error_response
+        assert isinstance(result, Message)
+        return result
 
 
-def reports(ask: Ask, heard_of: Callable[[int, str], None]) -> list[Report]:
-    return [Report(api, versions, ask, heard_of) for api, versions in REPORTS.items()]
+def reports(ask: Ask, on_heartbeat: Callable[[int, str], None]) -> list[Report]:
+    return [Report(api, versions, ask, on_heartbeat) for api, versions in REPORTS.items()]

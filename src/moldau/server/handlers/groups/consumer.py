@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat v0–1 and ConsumerGroupDescribe v0–1: the consumer protocol (KIP-848).
 
-Heartbeat v1: the client makes its own member id, and may subscribe by a regular expression.
+Heartbeat v1: the client generates its own member id, and may subscribe by a regular expression.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class ConsumerGroupHeartbeat:
             lambda: self._coordinator.submit(
                 request.group_id, lambda groups: groups.consumer_heartbeat(request, client)
             ),
-            _refused,
+            _heartbeat_error,
         )
 
 
-def _refused(refused: KafkaError) -> ConsumerGroupHeartbeatResponse:
-    # An empty group id is no request at all in this protocol.
-    code = ErrorCode.INVALID_REQUEST if refused.code is ErrorCode.INVALID_GROUP_ID else refused.code
+def _heartbeat_error(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
+    # In this protocol a request with an empty group id is invalid as a whole.
+    code = ErrorCode.INVALID_REQUEST if error.code is ErrorCode.INVALID_GROUP_ID else error.code
     if code is ErrorCode.RECORD_LIST_TOO_LARGE:
         code = ErrorCode.UNKNOWN_SERVER_ERROR
-    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=refused.message)
+    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=error.message)
 
 
 class ConsumerGroupDescribe:
@@ -62,15 +62,15 @@ class ConsumerGroupDescribe:
     def answer(
         self, request: ConsumerGroupDescribeRequest, caller: Caller
     ) -> ConsumerGroupDescribeResponse | Promise[ConsumerGroupDescribeResponse]:
-        found = [
+        groups = [
             self._describe_group(group_id, request.include_authorized_operations) for group_id in request.group_ids
         ]
-        return combine_replies(found, lambda groups: ConsumerGroupDescribeResponse(groups=groups))
+        return combine_replies(groups, lambda groups: ConsumerGroupDescribeResponse(groups=groups))
 
     def _describe_group(self, group_id: str, with_operations: bool) -> Any:
         return reply_or_error(
             lambda: self._coordinator.submit(
                 group_id, lambda groups: Outcome(groups.consumer_described(group_id, with_operations))
             ),
-            lambda refused: DescribedGroup(refused.code, refused.message, group_id),
+            lambda error: DescribedGroup(error.code, error.message, group_id),
         )

@@ -1,6 +1,6 @@
-"""FindCoordinator v0–6. Which node has a group or a transactional id; from v4 on for several at once.
+"""FindCoordinator v0–6. The node that coordinates a group or a transactional id; from v4 on for several at once.
 
-Key type 0 is a group, 1 a transactional id, 2 (from v6) a share group, of which this release has none.
+Key type 0 is a group, 1 a transactional id, 2 (from v6) a share group, which this release does not support.
 """
 
 from __future__ import annotations
@@ -50,36 +50,36 @@ class FindCoordinator:
         self, coordinator: GroupCoordinator | TransactionCoordinator, key: str, opened: ErrorCode, caller: Caller
     ) -> Coordinator:
         if opened not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{coordinator.topic.name}: {opened.name}.")
+            return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{coordinator.topic.name}: {opened.name}.")
         try:
             node_id = coordinator.find(key)
         except KafkaError:
-            return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         broker = self._current.image.brokers.get(node_id)
         endpoint = broker.endpoint(caller.listener) if broker is not None else None
         if endpoint is None:
-            return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return Coordinator(key, node_id, endpoint.host, endpoint.port)
 
 
 def _not_served(request: FindCoordinatorRequest, key: str, caller: Caller) -> Coordinator:
     if request.key_type == SHARE and caller.version >= SHARE_FROM:
-        return _refused(key, ErrorCode.INVALID_REQUEST, "Share groups are not served.")
-    return _refused(key, ErrorCode.INVALID_REQUEST)
+        return _error(key, ErrorCode.INVALID_REQUEST, "Share groups are not served.")
+    return _error(key, ErrorCode.INVALID_REQUEST)
 
 
-def _refused(key: str, code: ErrorCode, message: str | None = None) -> Coordinator:
+def _error(key: str, code: ErrorCode, message: str | None = None) -> Coordinator:
     return Coordinator(key, -1, "", -1, code, message)
 
 
-def _response(found: list[Coordinator], caller: Caller) -> FindCoordinatorResponse:
+def _response(coordinators: list[Coordinator], caller: Caller) -> FindCoordinatorResponse:
     if caller.version >= SEVERAL_FROM:
-        return FindCoordinatorResponse(coordinators=found)
-    one = found[0]
+        return FindCoordinatorResponse(coordinators=coordinators)
+    first = coordinators[0]
     return FindCoordinatorResponse(
-        error_code=one.error_code,
-        error_message=one.error_message,
-        node_id=one.node_id,
-        host=one.host,
-        port=one.port,
+        error_code=first.error_code,
+        error_message=first.error_message,
+        node_id=first.node_id,
+        host=first.host,
+        port=first.port,
     )

@@ -25,15 +25,15 @@ class ListGroups:
 
     def answer(self, request: ListGroupsRequest, caller: Caller) -> ListGroupsResponse | Promise[ListGroupsResponse]:
         try:
-            found = self._coordinator.submit_all(
+            parts = self._coordinator.submit_all(
                 lambda groups: Outcome(groups.listed(request.states_filter, request.types_filter))
             )
-        except KafkaError as refused:
-            return ListGroupsResponse(error_code=refused.code)
-        return combine_replies(found, _listed)
+        except KafkaError as error:
+            return ListGroupsResponse(error_code=error.code)
+        return combine_replies(parts, _list_response)
 
 
-def _listed(parts: list[Any]) -> ListGroupsResponse:
+def _list_response(parts: list[Any]) -> ListGroupsResponse:
     for part in parts:
         if isinstance(part, KafkaError):
             return ListGroupsResponse(error_code=part.code)
@@ -50,8 +50,8 @@ class DescribeGroups:
     def answer(
         self, request: DescribeGroupsRequest, caller: Caller
     ) -> DescribeGroupsResponse | Promise[DescribeGroupsResponse]:
-        found = [self._describe_group(group_id, request, caller.version) for group_id in request.groups]
-        return combine_replies(found, lambda groups: DescribeGroupsResponse(groups=groups))
+        groups = [self._describe_group(group_id, request, caller.version) for group_id in request.groups]
+        return combine_replies(groups, lambda groups: DescribeGroupsResponse(groups=groups))
 
     def _describe_group(self, group_id: str, request: DescribeGroupsRequest, version: int) -> Any:
         return reply_or_error(
@@ -60,7 +60,7 @@ class DescribeGroups:
                 lambda groups: Outcome(groups.describe(group_id, version, request.include_authorized_operations)),
                 may_be_empty=True,
             ),
-            lambda refused: DescribedGroup(error_code=refused.code, group_id=group_id),
+            lambda error: DescribedGroup(error_code=error.code, group_id=group_id),
         )
 
 
@@ -74,11 +74,11 @@ class DeleteGroups:
     def answer(
         self, request: DeleteGroupsRequest, caller: Caller
     ) -> DeleteGroupsResponse | Promise[DeleteGroupsResponse]:
-        found = [self._deleted(group_id) for group_id in dict.fromkeys(request.groups_names)]
-        return combine_replies(found, lambda results: DeleteGroupsResponse(results=results))
+        results = [self._delete(group_id) for group_id in dict.fromkeys(request.groups_names)]
+        return combine_replies(results, lambda results: DeleteGroupsResponse(results=results))
 
-    def _deleted(self, group_id: str) -> Any:
+    def _delete(self, group_id: str) -> Any:
         return reply_or_error(
             lambda: self._coordinator.submit(group_id, lambda groups: groups.delete(group_id), may_be_empty=True),
-            lambda refused: DeletableGroupResult(group_id, refused.code),
+            lambda error: DeletableGroupResult(group_id, error.code),
         )

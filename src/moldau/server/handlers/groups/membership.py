@@ -1,8 +1,8 @@
 """JoinGroup v0–9, SyncGroup v0–5, Heartbeat v0–4, LeaveGroup v0–5: the classic protocol.
 
-JoinGroup v4: the member comes back with the id it was given (KIP-394); v5: static members (KIP-345); v9: a static
-leader that returns need not share out (KIP-814). SyncGroup v5 says which protocol it means. LeaveGroup v3
-is for several members.
+JoinGroup v4: the member returns with the id it was given (KIP-394); v5: static members (KIP-345); v9: a static leader
+that returns need not assign partitions (KIP-814). SyncGroup v5 names its protocol. LeaveGroup v3 is for several
+members.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class JoinGroup:
 
     def answer(self, request: JoinGroupRequest, caller: Caller) -> JoinGroupResponse | Promise[JoinGroupResponse]:
         client = client_of(caller)
-        answer = reply_or_error(
+        reply = reply_or_error(
             lambda: self._coordinator.submit(request.group_id, lambda groups: groups.join(request, client)),
-            lambda refused: JoinGroupResponse(error_code=_code(refused), member_id=request.member_id),
+            lambda error: JoinGroupResponse(error_code=_error_code(error), member_id=request.member_id),
         )
-        return when_ready(answer, lambda response: _fitting(response, caller.version))
+        return when_ready(reply, lambda response: _with_protocol_name(response, caller.version))
 
 
-def _fitting(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
-    """No protocol is null where that can be said."""
+def _with_protocol_name(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
+    """Set a missing protocol name to null in versions that allow it."""
     response.protocol_name = response.protocol_name or (None if version >= NO_PROTOCOL_IS_NULL_FROM else "")
     return response
 
@@ -55,7 +55,7 @@ class SyncGroup:
         client = client_of(caller)
         return reply_or_error(
             lambda: self._coordinator.submit(request.group_id, lambda groups: groups.sync(request, client)),
-            lambda refused: SyncGroupResponse(error_code=_code(refused)),
+            lambda error: SyncGroupResponse(error_code=_error_code(error)),
         )
 
 
@@ -70,9 +70,9 @@ class Heartbeat:
         client = client_of(caller)
         return reply_or_error(
             lambda: self._coordinator.submit(request.group_id, lambda groups: groups.heartbeat(request, client)),
-            # A coordinator that is being loaded is no reason to leave: the next heartbeat will be answered.
-            lambda refused: HeartbeatResponse(
-                error_code=0 if refused.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else refused.code
+            # A coordinator that is loading is no reason to leave: it will answer the next heartbeat.
+            lambda error: HeartbeatResponse(
+                error_code=0 if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error.code
             ),
         )
 
@@ -86,34 +86,34 @@ class LeaveGroup:
 
     def answer(self, request: LeaveGroupRequest, caller: Caller) -> LeaveGroupResponse | Promise[LeaveGroupResponse]:
         client = client_of(caller)
-        is_one = caller.version < LEAVE_SEVERAL_FROM
-        if is_one:
+        is_single = caller.version < LEAVE_SEVERAL_FROM
+        if is_single:
             request.members = [MemberIdentity(request.member_id)]
-        answer = reply_or_error(
+        reply = reply_or_error(
             lambda: self._coordinator.submit(request.group_id, lambda groups: groups.leave(request, client)),
-            lambda refused: _leave_refused(request, refused),
+            lambda error: _leave_error(request, error),
         )
-        if not is_one:
-            return answer
-        return when_ready(answer, _of_one)
+        if not is_single:
+            return reply
+        return when_ready(reply, _single_member_response)
 
 
-def _leave_refused(request: LeaveGroupRequest, refused: KafkaError) -> LeaveGroupResponse:
-    """A group that is not there has no such members: that is said of each."""
-    if refused.code is not ErrorCode.UNKNOWN_MEMBER_ID:
-        return LeaveGroupResponse(error_code=_code(refused))
+def _leave_error(request: LeaveGroupRequest, error: KafkaError) -> LeaveGroupResponse:
+    """A group that does not exist has no such members: report the error for each."""
+    if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+        return LeaveGroupResponse(error_code=_error_code(error))
     return LeaveGroupResponse(
-        members=[MemberResponse(each.member_id, each.group_instance_id, refused.code) for each in request.members]
+        members=[MemberResponse(each.member_id, each.group_instance_id, error.code) for each in request.members]
     )
 
 
-def _of_one(response: LeaveGroupResponse) -> LeaveGroupResponse:
+def _single_member_response(response: LeaveGroupResponse) -> LeaveGroupResponse:
     if response.members:
         response.error_code = response.members[0].error_code
     return response
 
 
-def _code(refused: KafkaError) -> ErrorCode:
-    """What the log would not take is nothing these APIs have a word for."""
-    too_large = refused.code is ErrorCode.RECORD_LIST_TOO_LARGE
-    return ErrorCode.UNKNOWN_SERVER_ERROR if too_large else refused.code
+def _error_code(error: KafkaError) -> ErrorCode:
+    """Return an error code of these APIs; they have none for records that the log refuses as too large."""
+    too_large = error.code is ErrorCode.RECORD_LIST_TOO_LARGE
+    return ErrorCode.UNKNOWN_SERVER_ERROR if too_large else error.code

@@ -1,8 +1,8 @@
 """OffsetCommit v2–10, OffsetFetch v1–10, OffsetDelete v0.
 
 OffsetCommit v10 and OffsetFetch v10 name topics by id; OffsetFetch v2: null means all topics; v7: offsets that an open
-transaction may still change are not told; v8: several groups at once; v9: a member says who it is (KIP-848). Before v8
-there was one group and no more.
+transaction may still change are withheld; v8: several groups at once (one before); v9: a member identifies itself
+(KIP-848).
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class OffsetCommit:
             lambda: self._coordinator.submit(
                 request.group_id, lambda groups: groups.offsets.commit(request, client), may_be_empty=True
             ),
-            lambda refused: _commit_refused(request, refused),
+            lambda error: _commit_error(request, error),
         )
 
 
-def _commit_refused(request: OffsetCommitRequest, refused: KafkaError) -> OffsetCommitResponse:
-    """There is no error for the whole: every partition is told."""
-    too_large = refused.code is ErrorCode.RECORD_LIST_TOO_LARGE
-    code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if too_large else refused.code
+def _commit_error(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
+    """Report the error for every partition: the response has no error for the whole."""
+    too_large = error.code is ErrorCode.RECORD_LIST_TOO_LARGE
+    code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if too_large else error.code
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -82,23 +82,23 @@ class OffsetFetch:
     def answer(self, request: OffsetFetchRequest, caller: Caller) -> OffsetFetchResponse | Promise[OffsetFetchResponse]:
         client = client_of(caller)
         if caller.version >= SEVERAL_FROM:
-            found = [self._of_group(group, client, request.require_stable) for group in request.groups]
-            return combine_replies(found, lambda groups: OffsetFetchResponse(groups=groups))
-        one = self._of_group(_only_group(request), client, request.require_stable)
-        return combine_replies([one], lambda groups: _only_response(groups[0], request, caller.version))
+            groups = [self._fetch_group(group, client, request.require_stable) for group in request.groups]
+            return combine_replies(groups, lambda groups: OffsetFetchResponse(groups=groups))
+        group = self._fetch_group(_single_group(request), client, request.require_stable)
+        return combine_replies([group], lambda groups: _single_group_response(groups[0], request, caller.version))
 
-    def _of_group(self, request: OffsetFetchRequestGroup, client: Client, require_stable: bool) -> Any:
+    def _fetch_group(self, request: OffsetFetchRequestGroup, client: Client, require_stable: bool) -> Any:
         return reply_or_error(
             lambda: self._coordinator.submit(
                 request.group_id,
                 lambda groups: groups.offsets.fetch(request, client, require_stable),
                 may_be_empty=True,
             ),
-            lambda refused: OffsetFetchResponseGroup(request.group_id, error_code=refused.code),
+            lambda error: OffsetFetchResponseGroup(request.group_id, error_code=error.code),
         )
 
 
-def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+def _single_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     topics = None
     if request.topics is not None:
         topics = [
@@ -108,7 +108,9 @@ def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     return OffsetFetchRequestGroup(request.group_id, topics=topics)
 
 
-def _only_response(group: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+def _single_group_response(
+    group: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int
+) -> OffsetFetchResponse:
     topics = [
         OffsetFetchResponseTopic(
             topic.name,
@@ -126,7 +128,7 @@ def _only_response(group: OffsetFetchResponseGroup, request: OffsetFetchRequest,
         for topic in group.topics
     ]
     if group.error_code and version < ERROR_OF_GROUP_FROM:
-        # Version 1 has no place for it but each partition.
+        # Version 1 can report it per partition only.
         topics = [
             OffsetFetchResponseTopic(
                 topic.name,
@@ -152,5 +154,5 @@ class OffsetDelete:
     ) -> OffsetDeleteResponse | Promise[OffsetDeleteResponse]:
         return reply_or_error(
             lambda: self._coordinator.submit(request.group_id, lambda groups: groups.offsets.delete(request)),
-            lambda refused: OffsetDeleteResponse(error_code=refused.code),
+            lambda error: OffsetDeleteResponse(error_code=error.code),
         )

@@ -1,4 +1,4 @@
-"""The quorum's own APIs, for the controllers' listener: each request is the quorum driver's to answer.
+"""The APIs of the quorum, for the controllers' listener: the quorum driver answers each request.
 
 Vote v0–2 (v1: voters by directory, KIP-853; v2: pre-votes, KIP-996), BeginQuorumEpoch v0–1, EndQuorumEpoch v0–1, Fetch
 v4–18 of `__cluster_metadata` (v17: directory ids; v18: the fetcher's high watermark), FetchSnapshot v0–1,
@@ -30,7 +30,7 @@ VERSIONS = {
 
 
 class QuorumHandler:
-    """One of these APIs."""
+    """The handler of one of these APIs."""
 
     request_bytes_max = QUORUM_REQUEST_BYTES_MAX
 

@@ -1,1 +1,1 @@
-"""The APIs of the transaction coordinator, and those by which brokers carry out what it decides."""
+"""The APIs of the transaction coordinator, and those by which brokers carry out its decisions."""

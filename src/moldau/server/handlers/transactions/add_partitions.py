@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn v0–5 and AddOffsetsToTxn v0–4: partitions become part of a transaction before it writes to them.
+"""AddPartitionsToTxn v0–5 and AddOffsetsToTxn v0–4: add partitions to a transaction before it writes to them.
 
 AddPartitionsToTxn up to v3 comes from clients, for one transaction. From v4 on it comes from brokers, for several: to
-verify what a client said before, or to add what it begins to write to (KIP-890).
+verify what a client added before, or to add the partition it starts to write to (KIP-890).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from moldau.wire.messages.add_partitions_to_txn import (
 BROKERS_FROM_VERSION = 4
 FENCED_FROM_VERSION = 2
 CLIENT_VERSION = 0
-"""The transaction version of who adds partitions by name; those who add them by writing speak version 2."""
+"""The transaction version of clients that add partitions by name; those that add them by writing use version 2."""
 BROKER_VERSION = 2
 COMMIT_WAIT_MS = 5_000
-"""A shard whose log lost its in-sync replicas commits nothing: those of other shards, asked about in the same request,
-are not to wait for it."""
+"""A shard whose log lost its in-sync replicas commits nothing: transactions of other shards in the same request must
+not wait for it."""
 
 
 class AddPartitionsToTxn:
@@ -57,10 +57,12 @@ class AddPartitionsToTxn:
         self, request: AddPartitionsToTxnRequest, caller: Caller
     ) -> AddPartitionsToTxnResponse | Promise[AddPartitionsToTxnResponse]:
         if caller.version >= BROKERS_FROM_VERSION:
-            results = [self._result(each, caller.version) for each in request.transactions]
-            limit = Limit(self._timers, COMMIT_WAIT_MS, lambda place: _late(request.transactions[place]))
-            return combine_replies(results, lambda done: AddPartitionsToTxnResponse(results_by_transaction=done), limit)
-        one = AddPartitionsToTxnTransaction(
+            results = [self._result(transaction, caller.version) for transaction in request.transactions]
+            limit = Limit(self._timers, COMMIT_WAIT_MS, lambda i: _timed_out_result(request.transactions[i]))
+            return combine_replies(
+                results, lambda results: AddPartitionsToTxnResponse(results_by_transaction=results), limit
+            )
+        transaction = AddPartitionsToTxnTransaction(
             request.v3_and_below_transactional_id,
             request.v3_and_below_producer_id,
             request.v3_and_below_producer_epoch,
@@ -68,24 +70,24 @@ class AddPartitionsToTxn:
             request.v3_and_below_topics,
         )
         return combine_replies(
-            [self._result(one, caller.version)],
-            lambda done: AddPartitionsToTxnResponse(results_by_topic_v3_and_below=done[0].topic_results),
+            [self._result(transaction, caller.version)],
+            lambda results: AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results),
         )
 
     def _result(
         self, request: AddPartitionsToTxnTransaction, version: int
     ) -> AddPartitionsToTxnResult | Promise[AddPartitionsToTxnResult]:
-        named = [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partitions]
-        partitions = list(dict.fromkeys(named))
+        requested = [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partitions]
+        partitions = list(dict.fromkeys(requested))
         refused = {each: code for each in partitions if (code := self._refusal(each, version))}
         if refused:
-            # One that cannot be added means that none is.
+            # If one cannot be added, none is.
             return _result(request, dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused)
         return reply_or_error(
             lambda: self._coordinator.submit(
-                request.transactional_id, lambda transactions: _decided(transactions, request, partitions, version)
+                request.transactional_id, lambda transactions: _decide(transactions, request, partitions, version)
             ),
-            lambda refused: _result(request, dict.fromkeys(partitions, said(refused.code, version))),
+            lambda error: _result(request, dict.fromkeys(partitions, error_for_version(error.code, version))),
         )
 
     def _refusal(self, partition: TopicPartition, version: int) -> ErrorCode:
@@ -96,7 +98,7 @@ class AddPartitionsToTxn:
         return ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _decided(
+def _decide(
     transactions: Transactions,
     request: AddPartitionsToTxnTransaction,
     partitions: Sequence[TopicPartition],
@@ -106,14 +108,14 @@ def _decided(
         verified = transactions.verify_partitions(
             request.transactional_id, request.producer_id, request.producer_epoch, partitions
         )
-        assert isinstance(verified.response, dict), "what is only looked up is known at once"
+        assert isinstance(verified.response, dict), "verification never waits"
         return Outcome(_result(request, verified.response))
     client_version = BROKER_VERSION if version >= BROKERS_FROM_VERSION else CLIENT_VERSION
     added = transactions.add_partitions(
         request.transactional_id, request.producer_id, request.producer_epoch, partitions, client_version
     )
-    assert isinstance(added.response, ErrorCode), "whoever adds waits for nobody but the log"
-    codes = dict.fromkeys(partitions, said(added.response, version))
+    assert isinstance(added.response, ErrorCode), "adding waits for the log only"
+    codes = dict.fromkeys(partitions, error_for_version(added.response, version))
     return Outcome(
         _result(request, codes),
         added.records,
@@ -123,26 +125,28 @@ def _decided(
     )
 
 
-def said(code: ErrorCode, version: int) -> ErrorCode:
-    """Older clients know of no other way to be told."""
+def error_for_version(code: ErrorCode, version: int) -> ErrorCode:
+    """Return the error code that a client of this version knows."""
     is_old = code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM_VERSION
     return ErrorCode.INVALID_PRODUCER_EPOCH if is_old else code
 
 
-def _late(request: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
-    named = [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partitions]
-    return _result(request, dict.fromkeys(named, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+def _timed_out_result(request: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+    partitions = [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partitions]
+    return _result(request, dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 def _result(request: AddPartitionsToTxnTransaction, codes: dict[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResult:
-    return AddPartitionsToTxnResult(request.transactional_id, [_of_topic(topic, codes) for topic in request.topics])
+    return AddPartitionsToTxnResult(request.transactional_id, [_topic_result(topic, codes) for topic in request.topics])
 
 
-def _of_topic(topic: AddPartitionsToTxnTopic, codes: dict[TopicPartition, ErrorCode]) -> AddPartitionsToTxnTopicResult:
-    told = [
+def _topic_result(
+    topic: AddPartitionsToTxnTopic, codes: dict[TopicPartition, ErrorCode]
+) -> AddPartitionsToTxnTopicResult:
+    results = [
         AddPartitionsToTxnPartitionResult(index, codes[TopicPartition(topic.name, index)]) for index in topic.partitions
     ]
-    return AddPartitionsToTxnTopicResult(topic.name, told)
+    return AddPartitionsToTxnTopicResult(topic.name, results)
 
 
 class AddOffsetsToTxn:
@@ -158,16 +162,20 @@ class AddOffsetsToTxn:
         self, request: AddOffsetsToTxnRequest, caller: Caller
     ) -> AddOffsetsToTxnResponse | Promise[AddOffsetsToTxnResponse]:
         def add(transactions: Transactions) -> Outcome[ErrorCode]:
-            kept_in = self._groups.topic.partition_of(request.group_id)
+            offsets_partition = self._groups.topic.partition_of(request.group_id)
             return transactions.add_partitions(
-                request.transactional_id, request.producer_id, request.producer_epoch, [kept_in], CLIENT_VERSION
+                request.transactional_id,
+                request.producer_id,
+                request.producer_epoch,
+                [offsets_partition],
+                CLIENT_VERSION,
             )
 
-        added = reply_or_error(lambda: self._coordinator.submit(request.transactional_id, add), _code)
+        added = reply_or_error(lambda: self._coordinator.submit(request.transactional_id, add), _error_code)
         return combine_replies(
-            [added], lambda codes: AddOffsetsToTxnResponse(error_code=said(codes[0], caller.version))
+            [added], lambda codes: AddOffsetsToTxnResponse(error_code=error_for_version(codes[0], caller.version))
         )
 
 
-def _code(refused: KafkaError) -> ErrorCode:
-    return refused.code
+def _error_code(error: KafkaError) -> ErrorCode:
+    return error.code

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit v0–5. Offsets that count when, and only if, the transaction they are committed in does."""
+"""TxnOffsetCommit v0–5. Offsets that take effect if and when their transaction commits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KNOWS_LOADING_FROM = 2
 KNOWS_ABORTABLE_FROM = 4
 ADDS_FROM = 5
 NO_SEQUENCE = -1
-_TOLD = {
+_ERROR_FOR_CLIENT = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -35,7 +35,7 @@ _TOLD = {
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
-"""What clients of a coordinator are told of what befell its log, or another coordinator's."""
+"""The error that a client gets when the log of this coordinator, or another coordinator, fails."""
 
 Response = TxnOffsetCommitResponse | Promise[TxnOffsetCommitResponse]
 
@@ -56,14 +56,14 @@ class TxnOffsetCommit:
     def answer(self, request: TxnOffsetCommitRequest, caller: Caller) -> Response:
         client = client_of(caller)
         return reply_or_error(
-            lambda: self._verified(request, client), lambda refused: _refused(request, refused.code, caller.version)
+            lambda: self._verify(request, client), lambda error: _error_response(request, error.code, caller.version)
         )
 
-    def _verified(self, request: TxnOffsetCommitRequest, client: Client) -> Response:
+    def _verify(self, request: TxnOffsetCommitRequest, client: Client) -> Response:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        named = ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
-        if not any(self._is_known(*each) for each in named):
+        requested = ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+        if not any(self._is_known(*each) for each in requested):
             return self._submit(request, client)
         name = self._groups.topic.partition_of(request.group_id)
         partition = self._partitions.find(*name)
@@ -86,10 +86,10 @@ class TxnOffsetCommit:
         passed: Passed,
     ) -> Response:
         self._gate.check(partition, transaction, NO_SEQUENCE, passed)
-        done = self._submit(request, client)
+        response = self._submit(request, client)
         if partition.log.producers.has_open_transaction(request.producer_id, request.producer_epoch):
             self._gate.appended(partition, transaction)
-        return done
+        return response
 
     def _submit(self, request: TxnOffsetCommitRequest, client: Client) -> Response:
         return self._groups.submit(
@@ -97,19 +97,19 @@ class TxnOffsetCommit:
         )
 
     def _is_known(self, topic: str, index: int) -> bool:
-        known = self._current.image.topics.get(topic)
-        return known is not None and 0 <= index < len(known.partitions)
+        topic_image = self._current.image.topics.get(topic)
+        return topic_image is not None and 0 <= index < len(topic_image.partitions)
 
 
-def _refused(request: TxnOffsetCommitRequest, code: ErrorCode, version: int) -> TxnOffsetCommitResponse:
-    """There is no error for the whole: every partition is told."""
-    told = _TOLD.get(code, code)
-    if told is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < KNOWS_LOADING_FROM:
-        told = ErrorCode.COORDINATOR_NOT_AVAILABLE
+def _error_response(request: TxnOffsetCommitRequest, code: ErrorCode, version: int) -> TxnOffsetCommitResponse:
+    """Return the error for every partition: the response has no error for the whole."""
+    error = _ERROR_FOR_CLIENT.get(code, code)
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < KNOWS_LOADING_FROM:
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
-                topic.name, [TxnOffsetCommitResponsePartition(each.partition_index, told) for each in topic.partitions]
+                topic.name, [TxnOffsetCommitResponsePartition(each.partition_index, error) for each in topic.partitions]
             )
             for topic in request.topics
         ]

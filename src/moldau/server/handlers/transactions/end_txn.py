@@ -1,7 +1,7 @@
-"""EndTxn v0–5. A transaction is decided when this is answered; its markers follow.
+"""EndTxn v0–5. The transaction is decided when this is answered; its markers follow.
 
-From v5 on (transaction version 2, KIP-890) every end gives the producer a new epoch: what it sent before and comes
-late is refused.
+From v5 on (transaction version 2, KIP-890) every end gives the producer a new epoch, so that late records of the old
+one are refused.
 """
 
 from __future__ import annotations
@@ -29,5 +29,5 @@ class EndTxn:
             lambda: self._coordinator.submit(
                 request.transactional_id, lambda transactions: transactions.end(request, client)
             ),
-            lambda refused: EndTxnResponse(error_code=refused.code),
+            lambda error: EndTxnResponse(error_code=error.code),
         )

@@ -1,4 +1,4 @@
-"""ListTransactions v0–2 and DescribeTransactions v0: what the coordinator on this node knows of transactions."""
+"""ListTransactions v0–2 and DescribeTransactions v0: the transactions of the coordinator on this node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from moldau.wire.messages.describe_transactions import (
 from moldau.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 MATCHED_IN_A_TURN = 4_096
-"""Characters of transactional ids; the worst of patterns takes 10 µs for one."""
+"""Characters of transactional ids; the slowest pattern takes 10 µs for one."""
 Response = ListTransactionsResponse | Promise[ListTransactionsResponse]
 
 
@@ -35,48 +35,48 @@ class ListTransactions:
         self._timers = timers
 
     def answer(self, request: ListTransactionsRequest, caller: Caller) -> Response:
-        return reply_or_error(lambda: self._listed(filter_of(request)), _list_refused)
+        return reply_or_error(lambda: self._list(filter_of(request)), _list_error)
 
-    def _listed(self, wanted: TransactionFilter) -> Response:
-        all_but_pattern = wanted._replace(pattern=None)
+    def _list(self, filters: TransactionFilter) -> Response:
+        all_but_pattern = filters._replace(pattern=None)
         shards = self._coordinator.submit_all(lambda transactions: transactions.listed(all_but_pattern))
-        listed = combine_replies(
+        response = combine_replies(
             shards,
-            lambda found: (
-                next((_list_refused(each) for each in found if isinstance(each, KafkaError)), None)
+            lambda replies: (
+                next((_list_error(each) for each in replies if isinstance(each, KafkaError)), None)
                 or ListTransactionsResponse(
-                    unknown_state_filters=wanted.unknown_states,
-                    transaction_states=[each for of_shard in found for each in of_shard],
+                    unknown_state_filters=filters.unknown_states,
+                    transaction_states=[each for of_shard in replies for each in of_shard],
                 )
             ),
         )
-        if wanted.pattern is None:
-            return listed
-        return when_ready(listed, lambda whole: self._matched(wanted.pattern, whole))
+        if filters.pattern is None:
+            return response
+        return when_ready(response, lambda whole: self._match(filters.pattern, whole))
 
-    def _matched(self, pattern: Any, listed: ListTransactionsResponse) -> Promise[ListTransactionsResponse]:
-        """Keeps what the pattern matches, a piece in each turn of the loop: a bad one takes its time."""
-        left, matching = iter(listed.transaction_states), []
-        answer: Promise[ListTransactionsResponse] = Promise()
+    def _match(self, pattern: Any, listed: ListTransactionsResponse) -> Promise[ListTransactionsResponse]:
+        """Keep the transactions that match, a part in each turn of the event loop: a bad pattern is slow."""
+        remaining, matching = iter(listed.transaction_states), []
+        promise: Promise[ListTransactionsResponse] = Promise()
 
-        def go_on() -> None:
+        def match_some() -> None:
             characters = 0
-            for each in left:
-                if pattern.fullmatch(each.transactional_id) is not None:
-                    matching.append(each)
-                characters += len(each.transactional_id)
+            for transaction in remaining:
+                if pattern.fullmatch(transaction.transactional_id) is not None:
+                    matching.append(transaction)
+                characters += len(transaction.transactional_id)
                 if characters >= MATCHED_IN_A_TURN:
-                    self._timers.soon(go_on)
+                    self._timers.soon(match_some)
                     return
             listed.transaction_states = matching
-            answer.complete(listed)
+            promise.complete(listed)
 
-        go_on()
-        return answer
+        match_some()
+        return promise
 
 
-def _list_refused(refused: KafkaError) -> ListTransactionsResponse:
-    return ListTransactionsResponse(error_code=refused.code)
+def _list_error(error: KafkaError) -> ListTransactionsResponse:
+    return ListTransactionsResponse(error_code=error.code)
 
 
 class DescribeTransactions:
@@ -90,14 +90,14 @@ class DescribeTransactions:
     def answer(
         self, request: DescribeTransactionsRequest, caller: Caller
     ) -> DescribeTransactionsResponse | Promise[DescribeTransactionsResponse]:
-        # Each once: a transaction may have thousands of partitions, and its id may be two bytes.
-        found = [self._describe_transaction(each) for each in dict.fromkeys(request.transactional_ids)]
-        return combine_replies(found, lambda states: DescribeTransactionsResponse(transaction_states=states))
+        # Each id once: a transaction may have thousands of partitions, and its id may be two bytes.
+        states = [self._describe_transaction(each) for each in dict.fromkeys(request.transactional_ids)]
+        return combine_replies(states, lambda states: DescribeTransactionsResponse(transaction_states=states))
 
     def _describe_transaction(self, transactional_id: str) -> TransactionState | Promise[TransactionState]:
         return reply_or_error(
             lambda: self._coordinator.submit(
                 transactional_id, lambda transactions: transactions.describe(transactional_id)
             ),
-            lambda refused: TransactionState(refused.code, transactional_id),
+            lambda error: TransactionState(error.code, transactional_id),
         )

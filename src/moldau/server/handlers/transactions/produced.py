@@ -1,4 +1,4 @@
-"""What a produce request writes within a transaction: whose it is, and into which partitions."""
+"""The part of a produce request that belongs to a transaction: its producer and its partitions."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ NOT_REACHED: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""Older producers would give up on these: they are told one on which all try again, and ask nobody who leads."""
+"""Older producers would give up on these errors: they get one that is retriable for all, and request no metadata."""
 
 
 @dataclass(slots=True)
 class Written:
     transaction: InTransaction
     sequences: dict[Partition, int]
-    """The first that is to be written, by partition."""
+    """The first sequence to be written, by partition."""
     knows_abortable: bool
     is_mixed: bool
-    """Whether more than one producer writes."""
+    """Whether the request has batches of more than one producer."""
     verified: Passed = NOTHING
 
     @property
@@ -60,17 +60,17 @@ class Written:
             )
         sequence = self.sequences.get(partition)
         if sequence is None:
-            # It came to this node, or another of its name took its place, while the coordinator was asked.
+            # The partition came to this node, or was replaced by one of the same name, while the coordinator was asked.
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         try:
             gate.check(partition, self.transaction, sequence, self.verified)
-        except KafkaError as refused:
-            is_early = refused.code is ErrorCode.CONCURRENT_TRANSACTIONS and not self.transaction.adds
-            if refused.code in NOT_REACHED or is_early:
+        except KafkaError as error:
+            is_early = error.code is ErrorCode.CONCURRENT_TRANSACTIONS and not self.transaction.adds
+            if error.code in NOT_REACHED or is_early:
                 raise KafkaError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
-                    f"It could not be verified that the partition is part of the transaction: {refused.code.name}.",
-                ) from refused
+                    f"It could not be verified that the partition is part of the transaction: {error.code.name}.",
+                ) from error
             raise
 
 
@@ -80,17 +80,17 @@ def written_in(
     name_of: Callable[[TopicProduceData, int], str | None],
     partitions: Partitions,
 ) -> Written | None:
-    """None if nothing in the request belongs to a transaction. What is not here, or cannot be read, is not looked at:
-    it will be refused for what it is."""
+    """Return None if nothing in the request belongs to a transaction. Partitions that are not on this node and batches
+    that cannot be read are skipped: the append refuses them."""
     assert request.transactional_id is not None
-    found = list(_batches(request, version, name_of, partitions))
-    if not found:
+    batches = list(_batches(request, version, name_of, partitions))
+    if not batches:
         return None
-    producers = {(producer_id, epoch) for _, producer_id, epoch, _ in found}
-    _, producer_id, epoch, _ = found[0]
+    producers = {(producer_id, epoch) for _, producer_id, epoch, _ in batches}
+    _, producer_id, epoch, _ = batches[0]
     return Written(
         InTransaction(request.transactional_id, producer_id, epoch, version >= ADDS_FROM_VERSION),
-        {partition: sequence for partition, _, _, sequence in found},
+        {partition: sequence for partition, _, _, sequence in batches},
         version >= KNOWS_ABORTABLE_FROM_VERSION,
         len(producers) > 1,
     )
@@ -102,7 +102,7 @@ def _batches(
     name_of: Callable[[TopicProduceData, int], str | None],
     partitions: Partitions,
 ) -> Iterator[tuple[Partition, int, int, int]]:
-    """(partition, producer id, epoch, first sequence) of each batch that is part of a transaction."""
+    """Yield (partition, producer id, epoch, first sequence) of each batch that is part of a transaction."""
     for topic in request.topic_data:
         name = name_of(topic, version)
         for data in topic.partition_data:

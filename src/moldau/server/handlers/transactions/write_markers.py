@@ -1,6 +1,6 @@
-"""WriteTxnMarkers v1–2. A coordinator's decision about a transaction arrives at the partitions that hold its records.
+"""WriteTxnMarkers v1–2. Writes a coordinator's decision about a transaction to the partitions with its records.
 
-Markers for the groups' own topic go through its shards: with them the offsets of the transaction begin to count.
+Markers for `__consumer_offsets` go through the group shards: they make the offsets of the transaction take effect.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NOT_READY = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )
 COMMIT_WAIT_MS = 5_000
-"""A partition that lost its in-sync replicas may never commit its marker: the transactions beside it are to end."""
+"""A partition that lost its in-sync replicas may never commit its marker: other transactions must not wait for it."""
 Code = ErrorCode | Promise[ErrorCode]
 
 
@@ -62,33 +62,35 @@ class WriteTxnMarkers:
     def answer(
         self, request: WriteTxnMarkersRequest, caller: Caller
     ) -> WriteTxnMarkersResponse | Promise[WriteTxnMarkersResponse]:
-        wanted = [(marker, _partitions(marker)) for marker in request.markers]
+        requested = [(marker, _partitions(marker)) for marker in request.markers]
         codes = [
-            reply_or_error(partial(self._write, marker, each), lambda refused: _marker_error(refused.code))
-            for marker, partitions in wanted
+            reply_or_error(partial(self._write, marker, each), lambda error: _marker_error(error.code))
+            for marker, partitions in requested
             for each in partitions
         ]
 
-        def told(done: list[ErrorCode]) -> WriteTxnMarkersResponse:
-            left = iter(done)
+        def make_response(all_codes: list[ErrorCode]) -> WriteTxnMarkersResponse:
+            left = iter(all_codes)
             return WriteTxnMarkersResponse(
-                [_result(marker, dict(zip(partitions, left, strict=False))) for marker, partitions in wanted]
+                [_result(marker, dict(zip(partitions, left, strict=False))) for marker, partitions in requested]
             )
 
-        return combine_replies(codes, told, Limit(self._timers, COMMIT_WAIT_MS, lambda _: ErrorCode.REQUEST_TIMED_OUT))
+        return combine_replies(
+            codes, make_response, Limit(self._timers, COMMIT_WAIT_MS, lambda _: ErrorCode.REQUEST_TIMED_OUT)
+        )
 
     def _write(self, marker: WritableTxnMarker, name: TopicPartition) -> Code:
         producer = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)
-        decided = EndTxnMarker(marker.transaction_result, marker.coordinator_epoch)
+        end_marker = EndTxnMarker(marker.transaction_result, marker.coordinator_epoch)
         partition = self._partitions.find(name.topic, name.partition)
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if name.topic == CONSUMER_OFFSETS_TOPIC:
-            written = self._groups.end_transaction(name.partition, producer, decided, marker.transaction_version)
+            written = self._groups.end_transaction(name.partition, producer, end_marker, marker.transaction_version)
             self._verifications.over(partition, marker.producer_id)
             return written
         now_ms = self._clock.now_ms()
-        batch = end_txn_batch(decided, now_ms, *producer)
+        batch = end_txn_batch(end_marker, now_ms, *producer)
         appended = partition.append(
             memoryview(batch),
             ACKS_ALL,
@@ -101,12 +103,12 @@ class WriteTxnMarkers:
 
 
 def _partitions(marker: WritableTxnMarker) -> list[TopicPartition]:
-    named = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
-    return list(dict.fromkeys(named))
+    partitions = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
+    return list(dict.fromkeys(partitions))
 
 
 def _marker_error(code: ErrorCode) -> ErrorCode:
-    """The sender knows what to do about a partition that has no leader here; of group coordinators it knows nothing."""
+    """Return an error that the sender can handle: it knows partitions without a leader, but no group coordinators."""
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in NOT_READY else code
 
 
