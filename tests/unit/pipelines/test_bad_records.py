@@ -77,17 +77,22 @@ def test_what_spark_counted_adds_up_and_survives_its_file() -> None:
     assert RunStatus.from_json(json.loads(json.dumps(run.to_json()))) == run
 
 
-@pytest.mark.parametrize("state", ["running", "stopping", "finished", "stopped", "failed"])
-def test_what_a_killed_run_could_not_say_is_told_by_the_next(state: RunState) -> None:
-    queries = query("a", 200, 12), query("b", 0, 0)
-    last = RunStatus(
+def killed_run(state: RunState, *queries: QueryStatus) -> RunStatus:
+    return RunStatus(
         pipeline="p", mode="continuous", state=state, pid=1, host="h", started="", updated="", queries=queries
     )
-    expected = f"the last run was killed; 12 of 200 records of source orders were bad; {TOLD}"
+
+
+@pytest.mark.parametrize("state", ["running", "stopping", "finished", "stopped", "failed"])
+def test_the_next_run_says_that_a_killed_one_has_not_counted_all(state: RunState) -> None:
+    last = killed_run(state, query("a", 200, 12), query("b", 0, 0))
+    expected = (
+        f"the last run was killed before it had counted all bad records of source orders (at least 12 of 200); {TOLD}"
+    )
     assert watch().of_killed_run(last) == ([expected] if state in ("running", "stopping") else [])
 
 
-def test_a_killed_run_without_bad_records_is_no_news() -> None:
+def test_a_killed_run_may_have_counted_nothing() -> None:
     assert watch().of_killed_run(None) == []
-    last = RunStatus(pipeline="p", mode="continuous", state="running", pid=1, host="h", started="", updated="")
-    assert watch().of_killed_run(last) == []
+    (line,) = watch().of_killed_run(killed_run("running"))
+    assert line.endswith(f"of source orders (none counted); {TOLD}")

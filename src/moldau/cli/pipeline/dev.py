@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -108,7 +111,7 @@ def dev(chosen: Chosen, rows: int, case_names: tuple[str, ...]) -> None:
             spark = session.start(on_phase)
         desk = Desk(file, chosen.settings, chosen.bootstrap, spark, rows, case_names)
         pause = threading.Event()
-        try:
+        with _until_interrupted():
             desk.check_all([file])
             while True:
                 if changes := desk.changes():
@@ -117,8 +120,35 @@ def dev(chosen: Chosen, rows: int, case_names: tuple[str, ...]) -> None:
                     pause.wait(LOOK_EVERY_S)
                 else:
                     answer_one(listener, desk.answer, LOOK_EVERY_S)
-        except KeyboardInterrupt:
-            click.echo("\nended")
+
+
+@contextmanager
+def _until_interrupted() -> Iterator[None]:
+    """Let Ctrl-C end the block, also in the middle of a call to Java.
+
+    Spark's own handler would call Java from inside that call. What the interrupted call logs or raises is no failure.
+    """
+    is_interrupted = False
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal is_interrupted
+        is_interrupted = True
+        raise KeyboardInterrupt
+
+    def is_of_failure(record: logging.LogRecord) -> bool:
+        return not is_interrupted
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    logging.getLogger().addFilter(is_of_failure)
+    try:
+        yield
+    except (KeyboardInterrupt, Exception):
+        if not is_interrupted:
+            raise
+        click.echo("\nended")
+    finally:
+        signal.signal(signal.SIGINT, before)
+        logging.getLogger().removeFilter(is_of_failure)
 
 
 def _if_valid(chosen: Chosen) -> Pipeline | None:

@@ -111,12 +111,35 @@ def _current(directory: StateDirectory) -> RunStatus:
         raise CommandFailed(f"{directory.path}: {error}; `moldau pipeline run` writes a new one") from error
     if directory.holder() is not None:
         return current
-    current = _with_current_lag(_with_queries_of_file(current, directory))
     if current.state in ("starting", "running", "stopping"):
-        died = f"process {current.pid} on {current.host} ended without a word; `moldau pipeline run` goes on from there"
-        queries = tuple(replace(query, state="stopped") for query in current.queries)
-        return replace(current, state="failed", message=died, queries=queries)
-    return current
+        current = _killed(current, directory)
+    current = _with_current_lag(_with_queries_of_file(current, directory))
+    return _with_batch_note(current, directory)
+
+
+def _killed(current: RunStatus, directory: StateDirectory) -> RunStatus:
+    """Return the status of a run that was killed: its positions are those of the checkpoints, which went on after the
+    last status was written."""
+    from moldau.pipelines.running.launching import waiting_query
+
+    died = f"process {current.pid} on {current.host} ended without a word; `moldau pipeline run` goes on from there"
+    queries = []
+    for query in current.queries:
+        position = waiting_query(directory, query.name).status.position or query.position
+        stopped = replace(query, state="stopped", position=position, rows_in_per_second=0.0, rows_out_per_second=None)
+        queries.append(stopped)
+    return replace(current, state="failed", message=died, queries=tuple(queries))
+
+
+def _with_batch_note(current: RunStatus, directory: StateDirectory) -> RunStatus:
+    """Add a note if a --batch ended after this run: it has a state directory of its own."""
+    from moldau.pipelines.running.launching import batch_directory, last_run
+
+    batch = last_run(batch_directory(directory))
+    if batch is None or batch.updated <= current.updated:
+        return current
+    note = f"a --batch run since then: {batch.state} at {batch.updated}"
+    return replace(current, note=f"{current.note}; {note}" if current.note else note)
 
 
 def _with_queries_of_file(current: RunStatus, directory: StateDirectory) -> RunStatus:

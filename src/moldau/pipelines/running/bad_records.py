@@ -32,8 +32,9 @@ class Rule:
     def warning(self, counted: Counted) -> str:
         return f"source {self.source}: {_share(counted)} are bad; {self.fate}"
 
-    def remark(self, counted: Counted) -> str:
-        return f"{counted.bad:,} of {counted.records:,} records of source {self.source} were bad; {self.fate}"
+    def at_least(self, counted: Counted) -> str:
+        known = f"at least {counted.bad:,} of {counted.records:,}" if counted.records else "none counted"
+        return f"source {self.source} ({known}); {self.fate}"
 
     def refusal(self, counted: Counted) -> str:
         assert self.fail_above is not None
@@ -50,7 +51,9 @@ class Rule:
 
 
 def rules(pipeline: Pipeline) -> list[Rule]:
-    sources = [source for source in pipeline.sources.values() if isinstance(source, TopicSource)]
+    """One for each topic whose records can be bad: raw bytes never are."""
+    topics = [source for source in pipeline.sources.values() if isinstance(source, TopicSource)]
+    sources = [source for source in topics if source.format != "raw"]
     return [Rule(source.name, _fate(source), source.fail_above) for source in sources]
 
 
@@ -82,11 +85,13 @@ class BadRecords:
         return [rule.warning(counted) for rule, counted in self._known(queries) if counted.bad]
 
     def of_killed_run(self, last: RunStatus | None) -> list[str]:
-        """What the last run would have said at its end, if it was killed before it could."""
+        """What the last run would have said at its end, if it was killed before it could. Its counts end with its last
+        status: batches that were committed after that are in none."""
         if last is None or last.state not in UNFINISHED:
             return []
-        remarks = [rule.remark(counted) for rule, counted in self._known(last.queries) if counted.bad]
-        return [f"the last run was killed; {remark}" for remark in remarks]
+        counts = counted_by_source(last.queries)
+        lines = [rule.at_least(counts.get(rule.source, Counted(0, 0))) for rule in self.rules]
+        return [f"the last run was killed before it had counted all bad records of {line}" for line in lines]
 
     def refusal(self, queries: Iterable[QueryStatus], is_over: bool) -> str | None:
         """Why the run must end, if it must."""

@@ -77,14 +77,14 @@ def launch(
     names = chosen(queries, wanted.only)
     fresh = None if wanted.fresh is None else to_forget(queries, wanted.fresh, directory)
     if is_batch:
-        directory = StateDirectory(directory.path / BATCH_DIRECTORY)
+        directory = batch_directory(directory)
     status = RunStatus(
         pipeline=pipeline.name, mode=wanted.mode.value, state="starting", pid=os.getpid(), host=socket.gethostname(),
         started=utc_now(), updated=utc_now(), file=str(pipeline.file.absolute()), bootstrap=pipeline.bootstrap,
     )  # fmt: skip
     with (
         directory.locked(Holder(status.pid, status.host, status.started)),
-        _told_if_failed(directory, status) as last_run,
+        _told_if_failed(directory, status) as run_before,
     ):
         directory.forget_stop()
         anew = FreshStart()
@@ -109,7 +109,7 @@ def launch(
             identity.record(directory, pipeline.name, names, lambda: uuid.uuid4().hex)
         bad_records = BadRecords(rules(pipeline), set())
         warnings = _warnings(pipeline, queries, names, is_batch)
-        for line in [*(f"made topic {topic}" for topic in made), *warnings, *bad_records.of_killed_run(last_run)]:
+        for line in [*(f"made topic {topic}" for topic in made), *warnings, *bad_records.of_killed_run(run_before)]:
             view.say(line)
         run = Run(jobs, directory, view, stop, status, random.random, wanted.debug)
         run.pulse = lambda: _tasks_done(spark)
@@ -179,13 +179,16 @@ def _jobs(
     return jobs(plan, directory, wanted.mode, names)
 
 
-def _warnings(pipeline: Pipeline, queries: Collection[str], names: Collection[str], is_batch: bool) -> Iterator[str]:
+def _warnings(
+    pipeline: Pipeline, queries: Collection[str], names: Mapping[str, QueryIdentity], is_batch: bool
+) -> Iterator[str]:
     """What those who read only the end of a run would not know."""
     if is_batch:
         yield from held_already(pipeline, {sink for name in names for sink in sinks_of(name)})
+    sources_read = {source for query in names.values() for source in query.sources}
     for name in queries:
-        if name.endswith(DEAD_LETTERS) and name not in names:
-            source = name.removesuffix(DEAD_LETTERS)
+        source = name.removesuffix(DEAD_LETTERS)
+        if name.endswith(DEAD_LETTERS) and name not in names and source in sources_read:
             yield f"bad records of source {source} are left out and not counted: {name} is not part of this run"
 
 
@@ -217,20 +220,26 @@ def _tasks_done(spark: SparkSession) -> tuple[tuple[int, int], ...]:
 def _told_if_failed(directory: StateDirectory, status: RunStatus) -> Iterator[RunStatus | None]:
     """Yields the status of the last run. What keeps this run from coming to its first query is for `moldau pipeline
     status` too, beside the queries of the last run."""
-    last_run = _last_run(directory)
+    before = last_run(directory)
     directory.write_status(status.to_json())
     try:
-        yield last_run
+        yield before
     except Exception as error:
         known = directory.read_status()
         if known is not None and known["state"] == "starting":
             failed = replace(status, state="failed", updated=utc_now(), message=str(error))
-            failed = replace(failed, queries=() if last_run is None else last_run.queries)
+            failed = replace(failed, queries=() if before is None else before.queries)
             directory.write_status(failed.to_json())
         raise
 
 
-def _last_run(directory: StateDirectory) -> RunStatus | None:
+def batch_directory(directory: StateDirectory) -> StateDirectory:
+    """The state directory of --batch runs of the same pipeline."""
+    return StateDirectory(directory.path / BATCH_DIRECTORY)
+
+
+def last_run(directory: StateDirectory) -> RunStatus | None:
+    """The status that the last run left; None if there is none that this version can read."""
     try:
         known = directory.read_status()
         return None if known is None else RunStatus.from_json(known)

@@ -348,7 +348,8 @@ class Run:
 
 
 def _late(queries: Sequence[QueryStatus]) -> list[str]:
-    late = [f"{query.name} {query.rows_late:,}" for query in queries if query.rows_late]
+    """Spark counts rows of one window and key as one, task by task."""
+    late = [f"{query.name} at least {query.rows_late:,}" for query in queries if query.rows_late]
     return [f"rows that came later than the watermark allows were left out: {', '.join(late)}"] if late else []
 
 
