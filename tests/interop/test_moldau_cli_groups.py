@@ -312,7 +312,7 @@ class TestBatchNumbers:
 def test_a_broker_that_is_not_there_is_said_in_one_line(run: Run) -> None:
     for words in (["list"], ["describe", "g"], ["delete", "g"], ["reset", "g", "--to", "end"]):
         said = refusal(run("group", *words, "-b", "127.0.0.1:1", status=1))
-        assert said.startswith("no broker answers at 127.0.0.1:1 (connection refused); start one with `moldau start`")
+        assert said.startswith("no broker answers at 127.0.0.1:1 (connection refused); start one with `moldau start ")
 
 
 @contextmanager

@@ -139,10 +139,10 @@ def dev(file: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
             listening.join()
 
 
-def after(said: list[str], process: subprocess.Popen[str], begin: int) -> str:
-    """What was said from there to the next time that it waits."""
+def after(said: list[str], process: subprocess.Popen[str], begin: int, until: str = "waiting for a change") -> str:
+    """What was said from there to the line that begins so."""
     deadline_s, pause = time.monotonic() + SPARK_PATIENCE_S, threading.Event()
-    while not any(line.startswith("waiting for a change") for line in said[begin:]):
+    while not any(line.startswith(until) for line in said[begin:]):
         assert process.poll() is None, "".join(said)
         assert time.monotonic() < deadline_s, "".join(said)
         pause.wait(0.05)
@@ -182,9 +182,13 @@ def test_dev_shows_what_each_save_does_and_others_use_its_spark(
             assert "starting Java" not in each.stderr
         second = command("dev", file)
         assert (second.returncode, "runs already" in second.stderr) == (1, True)
+
+        begin = len(said)
+        file.write_text(file.read_text().replace("amount < 9", "amount < 10"))
+        after(said, process, begin, "large: ")  # the test case is next: Ctrl-C comes while Spark works
         process.send_signal(signal.SIGINT)
         assert process.wait(SPARK_PATIENCE_S) == 0
-    assert said[-1] == "ended\n"
+    assert (said[-1], [line for line in said[begin:] if "Traceback" in line or "Spark:" in line]) == ("ended\n", [])
     assert not list(Path(os.environ["XDG_CACHE_HOME"]).rglob("*.sock"))
 
 

@@ -54,3 +54,11 @@ def parse_protocol_map(text: str) -> dict[str, str]:
             raise ValueError(f"{item!r} is not NAME:PROTOCOL with one of {', '.join(SECURITY_PROTOCOLS)}")
         protocols[name.strip().upper()] = protocol.upper()
     return protocols
+
+
+def start_command(bootstrap_servers: str) -> str:
+    """Return the command that starts a broker where a client looks for one, if that is on this machine."""
+    address = bootstrap_servers.partition(",")[0].strip().rpartition("://")[2]
+    host, _, port = address.rpartition(":")
+    is_default = port == "9092" or host not in ("localhost", "127.0.0.1", "[::1]")
+    return "moldau start" if is_default else f"moldau start --listen {address}"

@@ -20,6 +20,8 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
+from moldau.base.listeners import start_command
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -183,7 +185,7 @@ def first_answering(bootstrap_servers: str) -> str:
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
     raise CommandFailed(
-        f"no broker answers at {bootstrap_servers} ({reason}); start one with `moldau start`,"
+        f"no broker answers at {bootstrap_servers} ({reason}); start one with `{start_command(bootstrap_servers)}`,"
         " or name another with -b HOST:PORT"
     )
 

@@ -118,7 +118,8 @@ def test_a_port_where_nobody_listens_is_reported_at_once() -> None:
     result = moldau("topic", "list", "-b", f"127.0.0.1:{port}")
     assert result.exit_code == 1
     assert result.stderr == (
-        f"moldau: no broker answers at 127.0.0.1:{port} (connection refused); start one with `moldau start`,"
+        f"moldau: no broker answers at 127.0.0.1:{port} (connection refused); start one with"
+        f" `moldau start --listen 127.0.0.1:{port}`,"
         " or name another with -b HOST:PORT\n"
     )
 

@@ -15,6 +15,7 @@ from patience import PATIENCE_S
 
 from moldau.cli.main import main
 from moldau.cli.pipeline.files import complete_files, complete_sinks
+from moldau.pipelines.running.launching import batch_directory
 from moldau.pipelines.running.progress import QueryStatus, RunStatus
 from moldau.pipelines.running.state_directory import Holder, StateDirectory, default_directory
 
@@ -95,6 +96,8 @@ def test_graph_in_three_forms(run: Run, file: Path) -> None:
     assert "shop.events" in run("graph").stdout
     assert run("graph", "--format", "mermaid").stdout.startswith("flowchart")
     assert run("graph", "-o", "flow.svg").stdout == "wrote flow.svg\n"
+    assert "flow.png: a graph is written as .svg, " in run("graph", "-o", "flow.png", status=1).stderr
+    assert not Path("flow.png").exists()
     assert "<svg" in (file.parent / "flow.svg").read_text()
 
 
@@ -166,6 +169,30 @@ def test_status_of_a_run_that_died(run: Run, file: Path, directory: StateDirecto
     directory.write_status(STATUS.to_json())
     output = run("status").stdout
     assert output.startswith(f"shop: failed (process {os.getpid()} on here ended without a word")
+
+
+def test_a_killed_run_is_where_its_checkpoint_is(run: Run, file: Path, directory: StateDirectory) -> None:
+    """Batches are committed after the last status was written."""
+    (old,) = STATUS.queries
+    directory.write_status(replace(STATUS, queries=(replace(old, position={"shop.events": {"0": 5}}),)).to_json())
+    checkpoint = directory.checkpoint("big-ones")
+    for kind, last in ("offsets", '{"shop.events":{"0":9}}'), ("commits", ""):
+        (checkpoint / kind).mkdir(parents=True)
+        (checkpoint / kind / "3").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{last}')
+    query = next(
+        each for each in json.loads(run("status", "--format", "json").stdout)["queries"] if each["name"] == "big-ones"
+    )
+    assert query["position"] == {"shop.events": {"0": 9}}
+    assert (query["state"], query["rows_in_per_second"], query["rows_out_per_second"]) == ("stopped", 0.0, None)
+
+
+def test_status_mentions_a_batch_that_ran_since(run: Run, file: Path, directory: StateDirectory) -> None:
+    directory.write_status(replace(STATUS, state="stopped").to_json())
+    batch = replace(STATUS, state="finished", mode="batch", updated="2026-11-15T11:30:00Z")
+    batch_directory(directory).write_status(batch.to_json())
+    assert "a --batch run since then: finished at 2026-11-15T11:30:00Z" in run("status").stdout
+    directory.write_status(replace(STATUS, state="stopped", updated="2026-11-15T12:00:00Z").to_json())
+    assert "--batch" not in run("status").stdout
 
 
 def test_status_of_a_name_nobody_ran(run: Run) -> None:

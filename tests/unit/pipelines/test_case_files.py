@@ -47,12 +47,13 @@ def test_cases_are_found(pipeline: Path) -> None:
 
 
 def test_an_expected_file_of_a_sink_that_is_gone_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    from moldau.pipelines.cases.case import stage
+    from moldau.pipelines.cases.case import check_expected, stage
 
     expected = tmp_path / "tests" / "first" / "expected" / "elsewhere.jsonl"
     case = Case("first", tmp_path / "tests" / "first", {}, {"elsewhere": expected})
     with pytest.raises(BadCase, match=r"elsewhere.jsonl: the pipeline has no sink elsewhere; .* rename the file"):
-        stage(case, load_text(tmp_path, WHOLE), tmp_path / "temporary")
+        check_expected(case, load_text(tmp_path, WHOLE))
+    stage(case, load_text(tmp_path, WHOLE), tmp_path / "temporary")  # a preview needs no expected files
 
 
 def records(tmp_path: Path, text: str, name: str = "events.jsonl") -> list[InputRecord]:

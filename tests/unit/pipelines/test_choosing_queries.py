@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from marked_yaml import WHOLE, load_text
 
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.running import launching
@@ -67,3 +68,18 @@ def test_a_refused_run_leaves_what_is_known_of_the_last_one(tmp_path: Path) -> N
         raise PipelineError("refused")
     told = RunStatus.from_json(directory.read_status() or {})
     assert (told.state, told.message, told.queries) == ("failed", "refused", (counts,))
+
+
+@pytest.mark.parametrize(("name", "count"), [("counts", 1), ("sensors", 0)])
+def test_bad_records_that_nobody_counts_are_mentioned_if_their_source_is_read(
+    tmp_path: Path, name: str, count: int
+) -> None:
+    queries = {
+        "events.dead-letters": QueryIdentity({"events": ["topic e"]}),
+        "counts": QueryIdentity({"events": ["topic e"]}),
+        "sensors": QueryIdentity({"status": ["topic s"]}),
+    }
+    pipeline = load_text(tmp_path, WHOLE)
+    warnings = list(launching._warnings(pipeline, queries, {name: queries[name]}, False))
+    assert len(warnings) == count
+    assert all("bad records of source events are left out" in each for each in warnings)

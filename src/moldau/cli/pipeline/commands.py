@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from moldau.cli.connect import CommandFailed
 from moldau.cli.pipeline.dev import dev, preview
 from moldau.cli.pipeline.files import DEFAULT_FILE, Chosen, PipelineGroup, chosen_options
 from moldau.cli.pipeline.prepare import prepare
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from moldau.pipelines.problems import Problem
 
 FORMS: Final = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".md": "mermaid"}
+TEXT_SUFFIXES: Final = ("", ".txt")
 PLAIN_WIDTH: Final = 100
 
 
@@ -137,7 +139,7 @@ def graph(chosen: Chosen, form: str | None, output: Path | None) -> None:
     from moldau.pipelines.drawing.terminal import draw_terminal
 
     flow = graph_of(chosen.pipeline)
-    form = form or FORMS.get(output.suffix if output else "", "terminal")
+    form = form or _form_of(output)
     if form == "terminal" and output is None and sys.stdout.isatty():
         from rich.console import Console
 
@@ -150,6 +152,16 @@ def graph(chosen: Chosen, form: str | None, output: Path | None) -> None:
     else:
         output.write_text(drawn if drawn.endswith("\n") else drawn + "\n", encoding="utf-8")
         click.echo(f"wrote {output}")
+
+
+def _form_of(output: Path | None) -> str:
+    """Return the form that the file's name asks for; text for a terminal without a file or for .txt."""
+    if output is None or output.suffix in TEXT_SUFFIXES:
+        return "terminal"
+    if output.suffix not in FORMS:
+        known = ", ".join([*FORMS, *filter(None, TEXT_SUFFIXES)])
+        raise CommandFailed(f"{output}: a graph is written as {known}; or choose with --format")
+    return FORMS[output.suffix]
 
 
 for command in (run, status, stop, test, dev, preview, list_pipelines, prepare):

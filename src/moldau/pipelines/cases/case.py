@@ -69,6 +69,7 @@ def run_case(case: Case, pipeline: Pipeline, spark: SparkSession) -> CaseResult:
     with tempfile.TemporaryDirectory(prefix="moldau-test-") as temporary:
         directory = StateDirectory(Path(temporary) / "state")
         try:
+            check_expected(case, pipeline)
             staged = stage(case, pipeline, Path(temporary))
             _feed(case, staged)
             closed = _run(staged, directory, spark)
@@ -86,17 +87,21 @@ def run_case(case: Case, pipeline: Pipeline, spark: SparkSession) -> CaseResult:
 # --- before -----------------------------------------------------------------------------------------------------------
 
 
+def check_expected(case: Case, pipeline: Pipeline) -> None:
+    """Raise BadCase for an expected file that belongs to no sink."""
+    for name in case.expected:
+        if name not in _outputs(pipeline):
+            known = did_you_mean(name, _outputs(pipeline)) or f"; it has {', '.join(_outputs(pipeline))}"
+            hint = "if its sink was renamed, rename the file; if it is gone, delete the file"
+            raise BadCase(f"{case.expected[name]}: the pipeline has no sink {name}{known} ({hint})")
+
+
 def stage(case: Case, pipeline: Pipeline, temporary: Path) -> Pipeline:
     """The pipeline with the case's files in place of its own, and its tables out of the way."""
     for name in case.inputs:
         if name not in pipeline.sources:
             known = did_you_mean(name, pipeline.sources)
             raise BadCase(f"{case.inputs[name]}: the pipeline has no source {name}{known}")
-    for name in case.expected:
-        if name not in _outputs(pipeline):
-            known = did_you_mean(name, _outputs(pipeline)) or f"; it has {', '.join(_outputs(pipeline))}"
-            hint = "if its sink was renamed, rename the file; if it is gone, delete the file"
-            raise BadCase(f"{case.expected[name]}: the pipeline has no sink {name}{known} ({hint})")
     moved = {sink.path: str(temporary / "tables" / sink.name) for sink in pipeline.sinks if isinstance(sink, TableSink)}
     sources = {name: _source(source, case, moved, temporary) for name, source in pipeline.sources.items()}
     kept = [sink for sink in pipeline.sinks if not isinstance(sink, ConsoleSink)]

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
+from moldau.base.listeners import start_command
 from moldau.client.cluster import Cluster
 from moldau.pipelines.problems import InvalidPipeline, PipelineError, Problem, did_you_mean
 from moldau.pipelines.spec import Pipeline, TopicSink, TopicSource
@@ -35,7 +36,7 @@ def prepare(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
         raise PipelineError(f"the topics cannot be made ready: {error}") from error
     except (OSError, MalformedData) as error:
         raise PipelineError(
-            f"{error}; start a broker with `moldau start`, or name another with -b HOST:PORT"
+            f"{error}; start a broker with `{start_command(pipeline.bootstrap)}`, or name another with -b HOST:PORT"
         ) from error
     finally:
         cluster.close()
