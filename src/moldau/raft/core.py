@@ -24,10 +24,10 @@ from moldau.raft.ports import QuorumStateStore, RaftLog
 from moldau.raft.progress import Progress
 from moldau.raft.roles import (
     NEVER_MS,
-    Asked,
     Candidate,
     Follower,
     Leader,
+    OutgoingRequest,
     Prospective,
     Resigned,
     Role,
@@ -67,7 +67,7 @@ class Core:
         self.losses = 0
         """Elections lost since there was last a leader."""
         self.news: list[News] = []
-        self.outgoing: list[Asked] = []
+        self.outgoing: list[OutgoingRequest] = []
         self.replies: list[tuple[Promise[Any], Message]] = []
         self._store = store
 
@@ -300,7 +300,7 @@ class Core:
 
     def ask(self, node_id: int, to: Endpoint | None, api: ApiKey, request: Message, version: int | None = None) -> None:
         if to is not None:
-            asked = Asked(node_id, to, api, request, self.settings.request_timeout_ms, version)
+            asked = OutgoingRequest(node_id, to, api, request, self.settings.request_timeout_ms, version)
             self.role.asked[asked.line] = asked
             self.role.retry_at_ms.pop(asked.line, None)
             self.outgoing.append(asked)
@@ -308,7 +308,7 @@ class Core:
     def forget_past_retries(self) -> None:
         self.role.retry_at_ms = {line: at_ms for line, at_ms in self.role.retry_at_ms.items() if at_ms > self.now_ms}
 
-    def ask_again_after(self, asked: Asked, delay_ms: int) -> None:
+    def ask_again_after(self, asked: OutgoingRequest, delay_ms: int) -> None:
         self.role.retry_at_ms[asked.line] = self.now_ms + delay_ms
 
     # --- the log ------------------------------------------------------------------------------------------------

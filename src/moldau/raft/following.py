@@ -16,7 +16,7 @@ from moldau.raft.core import Core
 from moldau.raft.parsing import leader_endpoint, learn_from
 from moldau.raft.ports import EpochEnd
 from moldau.raft.responses import PARTITION
-from moldau.raft.roles import Asked, Follower, Unattached
+from moldau.raft.roles import Follower, OutgoingRequest, Unattached
 from moldau.raft.snapshots import SnapshotId
 from moldau.raft.voters import Endpoint
 from moldau.wire.apis import ApiKey
@@ -72,7 +72,7 @@ def _those_who_may_know(core: Core) -> list[tuple[int, Endpoint]]:
     return [*((-2 - place, each) for place, each in enumerate(core.bootstrap)), *others]
 
 
-def on_fetch_failed(core: Core, asked: Asked, failure: KafkaError) -> None:
+def on_fetch_failed(core: Core, asked: OutgoingRequest, failure: KafkaError) -> None:
     role = core.role
     core.ask_again_after(asked, core.settings.retry_backoff_ms)
     is_broken = failure.code is ErrorCode.NETWORK_EXCEPTION
@@ -97,7 +97,7 @@ def _learn(
     return learn_from(core, found.error_code, leader_id, epoch, endpoint)
 
 
-def on_fetch_response(core: Core, asked: Asked, response: FetchResponse) -> bool:
+def on_fetch_response(core: Core, asked: OutgoingRequest, response: FetchResponse) -> bool:
     found = _partition(response)
     if response.error_code or found is None:
         return False
@@ -183,7 +183,7 @@ def _begin_download(core: Core, role: Follower, snapshot: SnapshotId) -> None:
     role.download, role.downloading = core.log.receive_snapshot(snapshot), snapshot
 
 
-def on_snapshot_response(core: Core, asked: Asked, response: FetchSnapshotResponse) -> bool:
+def on_snapshot_response(core: Core, asked: OutgoingRequest, response: FetchSnapshotResponse) -> bool:
     if response.error_code or len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
         # Apache's leaders answer like this when they no longer have the snapshot: the next fetch tells of another.
         if isinstance(core.role, Follower):
@@ -256,7 +256,7 @@ def update_voter(core: Core, role: Follower) -> None:
         core.ask(role.leader_id, role.leader_endpoint, ApiKey.UPDATE_RAFT_VOTER, request)
 
 
-def on_update_voter_response(core: Core, asked: Asked, response: UpdateRaftVoterResponse) -> bool:
+def on_update_voter_response(core: Core, asked: OutgoingRequest, response: UpdateRaftVoterResponse) -> bool:
     told = response.current_leader
     if told is None:
         return False

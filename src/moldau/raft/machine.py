@@ -19,7 +19,17 @@ from moldau.raft.core import Core
 from moldau.raft.member import Member, RaftSettings
 from moldau.raft.news import News
 from moldau.raft.ports import QuorumStateStore, RaftLog
-from moldau.raft.roles import NEVER_MS, Asked, Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
+from moldau.raft.roles import (
+    NEVER_MS,
+    Candidate,
+    Follower,
+    Leader,
+    OutgoingRequest,
+    Prospective,
+    Resigned,
+    Role,
+    Unattached,
+)
 from moldau.raft.snapshots import SnapshotId
 from moldau.raft.voters import Endpoint, VoterSet
 from moldau.wire.apis import ApiKey
@@ -46,7 +56,7 @@ _ANSWERS: Final[dict[type[Message], Callable[[Core, Any], Any]]] = {
     RemoveRaftVoterRequest: membership.answer_remove,
     UpdateRaftVoterRequest: membership.answer_update,
 }
-_HEEDED: Final[dict[ApiKey, Callable[[Core, Asked, Any], bool]]] = {
+_HEEDED: Final[dict[ApiKey, Callable[[Core, OutgoingRequest, Any], bool]]] = {
     ApiKey.VOTE: voting.on_vote_response,
     ApiKey.BEGIN_QUORUM_EPOCH: terms.on_begin_response,
     ApiKey.END_QUORUM_EPOCH: terms.on_end_response,
@@ -55,7 +65,7 @@ _HEEDED: Final[dict[ApiKey, Callable[[Core, Asked, Any], bool]]] = {
     ApiKey.API_VERSIONS: membership.on_api_versions_response,
     ApiKey.UPDATE_RAFT_VOTER: following.on_update_voter_response,
 }
-_HEEDED_FAILURES: Final[dict[ApiKey, Callable[[Core, Asked, KafkaError], None]]] = {
+_HEEDED_FAILURES: Final[dict[ApiKey, Callable[[Core, OutgoingRequest, KafkaError], None]]] = {
     ApiKey.VOTE: voting.on_vote_failed,
     ApiKey.FETCH: following.on_fetch_failed,
     ApiKey.FETCH_SNAPSHOT: following.on_fetch_failed,
@@ -155,7 +165,7 @@ class Quorum:
         self.poll()
         return answered
 
-    def on_response(self, asked: Asked, outcome: Message | KafkaError) -> None:
+    def on_response(self, asked: OutgoingRequest, outcome: Message | KafkaError) -> None:
         """The outcome of a question that was taken from `take_outgoing`."""
         core, role = self._core, self._core.role
         if role.asked.get(asked.line) is not asked:
@@ -214,7 +224,7 @@ class Quorum:
         role = self._core.role
         return min([role.deadline_ms, *role.retry_at_ms.values()])
 
-    def take_outgoing(self) -> list[Asked]:
+    def take_outgoing(self) -> list[OutgoingRequest]:
         core = self._core
         taken, core.outgoing = core.outgoing, []
         return taken
@@ -230,7 +240,7 @@ class Quorum:
         return taken
 
 
-def _ask_again(core: Core, asked: Asked, failure: KafkaError) -> None:
+def _ask_again(core: Core, asked: OutgoingRequest, failure: KafkaError) -> None:
     core.ask_again_after(asked, core.settings.retry_backoff_ms)
 
 

@@ -13,7 +13,7 @@ from moldau.raft import responses
 from moldau.raft.control_records import voters_record
 from moldau.raft.core import Core
 from moldau.raft.leading import why_not_leader
-from moldau.raft.roles import Asked, Leader, VoterChange
+from moldau.raft.roles import Leader, OutgoingRequest, VoterChange
 from moldau.raft.voters import Endpoint, KRaftVersions, ReplicaKey, Voter, VoterSet, endpoint_of
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
@@ -55,7 +55,7 @@ def _add(core: Core, request: AddRaftVoterRequest) -> Promise[AddRaftVoterRespon
     return answer
 
 
-def on_api_versions_response(core: Core, asked: Asked, response: ApiVersionsResponse) -> bool:
+def on_api_versions_response(core: Core, asked: OutgoingRequest, response: ApiVersionsResponse) -> bool:
     """The new voter is there and says what it supports: if it has caught up, it becomes one."""
     leader = core.role
     if not isinstance(leader, Leader) or leader.adding is None or leader.adding.voter.key.id != asked.node_id:
@@ -79,7 +79,7 @@ def on_api_versions_response(core: Core, asked: Asked, response: ApiVersionsResp
     return True
 
 
-def on_api_versions_failed(core: Core, asked: Asked, failure: KafkaError) -> None:
+def on_api_versions_failed(core: Core, asked: OutgoingRequest, failure: KafkaError) -> None:
     leader = core.role
     if isinstance(leader, Leader) and leader.adding is not None and leader.adding.voter.key.id == asked.node_id:
         _end_add(core, leader, ErrorCode.REQUEST_TIMED_OUT, f"The new voter cannot be reached: {failure.code.name}.")

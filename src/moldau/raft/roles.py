@@ -28,7 +28,7 @@ NEVER_MS = 1 << 62
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
+class OutgoingRequest:
     """A question on its way to another node."""
 
     node_id: int
@@ -51,7 +51,7 @@ class Role:
     leader_id: int = NOBODY
     leader_endpoint: Endpoint | None = None
     voted: ReplicaKey | None = None
-    asked: dict[tuple[int, bool], Asked] = field(default_factory=dict)
+    asked: dict[tuple[int, bool], OutgoingRequest] = field(default_factory=dict)
     retry_at_ms: dict[tuple[int, bool], int] = field(default_factory=dict)
 
     @property

@@ -10,7 +10,7 @@ from moldau.raft import requests, responses
 from moldau.raft.core import Core
 from moldau.raft.election import successor_delay_ms
 from moldau.raft.parsing import leader_endpoint, learn_from, single
-from moldau.raft.roles import Asked, Follower, Leader, Prospective, Resigned
+from moldau.raft.roles import Follower, Leader, OutgoingRequest, Prospective, Resigned
 from moldau.raft.voters import Endpoint, ReplicaKey, endpoint_of
 from moldau.raft.voting import give_up, is_believed, is_meant, may_be_voter
 from moldau.wire.apis import ApiKey
@@ -66,7 +66,7 @@ def _meet(core: Core, leader_id: int, epoch: int, told: Any) -> ErrorCode | None
     return None
 
 
-def on_begin_response(core: Core, asked: Asked, response: begins.BeginQuorumEpochResponse) -> bool:
+def on_begin_response(core: Core, asked: OutgoingRequest, response: begins.BeginQuorumEpochResponse) -> bool:
     found = single(response.topics, METADATA_TOPIC)
     if response.error_code or found is None:
         return False
@@ -117,7 +117,7 @@ def _place_among(core: Core, preferred: list[ReplicaKey]) -> tuple[int, int]:
     return len(preferred) or 1, len(preferred)
 
 
-def on_end_response(core: Core, asked: Asked, response: ends.EndQuorumEpochResponse) -> bool:
+def on_end_response(core: Core, asked: OutgoingRequest, response: ends.EndQuorumEpochResponse) -> bool:
     found = single(response.topics, METADATA_TOPIC)
     if response.error_code or found is None:
         return False

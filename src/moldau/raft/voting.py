@@ -14,7 +14,7 @@ from moldau.raft import requests, responses
 from moldau.raft.core import Core
 from moldau.raft.election import lost_election_backoff_ms
 from moldau.raft.parsing import leader_endpoint, learn_from, single
-from moldau.raft.roles import Asked, Candidate, Prospective
+from moldau.raft.roles import Candidate, OutgoingRequest, Prospective
 from moldau.raft.states import NOBODY
 from moldau.raft.voters import ReplicaKey
 from moldau.wire.apis import ApiKey
@@ -96,7 +96,7 @@ def ask_for_votes(core: Core) -> None:
             core.ask(voter_id, voter.endpoint(core.me.listener), ApiKey.VOTE, request, version)
 
 
-def on_vote_response(core: Core, asked: Asked, response: VoteResponse) -> bool:
+def on_vote_response(core: Core, asked: OutgoingRequest, response: VoteResponse) -> bool:
     found = single(response.topics, METADATA_TOPIC)
     if response.error_code or found is None:
         return False
@@ -130,7 +130,7 @@ def _count(core: Core, role: Prospective | Candidate) -> None:
         role.give_up_at_ms = min(role.give_up_at_ms, core.now_ms + backoff_ms)
 
 
-def on_vote_failed(core: Core, asked: Asked, failure: KafkaError) -> None:
+def on_vote_failed(core: Core, asked: OutgoingRequest, failure: KafkaError) -> None:
     role = core.role
     core.ask_again_after(asked, core.settings.retry_backoff_ms)
     if failure.code is ErrorCode.UNSUPPORTED_VERSION and isinstance(role, Prospective):

@@ -13,7 +13,7 @@ from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.promise import Promise
 from moldau.raft.machine import Quorum
 from moldau.raft.member import Member
-from moldau.raft.roles import Asked, Candidate, Follower, Leader, Prospective, Resigned, Unattached
+from moldau.raft.roles import Candidate, Follower, Leader, OutgoingRequest, Prospective, Resigned, Unattached
 from moldau.raft.snapshots import SnapshotId
 from moldau.raft.states import QuorumState
 from moldau.raft.voters import Endpoint, static_voters
@@ -56,7 +56,7 @@ class Replica:
     def ask(self, request: Message) -> Any:
         return self.quorum.answer(request)
 
-    def sent(self, api: ApiKey) -> list[Asked]:
+    def sent(self, api: ApiKey) -> list[OutgoingRequest]:
         return [asked for asked in self.quorum.take_outgoing() if asked.api is api]
 
     def wait(self, ms: int) -> None:

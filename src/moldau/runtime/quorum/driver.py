@@ -18,7 +18,7 @@ from moldau.log.log import Log
 from moldau.raft.listener import QuorumListener
 from moldau.raft.machine import Quorum
 from moldau.raft.news import Committed, LeaderChanged, Leading, News, NoLongerLeading
-from moldau.raft.roles import NEVER_MS, Asked
+from moldau.raft.roles import NEVER_MS, OutgoingRequest
 from moldau.raft.snapshots import SnapshotId
 from moldau.replica.flushing import Flusher
 from moldau.runtime.quorum.metadata_log import MetadataLog
@@ -207,14 +207,14 @@ class QuorumDriver:
             self._tell(each)
         return bool(outgoing or replies or news)
 
-    def _send(self, asked: Asked) -> None:
+    def _send(self, asked: OutgoingRequest) -> None:
         if not self._is_running:
             return
         purpose = FETCHING if asked.api in (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT) else ASKING
         peer = self._peers.to(asked.to.host, asked.to.port, purpose)
         peer.ask(asked.api, asked.request, asked.timeout_ms, asked.version).then(partial(self._heed, asked))
 
-    def _heed(self, asked: Asked, outcome: Message | KafkaError) -> None:
+    def _heed(self, asked: OutgoingRequest, outcome: Message | KafkaError) -> None:
         if self._is_running:
             self._guarded(lambda: self._quorum.on_response(asked, outcome))
 
