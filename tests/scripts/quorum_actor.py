@@ -114,7 +114,7 @@ class QuorumActor:
         for node_id in _ids(said):
             machine = self._machines[node_id]
             machine.quorum = None
-            machine.log._cut(machine.log.flushed_offset)
+            machine.log._remove_from(machine.log.flushed_offset)
             self._break_connections(node_id)
 
     def _break_connections(self, node_id: int) -> None:
