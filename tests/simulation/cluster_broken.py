@@ -60,7 +60,7 @@ def a_leader_that_was_deposed_goes_on(patch: Patch) -> None:
 
 
 def who_comes_back_counts_as_in_sync(patch: Patch) -> None:
-    patch.setattr(broker_registration, "leaves", lambda *_: [])
+    patch.setattr(broker_registration, "leave_changes", lambda *_: [])
 
 
 def anybody_may_be_elected(patch: Patch) -> None:
