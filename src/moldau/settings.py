@@ -27,7 +27,7 @@ from moldau.base.cluster_settings import (
 from moldau.base.config_def import BrokerLayers, ConfigValue
 from moldau.base.ids import NodeId
 from moldau.base.listeners import WILDCARD_HOSTS, Listener, parse_listener, parse_protocol_map
-from moldau.base.setting_sources import Said, SettingsError, Values, read_environment, read_file
+from moldau.base.setting_sources import SettingsError, SettingText, Values, read_environment, read_file
 from moldau.base.topic_configs import TOPIC_CONFIGS, topic_config_values
 from moldau.base.transaction_settings import TransactionLogSettings, read_transaction_log
 from moldau.coordinator.group.assignors import ASSIGNORS
@@ -119,22 +119,22 @@ def load(
     file: str | None = None,
     environ: Mapping[str, str] | None = None,
     overrides: Iterable[tuple[str, str]] = (),
-    flags: Mapping[str, Said] | None = None,
+    flags: Mapping[str, SettingText] | None = None,
 ) -> Settings:
     """`flags` are options of a command that stand for a property; nothing wins over them."""
     environ = environ or {}
-    said: dict[str, Said] = {}
+    said: dict[str, SettingText] = {}
     if file is not None:
         said.update(read_file(file))
     said.update(read_environment(environ))
-    said.update((key, Said(text, "--override")) for key, text in overrides)
+    said.update((key, SettingText(text, "--override")) for key, text in overrides)
     said.update(flags or {})
     return _settings(said, environ.get("CLUSTER_ID") or None)
 
 
 def from_properties(given: Mapping[str, str], cluster_id: str | None = None) -> Settings:
     """Settings from properties alone: for tests and for whoever embeds a node."""
-    return _settings({key: Said(text, "properties") for key, text in given.items()}, cluster_id)
+    return _settings({key: SettingText(text, "properties") for key, text in given.items()}, cluster_id)
 
 
 def _directories_left_out(values: Values) -> Iterator[str]:
@@ -165,7 +165,7 @@ def check_cluster_id(cluster_id: str, origin: str) -> None:
         raise SettingsError(f"{origin} {cluster_id}: expected an id such as `kafka-storage random-uuid` prints")
 
 
-def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
+def _settings(said: Mapping[str, SettingText], cluster_id: str | None) -> Settings:
     values = Values(said)
     node_id = _node_id(values)
     _refuse_security(values)

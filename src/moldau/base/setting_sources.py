@@ -18,7 +18,7 @@ class SettingsError(Exception):
     """A setting that cannot be obeyed, in one line."""
 
 
-class Said(NamedTuple):
+class SettingText(NamedTuple):
     """The text given for a key, and where."""
 
     text: str
@@ -47,7 +47,7 @@ NOT_SETTINGS: Final = frozenset(
 """Variables that steer Java and Kafka's scripts: they name no property and are passed over in silence."""
 
 
-def read_file(path: str) -> dict[str, Said]:
+def read_file(path: str) -> dict[str, SettingText]:
     try:
         with open(path, "rb") as file:
             raw = file.read()
@@ -58,15 +58,15 @@ def read_file(path: str) -> dict[str, Said]:
     except UnicodeDecodeError:
         text = raw.decode("latin-1")  # what Java takes every properties file for
     try:
-        return {each.key: Said(each.value, f"{path}:{each.line}") for each in properties.parse(text)}
+        return {each.key: SettingText(each.value, f"{path}:{each.line}") for each in properties.parse(text)}
     except MalformedData as malformed:
         raise SettingsError(f"{path}: {malformed}") from None
 
 
-def read_environment(environ: Mapping[str, str]) -> dict[str, Said]:
+def read_environment(environ: Mapping[str, str]) -> dict[str, SettingText]:
     """The rule of Kafka's container images: KAFKA_A_B is a.b, `__` an underscore, `___` a dash."""
     return {
-        _property_name(variable): Said(text, variable)
+        _property_name(variable): SettingText(text, variable)
         for variable, text in environ.items()
         if variable.startswith("KAFKA_") and variable not in NOT_SETTINGS
     }
@@ -88,7 +88,7 @@ def parse_override(text: str) -> tuple[str, str]:
 class Values:
     """The parsed values of what was said, or else the defaults; a complaint about one names its place."""
 
-    def __init__(self, said: Mapping[str, Said]) -> None:
+    def __init__(self, said: Mapping[str, SettingText]) -> None:
         self.said = said
         definitions = {key: definition for key in said if (definition := broker_config(key))}
         self.parsed = {key: _parsed(definition, said[key]) for key, definition in definitions.items()}
@@ -133,7 +133,7 @@ class Values:
                 yield f"{each.origin}: setting {key} is accepted but has no effect in Moldau yet"
 
 
-def _parsed(definition: ConfigDef, each: Said) -> ConfigValue:
+def _parsed(definition: ConfigDef, each: SettingText) -> ConfigValue:
     try:
         return definition.parse(each.text)
     except KafkaError as refused:
