@@ -18,10 +18,10 @@ from moldau.assembly import Assembly, World
 from moldau.base.clock import Clock, SystemClock
 from moldau.base.errors import ListenFault, StorageFault
 from moldau.base.limits import (
-    DESCRIPTORS_KEPT_FOR_CONNECTIONS,
-    DESCRIPTORS_KEPT_FOR_FILES,
+    DESCRIPTORS_RESERVED_FOR_CONNECTIONS,
+    DESCRIPTORS_RESERVED_FOR_FILES,
     RECEIVE_BUDGET_BYTES,
-    descriptors_kept,
+    reserved_descriptors,
 )
 from moldau.base.listeners import Listener as Address
 from moldau.base.promise import Promise
@@ -59,8 +59,8 @@ class Node:
         require_support()
         self.settings = settings
         self._clock = clock or SystemClock()
-        kept_for_files = descriptors_kept(DESCRIPTORS_KEPT_FOR_FILES, open_files_max())
-        kept_for_connections = descriptors_kept(DESCRIPTORS_KEPT_FOR_CONNECTIONS, open_files_max())
+        kept_for_files = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_FILES, open_files_max())
+        kept_for_connections = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_CONNECTIONS, open_files_max())
         self._files = files or DiskFiles(open_files_max() - kept_for_files - kept_for_connections)
         self._cleans_elsewhere = files is None
         """Another process sees nothing but the machine's own disk."""
@@ -197,7 +197,7 @@ class Node:
             settings.socket_send_buffer_bytes,
             settings.socket_receive_buffer_bytes,
             self.assembly.connection_gone,
-            open_files_max() - descriptors_kept(DESCRIPTORS_KEPT_FOR_FILES, open_files_max()),
+            open_files_max() - reserved_descriptors(DESCRIPTORS_RESERVED_FOR_FILES, open_files_max()),
         )
         _, port = listener.adopt(bound)
         among.append(listener)

@@ -19,11 +19,11 @@ PRODUCER_BATCHES_KEPT: Final = 5
 DECOMPRESSED_BYTES_MAX: Final = 128 << 20
 """Largest size one compressed batch may expand to when a batch must be opened: a bomb is refused, not inflated."""
 
-DESCRIPTORS_KEPT_FOR_FILES: Final = 16
+DESCRIPTORS_RESERVED_FOR_FILES: Final = 16
 """Open files that neither connections nor segments may take: a checkpoint, a snapshot or a flush needs one for a
 moment, and threads do so at once."""
 
-DESCRIPTORS_KEPT_FOR_CONNECTIONS: Final = 16
+DESCRIPTORS_RESERVED_FOR_CONNECTIONS: Final = 16
 """Open files beside those that segments may not take: whoever comes to delete topics must be let in."""
 
 FRAME_TRUSTED_BYTES: Final = 1 << 20
@@ -80,6 +80,6 @@ PLAIN_REQUEST_BYTES_MAX: Final = 8 << 20
 a Produce request stay bytes, so that one may be as large as `socket.request.max.bytes`."""
 
 
-def descriptors_kept(wanted: int, open_files_max: int) -> int:
+def reserved_descriptors(wanted: int, open_files_max: int) -> int:
     """Of few descriptors fewer are kept back: at most a sixteenth for each purpose."""
     return min(wanted, open_files_max // 16)
