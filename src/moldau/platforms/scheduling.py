@@ -24,7 +24,7 @@ _ATTRIBUTES: Final = struct.Struct("=IIQiIQQQ")
 """Size, policy, flags, niceness, priority; runtime, which is the slice; deadline, period."""
 
 
-def let_others_go_first(niceness: int) -> None:
+def lower_priority(niceness: int) -> None:
     """This thread and those it will start. Where Linux cannot do it all, it does what it can."""
     niceness = os.nice(niceness)
     number = _SCHED_SETATTR.get(platform.machine()) if platform.system() == "Linux" else None
@@ -33,7 +33,7 @@ def let_others_go_first(niceness: int) -> None:
         ctypes.CDLL(None).syscall(number, 0, attributes, 0)
 
 
-def die_before_others(score: int, path: str = OOM_SCORE) -> None:
+def set_oom_score(score: int, path: str = OOM_SCORE) -> None:
     """Where memory runs out, Linux ends processes of a high score first. Other systems do not ask."""
     with suppress(OSError), open(path, "w", encoding="ascii") as file:
         file.write(str(score))

@@ -9,11 +9,11 @@ from pathlib import Path
 from running_here import linux_only
 
 from moldau.platforms.boot import boot_id
-from moldau.platforms.scheduling import die_before_others
+from moldau.platforms.scheduling import set_oom_score
 
 DIE_AND_TELL = """
-from moldau.platforms.scheduling import die_before_others
-die_before_others(500)
+from moldau.platforms.scheduling import set_oom_score
+set_oom_score(500)
 print(open("/proc/self/oom_score_adj").read())
 """
 
@@ -29,5 +29,5 @@ def test_this_start_of_the_machine_has_an_id_and_others_have_none(tmp_path: Path
 def test_a_score_is_set_where_there_is_one(tmp_path: Path) -> None:
     told = subprocess.run([sys.executable, "-c", DIE_AND_TELL], check=True, capture_output=True, text=True).stdout
     assert int(told) == 500
-    die_before_others(500, str(tmp_path / "none" / "score"))
+    set_oom_score(500, str(tmp_path / "none" / "score"))
     assert not (tmp_path / "none").exists()

@@ -15,7 +15,7 @@ from moldau.platforms.scheduling import SLICE_NS
 LET_AND_TELL = """
 import ctypes, os
 from moldau.platforms import scheduling
-scheduling.let_others_go_first(7)
+scheduling.lower_priority(7)
 found = ctypes.create_string_buffer(scheduling._ATTRIBUTES.size)
 number = scheduling._SCHED_SETATTR.get(os.uname().machine)
 if number is not None:
