@@ -1,4 +1,4 @@
-"""A node on a real machine: sockets, threads, signals and disks around an assembly of parts."""
+"""A node on a real machine: the sockets, threads, signals and disks of an `Assembly`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from moldau.assembly import Assembly, World
 from moldau.base.clock import Clock, SystemClock
 from moldau.base.errors import ListenFault, StorageFault
 from moldau.base.limits import (
-    DESCRIPTORS_KEPT_FOR_CONNECTIONS,
-    DESCRIPTORS_KEPT_FOR_FILES,
+    DESCRIPTORS_RESERVED_FOR_CONNECTIONS,
+    DESCRIPTORS_RESERVED_FOR_FILES,
     RECEIVE_BUDGET_BYTES,
-    descriptors_kept,
+    reserved_descriptors,
 )
 from moldau.base.listeners import Listener as Address
 from moldau.base.promise import Promise
@@ -41,9 +41,9 @@ from moldau.settings import Settings
 log = logging.getLogger("moldau.node")
 STOP_GRACE_S = 10.0
 FAILED_GRACE_S = 1.0
-"""After the disk failed: replies that wait for it never come."""
+"""Used after a disk failure: responses that wait for the disk will never come."""
 CONTROLLER_GRACE_S = 0.2
-"""Other nodes' fetches wait for more than this: they ask another."""
+"""Parked fetches of other nodes wait longer than this: those nodes fetch from another leader."""
 
 
 class Node:
@@ -59,27 +59,27 @@ class Node:
         require_support()
         self.settings = settings
         self._clock = clock or SystemClock()
-        kept_for_files = descriptors_kept(DESCRIPTORS_KEPT_FOR_FILES, open_files_max())
-        kept_for_connections = descriptors_kept(DESCRIPTORS_KEPT_FOR_CONNECTIONS, open_files_max())
-        self._files = files or DiskFiles(open_files_max() - kept_for_files - kept_for_connections)
-        self._cleans_elsewhere = files is None
-        """Another process sees nothing but the machine's own disk."""
+        for_files = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_FILES, open_files_max())
+        for_connections = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_CONNECTIONS, open_files_max())
+        self._files = files or DiskFiles(open_files_max() - for_files - for_connections)
+        self._uses_cleaning_process = files is None
+        """Whether another process cleans the logs: it can read only files on the real disk."""
         self._rng = rng or SystemRandom()
         self._peers = peers
         self.addresses: list[Address] = []
-        """Where the node really listens for clients: ports given as 0 are resolved here."""
+        """The addresses on which the node listens for clients, with the actual port where the setting is 0."""
         self._listeners: list[Listener] = []
         self._controller_listeners: list[Listener] = []
-        self._thread_works: set[asyncio.Future[None]] = set()
+        self._thread_tasks: set[asyncio.Future[None]] = set()
         self.failed: asyncio.Future[Exception]
 
     async def start(self) -> None:
-        """Takes its addresses, opens the data directory, joins the quorum, lays out the partitions, and serves."""
+        """Bind the addresses, open the data directory, join the quorum, create the partitions, and serve."""
         loop = asyncio.get_running_loop()
         self.failed = loop.create_future()
         self._flusher = GroupFlusher(loop, self._fail)
         self._peers = self._peers or PeerConnections(loop)
-        sockets = self._take_addresses()
+        sockets = self._bind_addresses()
         try:
             self.assembly = Assembly(self.settings, self._world(loop))
         except BaseException:
@@ -105,13 +105,13 @@ class Node:
             disk_space=self._disk_space,
             boot_id=boot_id(),
             on_fault=self._fail,
-            cleans=CleaningProcess(loop) if self._cleans_elsewhere else None,
+            cleans=CleaningProcess(loop) if self._uses_cleaning_process else None,
         )
 
     async def _begin(self) -> None:
         for listener in self._controller_listeners:
             listener.start()
-        ready: asyncio.Future[Any] = _awaited(self.assembly.start(self.advertised()))
+        ready: asyncio.Future[Any] = _as_future(self.assembly.start(self.advertised()))
         failed: asyncio.Future[Any] = self.failed
         await asyncio.wait([ready, failed], return_when=asyncio.FIRST_COMPLETED)
         if self.failed.done():
@@ -120,10 +120,10 @@ class Node:
             listener.start()
 
     async def stop(self) -> None:
-        """Answers what was asked, brings everything to disk, and marks the directory as cleanly left."""
+        """Answer the pending requests, flush everything, and mark the directory as cleanly shut down."""
         grace_s = FAILED_GRACE_S if self.failed.done() else STOP_GRACE_S
         if not self.failed.done():
-            await _awaited(self.assembly.leave())
+            await _as_future(self.assembly.leave())
         self.assembly.release()
         for listener in self._listeners:
             await listener.stop(grace_s)
@@ -132,14 +132,14 @@ class Node:
             await listener.stop(CONTROLLER_GRACE_S)
         assert self._peers is not None
         self._peers.close_all()
-        await self._idle()
+        await self._wait_for_threads()
         if self.failed.done():
             self.assembly.abandon()
             return
         await asyncio.get_running_loop().run_in_executor(None, self.assembly.close)
 
     def abandon(self) -> None:
-        """Ends as a process that is killed does: nobody is told, nothing more is written, the directory is as it is."""
+        """End like a killed process: no goodbye to other nodes, no more writes, the directory stays as it is."""
         assert self._peers is not None
         self.assembly.halt()
         self._peers.close_all()
@@ -147,20 +147,20 @@ class Node:
             listener.abort()
         self.assembly.abandon()
 
-    async def _idle(self) -> None:
-        """Waits for threads that are still at the disk."""
-        if self._thread_works:
-            await asyncio.wait(self._thread_works)
+    async def _wait_for_threads(self) -> None:
+        """Wait for threads that still use the disk."""
+        if self._thread_tasks:
+            await asyncio.wait(self._thread_tasks)
         await self._flusher.finish()
 
-    def _take_addresses(self) -> dict[Address, socket.socket]:
-        """Before the data directory is opened: an address that is taken must not leave it as a crash does."""
+    def _bind_addresses(self) -> dict[Address, socket.socket]:
+        """Bind all listeners, before the data directory is opened: an address in use must leave it clean."""
         settings, sockets = self.settings, dict[Address, socket.socket]()
-        wanted = (
+        addresses = (
             *(settings.controller_listeners if settings.is_controller else ()),
             *(settings.listeners if settings.is_broker else ()),
         )
-        for address in wanted:
+        for address in addresses:
             try:
                 sockets[address] = bound_socket(address.host, address.port)
             except OSError as refused:
@@ -181,7 +181,7 @@ class Node:
                 self.addresses.append(opened)
 
     def _open(
-        self, address: Address, bound: socket.socket, router: Router, budget: ReceiveBudget, among: list[Listener]
+        self, address: Address, bound: socket.socket, router: Router, budget: ReceiveBudget, listeners: list[Listener]
     ) -> Address:
         settings = self.settings
         count = len(settings.listeners) + len(settings.controller_listeners)
@@ -190,38 +190,38 @@ class Node:
             router,
             budget,
             settings.socket_request_max_bytes,
-            # Half of the open files: a log that cannot open its files would stop the node.
+            # Connections get half of the open files: a log that cannot open its files would stop the node.
             min(settings.max_connections, open_files_max() // 2 // count),
             settings.max_connections_per_ip,
             settings.connections_max_idle_ms,
             settings.socket_send_buffer_bytes,
             settings.socket_receive_buffer_bytes,
             self.assembly.connection_gone,
-            open_files_max() - descriptors_kept(DESCRIPTORS_KEPT_FOR_FILES, open_files_max()),
+            open_files_max() - reserved_descriptors(DESCRIPTORS_RESERVED_FOR_FILES, open_files_max()),
         )
         _, port = listener.adopt(bound)
-        among.append(listener)
+        listeners.append(listener)
         return address._replace(port=port)
 
     def advertised(self) -> list[Address]:
-        """What clients are told, with real ports where the settings left them open."""
+        """Return the advertised addresses, with the actual port where the setting is 0."""
         bound = {address.name: address.port for address in self.addresses}
         return [a._replace(port=a.port or bound[a.name]) for a in self.settings.advertised_listeners]
 
     def _run_in_thread(self, work: Callable[[], None]) -> Promise[StorageFault | None]:
-        """Work that waits for the disk, in a thread."""
+        """Run work that waits for the disk in a thread; the promise gets its StorageFault, if there is one."""
         done: Promise[StorageFault | None] = Promise()
         running = asyncio.get_running_loop().run_in_executor(None, work)
 
         def finished(future: asyncio.Future[None]) -> None:
-            self._thread_works.discard(future)
+            self._thread_tasks.discard(future)
             fault = future.exception()
             if fault is not None and not isinstance(fault, StorageFault):
                 self._fail(fault if isinstance(fault, Exception) else RuntimeError(repr(fault)))
                 fault = None
             done.complete(fault)
 
-        self._thread_works.add(running)
+        self._thread_tasks.add(running)
         running.add_done_callback(finished)
         return done
 
@@ -235,10 +235,10 @@ class Node:
 
     def _fail(self, fault: Exception) -> None:
         if isinstance(fault, StorageFault):
-            with suppress(StorageFault):  # one fault of the disk is told, and that is the first
+            with suppress(StorageFault):  # only the first disk failure is reported
                 self.assembly.distrust()
         else:
-            log.error("a fault in a chore", exc_info=fault)
+            log.error("node %d: internal error in a background task", self.settings.node_id, exc_info=fault)
         if not self.failed.done():
             self.failed.set_result(fault)
 
@@ -248,15 +248,15 @@ def _close_all(sockets: Mapping[Address, socket.socket]) -> None:
         each.close()
 
 
-def _awaited(promise: Promise[None]) -> asyncio.Future[None]:
+def _as_future(promise: Promise[None]) -> asyncio.Future[None]:
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     promise.then(lambda _: None if future.done() else future.set_result(None))
     return future
 
 
 def run(settings: Settings, *, announce: Callable[[str], None] = print) -> int:
-    """Runs a node until SIGTERM or SIGINT; gives the exit status. What keeps it from starting is raised. How log lines
-    are written is decided before."""
+    """Run a node until SIGTERM or SIGINT; return the exit status. Raise what prevents the start. The caller configures
+    logging."""
     allow_open_files()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_run(settings, announce))
@@ -264,39 +264,39 @@ def run(settings: Settings, *, announce: Callable[[str], None] = print) -> int:
 
 async def _run(settings: Settings, announce: Callable[[str], None]) -> int:
     loop = asyncio.get_running_loop()
-    told_to_stop = loop.create_future()
+    stop_requested = loop.create_future()
 
-    def tell() -> None:
-        if not told_to_stop.done():
-            told_to_stop.set_result(None)
+    def request_stop() -> None:
+        if not stop_requested.done():
+            stop_requested.set_result(None)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, tell)
+        loop.add_signal_handler(number, request_stop)
     node = Node(settings)
-    if not await _is_started(node, told_to_stop):
+    if not await _start_unless_stopped(node, stop_requested):
         return 0
-    _calm_the_collector()
-    told = node.advertised() or settings.controller_listeners
-    where = ", ".join(address.address for address in told)
+    _tune_garbage_collector()
+    addresses = node.advertised() or settings.controller_listeners
+    addresses_text = ", ".join(address.address for address in addresses)
     announce(
-        f"Moldau {__version__} is ready: {where} (node {settings.node_id}, data in {settings.log_dirs[0]}). "
+        f"Moldau {__version__} is ready: {addresses_text} (node {settings.node_id}, data in {settings.log_dirs[0]}). "
         "Stop with Ctrl-C."
     )
     try:
-        await asyncio.wait([told_to_stop, node.failed], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([stop_requested, node.failed], return_when=asyncio.FIRST_COMPLETED)
     finally:
         await node.stop()
     if node.failed.done():
-        log.error("stopped: %s", _reason(node.failed.result()))
+        log.error("node %d: stopped: %s", settings.node_id, _reason(node.failed.result()))
         return 1
     return 0
 
 
-async def _is_started(node: Node, told_to_stop: asyncio.Future[None]) -> bool:
-    """Waiting for a quorum may take for ever: it ends when the node is told to stop. What keeps it from starting is
-    raised."""
+async def _start_unless_stopped(node: Node, stop_requested: asyncio.Future[None]) -> bool:
+    """Start the node; return False if a stop is requested before: waiting for a quorum may take for ever. Raise what
+    prevents the start."""
     starting = asyncio.get_running_loop().create_task(node.start())
-    await asyncio.wait([starting, told_to_stop], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([starting, stop_requested], return_when=asyncio.FIRST_COMPLETED)
     if starting.done():
         starting.result()
         return True
@@ -313,13 +313,13 @@ def _reason(fault: Exception) -> str:
 
 
 def require_support() -> None:
-    """RuntimeError on a system where no broker runs."""
+    """Raise RuntimeError on an operating system that the broker does not support."""
     if line := refusal("the broker"):
         raise RuntimeError(line)
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop where it can be had: it moves bytes several times as fast as asyncio's own loop."""
+    """Return an event loop of uvloop if it is installed: it is several times as fast as asyncio's own loop."""
     try:
         import uvloop
     except ImportError:
@@ -328,8 +328,8 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _calm_the_collector() -> None:
-    """What is here now stays: the cycle collector need not look at it again, nor come by every few hundred objects."""
+def _tune_garbage_collector() -> None:
+    """Exclude all present objects from garbage collection, since they stay, and let the collector run less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)

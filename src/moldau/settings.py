@@ -1,8 +1,8 @@
-"""What a node is told, in Kafka's property names: file, environment and command line become one frozen Settings.
+"""The settings of a node, with Kafka's property names: file, environment and command line become one frozen Settings.
 
-Each later place wins over the one before: defaults, server.properties, `KAFKA_*` variables, `--override`. A wrong value
-ends the start in one line that names key, value and place; a key that does nothing is named in `warnings`. Nothing
-here opens a socket or touches the data directory.
+Later sources override earlier ones: defaults, server.properties, `KAFKA_*` variables, `--override`. An invalid value
+ends the start with one line that names key, value and source; `warnings` names keys without effect. This module opens
+no sockets and does not touch the data directory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from moldau.base.cluster_settings import (
 from moldau.base.config_def import BrokerLayers, ConfigValue
 from moldau.base.ids import NodeId
 from moldau.base.listeners import WILDCARD_HOSTS, Listener, parse_listener, parse_protocol_map
-from moldau.base.setting_sources import Said, SettingsError, Values, read_environment, read_file
+from moldau.base.setting_sources import SettingsError, SettingText, Values, read_environment, read_file
 from moldau.base.topic_configs import TOPIC_CONFIGS, topic_config_values
 from moldau.base.transaction_settings import TransactionLogSettings, read_transaction_log
 from moldau.coordinator.group.assignors import ASSIGNORS
@@ -37,31 +37,31 @@ from moldau.coordinator.transaction.settings import TransactionSettings
 __all__ = ["Settings", "SettingsError", "check_cluster_id", "from_properties", "load"]
 
 
-NO_NAME = "localhost"
-"""What clients are told of a machine whose name leads nowhere."""
+FALLBACK_HOST = "localhost"
+"""The advertised host of a machine whose name cannot be resolved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     node_id: NodeId
     cluster_id: str | None
-    """From CLUSTER_ID; without it, what meta.properties says, or a new one for an empty directory."""
+    """From CLUSTER_ID; None means the id of meta.properties, or a new one for an empty directory."""
     process_roles: tuple[str, ...]
     broker_rack: str | None
     listeners: tuple[Listener, ...]
-    """Where clients and brokers are served, in the order given."""
+    """The listeners for clients and brokers, in the configured order."""
     controller_listeners: tuple[Listener, ...]
     advertised_listeners: tuple[Listener, ...]
-    """What clients are told. A port of zero stands for the port that was bound."""
+    """The addresses that clients connect to. A port of zero means the port that was bound."""
     inter_broker_listener_name: str
-    """Empty for a controller alone."""
+    """Empty for a node that is only a controller."""
     log_dirs: tuple[str, ...]
     num_partitions: int
     default_replication_factor: int
     auto_create_topics_enable: bool
     delete_topic_enable: bool
     max_connections: int
-    """Kafka's default is no limit at all; whoever accepts connections also heeds the system's limit of open files."""
+    """Kafka's default is no limit; the listeners also respect the system's limit of open files."""
     max_connections_per_ip: int
     connections_max_idle_ms: int
     socket_request_max_bytes: int
@@ -88,7 +88,7 @@ class Settings:
     replication: ReplicationSettings
     balance: BalanceSettings
     properties: Mapping[str, str]
-    """Every property that was given, as text."""
+    """Every property that was set, as text."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -101,17 +101,17 @@ class Settings:
 
     @property
     def is_alone(self) -> bool:
-        """Whether nothing here speaks of another node."""
+        """Whether the settings name no other node."""
         others = [voter for voter in self.quorum.voters if voter.id != self.node_id]
         return self.is_controller and self.is_broker and not others and len(self.quorum.bootstrap_servers) <= 1
 
     def value(self, name: str) -> ConfigValue:
-        """The value of any broker key, given or default."""
+        """Return the value of any broker key, or its default."""
         definition = BROKER_CONFIGS[name]
         return definition.parse(self.properties[name]) if name in self.properties else definition.default
 
     def broker_layers(self) -> BrokerLayers:
-        """What this node says of itself, below whatever is configured while it runs."""
+        """Return this node's static configs, which dynamic ones override."""
         return BrokerLayers(static={**self.properties, "broker.id": str(self.node_id)})
 
 
@@ -119,44 +119,44 @@ def load(
     file: str | None = None,
     environ: Mapping[str, str] | None = None,
     overrides: Iterable[tuple[str, str]] = (),
-    flags: Mapping[str, Said] | None = None,
+    flags: Mapping[str, SettingText] | None = None,
 ) -> Settings:
-    """`flags` are options of a command that stand for a property; nothing wins over them."""
+    """Load the settings of a node. `flags` are command options for a property; they override everything else."""
     environ = environ or {}
-    said: dict[str, Said] = {}
+    texts: dict[str, SettingText] = {}
     if file is not None:
-        said.update(read_file(file))
-    said.update(read_environment(environ))
-    said.update((key, Said(text, "--override")) for key, text in overrides)
-    said.update(flags or {})
-    return _settings(said, environ.get("CLUSTER_ID") or None)
+        texts.update(read_file(file))
+    texts.update(read_environment(environ))
+    texts.update((key, SettingText(text, "--override")) for key, text in overrides)
+    texts.update(flags or {})
+    return _build_settings(texts, environ.get("CLUSTER_ID") or None)
 
 
-def from_properties(given: Mapping[str, str], cluster_id: str | None = None) -> Settings:
-    """Settings from properties alone: for tests and for whoever embeds a node."""
-    return _settings({key: Said(text, "properties") for key, text in given.items()}, cluster_id)
+def from_properties(properties: Mapping[str, str], cluster_id: str | None = None) -> Settings:
+    """Return settings from properties alone, for tests and embedded nodes."""
+    return _build_settings({key: SettingText(text, "properties") for key, text in properties.items()}, cluster_id)
 
 
-def _directories_left_out(values: Values) -> Iterator[str]:
+def _warn_of_directories(values: Values) -> Iterator[str]:
     if len(values.items("log.dirs")) > 1:
-        yield f"{values.said['log.dirs'].origin}: of several log.dirs only the first is used in Moldau yet"
+        yield f"{values.texts['log.dirs'].origin}: log.dirs: Moldau uses only the first of several directories"
 
 
-def _cleaner_threads_left_out(values: Values) -> Iterator[str]:
+def _warn_of_cleaner_threads(values: Values) -> Iterator[str]:
     if values.integer("log.cleaner.threads") > 1:
-        origin = values.said["log.cleaner.threads"].origin
-        yield f"{origin}: log.cleaner.threads: one log is compacted at a time in Moldau"
+        origin = values.texts["log.cleaner.threads"].origin
+        yield f"{origin}: log.cleaner.threads: Moldau compacts one log at a time"
 
 
-def _only_from_here(
-    values: Values, of_clients: tuple[Listener, ...], advertised: tuple[Listener, ...]
+def _warn_of_fallback_host(
+    values: Values, client_listeners: tuple[Listener, ...], advertised: tuple[Listener, ...]
 ) -> Iterator[str]:
-    """Listening everywhere is meant for clients elsewhere, who are told where to connect to."""
-    is_everywhere = any(each.host in WILDCARD_HOSTS for each in of_clients)
-    if is_everywhere and not values.items("advertised.listeners") and any(a.host == NO_NAME for a in advertised):
+    """Warn if the node listens on all interfaces but advertises `FALLBACK_HOST`, which other machines cannot use."""
+    is_wildcard = any(each.host in WILDCARD_HOSTS for each in client_listeners)
+    if is_wildcard and not values.items("advertised.listeners") and any(a.host == FALLBACK_HOST for a in advertised):
         yield (
-            f"clients are told to connect to {NO_NAME}, which only those on this machine can: let the resolver know the"
-            f" machine's name ({socket.gethostname()}), or set advertised.listeners"
+            f"clients are told to connect to {FALLBACK_HOST}, which works only on this machine: make the machine's name"
+            f" ({socket.gethostname()}) resolvable, or set advertised.listeners"
         )
 
 
@@ -165,31 +165,31 @@ def check_cluster_id(cluster_id: str, origin: str) -> None:
         raise SettingsError(f"{origin} {cluster_id}: expected an id such as `kafka-storage random-uuid` prints")
 
 
-def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
-    values = Values(said)
-    node_id = _node_id(values)
+def _build_settings(texts: Mapping[str, SettingText], cluster_id: str | None) -> Settings:
+    values = Values(texts)
+    node_id = _read_node_id(values)
     _refuse_security(values)
     if cluster_id is not None:
         check_cluster_id(cluster_id, "CLUSTER_ID")
     _check_topic_defaults(values)
     _check_cleaner(values)
     controllers = {name.upper() for name in values.items("controller.listener.names")}
-    protocols = _protocols(values, controllers)
-    listeners = _listeners(values, protocols)
-    of_clients = tuple(each for each in listeners if each.name not in controllers)
-    of_controllers = tuple(each for each in listeners if each.name in controllers)
-    advertised = _advertised_listeners(values, protocols, listeners, of_clients)
+    protocols = _read_protocols(values, controllers)
+    listeners = _read_listeners(values, protocols)
+    client_listeners = tuple(each for each in listeners if each.name not in controllers)
+    controller_listeners = tuple(each for each in listeners if each.name in controllers)
+    advertised = _advertised_listeners(values, protocols, listeners, client_listeners)
     quorum = read_quorum(values)
-    check_roles(values, node_id, of_clients, of_controllers, quorum)
+    check_roles(values, node_id, client_listeners, controller_listeners, quorum)
     return Settings(
         node_id=node_id,
         cluster_id=cluster_id,
         process_roles=values.items("process.roles"),
         broker_rack=values.text("broker.rack"),
-        listeners=of_clients,
-        controller_listeners=of_controllers,
+        listeners=client_listeners,
+        controller_listeners=controller_listeners,
         advertised_listeners=advertised,
-        inter_broker_listener_name=_inter_broker_listener_name(values, of_clients),
+        inter_broker_listener_name=_inter_broker_listener_name(values, client_listeners),
         log_dirs=values.items("log.dirs") or values.items("log.dir"),
         num_partitions=values.integer("num.partitions"),
         default_replication_factor=values.integer("default.replication.factor"),
@@ -214,7 +214,7 @@ def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
         offsets_topic_replication_factor=values.integer("offsets.topic.replication.factor"),
         offsets_topic_segment_bytes=values.integer("offsets.topic.segment.bytes"),
         offsets_retention_check_interval_ms=values.integer("offsets.retention.check.interval.ms"),
-        groups=_groups(values),
+        groups=_read_groups(values),
         transactions=TransactionSettings(
             timeout_max_ms=values.integer("transaction.max.timeout.ms"),
             id_expiration_ms=values.integer("transactional.id.expiration.ms"),
@@ -224,21 +224,21 @@ def _settings(said: Mapping[str, Said], cluster_id: str | None) -> Settings:
         sessions=read_sessions(values),
         replication=read_replication(values),
         balance=read_balance(values),
-        properties={key: each.text for key, each in said.items() if broker_config(key)},
+        properties={key: each.text for key, each in texts.items() if broker_config(key)},
         warnings=(
             *values.warnings(),
-            *_directories_left_out(values),
-            *_cleaner_threads_left_out(values),
-            *_only_from_here(values, of_clients, advertised),
+            *_warn_of_directories(values),
+            *_warn_of_cleaner_threads(values),
+            *_warn_of_fallback_host(values, client_listeners, advertised),
         ),
     )
 
 
-def _groups(values: Values) -> GroupSettings:
+def _read_groups(values: Values) -> GroupSettings:
     assignors = values.items("group.consumer.assignors")
     for name in assignors:
         if name not in ASSIGNORS:
-            raise values.refusal("group.consumer.assignors", f"{name!r} is not known; expected {', '.join(ASSIGNORS)}")
+            raise values.refusal("group.consumer.assignors", f"{name!r} is unknown; expected {', '.join(ASSIGNORS)}")
     return GroupSettings(
         initial_rebalance_delay_ms=values.integer("group.initial.rebalance.delay.ms"),
         min_session_timeout_ms=values.integer("group.min.session.timeout.ms"),
@@ -254,15 +254,15 @@ def _groups(values: Values) -> GroupSettings:
     )
 
 
-def _node_id(values: Values) -> NodeId:
-    older = values.integer("broker.id")
-    if "node.id" in values and older not in (-1, values.integer("node.id")):
+def _read_node_id(values: Values) -> NodeId:
+    broker_id = values.integer("broker.id")
+    if "node.id" in values and broker_id not in (-1, values.integer("node.id")):
         raise values.refusal("broker.id", f"differs from node.id={values.integer('node.id')}; set one of them")
-    return NodeId(values.integer("node.id") if "node.id" in values or older == -1 else older)
+    return NodeId(values.integer("node.id") if "node.id" in values or broker_id == -1 else broker_id)
 
 
 def _refuse_security(values: Values) -> None:
-    """Settings that were meant to keep people out are never merely ignored."""
+    """Refuse unsupported security settings: to ignore them would leave the node open."""
     if values.value("security.inter.broker.protocol") != "PLAINTEXT":
         raise values.refusal("security.inter.broker.protocol", "not supported yet; expected PLAINTEXT")
     if values.text("authorizer.class.name"):
@@ -276,8 +276,8 @@ def _check_cleaner(values: Values) -> None:
 
 
 def _check_topic_defaults(values: Values) -> None:
-    """A broker key that gives topics their default must give one that a topic could have."""
-    layers = BrokerLayers(static={key: each.text for key, each in values.said.items()})
+    """Check that the broker keys with the defaults of topics have values that are valid for topics."""
+    layers = BrokerLayers(static={key: each.text for key, each in values.texts.items()})
     for name, value in topic_config_values({}, layers).items():
         definition = TOPIC_CONFIGS[name]
         complaint = definition.validator.complaint(value) if definition.validator else None
@@ -286,8 +286,8 @@ def _check_topic_defaults(values: Values) -> None:
             raise values.refusal(culprit, f"{complaint}, as {name} of a topic")
 
 
-def _listeners(values: Values, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
-    listeners = _parsed(values, "listeners", protocols)
+def _read_listeners(values: Values, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+    listeners = _parse_listeners(values, "listeners", protocols)
     names = [each.name for each in listeners]
     addresses = [each.address for each in listeners if each.port]
     if len(set(names)) < len(names) or len(set(addresses)) < len(addresses):
@@ -295,22 +295,22 @@ def _listeners(values: Values, protocols: Mapping[str, str]) -> tuple[Listener, 
     for each in listeners:
         if each.security_protocol != "PLAINTEXT":
             raise values.refusal(
-                "listeners", f"{each.name} speaks {each.security_protocol}, not supported yet; expected PLAINTEXT"
+                "listeners", f"{each.name} uses {each.security_protocol}, not supported yet; expected PLAINTEXT"
             )
     return listeners
 
 
-def _protocols(values: Values, controller_names: set[str]) -> dict[str, str]:
+def _read_protocols(values: Values, controller_names: set[str]) -> dict[str, str]:
     key = "listener.security.protocol.map"
     try:
         protocols = parse_protocol_map(values.text(key) or "")
     except ValueError as wrong:
         raise values.refusal(key, str(wrong)) from None
-    # Kafka lets a controller's listener go without an entry only as long as nobody has written a map.
+    # As in Kafka, a controller's listener needs no entry only while the map is not set.
     return protocols if key in values else {**dict.fromkeys(controller_names, "PLAINTEXT"), **protocols}
 
 
-def _parsed(values: Values, key: str, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+def _parse_listeners(values: Values, key: str, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
     try:
         return tuple(parse_listener(text, protocols) for text in values.items(key))
     except ValueError as wrong:
@@ -318,41 +318,46 @@ def _parsed(values: Values, key: str, protocols: Mapping[str, str]) -> tuple[Lis
 
 
 def _advertised_listeners(
-    values: Values, protocols: Mapping[str, str], listeners: tuple[Listener, ...], of_clients: tuple[Listener, ...]
+    values: Values,
+    protocols: Mapping[str, str],
+    listeners: tuple[Listener, ...],
+    client_listeners: tuple[Listener, ...],
 ) -> tuple[Listener, ...]:
     key = "advertised.listeners"
-    if not of_clients or not values.items(key):
-        return tuple(each._replace(host=_own_host()) if each.host in WILDCARD_HOSTS else each for each in of_clients)
-    advertised = _parsed(values, key, protocols)
+    if not client_listeners or not values.items(key):
+        return tuple(
+            each._replace(host=_own_host()) if each.host in WILDCARD_HOSTS else each for each in client_listeners
+        )
+    advertised = _parse_listeners(values, key, protocols)
     for each in advertised:
         if each.name not in {listener.name for listener in listeners}:
-            raise values.refusal(key, f"{each.name} is not among the listeners")
+            raise values.refusal(key, f"{each.name} is not one of the listeners")
         if each.host in WILDCARD_HOSTS:
             raise values.refusal(
-                key, f"{each.host!r} is no host to connect to; expected a name or address of this machine"
+                key, f"{each.host!r} is not a host to connect to; expected a name or address of this machine"
             )
-    # Kafka's own example file advertises the controllers' listener too; clients are never told of it.
-    told = tuple(each for each in advertised if each.name in {listener.name for listener in of_clients})
-    if not told:
-        raise values.refusal(key, "expected a listener for clients beside those of controllers")
-    return told
+    # Kafka's own example file advertises the controllers' listener too; clients never get it.
+    for_clients = tuple(each for each in advertised if each.name in {listener.name for listener in client_listeners})
+    if not for_clients:
+        raise values.refusal(key, "expected a listener for clients besides those of controllers")
+    return for_clients
 
 
-def _inter_broker_listener_name(values: Values, of_clients: tuple[Listener, ...]) -> str:
+def _inter_broker_listener_name(values: Values, client_listeners: tuple[Listener, ...]) -> str:
     key = "inter.broker.listener.name"
-    if not of_clients:
+    if not client_listeners:
         return ""
-    name = (values.text(key) or of_clients[0].name).upper()
-    if name not in {each.name for each in of_clients}:
+    name = (values.text(key) or client_listeners[0].name).upper()
+    if name not in {each.name for each in client_listeners}:
         raise values.refusal(key, "expected the name of a listener that is not the controllers'")
     return name
 
 
 def _own_host() -> str:
-    """What to tell clients when listening everywhere: this machine's name, if it leads back here."""
+    """Return the advertised host of a wildcard listener: this machine's name if it can be resolved."""
     try:
         name = socket.gethostname()
         socket.getaddrinfo(name, None)
     except OSError:
-        return NO_NAME
+        return FALLBACK_HOST
     return name

@@ -84,7 +84,7 @@ def test_a_read_only_directory_is_named(tmp_path: Path) -> None:
     needs_mounts()
     data = tmp_path / "ro"
     assert refusal(mounted(data, "ro", start(data / "data"))) == (
-        f"moldau: {data}/data: Read-only file system; mount it for writing, or choose another directory"
+        f"moldau: {data}/data: Read-only file system; mount it writable, or choose another directory"
         " (the setting log.dirs, or `moldau start --data-dir DIR`)"
     )
 

@@ -43,7 +43,7 @@ class BrokersActor:
     def _told(self) -> dict[str, str]:
         topics = self._cluster.image.topics
         return {
-            f"{name}-{index}": self._cluster.told(name, index)
+            f"{name}-{index}": self._cluster.summary(name, index)
             for name in sorted(topics)
             for index in range(len(topics[name].partitions))
         }

@@ -35,7 +35,7 @@ from moldau.base.promise import Promise
 from moldau.raft.machine import Quorum
 from moldau.raft.member import Member
 from moldau.raft.news import Committed, LeaderChanged, Leading
-from moldau.raft.roles import Asked, Follower, Unattached
+from moldau.raft.roles import Follower, OutgoingRequest, Unattached
 from moldau.raft.snapshots import BOOTSTRAP, SnapshotId, bootstrap_snapshot
 from moldau.raft.voters import SUPPORTED_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, VoterSet, static_voters
 from moldau.testing.clock import FakeClock
@@ -68,7 +68,7 @@ class QuorumActor:
         self._isolated: set[int] = set()
         self._on_the_way: deque[tuple[int, int, Any, Any]] = deque()
         """(from, to, the question it belongs to, the message): an answer has an outcome as its message."""
-        self._lost: list[tuple[int, int, Asked]] = []
+        self._lost: list[tuple[int, int, OutgoingRequest]] = []
         """(when it is up, from, question) of what will never be answered."""
         self._waiting: list[tuple[int, int, Any]] = []
         """(from, to, question) that arrived and has no answer yet."""
@@ -114,7 +114,7 @@ class QuorumActor:
         for node_id in _ids(said):
             machine = self._machines[node_id]
             machine.quorum = None
-            machine.log._cut(machine.log.flushed_offset)
+            machine.log._remove_from(machine.log.flushed_offset)
             self._break_connections(node_id)
 
     def _break_connections(self, node_id: int) -> None:
@@ -211,7 +211,7 @@ class QuorumActor:
         while self._on_the_way:
             self._lose_one(*self._on_the_way.popleft())
 
-    def _lose_one(self, from_id: int, to_id: int, asked: Asked, message: Any) -> None:
+    def _lose_one(self, from_id: int, to_id: int, asked: OutgoingRequest, message: Any) -> None:
         asker = from_id if message is asked.request else to_id
         self._lost.append((self._clock.elapsed_ms() + asked.timeout_ms, asker, asked))
 
@@ -230,7 +230,7 @@ class QuorumActor:
         assert not self._on_the_way, "it never becomes quiet"
         self._on_the_way.extend(held)
 
-    def _arrive(self, from_id: int, to_id: int, asked: Asked, message: Any) -> None:
+    def _arrive(self, from_id: int, to_id: int, asked: OutgoingRequest, message: Any) -> None:
         if {from_id, to_id} & self._isolated:
             self._lose_one(from_id, to_id, asked, message)
             return
@@ -257,7 +257,7 @@ class QuorumActor:
         else:
             self._on_the_way.append((to_id, from_id, asked, response))
 
-    def _reply_late(self, from_id: int, to_id: int, asked: Asked, response: Any) -> None:
+    def _reply_late(self, from_id: int, to_id: int, asked: OutgoingRequest, response: Any) -> None:
         if (from_id, to_id, asked) in self._waiting:
             self._waiting.remove((from_id, to_id, asked))
             self._on_the_way.append((to_id, from_id, asked, response))

@@ -60,7 +60,7 @@ def a_leader_that_was_deposed_goes_on(patch: Patch) -> None:
 
 
 def who_comes_back_counts_as_in_sync(patch: Patch) -> None:
-    patch.setattr(broker_registration, "leaves", lambda *_: [])
+    patch.setattr(broker_registration, "leave_changes", lambda *_: [])
 
 
 def anybody_may_be_elected(patch: Patch) -> None:
@@ -95,14 +95,14 @@ def votes_are_forgotten(patch: Patch) -> None:
 
 
 def a_vote_is_given_to_everybody_who_asks(patch: Patch) -> None:
-    patch.setattr(Role, "_may_grant_freely", lambda self, candidate, is_up_to_date, is_pre_vote: is_up_to_date)
+    patch.setattr(Role, "_may_grant_without_leader", lambda self, candidate, is_up_to_date, is_pre_vote: is_up_to_date)
 
 
 def logs_that_are_behind_are_voted_for(patch: Patch) -> None:
-    honest = Role._may_grant_freely
+    honest = Role._may_grant_without_leader
     patch.setattr(
         Role,
-        "_may_grant_freely",
+        "_may_grant_without_leader",
         lambda self, candidate, is_up_to_date, is_pre_vote: honest(self, candidate, True, is_pre_vote),
     )
 

@@ -1,4 +1,4 @@
-"""From texts in three places to one Settings; a refusal is one line with place, key, value and expectation."""
+"""Settings from three sources; an error is one line with source, key, value and what is expected."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ log.retention.check.interval.ms=300000
 """
 
 
-def refusal(given: dict[str, str]) -> str:
+def refusal(properties: dict[str, str]) -> str:
     with pytest.raises(SettingsError) as refused:
-        from_properties(given)
+        from_properties(properties)
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -48,7 +48,7 @@ def plaintext(host: str, port: int, name: str = "PLAINTEXT") -> Listener:
     return Listener(name, "PLAINTEXT", host, port)
 
 
-def test_nothing_need_be_said() -> None:
+def test_defaults() -> None:
     settings = load()
     assert settings.node_id == 1
     assert settings.cluster_id is None
@@ -63,7 +63,7 @@ def test_nothing_need_be_said() -> None:
     assert settings.warnings == ()
 
 
-def test_each_place_wins_over_the_one_before(tmp_path: Path) -> None:
+def test_each_source_overrides_the_one_before(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=2\nnode.id=3\nlog.dirs=/a , /b\n")
     environ = {"KAFKA_NUM_PARTITIONS": "4", "KAFKA_NODE_ID": "5", "CLUSTER_ID": "MkU3OEVBNTcwNTJENDM2Qg"}
@@ -73,7 +73,7 @@ def test_each_place_wins_over_the_one_before(tmp_path: Path) -> None:
     assert settings.properties == {"num.partitions": "4", "node.id": "6", "log.dirs": "/a , /b"}
 
 
-def test_kafkas_own_example_file_is_taken_without_a_warning(tmp_path: Path) -> None:
+def test_kafkas_own_example_file_gives_no_warning(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(KAFKAS_OWN_FILE)
     settings = load(str(file))
@@ -83,7 +83,7 @@ def test_kafkas_own_example_file_is_taken_without_a_warning(tmp_path: Path) -> N
     assert settings.advertised_listeners == (plaintext("localhost", 9092),)
 
 
-def test_the_rule_of_the_container_images() -> None:
+def test_variables_of_the_container_images() -> None:
     environ = {
         "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "A:PLAINTEXT",
         "KAFKA_LISTENERS": "A://0.0.0.0:19092",
@@ -98,7 +98,7 @@ def test_the_rule_of_the_container_images() -> None:
     assert settings.warnings == ("KAFKA_UNDER__SCORE_AND___DASH: unknown setting under_score.and-dash is ignored",)
 
 
-def test_keys_that_change_nothing_are_named() -> None:
+def test_keys_without_effect_give_a_warning() -> None:
     settings = from_properties({"num.partition": "3", "num.io.threads": "9", "num.network.threads": "3"})
     assert settings.warnings == (
         "properties: unknown setting num.partition is ignored; did you mean num.partitions?",
@@ -114,7 +114,7 @@ def test_a_password_is_in_no_warning() -> None:
     assert "hunter2" not in "".join(settings.warnings)
 
 
-def test_a_wrong_value_is_told_with_file_and_line(tmp_path: Path) -> None:
+def test_an_error_names_file_and_line(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("# first\nnode.id=1\nlog.retention.ms=a week\n")
     with pytest.raises(SettingsError) as refused:
@@ -124,7 +124,7 @@ def test_a_wrong_value_is_told_with_file_and_line(tmp_path: Path) -> None:
     )
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_and_malformed_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="nowhere: cannot be read: No such file"):
         load(str(tmp_path / "nowhere"))
     broken = tmp_path / "broken"
@@ -133,14 +133,14 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         load(str(broken))
 
 
-def test_a_file_in_javas_own_encoding_is_read(tmp_path: Path) -> None:
+def test_a_latin_1_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "latin"
     file.write_bytes(b"broker.rack=z\xfcrich\n")
     assert load(str(file)).broker_rack == "zürich"
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("properties", "expected"),
     [
         ({"node.id": "-1"}, "Value must be at least 0"),
         ({"node.id": "1", "broker.id": "2"}, "properties: broker.id=2: differs from node.id=1"),
@@ -149,12 +149,12 @@ def test_a_file_in_javas_own_encoding_is_read(tmp_path: Path) -> None:
         ({"process.roles": "king"}, "String must be one of: broker, controller"),
         ({"process.roles": ""}, "expected broker, controller or both"),
         ({"controller.quorum.voters": "1@a:9093,2@b:9093"}, "expected a listener of controller.listener.names"),
-        ({"controller.quorum.voters": "2@a:9093"}, "this controller, node 1, is not among them"),
+        ({"controller.quorum.voters": "2@a:9093"}, "this controller, node 1, is not one of them"),
         ({"controller.quorum.voters": "1@a:1,1@b:1"}, "expected a different id for each voter"),
         ({"controller.quorum.voters": "a:9093"}, "'a:9093' is not a voter; expected id@host:port"),
         ({"controller.quorum.voters": "1@:9093"}, "'1@:9093' is not a voter; expected id@host:port"),
         ({"process.roles": "broker", "controller.quorum.voters": "1@a:1"}, "node 1 is a voter but no controller"),
-        ({"controller.quorum.bootstrap.servers": "a"}, "'a' is no address; expected host:port"),
+        ({"controller.quorum.bootstrap.servers": "a"}, "'a' is not an address; expected host:port"),
         (
             {
                 "process.roles": "broker",
@@ -171,16 +171,16 @@ def test_a_file_in_javas_own_encoding_is_read(tmp_path: Path) -> None:
         ({"listeners": "nonsense"}, "listeners=nonsense: 'nonsense' is not a listener; expected NAME://host:port"),
         ({"listeners": "PLAINTEXT://localhost:99999"}, "is not a listener"),
         ({"listeners": "FOO://localhost:9092"}, "listener FOO has no entry in listener.security.protocol.map"),
-        ({"listeners": "SSL://:9092"}, "SSL speaks SSL, not supported yet; expected PLAINTEXT"),
+        ({"listeners": "SSL://:9092"}, "SSL uses SSL, not supported yet; expected PLAINTEXT"),
         ({"listeners": "SASL_PLAINTEXT://:9092"}, "not supported yet"),
         ({"listeners": "CONTROLLER://:9092"}, "expected a listener for clients"),
         ({"listeners": ""}, "expected a listener for clients"),
         ({"listeners": "PLAINTEXT://:9092,CONTROLLER://:9092"}, "expected a different name and a different address"),
         ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9093"}, "expected a different name and a different address"),
         ({"listener.security.protocol.map": "PLAINTEXT:TELNET"}, "'PLAINTEXT:TELNET' is not NAME:PROTOCOL"),
-        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "'0.0.0.0' is no host to connect to"),
-        ({"advertised.listeners": "PLAINTEXT://:9092"}, "'' is no host to connect to"),
-        ({"advertised.listeners": "SSL://a:9092"}, "SSL is not among the listeners"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "'0.0.0.0' is not a host to connect to"),
+        ({"advertised.listeners": "PLAINTEXT://:9092"}, "'' is not a host to connect to"),
+        ({"advertised.listeners": "SSL://a:9092"}, "SSL is not one of the listeners"),
         ({"inter.broker.listener.name": "OTHER"}, "inter.broker.listener.name=OTHER: expected the name of a listener"),
         ({"security.inter.broker.protocol": "SSL"}, "not supported yet; expected PLAINTEXT"),
         ({"authorizer.class.name": "a.b.C"}, "access control is not supported yet"),
@@ -188,45 +188,45 @@ def test_a_file_in_javas_own_encoding_is_read(tmp_path: Path) -> None:
         ({"ssl.client.auth": "maybe"}, "String must be one of: required, requested, none"),
     ],
 )
-def test_what_cannot_be_obeyed_is_refused(given: dict[str, str], expected: str) -> None:
-    assert expected in refusal(given)
+def test_invalid_settings_are_refused(properties: dict[str, str], expected: str) -> None:
+    assert expected in refusal(properties)
 
 
-def test_a_controllers_listener_needs_an_entry_once_there_is_a_map() -> None:
+def test_a_controllers_listener_needs_an_entry_if_the_protocol_map_is_set() -> None:
     listeners = {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}
     assert from_properties(listeners).controller_listeners
     assert "CONTROLLER has no entry" in refusal({**listeners, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"})
 
 
-def test_the_older_name_of_node_id() -> None:
+def test_broker_id_is_the_older_name_of_node_id() -> None:
     assert from_properties({"broker.id": "7"}).node_id == 7
     assert from_properties({"broker.id": "7", "node.id": "7"}).node_id == 7
 
 
-def test_listening_everywhere_tells_clients_a_host_that_leads_back() -> None:
-    (told,) = from_properties({"listeners": "PLAINTEXT://0.0.0.0:9092"}).advertised_listeners
-    assert told.host in (socket.gethostname(), "localhost")
+def test_a_wildcard_listener_advertises_this_machines_name() -> None:
+    (listener,) = from_properties({"listeners": "PLAINTEXT://0.0.0.0:9092"}).advertised_listeners
+    assert listener.host in (socket.gethostname(), "localhost")
 
 
-def test_a_machine_whose_name_leads_nowhere_is_localhost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_whose_name_cannot_be_resolved_advertises_localhost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host.invalid")
     settings = from_properties({"listeners": "PLAINTEXT://:9092"})
     assert settings.advertised_listeners == (plaintext("localhost", 9092),)
     assert settings.warnings == (
-        "clients are told to connect to localhost, which only those on this machine can: let the resolver know the"
-        " machine's name (no-such-host.invalid), or set advertised.listeners",
+        "clients are told to connect to localhost, which works only on this machine: make the machine's name"
+        " (no-such-host.invalid) resolvable, or set advertised.listeners",
     )
-    told = {"listeners": "PLAINTEXT://:9092", "advertised.listeners": "PLAINTEXT://localhost:9092"}
-    assert from_properties(told).warnings == ()
+    properties = {"listeners": "PLAINTEXT://:9092", "advertised.listeners": "PLAINTEXT://localhost:9092"}
+    assert from_properties(properties).warnings == ()
     assert from_properties({}).warnings == ()
 
 
-def test_addresses_of_the_sixth_version() -> None:
+def test_ipv6_addresses() -> None:
     (listener,) = from_properties({"listeners": "PLAINTEXT://[::1]:9092"}).listeners
     assert (listener.host, listener.address, str(listener)) == ("::1", "[::1]:9092", "PLAINTEXT://[::1]:9092")
 
 
-def test_any_number_of_listeners_may_take_any_free_port() -> None:
+def test_several_listeners_may_have_port_zero() -> None:
     settings = from_properties({"listeners": "PLAINTEXT://localhost:0,CONTROLLER://localhost:0"})
     assert settings.listeners + settings.controller_listeners == (
         plaintext("localhost", 0),
@@ -234,20 +234,20 @@ def test_any_number_of_listeners_may_take_any_free_port() -> None:
     )
 
 
-def test_directories_left_out_are_named() -> None:
+def test_several_log_dirs_give_a_warning() -> None:
     assert from_properties({"log.dirs": "/a,/b"}).warnings == (
-        "properties: of several log.dirs only the first is used in Moldau yet",
+        "properties: log.dirs: Moldau uses only the first of several directories",
     )
 
 
-def test_cleaner_threads_left_out_are_named() -> None:
+def test_several_cleaner_threads_give_a_warning() -> None:
     assert from_properties({"log.cleaner.threads": "4"}).warnings == (
-        "properties: log.cleaner.threads: one log is compacted at a time in Moldau",
+        "properties: log.cleaner.threads: Moldau compacts one log at a time",
     )
     assert from_properties({"log.cleaner.threads": "1", "log.cleanup.policy": "compact,delete"}).warnings == ()
 
 
-def test_a_cleaner_has_memory_to_work_with() -> None:
+def test_a_cleaner_needs_a_minimum_of_memory() -> None:
     with pytest.raises(SettingsError, match="expected more than 1048576"):
         from_properties({"log.cleaner.dedupe.buffer.size": "1048576"})
     with pytest.raises(SettingsError, match="properties: "):
@@ -255,30 +255,30 @@ def test_a_cleaner_has_memory_to_work_with() -> None:
     from_properties({"log.cleaner.dedupe.buffer.size": "1048577"})
 
 
-def test_cluster_id_must_look_like_one() -> None:
+def test_an_invalid_cluster_id_is_refused() -> None:
     assert load(environ={"CLUSTER_ID": ""}).cluster_id is None
     with pytest.raises(SettingsError, match="CLUSTER_ID not an id"):
         load(environ={"CLUSTER_ID": "not an id"})
 
 
-def test_any_key_can_be_asked_for() -> None:
+def test_value_returns_any_broker_key() -> None:
     settings = from_properties({"group.max.size": "9"})
     assert settings.value("group.max.size") == 9
     assert settings.value("group.min.session.timeout.ms") == 6000
 
 
-def test_the_layer_beneath_run_time_changes() -> None:
+def test_broker_layers_contain_the_static_configs() -> None:
     assert from_properties({"node.id": "4"}).broker_layers().static == {"node.id": "4", "broker.id": "4"}
 
 
 @pytest.mark.parametrize("text", ["novalue", "=x", " =x", ""])
-def test_an_override_is_a_pair(text: str) -> None:
+def test_an_override_is_key_and_value(text: str) -> None:
     with pytest.raises(SettingsError, match="expected property=value"):
         parse_override(text)
     assert parse_override("a.b=c=d") == ("a.b", "c=d")
 
 
 @given(st.dictionaries(st.sampled_from(["listeners", "advertised.listeners", "node.id", "log.dirs", "x"]), st.text()))
-def test_any_texts_make_settings_or_one_line(given_texts: dict[str, str]) -> None:
+def test_any_texts_give_settings_or_a_settings_error(given_texts: dict[str, str]) -> None:
     with suppress(SettingsError):
         assert isinstance(from_properties(given_texts), Settings)

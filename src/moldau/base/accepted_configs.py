@@ -1,7 +1,7 @@
-"""Broker keys of Kafka's that Moldau knows and that change nothing here: type, default and who may change them.
+"""Kafka's broker keys that Moldau accepts and that have no effect: type, default and update mode.
 
-They are checked like any other, shown by DescribeConfigs, and named in a warning when set to something else than the
-default. A key that begins to be acted on moves to `served_configs`; nothing but rows lives here.
+They are validated like any other, shown by DescribeConfigs, and named in a warning when set to another value than the
+default. A key that gets an effect moves to `served_configs`; this module contains only the table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""All broker keys, and what is in force when several places speak of one key.
+"""All broker keys, and the effective value when a key is set in several places.
 
-The rows stand in `served_configs` and `accepted_configs`; how a topic falls back to a broker key stands in
-`topic_configs`. Reading files and the environment is the business of `settings`.
+The tables are in `served_configs` and `accepted_configs`; `topic_configs` defines how a topic falls back to a broker
+key. `settings` reads files and the environment.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _FAMILIES: Final = (
 )
 _FAMILY_OF: Final[Mapping[str, tuple[str, ...]]] = {
     **{name: family for family in _FAMILIES for name in family},
-    # One way only: the scheduler's interval is the default of the flush interval, not the reverse.
+    # In one direction only: the scheduler's interval is the default of the flush interval, not the reverse.
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 }
 _LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.(?P<base>.+)")
 
 
 def broker_config(name: str) -> ConfigDef | None:
-    """The definition of a broker key, also of one said for a single listener: `listener.name.NAME.KEY`."""
-    of_listener = _LISTENER_PREFIX.fullmatch(name)
-    return BROKER_CONFIGS.get(of_listener["base"] if of_listener else name)
+    """Return the definition of a broker key, also of one for a single listener: `listener.name.NAME.KEY`."""
+    match = _LISTENER_PREFIX.fullmatch(name)
+    return BROKER_CONFIGS.get(match["base"] if match else name)
 
 
 def broker_value(name: str, broker: BrokerLayers) -> ConfigValue:
-    """The value in force of one broker key."""
+    """Return the effective value of one broker key."""
     definition = BROKER_CONFIGS[name]
     for _, layer in broker.in_order():
         if name in layer:
@@ -56,37 +56,37 @@ def broker_value(name: str, broker: BrokerLayers) -> ConfigValue:
 
 
 def broker_synonyms(name: str, broker: BrokerLayers) -> tuple[ConfigSynonym, ...]:
-    """Every place that names a value for this key, the one in force first.
+    """Return every place that sets this key, the effective one first.
 
-    Members of a family (hours, minutes, ms) count as one key, yet, as in Kafka, what comes before the key's own name
-    is dropped: a broker with only `log.retention.hours` set shows none for `log.retention.ms`, and a topic's
+    Members of a family (hours, minutes, ms) count as one key. As in Kafka, everything before the key's own name is
+    dropped: a broker that sets only `log.retention.hours` has no synonym for `log.retention.ms`, and a topic's
     `retention.ms` then counts as a default. Tools that list what differs from the default rely on it.
     """
-    hidden = BROKER_CONFIGS[name].sensitive
+    is_hidden = BROKER_CONFIGS[name].sensitive
     names = _FAMILY_OF.get(name, (name,))
-    said = [
-        ConfigSynonym(each, None if hidden else layer[each], source)
+    set_values = [
+        ConfigSynonym(each, None if is_hidden else layer[each], source)
         for source, layer in broker.in_order()
         for each in names
         if each in layer
     ]
     defaults = [
-        ConfigSynonym(each, None if hidden else text, ConfigSource.DEFAULT_CONFIG)
+        ConfigSynonym(each, None if is_hidden else text, ConfigSource.DEFAULT_CONFIG)
         for each in names
         if (text := BROKER_CONFIGS[each].default_text) is not None
     ]
-    return tuple(dropwhile(lambda synonym: synonym.name != name, said + defaults))
+    return tuple(dropwhile(lambda synonym: synonym.name != name, set_values + defaults))
 
 
 def effective_broker_configs(broker: BrokerLayers) -> tuple[ConfigEntry, ...]:
-    """Every key of a broker with the value in force, an internal one only if it was set while the broker ran: what
-    DescribeConfigs of a broker answers."""
+    """Return every key of a broker with its effective value, for DescribeConfigs; internal keys only if they were set
+    while the broker ran."""
     shown = (each for each in BROKER_CONFIGS.values() if not each.internal or each.name in broker.dynamic)
     return tuple(_entry(definition, broker) for definition in shown)
 
 
 def cluster_default_configs(broker: BrokerLayers) -> tuple[ConfigEntry, ...]:
-    """What was said to all brokers at once: what DescribeConfigs of the broker with the empty name answers."""
+    """Return the dynamic configs of all brokers, for DescribeConfigs of the broker with the empty name."""
     entries = (_entry(BROKER_CONFIGS[name], broker) for name in broker.dynamic_default if name in BROKER_CONFIGS)
     return tuple(
         ConfigEntry(
@@ -100,22 +100,22 @@ def cluster_default_configs(broker: BrokerLayers) -> tuple[ConfigEntry, ...]:
 
 
 def check_dynamic_broker_configs(changes: Mapping[str, str], *, per_broker: bool) -> None:
-    """Refuses a change of broker keys at run time as Kafka does; a key that nobody knows passes there, and here."""
-    known = {name: definition for name in changes if (definition := broker_config(name))}
-    _refuse("Cannot update these configs dynamically", [name for name in known if known[name].read_only])
-    for name, definition in known.items():
+    """Refuse a change of broker keys at run time as Kafka does. Unknown keys are accepted, as in Kafka."""
+    definitions = {name: definition for name in changes if (definition := broker_config(name))}
+    _refuse("Cannot update these configs dynamically", [name for name in definitions if definitions[name].read_only])
+    for name, definition in definitions.items():
         try:
             definition.parse(changes[name])
         except KafkaError as refused:
             raise KafkaError(ErrorCode.INVALID_REQUEST, refused.message) from None
     if not per_broker:
-        single = [name for name in known if known[name].update_mode is UpdateMode.PER_BROKER]
-        _refuse("Cannot update these configs at default cluster level, broker id must be specified", single)
+        per_broker_only = [name for name in definitions if definitions[name].update_mode is UpdateMode.PER_BROKER]
+        _refuse("Cannot update these configs at default cluster level, broker id must be specified", per_broker_only)
 
 
-def _refuse(why: str, names: list[str]) -> None:
+def _refuse(reason: str, names: list[str]) -> None:
     if names:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{why}: [{', '.join(names)}]")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: [{', '.join(names)}]")
 
 
 def _entry(definition: ConfigDef, broker: BrokerLayers) -> ConfigEntry:

@@ -1,4 +1,4 @@
-"""Time, handed in. Pure rooms take `now_ms`; whoever must ask, asks a Clock."""
+"""Clocks and timers as arguments. Pure packages take `now_ms`; others get a `Clock`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Wall-clock time, milliseconds since the epoch: what records and retention speak of."""
+        """Return the wall-clock time in milliseconds since the epoch, for record timestamps and retention."""
         ...
 
     def elapsed_ms(self) -> int:
-        """A clock that never goes back: what timeouts are measured with."""
+        """Return the time of the monotonic clock in milliseconds, for timeouts."""
         ...
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clocks of the operating system."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -32,10 +32,10 @@ class Timer(Protocol):
 
 
 class Timers(Protocol):
-    """What beats: handed to the pure rooms, so that a simulation can beat instead of the machine."""
+    """Timers as an argument, so that a simulation can replace the event loop."""
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Calls after what is being done now is done."""
+        """Call after the current callback has returned."""
         ...
 
     def after_ms(self, delay_ms: int, call: Callable[[], None]) -> Timer: ...

@@ -1,4 +1,4 @@
-"""What a node is told of the cluster it belongs to: who the controllers are, and how patient everyone is."""
+"""The settings of a node about its cluster: the controllers, and the timeouts of the quorum and of replication."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPLICA_SELECTORS: Final = ("LeaderSelector", "RackAwareReplicaSelector")
 
 
 class VoterAddress(NamedTuple):
-    """One of `controller.quorum.voters`."""
+    """An entry of `controller.quorum.voters`."""
 
     id: int
     host: str
@@ -22,7 +22,7 @@ class VoterAddress(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class QuorumSettings:
     voters: tuple[VoterAddress, ...]
-    """Who votes, where that is fixed by settings; else the log says it."""
+    """The static voters; empty if the metadata log contains the voters."""
     bootstrap_servers: tuple[tuple[str, int], ...]
     election_timeout_ms: int
     election_backoff_max_ms: int
@@ -39,7 +39,7 @@ class BrokerSessionSettings:
     heartbeat_interval_ms: int
     session_timeout_ms: int
     is_shutdown_controlled: bool
-    """Whether a broker that stops hands over what it leads first."""
+    """Whether a broker moves its leaderships to others before it stops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ class ReplicationSettings:
     fetch_backoff_ms: int
     socket_timeout_ms: int
     reads_from_nearest: bool
-    """Whether consumers are sent to a replica in their own rack (KIP-392)."""
+    """Whether consumers are directed to a replica in their own rack (KIP-392)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BalanceSettings:
     is_automatic: bool
-    """Whether leadership goes back to preferred replicas by itself."""
+    """Whether leaderships return to the preferred replicas automatically."""
     check_interval_ms: int
 
 
@@ -79,8 +79,10 @@ def read_balance(values: Values) -> BalanceSettings:
 
 def read_quorum(values: Values) -> QuorumSettings:
     return QuorumSettings(
-        voters=tuple(_voter(values, text) for text in values.items("controller.quorum.voters")),
-        bootstrap_servers=tuple(_server(values, text) for text in values.items("controller.quorum.bootstrap.servers")),
+        voters=tuple(_parse_voter(values, text) for text in values.items("controller.quorum.voters")),
+        bootstrap_servers=tuple(
+            _parse_server(values, text) for text in values.items("controller.quorum.bootstrap.servers")
+        ),
         election_timeout_ms=values.integer("controller.quorum.election.timeout.ms"),
         election_backoff_max_ms=values.integer("controller.quorum.election.backoff.max.ms"),
         fetch_timeout_ms=values.integer("controller.quorum.fetch.timeout.ms"),
@@ -92,7 +94,7 @@ def read_quorum(values: Values) -> QuorumSettings:
     )
 
 
-def _voter(values: Values, text: str) -> VoterAddress:
+def _parse_voter(values: Values, text: str) -> VoterAddress:
     voter_id, at, address = text.partition("@")
     host, _, port = address.rpartition(":")
     if not at or not voter_id.isdecimal() or not host or not port.isdecimal():
@@ -100,42 +102,42 @@ def _voter(values: Values, text: str) -> VoterAddress:
     return VoterAddress(int(voter_id), host.strip("[]"), int(port))
 
 
-def _server(values: Values, text: str) -> tuple[str, int]:
+def _parse_server(values: Values, text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal():
-        raise values.refusal("controller.quorum.bootstrap.servers", f"{text!r} is no address; expected host:port")
+        raise values.refusal("controller.quorum.bootstrap.servers", f"{text!r} is not an address; expected host:port")
     return host.strip("[]"), int(port)
 
 
 def check_roles(
     values: Values,
     node_id: int,
-    of_clients: tuple[Listener, ...],
-    of_controllers: tuple[Listener, ...],
+    client_listeners: tuple[Listener, ...],
+    controller_listeners: tuple[Listener, ...],
     quorum: QuorumSettings,
 ) -> None:
-    """What Kafka asks of each role: where it listens, and that the voters are who they must be."""
+    """Check the listeners and voters of each role, with Kafka's rules."""
     roles = set(values.items("process.roles"))
     if not roles:
         raise values.refusal("process.roles", "expected broker, controller or both")
     voters = [voter.id for voter in quorum.voters]
     if len(set(voters)) < len(voters):
         raise values.refusal("controller.quorum.voters", "expected a different id for each voter")
-    if "broker" in roles and not of_clients:
-        raise values.refusal("listeners", "expected a listener for clients beside those of controllers")
+    if "broker" in roles and not client_listeners:
+        raise values.refusal("listeners", "expected a listener for clients besides those of controllers")
     if "controller" in roles:
         if voters and node_id not in voters:
-            raise values.refusal("controller.quorum.voters", f"this controller, node {node_id}, is not among them")
-        if not of_controllers and (len(voters) > 1 or "broker" not in roles):
+            raise values.refusal("controller.quorum.voters", f"this controller, node {node_id}, is not one of them")
+        if not controller_listeners and (len(voters) > 1 or "broker" not in roles):
             raise values.refusal("listeners", "expected a listener of controller.listener.names for a controller")
     else:
         if node_id in voters:
             raise values.refusal("controller.quorum.voters", f"node {node_id} is a voter but no controller")
         if not voters and not quorum.bootstrap_servers:
             raise values.refusal("process.roles", "a broker alone needs controller.quorum.bootstrap.servers")
-        if of_controllers:
+        if controller_listeners:
             raise values.refusal("listeners", "a broker alone has no listener of controller.listener.names")
-    if roles == {"controller"} and of_clients:
+    if roles == {"controller"} and client_listeners:
         raise values.refusal("listeners", "a controller alone has no listener for clients")
 
 

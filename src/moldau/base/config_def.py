@@ -1,7 +1,7 @@
-"""What a configuration key is: its name, type, default and the values it takes, and how a text becomes a value.
+"""The definition of a configuration key: its name, type, default and valid values, and how a text is parsed.
 
-The keys themselves stand in `topic_configs` and `broker_configs`. A refused value is told in the words Kafka's own
-clients and scripts know. No files, no environment, no key's meaning enters here.
+The keys themselves are in `topic_configs` and `broker_configs`. An invalid value gets Kafka's own error message, which
+clients and scripts know. This module reads no files and no environment.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Final, Protocol
 from moldau.base.errors import ErrorCode, KafkaError
 
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
-"""A parsed value: LIST is a tuple of strings, CLASS and PASSWORD are strings; None is a key without a value."""
+"""A parsed value: LIST is a tuple of strings, CLASS and PASSWORD are strings; None means no value."""
 
 
 class ConfigType(IntEnum):
-    """Numbered as DescribeConfigs v3+ sends them."""
+    """The types, with the numbers of DescribeConfigs v3+."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -35,7 +35,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value came from, numbered as DescribeConfigs sends it."""
+    """Where a value is set, with the numbers of DescribeConfigs."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -57,14 +57,14 @@ class UpdateMode(Enum):
 
 
 class Validator(Protocol):
-    """Says what is wrong with a value, or None."""
+    """Returns what is wrong with a value, or None."""
 
     def complaint(self, value: ConfigValue) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A number at least `low`, no more than `high`; or `besides`, a single value that stands outside."""
+    """A number from `low` to `high`, or `besides`, a single value outside of this range."""
 
     low: float
     high: float | None = None
@@ -84,15 +84,15 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of these strings; for a LIST, every item is."""
+    """One of these strings; for a LIST, every item must be one."""
 
     names: tuple[str, ...]
     ignore_case: bool = False
 
     def complaint(self, value: ConfigValue) -> str | None:
-        given = value if isinstance(value, tuple) else (value,)
+        items = value if isinstance(value, tuple) else (value,)
         allowed = {name.upper() for name in self.names} if self.ignore_case else set(self.names)
-        if all((str(item).upper() if self.ignore_case else item) in allowed for item in given):
+        if all((str(item).upper() if self.ignore_case else item) in allowed for item in items):
             return None
         note = " (case insensitive)" if self.ignore_case else ""
         return f"String must be one of{note}: {', '.join(self.names)}"
@@ -107,22 +107,22 @@ class NonEmpty:
 
 
 SHOWN_LENGTH_MAX: Final = 200
-"""Of a wrong value, in a message that says so: it may be megabytes."""
+"""How much of an invalid value an error message shows: the value may have megabytes."""
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
-_WHOLE: Final = {
+_INTEGER_RANGES: Final = {
     ConfigType.SHORT: (-(2**15), 2**15 - 1),
     ConfigType.INT: (-(2**31), INT_MAX),
     ConfigType.LONG: (-(2**63), LONG_MAX),
 }
 _INTEGER: Final = re.compile(r"[+-]?\d+")
-# Java's decimal forms, its optional type letter included; NaN and the infinities are no setting for anything.
+# Java's decimal formats with the optional type letter; NaN and infinities are refused.
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigDef:
-    """One key. `synonyms` are the broker keys a topic key falls back to, most telling first."""
+    """One key. `synonyms` are the broker keys that a topic key falls back to, in order of precedence."""
 
     name: str
     type: ConfigType
@@ -132,7 +132,7 @@ class ConfigDef:
     synonyms: tuple[Synonym, ...] = ()
     update_mode: UpdateMode = UpdateMode.READ_ONLY
     internal: bool = False
-    """Kafka has such keys for its own tests: they may be set, and are shown only where they are."""
+    """Kafka has such keys for its own tests: they may be set, and are shown only if they are."""
 
     @property
     def read_only(self) -> bool:
@@ -143,7 +143,7 @@ class ConfigDef:
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str) -> ConfigValue:
-        """The value a text stands for; KafkaError INVALID_CONFIG when it stands for none this key takes."""
+        """Return the value of a text. Raise KafkaError INVALID_CONFIG if the key does not accept it."""
         value = self._convert(text.strip(), text)
         complaint = self.validator.complaint(value) if self.validator else None
         if complaint:
@@ -151,7 +151,7 @@ class ConfigDef:
         return value
 
     def text(self, value: ConfigValue) -> str | None:
-        """How Kafka writes a value: what DescribeConfigs answers."""
+        """Return a value as Kafka writes it, for DescribeConfigs."""
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, float):
@@ -171,29 +171,29 @@ class ConfigDef:
                     raise self._invalid(text, "Expected value to be either true or false")
                 return trimmed.lower() == "true"
             case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
-                return self._whole(trimmed, text)
+                return self._parse_integer(trimmed, text)
             case ConfigType.DOUBLE:
                 decimal = _DECIMAL.fullmatch(trimmed)
                 if decimal is None:
                     raise self._not_a_number(text)
                 return float(decimal[1])
             case ConfigType.LIST:
-                return self._items(trimmed)
+                return self._parse_list(trimmed)
             case ConfigType.PASSWORD:
                 return text
             case _:
                 return trimmed
 
-    def _whole(self, trimmed: str, text: str) -> int:
-        # Twenty characters hold every 64-bit number; without the cap `int` would chew on megabytes of digits.
+    def _parse_integer(self, trimmed: str, text: str) -> int:
+        # A 64-bit number has at most 20 characters. Without this limit `int` could parse megabytes of digits.
         if len(trimmed) > 64 or not _INTEGER.fullmatch(trimmed):
             raise self._not_a_number(text)
-        low, high = _WHOLE[self.type]
+        low, high = _INTEGER_RANGES[self.type]
         if not low <= (number := int(trimmed)) <= high:
             raise self._not_a_number(text)
         return number
 
-    def _items(self, trimmed: str) -> tuple[str, ...]:
+    def _parse_list(self, trimmed: str) -> tuple[str, ...]:
         if not trimmed:
             return ()
         items = [item.strip() for item in trimmed.split(",")]
@@ -210,7 +210,7 @@ class ConfigDef:
         return KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {shown} for configuration {self.name}: {complaint}")
 
     def _shown(self, value: ConfigValue) -> str | None:
-        """In a complaint Kafka shows the first item of a list that no name matches, and any other value whole."""
+        """Return the value as Kafka's error messages show it: of a list, only the first invalid item."""
         if isinstance(value, tuple) and isinstance(self.validator, OneOf):
             return next((item for item in value if self.validator.complaint(item)), None)
         return f"[{', '.join(value)}]" if isinstance(value, tuple) else self.text(value)
@@ -218,7 +218,7 @@ class ConfigDef:
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A broker key that gives a topic key its value, once multiplied into the topic key's unit."""
+    """A broker key that a topic key falls back to; `factor` converts its value to the topic key's unit."""
 
     name: str
     factor: int = 1
@@ -227,13 +227,13 @@ class Synonym:
         if self.factor == 1:
             return value
         assert isinstance(value, int), "only numbers have units"
-        # Any negative age means "keep for ever", whatever its unit.
+        # Any negative retention means "for ever", whatever its unit.
         return value * self.factor if value >= 0 else -1
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerLayers:
-    """What is said about broker keys, in texts: to this broker, to all brokers, and in server.properties."""
+    """The texts of broker keys: dynamic ones of this broker, dynamic ones of all brokers, and server.properties."""
 
     dynamic: Mapping[str, str] = field(default_factory=dict)
     dynamic_default: Mapping[str, str] = field(default_factory=dict)
@@ -249,7 +249,7 @@ class BrokerLayers:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """One place that names a value for a key, as DescribeConfigs lists it; the first of them is in force."""
+    """One place that sets a key, as DescribeConfigs lists it; the first one is effective."""
 
     name: str
     value: str | None
@@ -258,7 +258,7 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A key with the value in force and where it came from: one row of a DescribeConfigs answer."""
+    """A key with its effective value and its source: one entry of a DescribeConfigs response."""
 
     definition: ConfigDef
     value: str | None
@@ -271,7 +271,7 @@ class ConfigEntry:
 
 
 def java_double_text(number: float) -> str:
-    """As Java writes a double: plain from a thousandth to ten million, else `1.0E-4`."""
+    """Return a double as Java writes it: plain from a thousandth to ten million, otherwise like `1.0E-4`."""
     if number == 0 or 1e-3 <= abs(number) < 1e7:
         return repr(float(number))
     digits, _, exponent = f"{Decimal(repr(number)).normalize():E}".partition("E")

@@ -1,4 +1,4 @@
-"""Kafka's error codes, and the exceptions of ours that are turned into them at the door."""
+"""Kafka's error codes, and our exceptions, which the server converts to them."""
 
 from __future__ import annotations
 
@@ -148,10 +148,10 @@ ERROR_MESSAGE_LENGTH_MAX = 1000
 
 
 class KafkaError(Exception):
-    """The client's fault or the cluster's state, told as a code: raised deep, answered at the door.
+    """An error of the client or a state of the cluster, with Kafka's code. The server turns it into a response.
 
-    A message often quotes what the client sent. It is cut: a string of the old protocol versions holds 32 kB, and a
-    name or value of that length, quoted whole, would make a reply that cannot be written.
+    A message often quotes what the client sent, so it is truncated: a string of the old protocol versions has at most
+    32 kB, and a response with a longer one could not be encoded.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
@@ -163,7 +163,7 @@ class KafkaError(Exception):
 
 
 class StorageFault(Exception):
-    """The disk refused: full, read-only, broken. Becomes KAFKA_STORAGE_ERROR for the client and one line in the log."""
+    """A disk error: full, read-only, broken. The client gets KAFKA_STORAGE_ERROR, the log one line."""
 
     def __init__(self, path: str, cause: OSError) -> None:
         super().__init__(f"{path}: {cause.strerror or cause}")
@@ -172,7 +172,7 @@ class StorageFault(Exception):
 
     @property
     def is_shortage(self) -> bool:
-        """Whether room or file descriptors ran out, and nothing is wrong with the disk: it may work again later."""
+        """Whether only space or file descriptors ran out: the disk is not broken, and a retry may succeed later."""
         return self.cause.errno in (errno.ENOSPC, errno.EDQUOT) or self.lacks_descriptors
 
     @property
@@ -181,25 +181,25 @@ class StorageFault(Exception):
 
     @property
     def next_step(self) -> str:
-        """What to do about it; empty where nobody can tell."""
+        """What the operator can do; empty if unknown."""
         return _NEXT_STEPS.get(self.cause.errno or 0, "")
 
 
 _NEXT_STEPS = {
-    errno.EAGAIN: "stop the other process",  # it has the lock of the directory
+    errno.EAGAIN: "stop the other process",  # it holds the lock of the directory
     errno.ENOSPC: "free some space there",
-    errno.EDQUOT: "free some space there, or have the quota raised",
-    errno.EROFS: "mount it for writing",
+    errno.EDQUOT: "free some space there, or raise the quota",
+    errno.EROFS: "mount it writable",
     errno.EACCES: "give this user the right to write there",
     errno.EPERM: "give this user the right to write there",
     errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
     errno.ENFILE: "raise the system's limit of open files (sysctl fs.file-max)",
-    errno.EIO: "look at the disk's health (dmesg)",
+    errno.EIO: "check the disk's health (dmesg)",
 }
 
 
 class ListenFault(Exception):
-    """An address that cannot be listened on: taken, of another machine, or a name that nobody knows."""
+    """The node cannot listen on an address: it is in use, belongs to another machine, or its name is unknown."""
 
     def __init__(self, address: str, cause: OSError) -> None:
         super().__init__(f"cannot listen on {address}: {cause.strerror or cause}")
@@ -208,8 +208,8 @@ class ListenFault(Exception):
 
 
 class MalformedData(Exception):
-    """Bytes that do not parse. On a connection it closes the connection; in a log it ends what recovery keeps."""
+    """Bytes that cannot be parsed. On a connection they close it; in a log, recovery stops before them."""
 
 
 class UnusableProperty(ValueError):
-    """A client property that cannot be obeyed here: one line, what is wrong and what to write instead."""
+    """A client property that is not supported: one line with what is wrong and what to write instead."""

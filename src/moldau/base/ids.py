@@ -1,4 +1,4 @@
-"""Small names for small numbers. They cost nothing at run time and keep an offset from being taken for a position."""
+"""Types of ids and offsets. They cost nothing at run time and let mypy tell an offset from a position."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def uuid_text(uuid: Uuid) -> str:
 
 
 def uuid_from_text(text: str) -> Uuid:
-    """The inverse of `uuid_text`; raises ValueError for anything that is not 16 bytes in base64."""
+    """The inverse of `uuid_text`. Raise ValueError for anything that is not 16 bytes in base64."""
     if "+" in text or "/" in text:
-        raise ValueError(f"{text!r} is not a Kafka UUID: it is written with - and _ in place of + and /")
+        raise ValueError(f"{text!r} is not a Kafka UUID: use - and _ in place of + and /")
     plain = text.replace("-", "+").replace("_", "/")
     raw = base64.b64decode(plain + "=" * (-len(text) % 4), validate=True)
     if len(raw) != 16:
-        raise ValueError(f"{text!r} is not a Kafka UUID: it holds {len(raw)} bytes, not 16")
+        raise ValueError(f"{text!r} is not a Kafka UUID: it has {len(raw)} bytes, not 16")
     return raw

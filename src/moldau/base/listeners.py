@@ -1,6 +1,6 @@
-"""A listener: a name, the security protocol it speaks and an address, in Kafka's notation NAME://host:port.
+"""A listener: a name, its security protocol and an address, in Kafka's notation NAME://host:port.
 
-Parsing only; which listeners a node has and which of them are told to clients is decided in `settings`.
+Parsing only; `settings` decides which listeners a node has and which of them it advertises to clients.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))
-"""Hosts to listen on that mean every interface; nobody can be told to connect to one."""
+"""Hosts to listen on that mean every interface; clients cannot connect to them."""
 
 _LISTENER: Final = re.compile(
     r"(?P<name>\w+)://(?:\[(?P<ipv6>[0-9a-fA-F:.%]*)\]|(?P<host>[0-9a-zA-Z._%-]*)):(?P<port>[0-9]{1,5})", re.ASCII
@@ -23,7 +23,7 @@ class Listener(NamedTuple):
     security_protocol: str
     host: str
     port: int
-    """Zero means any free port; the true one is known once the socket is bound."""
+    """Zero means any free port; the actual one is known once the socket is bound."""
 
     @property
     def address(self) -> str:
@@ -34,19 +34,19 @@ class Listener(NamedTuple):
 
 
 def parse_listener(text: str, protocols: Mapping[str, str]) -> Listener:
-    """ValueError, in one line, when the text is no listener or its name has no protocol."""
-    found = _LISTENER.fullmatch(text.strip())
-    if found is None or int(found["port"]) > 65535:
+    """Parse one listener. Raise ValueError, in one line, if the text is not a listener or its name has no protocol."""
+    match = _LISTENER.fullmatch(text.strip())
+    if match is None or int(match["port"]) > 65535:
         raise ValueError(f"{text!r} is not a listener; expected NAME://host:port, e.g. PLAINTEXT://localhost:9092")
-    name = found["name"].upper()
+    name = match["name"].upper()
     if name not in protocols:
         raise ValueError(f"listener {name} has no entry in listener.security.protocol.map")
-    host = found["host"] if found["ipv6"] is None else found["ipv6"]
-    return Listener(name, protocols[name], host, int(found["port"]))
+    host = match["host"] if match["ipv6"] is None else match["ipv6"]
+    return Listener(name, protocols[name], host, int(match["port"]))
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """`NAME:PROTOCOL,...`; ValueError for anything else."""
+    """Parse `NAME:PROTOCOL,...`. Raise ValueError for anything else."""
     protocols: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, _, protocol = item.rpartition(":")

@@ -1,6 +1,6 @@
-"""A cluster whose nodes all live on this machine: which ports they have, and what they are told, in Kafka's names.
+"""A cluster with all nodes on this machine: their ports and their settings, with Kafka's names.
 
-For `moldau cluster start`, where each is a process, and for `moldau.testing`, where all are in one.
+For `moldau cluster start`, where each node is a process, and for `moldau.testing`, where all nodes share one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FAST_FAILOVER: Final = {
     "replica.lag.time.max.ms": "5000",
     "replica.fetch.wait.max.ms": "500",
 }
-"""On one machine nothing is far away: a node that is silent for more than a second is dead. Kafka waits nine."""
+"""On one machine there is no network delay: a node that is silent for 1.5 seconds is dead. Kafka waits nine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class NodeAddress:
 
     @property
     def address(self) -> str:
-        """Where clients reach it."""
+        """The address for clients."""
         return f"{HOST}:{self.port}"
 
 
 def node_properties(node: NodeAddress, nodes: Sequence[NodeAddress], data_dir: str) -> dict[str, str]:
-    """The server.properties of one of the nodes: a broker and a controller, as all of them are."""
+    """Return the server.properties of one node; each node is a broker and a controller."""
     replicas = str(min(len(nodes), REPLICAS))
     return {
         "process.roles": "broker,controller",

@@ -1,4 +1,4 @@
-"""Which topic names are legal, and which two may not stand beside each other."""
+"""Which topic names are legal, and which names collide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, "_
 
 
 def topic_name_problem(name: str) -> str | None:
-    """What is wrong with a topic name, or None. A legal name is safe as part of a directory name."""
+    """Return what is wrong with a topic name, or None. A legal name is safe as part of a directory name."""
     if not name:
         return "the empty string is not allowed"
     if name in (".", ".."):
@@ -28,5 +28,5 @@ def topic_name_problem(name: str) -> str | None:
 
 
 def collision_key(name: str) -> str:
-    """Names with the same key collide in metric names, where a period and an underscore look the same."""
+    """Return the key under which names collide: metric names do not distinguish periods and underscores."""
     return name.replace(".", "_")

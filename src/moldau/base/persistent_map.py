@@ -1,8 +1,8 @@
-"""A map that never changes: a changed one is made beside it and shares with it all that did not change.
+"""An immutable map: a change makes a new map, which shares all unchanged parts with the old one.
 
-The entries lie in buckets by their hash, a dict each, about as many buckets as a bucket has entries. A change copies
-the list of buckets and the buckets that it touches, so among n entries it costs the square root of n, and a lookup is
-that of a dict, one step further. The map has no order of its own.
+The entries are in buckets by their hash, each bucket is a dict, and there are about as many buckets as entries in a
+bucket. A change copies the list of buckets and the changed buckets, so with n entries it costs the square root of n; a
+lookup is one step more than in a dict. The map has no defined order.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class PersistentMap(Mapping[K, V]):
     __slots__ = ("_buckets", "_len", "_mask")
 
     def __init__(self, entries: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
-        whole = dict(entries)
-        self._take(_spread([whole], _buckets_for(len(whole))), len(whole))
+        content = dict(entries)
+        self._init_buckets(_distribute([content], _bucket_count(len(content))), len(content))
 
     @classmethod
-    def _of(cls, buckets: Buckets[K, V], count: int) -> PersistentMap[K, V]:
-        made = cls.__new__(cls)
-        made._take(buckets, count)
-        return made
+    def _from_buckets(cls, buckets: Buckets[K, V], count: int) -> PersistentMap[K, V]:
+        new = cls.__new__(cls)
+        new._init_buckets(buckets, count)
+        return new
 
-    def _take(self, buckets: Buckets[K, V], count: int) -> None:
+    def _init_buckets(self, buckets: Buckets[K, V], count: int) -> None:
         self._buckets = buckets
         self._mask = len(buckets) - 1
         self._len = count
@@ -71,7 +71,7 @@ class PersistentMap(Mapping[K, V]):
 
 
 class MapEditor(Generic[K, V]):
-    """A map with changes that are still going on. Nothing is copied before the first of them."""
+    """A mutable view of a map. Nothing is copied before the first change."""
 
     __slots__ = ("_base", "_buckets", "_copied", "_len", "_mask")
 
@@ -100,12 +100,12 @@ class MapEditor(Generic[K, V]):
     def pop(self, key: K) -> V | None:
         bucket = self._own_bucket(key)
         before = len(bucket)
-        gone = bucket.pop(key, None)
+        removed = bucket.pop(key, None)
         self._len += len(bucket) - before
-        return gone
+        return removed
 
     def _own_bucket(self, key: K) -> dict[K, V]:
-        """The bucket of a key, copied before it is first written to."""
+        """Return the bucket of a key, copied before its first change."""
         if not self._copied:
             self._buckets = self._buckets.copy()
         index = hash(key) & self._mask
@@ -115,17 +115,17 @@ class MapEditor(Generic[K, V]):
         return self._buckets[index]
 
     def finish(self) -> PersistentMap[K, V]:
-        """The map with all changes. The editor is done: another change would be seen in the map."""
+        """Return the map with all changes. Do not use the editor afterwards: it would change the map."""
         if not self._copied:
             return self._base
         buckets = self._buckets
         if self._len > len(buckets) ** 2:
-            buckets = _spread(buckets, _buckets_for(self._len))
-        return PersistentMap._of(buckets, self._len)
+            buckets = _distribute(buckets, _bucket_count(self._len))
+        return PersistentMap._from_buckets(buckets, self._len)
 
 
 class _Values(ValuesView[V]):
-    """The values bucket by bucket, without looking up each key."""
+    """Iterates over the values bucket by bucket, without looking up each key."""
 
     _mapping: PersistentMap[Any, V]
 
@@ -140,17 +140,17 @@ class _Items(ItemsView[K, V]):
         return chain.from_iterable(map(dict.items, self._mapping._buckets))
 
 
-def _buckets_for(count: int) -> int:
-    """A power of two, so that a mask finds the bucket."""
+def _bucket_count(count: int) -> int:
+    """Return the number of buckets: a power of two, so that a mask of the hash gives the bucket."""
     buckets = BUCKETS_MIN
     while count > buckets**2:
         buckets *= 2
     return buckets
 
 
-def _spread(entries: Buckets[K, V], count: int) -> Buckets[K, V]:
-    spread: Buckets[K, V] = [{} for _ in range(count)]
+def _distribute(entries: Buckets[K, V], count: int) -> Buckets[K, V]:
+    result: Buckets[K, V] = [{} for _ in range(count)]
     for bucket in entries:
         for key, value in bucket.items():
-            spread[hash(key) & (count - 1)][key] = value
-    return spread
+            result[hash(key) & (count - 1)][key] = value
+    return result

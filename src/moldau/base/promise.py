@@ -1,4 +1,4 @@
-"""A value that comes later: what a handler returns when the answer must wait for a commit, a flush or new data.
+"""A value that comes later: handlers return it when the response must wait for a commit, a flush or new data.
 
 It is a future without an event loop: completing it calls the waiter at once, in the same thread.
 """
@@ -27,7 +27,7 @@ class Promise(Generic[T]):
         return self._value is not _PENDING
 
     def value(self) -> T:
-        assert self._value is not _PENDING, "asked before it was there"
+        assert self._value is not _PENDING, "read before it was completed"
         return cast(T, self._value)
 
     def complete(self, value: T) -> None:
@@ -40,7 +40,7 @@ class Promise(Generic[T]):
             waiter(value)
 
     def then(self, waiter: Callable[[T], None]) -> None:
-        """Calls `waiter` with the value, now if it is there already. One waiter only."""
+        """Call `waiter` with the value, at once if it is there already. Only one waiter is allowed."""
         assert self._waiter is None, "two waiters"
         if self._value is _PENDING:
             self._waiter = waiter
@@ -49,14 +49,14 @@ class Promise(Generic[T]):
             waiter(cast(T, self._value))
 
     def map(self, change: Callable[[T], U]) -> Promise[U]:
-        """A promise of the changed value."""
+        """Return a promise of `change(value)`."""
         changed: Promise[U] = Promise()
         self.then(lambda value: changed.complete(change(value)))
         return changed
 
     def and_then(self, next_step: Callable[[T], U | Promise[U]]) -> Promise[U]:
-        """A promise of what `next_step` returns or promises once the value is there. If it raises a KafkaError, the
-        promise is completed with that error: there is no caller left to raise it to."""
+        """Return a promise of the result of `next_step(value)`, which may be a promise itself. If `next_step` raises a
+        KafkaError, the promise is completed with that error: there is no caller left to raise it to."""
         promise: Promise[U] = Promise()
 
         def on_value(value: T) -> None:
@@ -74,16 +74,16 @@ class Promise(Generic[T]):
 
 
 def _already_called(_: object) -> None:
-    """Takes the place of a waiter that has been called."""
+    """Replaces a waiter that has been called."""
 
 
 def when_ready(value: T | Promise[T], next_step: Callable[[T], U | Promise[U]]) -> U | Promise[U]:
-    """What `next_step` returns for the value: now if the value is there, else a promise of it."""
+    """Return `next_step(value)`: at once if the value is there, otherwise as a promise."""
     return value.and_then(next_step) if isinstance(value, Promise) else next_step(value)
 
 
 def resolved(value: T | Promise[T]) -> Promise[T]:
-    """A promise that is completed already; a promise stays as it is."""
+    """Return a completed promise of the value; a promise is returned unchanged."""
     if isinstance(value, Promise):
         return value
     promise: Promise[T] = Promise()

@@ -1,8 +1,8 @@
-r"""Java's properties format, read and written: server.properties, meta.properties, a tool's --command-config.
+r"""Reading and writing Java's properties format: server.properties, meta.properties, a tool's --command-config.
 
-One `key=value` a line; `:` or white space separate as well as `=`. A line whose first visible character is `#` or `!`
-is a comment; an odd number of backslashes at its end joins a line to the next, less that one's indentation. `\t \n \r
-\f \uXXXX` are escapes, any other escaped character stands for itself. What the keys mean does not enter here.
+One `key=value` per line; the separator is `=`, `:` or white space. A line whose first visible character is `#` or `!`
+is a comment; an odd number of backslashes at the end of a line joins it to the next one without its indentation.
+`\t \n \r \f \uXXXX` are escapes, any other escaped character means itself. This module does not know the keys.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ class Property(NamedTuple):
     key: str
     value: str
     line: int
-    """The line the key stands on, counted from one."""
+    """The line of the key, counted from one."""
 
 
 def parse(text: str) -> list[Property]:
-    """Every property in its order, repeated keys included; MalformedData for an escape that is none."""
-    return [_property(line, number) for number, line in _logical_lines(text)]
+    """Return all properties in order, with repeated keys. Raise MalformedData for an invalid escape."""
+    return [_parse_property(line, number) for number, line in _logical_lines(text)]
 
 
 def render(properties: Mapping[str, str]) -> str:
-    return "".join(f"{_escaped(key, ' =:#!')}={_escaped(value, '#!')}\n" for key, value in properties.items())
+    return "".join(f"{_escape(key, ' =:#!')}={_escape(value, '#!')}\n" for key, value in properties.items())
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Comments and blank lines left out, continued lines joined, each with the number of its first line."""
+    """Yield the lines without comments and blank lines, continued ones joined, each with its first line's number."""
     parts: list[str] = []
     start = 0
     for number, natural in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
@@ -46,46 +46,46 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             if not line or line[0] in "#!":
                 continue
             start = number
-        continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        parts.append(line[:-1] if continued else line)
-        if not continued:
+        is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        parts.append(line[:-1] if is_continued else line)
+        if not is_continued:
             yield start, "".join(parts)
             parts = []
     if any(parts):
         yield start, "".join(parts)
 
 
-def _property(line: str, number: int) -> Property:
+def _parse_property(line: str, number: int) -> Property:
     key_end = _match_end(_KEY, line, 0)
     value_start = _match_end(_SEPARATOR, line, key_end)
-    return Property(_unescaped(line[:key_end], number), _unescaped(line[value_start:], number), number)
+    return Property(_unescape(line[:key_end], number), _unescape(line[value_start:], number), number)
 
 
 def _match_end(pattern: re.Pattern[str], line: str, start: int) -> int:
-    found = pattern.match(line, start)
-    assert found is not None, "both patterns match the empty string"
-    return found.end()
+    match = pattern.match(line, start)
+    assert match is not None, "both patterns match the empty string"
+    return match.end()
 
 
-def _unescaped(text: str, number: int) -> str:
-    def stand_in(found: re.Match[str]) -> str:
-        code = found[1]
+def _unescape(text: str, number: int) -> str:
+    def replacement(match: re.Match[str]) -> str:
+        code = match[1]
         if code.startswith("u"):
             if len(code) != 5:
                 raise MalformedData(f"line {number}: \\u is not followed by four hexadecimal digits")
             return chr(int(code[1:], 16))
         return _CONTROL.get(code, code)
 
-    plain = _ESCAPE.sub(stand_in, text)
+    plain = _ESCAPE.sub(replacement, text)
     if plain.isascii():
         return plain
     try:  # Java counts in UTF-16: a character beyond it is two escapes
         return plain.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        raise MalformedData(f"line {number}: half of a surrogate pair stands alone") from None
+        raise MalformedData(f"line {number}: incomplete surrogate pair") from None
 
 
-def _escaped(text: str, special: str) -> str:
+def _escape(text: str, special: str) -> str:
     escaped = text.replace("\\", "\\\\")
     for letter, control in _CONTROL.items():
         escaped = escaped.replace(control, f"\\{letter}")

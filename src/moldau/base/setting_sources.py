@@ -1,6 +1,6 @@
-"""Where settings are said: a properties file, `KAFKA_*` variables, `--override`; a complaint can name the place.
+"""The sources of settings: a properties file, `KAFKA_*` variables, `--override`. Errors name the source of a setting.
 
-Texts are parsed by their broker key's definition. What the values mean together is decided in `moldau.settings`.
+The definition of the broker key parses a text. `moldau.settings` decides what the values mean together.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from moldau.base.errors import KafkaError, MalformedData
 
 
 class SettingsError(Exception):
-    """A setting that cannot be obeyed, in one line."""
+    """A setting that is invalid or not supported, in one line."""
 
 
-class Said(NamedTuple):
-    """The text given for a key, and where."""
+class SettingText(NamedTuple):
+    """The text of a setting, and the file and line, variable or option that sets it."""
 
     text: str
     origin: str
@@ -44,10 +44,10 @@ NOT_SETTINGS: Final = frozenset(
         "KAFKA_MODE",
     )
 )
-"""Variables that steer Java and Kafka's scripts: they name no property and are passed over in silence."""
+"""Variables for Java and Kafka's scripts: they are not properties and are ignored without a warning."""
 
 
-def read_file(path: str) -> dict[str, Said]:
+def read_file(path: str) -> dict[str, SettingText]:
     try:
         with open(path, "rb") as file:
             raw = file.read()
@@ -56,17 +56,17 @@ def read_file(path: str) -> dict[str, Said]:
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        text = raw.decode("latin-1")  # what Java takes every properties file for
+        text = raw.decode("latin-1")  # Java reads every properties file as Latin-1
     try:
-        return {each.key: Said(each.value, f"{path}:{each.line}") for each in properties.parse(text)}
+        return {each.key: SettingText(each.value, f"{path}:{each.line}") for each in properties.parse(text)}
     except MalformedData as malformed:
         raise SettingsError(f"{path}: {malformed}") from None
 
 
-def read_environment(environ: Mapping[str, str]) -> dict[str, Said]:
-    """The rule of Kafka's container images: KAFKA_A_B is a.b, `__` an underscore, `___` a dash."""
+def read_environment(environ: Mapping[str, str]) -> dict[str, SettingText]:
+    """Read variables by the rule of Kafka's container images: KAFKA_A_B is a.b, `__` an underscore, `___` a dash."""
     return {
-        _property_name(variable): Said(text, variable)
+        _property_name(variable): SettingText(text, variable)
         for variable, text in environ.items()
         if variable.startswith("KAFKA_") and variable not in NOT_SETTINGS
     }
@@ -78,7 +78,7 @@ def _property_name(variable: str) -> str:
 
 
 def parse_override(text: str) -> tuple[str, str]:
-    """`key=value`, as --override takes it."""
+    """Parse `key=value`, the argument of --override."""
     key, equals, value = text.partition("=")
     if not key.strip() or not equals:
         raise SettingsError(f"--override {text}: expected property=value")
@@ -86,12 +86,12 @@ def parse_override(text: str) -> tuple[str, str]:
 
 
 class Values:
-    """The parsed values of what was said, or else the defaults; a complaint about one names its place."""
+    """The parsed values of all settings, with defaults for the others; an error names the source of its setting."""
 
-    def __init__(self, said: Mapping[str, Said]) -> None:
-        self.said = said
-        definitions = {key: definition for key in said if (definition := broker_config(key))}
-        self.parsed = {key: _parsed(definition, said[key]) for key, definition in definitions.items()}
+    def __init__(self, texts: Mapping[str, SettingText]) -> None:
+        self.texts = texts
+        definitions = {key: definition for key in texts if (definition := broker_config(key))}
+        self.parsed = {key: _parse_setting(definition, texts[key]) for key, definition in definitions.items()}
 
     def __contains__(self, key: str) -> bool:
         return key in self.parsed
@@ -119,13 +119,13 @@ class Values:
         assert value is None or isinstance(value, tuple), f"{key} is no list"
         return value or ()
 
-    def refusal(self, key: str, why: str) -> SettingsError:
-        given = self.said.get(key)
-        return SettingsError(f"{given.origin}: {key}={given.text}: {why}" if given else f"{key}: {why}")
+    def refusal(self, key: str, reason: str) -> SettingsError:
+        setting = self.texts.get(key)
+        return SettingsError(f"{setting.origin}: {key}={setting.text}: {reason}" if setting else f"{key}: {reason}")
 
     def warnings(self) -> Iterator[str]:
-        """One line for each key that changes nothing: unknown, or known and not served."""
-        for key, each in self.said.items():
+        """Yield one line for each key without effect: unknown, or accepted only."""
+        for key, each in self.texts.items():
             definition = broker_config(key)
             if definition is None:
                 yield f"{each.origin}: unknown setting {key} is ignored{_suggestion(key)}"
@@ -133,15 +133,15 @@ class Values:
                 yield f"{each.origin}: setting {key} is accepted but has no effect in Moldau yet"
 
 
-def _parsed(definition: ConfigDef, each: Said) -> ConfigValue:
+def _parse_setting(definition: ConfigDef, setting: SettingText) -> ConfigValue:
     try:
-        return definition.parse(each.text)
+        return definition.parse(setting.text)
     except KafkaError as refused:
-        raise SettingsError(f"{each.origin}: {refused.message}") from None
+        raise SettingsError(f"{setting.origin}: {refused.message}") from None
 
 
 def _suggestion(key: str) -> str:
-    from difflib import get_close_matches  # only for the misspelt: a start does not pay for it
+    from difflib import get_close_matches  # imported only for misspelt keys: a normal start does not need it
 
     close = get_close_matches(key, BROKER_CONFIGS, n=1, cutoff=0.8)
     return f"; did you mean {close[0]}?" if close else ""

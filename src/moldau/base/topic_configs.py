@@ -1,7 +1,7 @@
-"""The keys a topic may be configured by, and what is in force for a topic that overrides some of them.
+"""The topic keys, and the effective values of a topic that overrides some of them.
 
-Names, types, defaults, limits and broker-level fallbacks are those of Apache Kafka 4.3. What a key does is told by the
-room that obeys it (`log`, `replica`). Resolving is for when something changes, not for every request.
+Names, types, defaults, limits and broker keys to fall back to are those of Apache Kafka 4.3. The packages `log` and
+`replica` define the effect of a key. Resolve values when something changes, not for every request.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ThrottledReplicas:
         return f"{self.key} must be the literal '*' or a list of replicas in the following format: {form}"
 
 
-def _same(broker_key: str) -> tuple[Synonym, ...]:
+def _key(broker_key: str) -> tuple[Synonym, ...]:
     return (Synonym(broker_key),)
 
 
@@ -70,95 +70,95 @@ _LEADER_THROTTLE: Final = "leader.replication.throttled.replicas"
 _FOLLOWER_THROTTLE: Final = "follower.replication.throttled.replicas"
 
 _ROWS: Final[tuple[ConfigDef, ...]] = (
-    ConfigDef("segment.bytes", INT, 1_073_741_824, Range(1_048_576), synonyms=_same("log.segment.bytes")),
+    ConfigDef("segment.bytes", INT, 1_073_741_824, Range(1_048_576), synonyms=_key("log.segment.bytes")),
     ConfigDef("segment.ms", LONG, 604_800_000, Range(1), synonyms=_ROLL),
     ConfigDef("segment.jitter.ms", LONG, 0, Range(0), synonyms=_JITTER),
-    ConfigDef("segment.index.bytes", INT, 10_485_760, Range(4), synonyms=_same("log.index.size.max.bytes")),
-    ConfigDef("flush.messages", LONG, LONG_MAX, Range(1), synonyms=_same("log.flush.interval.messages")),
+    ConfigDef("segment.index.bytes", INT, 10_485_760, Range(4), synonyms=_key("log.index.size.max.bytes")),
+    ConfigDef("flush.messages", LONG, LONG_MAX, Range(1), synonyms=_key("log.flush.interval.messages")),
     ConfigDef("flush.ms", LONG, LONG_MAX, Range(0), synonyms=_FLUSH),
-    ConfigDef("retention.bytes", LONG, -1, synonyms=_same("log.retention.bytes")),
+    ConfigDef("retention.bytes", LONG, -1, synonyms=_key("log.retention.bytes")),
     ConfigDef("retention.ms", LONG, 604_800_000, Range(-1), synonyms=_RETENTION),
-    ConfigDef("max.message.bytes", INT, 1_048_588, Range(0), synonyms=_same("message.max.bytes")),
-    ConfigDef("index.interval.bytes", INT, 4096, Range(0), synonyms=_same("log.index.interval.bytes")),
-    ConfigDef("delete.retention.ms", LONG, 86_400_000, Range(0), synonyms=_same("log.cleaner.delete.retention.ms")),
-    ConfigDef("min.compaction.lag.ms", LONG, 0, Range(0), synonyms=_same("log.cleaner.min.compaction.lag.ms")),
-    ConfigDef("max.compaction.lag.ms", LONG, LONG_MAX, Range(1), synonyms=_same("log.cleaner.max.compaction.lag.ms")),
-    ConfigDef("file.delete.delay.ms", LONG, 60_000, Range(0), synonyms=_same("log.segment.delete.delay.ms")),
-    ConfigDef("min.cleanable.dirty.ratio", DOUBLE, 0.5, Range(0, 1), synonyms=_same("log.cleaner.min.cleanable.ratio")),
-    ConfigDef("cleanup.policy", LIST, ("delete",), OneOf(("compact", "delete")), synonyms=_same("log.cleanup.policy")),
-    ConfigDef("unclean.leader.election.enable", BOOLEAN, False, synonyms=_same("unclean.leader.election.enable")),
-    ConfigDef("min.insync.replicas", INT, 1, Range(1), synonyms=_same("min.insync.replicas")),
-    ConfigDef("compression.type", STRING, "producer", _CODECS, synonyms=_same("compression.type")),
-    ConfigDef("compression.gzip.level", INT, -1, Range(1, 9, besides=-1), synonyms=_same("compression.gzip.level")),
-    ConfigDef("compression.lz4.level", INT, 9, Range(1, 17), synonyms=_same("compression.lz4.level")),
-    ConfigDef("compression.zstd.level", INT, 3, Range(-131_072, 22), synonyms=_same("compression.zstd.level")),
-    ConfigDef("preallocate", BOOLEAN, False, synonyms=_same("log.preallocate")),
+    ConfigDef("max.message.bytes", INT, 1_048_588, Range(0), synonyms=_key("message.max.bytes")),
+    ConfigDef("index.interval.bytes", INT, 4096, Range(0), synonyms=_key("log.index.interval.bytes")),
+    ConfigDef("delete.retention.ms", LONG, 86_400_000, Range(0), synonyms=_key("log.cleaner.delete.retention.ms")),
+    ConfigDef("min.compaction.lag.ms", LONG, 0, Range(0), synonyms=_key("log.cleaner.min.compaction.lag.ms")),
+    ConfigDef("max.compaction.lag.ms", LONG, LONG_MAX, Range(1), synonyms=_key("log.cleaner.max.compaction.lag.ms")),
+    ConfigDef("file.delete.delay.ms", LONG, 60_000, Range(0), synonyms=_key("log.segment.delete.delay.ms")),
+    ConfigDef("min.cleanable.dirty.ratio", DOUBLE, 0.5, Range(0, 1), synonyms=_key("log.cleaner.min.cleanable.ratio")),
+    ConfigDef("cleanup.policy", LIST, ("delete",), OneOf(("compact", "delete")), synonyms=_key("log.cleanup.policy")),
+    ConfigDef("unclean.leader.election.enable", BOOLEAN, False, synonyms=_key("unclean.leader.election.enable")),
+    ConfigDef("min.insync.replicas", INT, 1, Range(1), synonyms=_key("min.insync.replicas")),
+    ConfigDef("compression.type", STRING, "producer", _CODECS, synonyms=_key("compression.type")),
+    ConfigDef("compression.gzip.level", INT, -1, Range(1, 9, besides=-1), synonyms=_key("compression.gzip.level")),
+    ConfigDef("compression.lz4.level", INT, 9, Range(1, 17), synonyms=_key("compression.lz4.level")),
+    ConfigDef("compression.zstd.level", INT, 3, Range(-131_072, 22), synonyms=_key("compression.zstd.level")),
+    ConfigDef("preallocate", BOOLEAN, False, synonyms=_key("log.preallocate")),
     ConfigDef(
         "message.timestamp.type",
         STRING,
         "CreateTime",
         OneOf(("CreateTime", "LogAppendTime")),
-        synonyms=_same("log.message.timestamp.type"),
+        synonyms=_key("log.message.timestamp.type"),
     ),
     ConfigDef(
         "message.timestamp.before.max.ms",
         LONG,
         LONG_MAX,
         Range(0),
-        synonyms=_same("log.message.timestamp.before.max.ms"),
+        synonyms=_key("log.message.timestamp.before.max.ms"),
     ),
     ConfigDef(
         "message.timestamp.after.max.ms",
         LONG,
         3_600_000,
         Range(0),
-        synonyms=_same("log.message.timestamp.after.max.ms"),
+        synonyms=_key("log.message.timestamp.after.max.ms"),
     ),
     ConfigDef(_LEADER_THROTTLE, LIST, (), ThrottledReplicas(_LEADER_THROTTLE)),
     ConfigDef(_FOLLOWER_THROTTLE, LIST, (), ThrottledReplicas(_FOLLOWER_THROTTLE)),
     ConfigDef("remote.storage.enable", BOOLEAN, False),
-    ConfigDef("local.retention.ms", LONG, -2, Range(-2), synonyms=_same("log.local.retention.ms")),
-    ConfigDef("local.retention.bytes", LONG, -2, Range(-2), synonyms=_same("log.local.retention.bytes")),
+    ConfigDef("local.retention.ms", LONG, -2, Range(-2), synonyms=_key("log.local.retention.ms")),
+    ConfigDef("local.retention.bytes", LONG, -2, Range(-2), synonyms=_key("log.local.retention.bytes")),
     ConfigDef("remote.log.copy.disable", BOOLEAN, False),
     ConfigDef("remote.log.delete.on.disable", BOOLEAN, False),
     ConfigDef("internal.segment.bytes", INT, None, internal=True),
 )
 
 _DOCUMENTATION: Final[Mapping[str, str]] = {
-    "segment.bytes": "Size at which a segment is closed and the next begun.",
-    "segment.ms": "Age at which a segment is closed even if it is not full.",
-    "segment.jitter.ms": "Most taken off segment.ms at random, so that segments do not all close at once.",
+    "segment.bytes": "Size at which a new segment begins.",
+    "segment.ms": "Age at which a new segment begins even if the last one is not full.",
+    "segment.jitter.ms": "Largest random time subtracted from segment.ms, so that segments do not all roll at once.",
     "segment.index.bytes": "Largest size of an offset or time index.",
     "flush.messages": "Records after which the log is forced to disk.",
     "flush.ms": "Longest time records wait before they are forced to disk.",
-    "retention.bytes": "Size of a partition above which its oldest segments go; -1 sets no bound.",
-    "retention.ms": "Age at which records may go; -1 keeps them for ever.",
+    "retention.bytes": "Size of a partition above which its oldest segments are deleted; -1 means no limit.",
+    "retention.ms": "Age at which records may be deleted; -1 keeps them for ever.",
     "max.message.bytes": "Largest batch of records accepted.",
     "index.interval.bytes": "Bytes of records between two index entries.",
     "delete.retention.ms": "How long a tombstone stays once the log around it is compacted.",
     "min.compaction.lag.ms": "Age a record must reach before it may be compacted away.",
-    "max.compaction.lag.ms": "Age at which a record must be compacted, however clean the log.",
+    "max.compaction.lag.ms": "Age at which a record must be compacted, however small the dirty share is.",
     "file.delete.delay.ms": "How long a deleted segment's file stays on disk.",
     "min.cleanable.dirty.ratio": "Share of the log that must be dirty before it is compacted.",
-    "cleanup.policy": "What becomes of old segments: delete, compact or both; empty keeps everything.",
-    "unclean.leader.election.enable": "Whether a replica that is behind may lead when no other is left.",
-    "min.insync.replicas": "Replicas that must have a write before acks=all is answered.",
+    "cleanup.policy": "What to do with old segments: delete, compact or both; empty keeps everything.",
+    "unclean.leader.election.enable": "Whether a replica that is not in sync may lead when no other is left.",
+    "min.insync.replicas": "In-sync replicas that a write with acks=all needs.",
     "compression.type": "How batches are stored: as the producer sent them, or in this codec.",
-    "compression.gzip.level": "Level for gzip, where the broker compresses; -1 is gzip's own default.",
-    "compression.lz4.level": "Level for lz4, where the broker compresses.",
-    "compression.zstd.level": "Level for zstd, where the broker compresses.",
-    "preallocate": "Whether a new segment's file is given its full size at once.",
-    "message.timestamp.type": "Whether a record carries its producer's time or the broker's.",
-    "message.timestamp.before.max.ms": "How far behind the broker's clock a record's time may lie.",
-    "message.timestamp.after.max.ms": "How far ahead of the broker's clock a record's time may lie.",
+    "compression.gzip.level": "Level of gzip, if the broker compresses; -1 is gzip's own default.",
+    "compression.lz4.level": "Level of lz4, if the broker compresses.",
+    "compression.zstd.level": "Level of zstd, if the broker compresses.",
+    "preallocate": "Whether a new segment's file gets its full size at once.",
+    "message.timestamp.type": "Whether the timestamp of a record is the producer's or the broker's.",
+    "message.timestamp.before.max.ms": "How far a record's timestamp may be behind the broker's clock.",
+    "message.timestamp.after.max.ms": "How far a record's timestamp may be ahead of the broker's clock.",
     _LEADER_THROTTLE: "Replicas whose sending is throttled on the leader's side.",
     _FOLLOWER_THROTTLE: "Replicas whose fetching is throttled on the follower's side.",
-    "remote.storage.enable": "Whether closed segments also go to remote storage; not served.",
-    "local.retention.ms": "Age at which segments held remotely leave this disk; -2 is retention.ms.",
-    "local.retention.bytes": "Local size above which segments held remotely leave this disk; -2 is retention.bytes.",
-    "remote.log.copy.disable": "Stop sending segments to remote storage.",
-    "remote.log.delete.on.disable": "Delete what is held remotely when remote storage is switched off.",
-    "internal.segment.bytes": "A segment size below the least that segment.bytes takes, for tests; it wins.",
+    "remote.storage.enable": "Whether closed segments are copied to remote storage; not supported.",
+    "local.retention.ms": "Age at which segments in remote storage are deleted locally; -2 is retention.ms.",
+    "local.retention.bytes": "Local size above which segments in remote storage are deleted; -2 is retention.bytes.",
+    "remote.log.copy.disable": "Stop copying segments to remote storage.",
+    "remote.log.delete.on.disable": "Delete the remote segments when remote storage is switched off.",
+    "internal.segment.bytes": "Overrides segment.bytes with a size below its minimum, for tests.",
 }
 
 TOPIC_CONFIGS: Final[Mapping[str, ConfigDef]] = {
@@ -167,17 +167,17 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigDef]] = {
 
 
 def check_topic_configs(overrides: Mapping[str, str], broker: BrokerLayers) -> None:
-    """Refuses with INVALID_CONFIG a set of overrides that Kafka refuses, for the same reason in the same words."""
+    """Raise KafkaError INVALID_CONFIG for overrides that Kafka refuses, with Kafka's message."""
     for name in overrides:
         if name not in TOPIC_CONFIGS:
             raise _invalid(f"Unknown topic config name: {name}")
     values = topic_config_values(overrides, broker)
-    soonest, latest = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
-    assert isinstance(soonest, int)
-    assert isinstance(latest, int)
-    if soonest > latest:
+    min_lag_ms, max_lag_ms = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    assert isinstance(min_lag_ms, int)
+    assert isinstance(max_lag_ms, int)
+    if min_lag_ms > max_lag_ms:
         raise _invalid(
-            f"conflict topic config setting min.compaction.lag.ms ({soonest}) > max.compaction.lag.ms ({latest})"
+            f"conflict topic config setting min.compaction.lag.ms ({min_lag_ms}) > max.compaction.lag.ms ({max_lag_ms})"
         )
     if values["remote.storage.enable"]:
         raise _invalid(
@@ -187,7 +187,7 @@ def check_topic_configs(overrides: Mapping[str, str], broker: BrokerLayers) -> N
 
 
 def topic_config_values(overrides: Mapping[str, str], broker: BrokerLayers) -> dict[str, ConfigValue]:
-    """Every topic key with its parsed value: what the log and the replicas go by."""
+    """Return every topic key with its parsed value, for the log and the replicas."""
     values = {name: _value(definition, overrides, broker) for name, definition in TOPIC_CONFIGS.items()}
     if values["internal.segment.bytes"] is not None:
         values["segment.bytes"] = values["internal.segment.bytes"]
@@ -195,13 +195,13 @@ def topic_config_values(overrides: Mapping[str, str], broker: BrokerLayers) -> d
 
 
 def topic_config_texts(overrides: Mapping[str, str], broker: BrokerLayers) -> dict[str, str]:
-    """`topic_config_values` as Kafka writes them; keys without a value are left out."""
+    """Return `topic_config_values` as Kafka writes them, without keys that have no value."""
     values = topic_config_values(overrides, broker)
     return {name: text for name, value in values.items() if (text := TOPIC_CONFIGS[name].text(value)) is not None}
 
 
 def effective_topic_configs(overrides: Mapping[str, str], broker: BrokerLayers) -> tuple[ConfigEntry, ...]:
-    """Every topic key with the value in force, its source and all who speak of it: what DescribeConfigs answers."""
+    """Return every topic key with its effective value, its source and its synonyms, for DescribeConfigs."""
     return tuple(
         _entry(definition, overrides, broker)
         for name, definition in TOPIC_CONFIGS.items()

@@ -1,5 +1,4 @@
-"""What a broker is told of transactions besides what the coordinator itself is: the topic they are kept in, and how
-long a write waits for its producer's last transaction."""
+"""The settings of the topic __transaction_state, and how long a write waits for its producer's previous transaction."""
 
 from __future__ import annotations
 

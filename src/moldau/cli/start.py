@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from moldau.base.setting_sources import Said, parse_override
+from moldau.base.setting_sources import SettingText, parse_override
 from moldau.cli.kafka.server_start import serve
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.log.options import log_format_option, log_level_option
@@ -59,12 +59,12 @@ def start(
         raise click.ClickException(str(failed)) from failed
 
 
-def listener_flags(data_dir: str | None, listen: str | None) -> dict[str, Said]:
-    flags: dict[str, Said] = {}
+def listener_flags(data_dir: str | None, listen: str | None) -> dict[str, SettingText]:
+    flags: dict[str, SettingText] = {}
     if data_dir is not None:
-        flags["log.dirs"] = Said(data_dir, "--data-dir")
+        flags["log.dirs"] = SettingText(data_dir, "--data-dir")
     if listen is not None:
-        flags["listeners"] = Said(f"PLAINTEXT://{_address(listen)}", "--listen")
+        flags["listeners"] = SettingText(f"PLAINTEXT://{_address(listen)}", "--listen")
     return flags
 
 

@@ -1,1 +1,1 @@
-"""`moldau doctor`: what this machine is like, observed (`gathering`), then judged (`verdicts`)."""
+"""`moldau doctor` checks this machine: `gathering` observes it, `verdicts` judges the observations."""

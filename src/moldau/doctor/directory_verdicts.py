@@ -1,4 +1,4 @@
-"""Judges directories: that of the data, the user's cache, the temporary one."""
+"""Verdicts on directories: the data directory, the user's cache, and the temporary directory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from moldau.doctor.observations import DirectorySeen
 
 FREE_BYTES_MIN: Final = 64 << 20
 FREE_BYTES_WANTED: Final = 1 << 30
-NETWORK: Final = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "vboxsf", "fuse.sshfs", "afs", "drvfs"))
-FLEETING: Final = frozenset(("tmpfs", "ramfs"))
+NETWORK_FILE_SYSTEMS: Final = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "vboxsf", "fuse.sshfs", "afs", "drvfs")
+)
+IN_MEMORY_FILE_SYSTEMS: Final = frozenset(("tmpfs", "ramfs"))
 
 
 def judge_data(seen: DirectorySeen) -> Finding:
@@ -18,22 +20,22 @@ def judge_data(seen: DirectorySeen) -> Finding:
     if not seen.is_directory:
         return broken(check, str(seen.refusal), elsewhere)
     if seen.refusal is not None:
-        return broken(check, f"cannot be written: {seen.refusal}", f"mend that, or {elsewhere}")
-    found = f"{'there' if seen.exists else 'not there yet'}, {_free(seen)}"
+        return broken(check, f"cannot be written: {seen.refusal}", f"fix that, or {elsewhere}")
+    found = f"{'exists' if seen.exists else 'does not exist yet'}, {_free_space_text(seen)}"
     if seen.free_bytes is not None and seen.free_bytes < FREE_BYTES_MIN:
         return broken(check, found, f"free some space there, or {elsewhere}")
     if not seen.is_case_sensitive:
         return warning(
             check,
-            f"{found}; orders and ORDERS are one name there, and would be two topics in one directory",
-            f"name no topics that differ in case only, or {elsewhere}",
+            f"{found}; orders and ORDERS are the same name there: two such topics would share a directory",
+            f"use no topic names that differ only in case, or {elsewhere}",
         )
-    if seen.file_system in NETWORK:
+    if seen.file_system in NETWORK_FILE_SYSTEMS:
         return warning(
-            check, f"{found}; over the network, where locks and fsync may not hold", f"use a local disk: {elsewhere}"
+            check, f"{found}; a network file system: locks and fsync may not work", f"use a local disk: {elsewhere}"
         )
-    if seen.file_system in FLEETING:
-        return warning(check, f"{found}; in memory, gone with the next boot", f"for data that is to stay {elsewhere}")
+    if seen.file_system in IN_MEMORY_FILE_SYSTEMS:
+        return warning(check, f"{found}; in memory, lost at the next boot", f"to keep the data, {elsewhere}")
     if seen.free_bytes is not None and seen.free_bytes < FREE_BYTES_WANTED:
         return warning(check, found, f"free some space there, or {elsewhere}")
     return ok(check, found)
@@ -49,7 +51,7 @@ def judge_cache(seen: DirectorySeen | None) -> Finding:
     if not seen.runs_programs:
         return warning(
             check,
-            "mounted noexec: the script that starts Spark's Java is kept elsewhere",
+            "mounted noexec: the script that starts Spark's Java is stored elsewhere",
             f"{todo} and run programs from",
         )
     return ok(check, "writable")
@@ -58,7 +60,7 @@ def judge_cache(seen: DirectorySeen | None) -> Finding:
 def judge_temporary(seen: DirectorySeen | None) -> Finding:
     todo = "set TMPDIR to a directory that this user may write to"
     if seen is None:
-        return broken("temporary directory", "none can be written", todo)
+        return broken("temporary directory", "none is writable", todo)
     check = f"temporary directory {seen.path}"
     if seen.refusal is not None:
         return broken(check, f"cannot be written: {seen.refusal}", todo)
@@ -67,17 +69,17 @@ def judge_temporary(seen: DirectorySeen | None) -> Finding:
             check,
             "mounted noexec: Java libraries (snappy, zstd, RocksDB) cannot be loaded from there; moldau's own sessions"
             " unpack them in the cache directory",
-            "for Spark started in other ways set -Djava.io.tmpdir to a directory that runs programs",
+            "for Spark started in other ways, set -Djava.io.tmpdir to a directory without noexec",
         )
     if seen.free_bytes is not None and seen.free_bytes < FREE_BYTES_WANTED:
-        return warning(check, f"{_free(seen)}: Spark shuffles there", "free some space there, or set TMPDIR")
-    return ok(check, _free(seen))
+        return warning(check, f"{_free_space_text(seen)}: Spark shuffles there", "free some space there, or set TMPDIR")
+    return ok(check, _free_space_text(seen))
 
 
-def _free(seen: DirectorySeen) -> str:
-    size = "free space unknown" if seen.free_bytes is None else f"{_size(seen.free_bytes)} free"
+def _free_space_text(seen: DirectorySeen) -> str:
+    size = "free space unknown" if seen.free_bytes is None else f"{_size_text(seen.free_bytes)} free"
     return f"{size} ({seen.file_system})" if seen.file_system else size
 
 
-def _size(size: int) -> str:
+def _size_text(size: int) -> str:
     return f"{size / (1 << 30):.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):.0f} MiB"

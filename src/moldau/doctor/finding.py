@@ -1,4 +1,4 @@
-"""A verdict: what was found, whether it is fine, and what to do if it is not."""
+"""The result of a check: what was found, whether it is fine, and what to do if it is not."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from enum import StrEnum
 class Status(StrEnum):
     OK = "ok"
     WARNING = "warning"
-    """Works, with a restriction that somebody should know of."""
+    """Works, with a restriction that the user should know."""
     BROKEN = "broken"
-    """A broker or a pipeline could not start, or not go on."""
+    """A broker or a pipeline could not start, or would stop."""
 
 
 @dataclass(frozen=True, slots=True)

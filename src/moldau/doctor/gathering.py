@@ -1,7 +1,7 @@
-"""Looks at the machine: every observation that `verdicts` judges is made here.
+"""Observe the machine: all observations that `verdicts` judges are made here.
 
-Nothing here says what is good or bad. Files that are written to try a directory are removed; the script that starts
-Spark's Java stays. What /proc and the like tell is read in `moldau.platforms.machine`.
+This module does not judge. Files that are written to test a directory are removed; the script that starts Spark's Java
+stays. `moldau.platforms.machine` reads /proc and /sys.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def look_at_python() -> PythonSeen:
 
 
 def look_at_spark(pyspark: str | None, environ: Mapping[str, str]) -> SparkSeen:
-    """Which Java would be taken; the script that starts it is made, as a session would."""
+    """Observe which Java Spark would use, and write the script that starts it, as a session would."""
     tried: list[java.Candidate] = []
     refusal = None
     for each in java.candidates(environ):
@@ -84,14 +84,14 @@ def look_at_spark(pyspark: str | None, environ: Mapping[str, str]) -> SparkSeen:
 
 
 def _other_spark(environ: Mapping[str, str]) -> str | None:
-    home, found = environ.get("SPARK_HOME"), find_spec("pyspark")
-    if not home or found is None or found.origin is None:
+    home, spec = environ.get("SPARK_HOME"), find_spec("pyspark")
+    if not home or spec is None or spec.origin is None:
         return None
-    return None if Path(home).resolve() == Path(found.origin).resolve().parent else home
+    return None if Path(home).resolve() == Path(spec.origin).resolve().parent else home
 
 
 def look_at_port(listener: Listener) -> PortSeen:
-    """Tries to listen, for a moment."""
+    """Try to listen on the port for a moment."""
     family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -110,14 +110,14 @@ def look_at_port(listener: Listener) -> PortSeen:
 
 
 def look_at_directory(path: Path) -> DirectorySeen:
-    """Writes a file there, or in the nearest directory above that exists, and removes it."""
+    """Write a file there, or in the nearest existing parent directory, and remove it."""
     try:
         nearest = next(each for each in (path, *path.parents) if each.exists())
     except PermissionError as refused:
         return DirectorySeen(path=path, exists=False, refusal=refused.strerror)
     if not nearest.is_dir():
         return DirectorySeen(path=path, exists=path.exists(), is_directory=False, refusal=f"{nearest} is a file")
-    refusal, is_case_sensitive, clock_offset_s = _tried_to_write(nearest)
+    refusal, is_case_sensitive, clock_offset_s = _try_to_write(nearest)
     return DirectorySeen(
         path=path,
         exists=path.exists(),
@@ -130,8 +130,8 @@ def look_at_directory(path: Path) -> DirectorySeen:
     )
 
 
-def _tried_to_write(directory: Path) -> tuple[str | None, bool, float]:
-    """Why it failed, if it did; whether names in other letters are other names; how far file times are ahead."""
+def _try_to_write(directory: Path) -> tuple[str | None, bool, float]:
+    """Return the error, or None; whether names are case-sensitive; how far file times are ahead of the clock."""
     try:
         handle, name = tempfile.mkstemp(prefix="moldau-Doctor-", dir=directory)
     except OSError as refused:
@@ -151,7 +151,7 @@ def _tried_to_write(directory: Path) -> tuple[str | None, bool, float]:
 
 
 def look_at_temporary_directory() -> DirectorySeen | None:
-    """None if Python finds none that it can write to."""
+    """Observe the temporary directory; None if Python finds none that is writable."""
     try:
         return look_at_directory(Path(tempfile.gettempdir()))
     except FileNotFoundError:
@@ -159,22 +159,22 @@ def look_at_temporary_directory() -> DirectorySeen | None:
 
 
 def look_up(name: str, patience_s: float = RESOLVER_PATIENCE_S) -> NameSeen:
-    """Asks the resolver, which may take minutes to give up: a thread waits for it, we do not."""
-    answers: list[NameSeen] = []
-    thread = threading.Thread(target=lambda: answers.append(_look_up(name)), daemon=True)
+    """Resolve a name in a thread, since the resolver may take minutes; wait for `patience_s` at most."""
+    results: list[NameSeen] = []
+    thread = threading.Thread(target=lambda: results.append(_look_up(name)), daemon=True)
     thread.start()
     thread.join(patience_s)
-    return answers[0] if answers else NameSeen(name=name, refusal=f"no answer in {patience_s:.0f} s")
+    return results[0] if results else NameSeen(name=name, refusal=f"no answer in {patience_s:.0f} s")
 
 
 def _look_up(name: str) -> NameSeen:
-    began_s = time.monotonic()
+    start_s = time.monotonic()
     try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as refused:
-        return NameSeen(name=name, refusal=refused.strerror or str(refused), seconds=time.monotonic() - began_s)
-    addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
-    return NameSeen(name=name, addresses=addresses, seconds=time.monotonic() - began_s)
+        return NameSeen(name=name, refusal=refused.strerror or str(refused), seconds=time.monotonic() - start_s)
+    addresses = tuple(dict.fromkeys(str(each[4][0]) for each in entries))
+    return NameSeen(name=name, addresses=addresses, seconds=time.monotonic() - start_s)
 
 
 def look_at_clock() -> ClockSeen:

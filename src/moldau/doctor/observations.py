@@ -1,4 +1,4 @@
-"""What was observed of a machine, as plain values: gathered with I/O, judged without."""
+"""The observations of a machine as plain values: `gathering` makes them with I/O, `verdicts` judges them without."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class PythonSeen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSeen:
     pyspark: str | None
-    """Its version; None if it is not installed."""
+    """The version of pyspark; None if it is not installed."""
     spark_home: str | None
-    """The variable SPARK_HOME, where it names another Spark than pip's."""
+    """The variable SPARK_HOME, if it names another Spark than pip's."""
     javas: tuple[Candidate, ...]
-    """Those that were tried; the last one is taken, if it can be used."""
+    """The candidates that were tried; Spark uses the last one, if it is usable."""
     refusal: str | None
-    """Why Spark could not start the Java that was chosen."""
+    """Why Spark cannot start the chosen Java."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortSeen:
     address: str
     errno: int | None = None
-    """Of the attempt to listen; None if it went well."""
+    """The error of the attempt to listen; None if it succeeded."""
     reason: str = ""
     is_name_unknown: bool = False
     holder: Holder | None = None
@@ -45,13 +45,13 @@ class DirectorySeen:
     exists: bool
     is_directory: bool = True
     refusal: str | None = None
-    """Why a file could not be written there, or in the nearest directory above that exists."""
+    """Why a file could not be written there, or in the nearest existing parent directory."""
     free_bytes: int | None = None
     file_system: str | None = None
     runs_programs: bool = True
     is_case_sensitive: bool = True
     clock_offset_s: float = 0.0
-    """How far the times that the file system gives to new files are ahead of the clock."""
+    """How far the file system's times of new files are ahead of the clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,21 +66,21 @@ class NameSeen:
 class ClockSeen:
     year: int
     jump_s: float
-    """How much further the wall clock went than the monotonic one, while both were looked at."""
+    """How much the wall clock advanced more than the monotonic clock during the observation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerSeen:
     cores: int
     core_quota: float | None
-    """What a cgroup grants; None without a limit."""
+    """The limit of the cgroup; None without one."""
     memory_bytes: int | None
     memory_limit_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSeen:
-    """All of it."""
+    """All observations of a machine."""
 
     python: PythonSeen
     packages: Mapping[str, str | None]

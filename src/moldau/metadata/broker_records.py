@@ -1,4 +1,4 @@
-"""The records that tell of brokers and controllers: who is there, where, and in which state."""
+"""The records of brokers and controllers: their registrations, endpoints and states."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class UnregisterBrokerRecord(MetadataRecord):
 
 
 class FenceBrokerRecord(MetadataRecord):
-    """As clusters before metadata version 3.0-IV1 wrote it; today it is a BrokerRegistrationChangeRecord."""
+    """Written by clusters before metadata version 3.0-IV1; BrokerRegistrationChangeRecord replaced it."""
 
     __slots__ = ("epoch", "id")
     TYPE = 7
@@ -127,7 +127,7 @@ class FenceBrokerRecord(MetadataRecord):
 
 
 class UnfenceBrokerRecord(MetadataRecord):
-    """The counterpart of FenceBrokerRecord, just as old."""
+    """The counterpart of FenceBrokerRecord, of the same age."""
 
     __slots__ = ("epoch", "id")
     TYPE = 8
@@ -144,7 +144,7 @@ class UnfenceBrokerRecord(MetadataRecord):
 
 FENCE = 1
 UNFENCE = -1
-"""What `fenced` of a BrokerRegistrationChangeRecord says; 0 is no change."""
+"""Values of `fenced` in a BrokerRegistrationChangeRecord; 0 means no change."""
 
 
 class BrokerRegistrationChangeRecord(MetadataRecord):

@@ -1,4 +1,4 @@
-"""The current image: what is committed. Handlers read it; listeners are called when it changes."""
+"""The current image, with everything that is committed. Handlers read it; listeners are called when it changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CurrentImage:
         self._listeners.append(listener)
 
     def publish(self, image: MetadataImage, changes: Changes) -> None:
-        """Listeners act on it first: a handler that sees a partition in the image finds it laid out."""
+        """Call the listeners, then make the image current: a partition that handlers see in it exists on this node."""
         for on_image in self._listeners:
             on_image(image, changes)
         self.image = image

@@ -1,8 +1,8 @@
-"""What the cluster knows, as one immutable value. Everyone reads it, nobody changes it: a new one takes its place.
+"""The cluster's metadata as one immutable value. A change makes a new image that replaces the old one.
 
-Lookups are by name or id and never grow with the number of topics. The maps that grow with the cluster are persistent
-(`PersistentMap`): a new image shares with the old one all that did not change. They have no order of their own: who
-tells of many things sorts them.
+Lookups are by name or id, in a time that does not depend on the number of topics. The maps that grow with the cluster
+are persistent (`PersistentMap`): a new image shares everything unchanged with the old one. The maps have no defined
+order: sort them before you write or send their entries.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from moldau.base.persistent_map import PersistentMap
 EMPTY: Mapping[str, str] = {}
 
 DIRECTORY_MIGRATING: Final = ZERO_UUID
-"""A replica whose broker never told its directories."""
+"""The directory of a replica whose broker never reported its directories."""
 DIRECTORY_UNASSIGNED: Final = bytes(15) + b"\x01"
-"""A replica whose broker has several directories and did not say yet in which of them it put it."""
+"""The directory of a replica whose broker has several and has not reported yet which one it chose."""
 
 RECOVERED: Final = 0
 RECOVERING: Final = 1
-"""A leader that was elected although it was not in sync, and has not said yet that it has put its log in order."""
+"""The leader was elected uncleanly, and has not reported yet that it recovered its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class PartitionState:
         return bool(self.removing_replicas or self.adding_replicas)
 
     def directory_of(self, broker_id: int) -> Uuid:
-        """Where a replica lies, as far as it was ever told."""
+        """Return the directory of a replica, DIRECTORY_MIGRATING if it is unknown."""
         if len(self.directories) != len(self.replicas) or broker_id not in self.replicas:
             return DIRECTORY_MIGRATING
         return self.directories[self.replicas.index(broker_id)]
@@ -62,7 +62,7 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where clients of one listener find a broker."""
+    """The address of a broker's or controller's listener."""
 
     listener: str
     host: str
@@ -81,23 +81,23 @@ class BrokerImage:
     log_dirs: tuple[Uuid, ...] = ()
     in_controlled_shutdown: bool = False
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """The least and the highest level of each feature that it supports."""
+    """The lowest and the highest supported level of each feature."""
 
     @property
     def is_active(self) -> bool:
-        """Only such a broker may become leader or join an ISR."""
+        """Whether the broker may become a leader or join an ISR."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def endpoint(self, listener: str) -> Endpoint | None:
         return next((e for e in self.endpoints if e.listener == listener), None)
 
     def has_directory(self, directory: Uuid) -> bool:
-        """Whether what was put there is still there: a broker that came back with other disks has lost it."""
+        """Whether the broker still has that directory. One that restarted with other disks has lost its replicas."""
         return directory in self.log_dirs or directory in (DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED)
 
     @property
     def default_directory(self) -> Uuid:
-        """Where a new replica will lie, as far as that is known before the broker puts it there."""
+        """The directory of a new replica, as far as it is known before the broker chooses one."""
         if not self.log_dirs:
             return DIRECTORY_MIGRATING
         return self.log_dirs[0] if len(self.log_dirs) == 1 else DIRECTORY_UNASSIGNED
@@ -114,19 +114,19 @@ class ControllerImage:
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
     offset: int = -1
-    """The last metadata offset that is in it."""
+    """The offset of the last metadata record that is in the image."""
     epoch: int = 0
     topics: PersistentMap[str, TopicImage] = field(default_factory=PersistentMap)
     topic_names: PersistentMap[Uuid, str] = field(default_factory=PersistentMap)
     brokers: PersistentMap[int, BrokerImage] = field(default_factory=PersistentMap)
     configs: PersistentMap[tuple[int, str], Mapping[str, str]] = field(default_factory=PersistentMap)
-    """What was set on a resource (type, name); what was not set is not here."""
+    """The configs that were set on a resource (type, name), without defaults."""
     features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
     colliding_names: PersistentMap[str, str] = field(default_factory=PersistentMap)
-    """By `names.collision_key`, the topic that has it: no other with that key may stand beside it."""
+    """`names.collision_key` to the topic with that key: no other topic may have the same key."""
     features_off: frozenset[str] = frozenset()
-    """Features that were set to level 0: not the same as features that nobody ever spoke of."""
+    """Features that were set to level 0, unlike features that were never set."""
     controllers: PersistentMap[int, ControllerImage] = field(default_factory=PersistentMap)
 
     def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
@@ -137,5 +137,5 @@ class MetadataImage:
         return self.configs.get((resource_type, name), EMPTY)
 
     def live_brokers(self) -> list[BrokerImage]:
-        """Those that are not fenced, by id."""
+        """Return the brokers that are not fenced, ordered by id."""
         return [self.brokers[broker_id] for broker_id in sorted(self.brokers) if not self.brokers[broker_id].fenced]

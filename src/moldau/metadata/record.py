@@ -1,4 +1,4 @@
-"""What all records of the metadata log are, whatever they tell: one class each, with the type that Apache gives it."""
+"""The base class of all records of the metadata log. Each subclass has the type number that Apache gives it."""
 
 from __future__ import annotations
 

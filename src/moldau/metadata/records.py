@@ -71,7 +71,7 @@ FRAME_VERSION = 1
 
 
 class ConfigResource(IntEnum):
-    """What a config belongs to, by Kafka's numbers."""
+    """The types of resources that have configs, with Kafka's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -131,7 +131,7 @@ class ProducerIdsRecord(MetadataRecord):
 
 
 class NoOpRecord(MetadataRecord):
-    """Says nothing, but its offset can be waited for."""
+    """Changes nothing, but others can wait for its offset."""
 
     __slots__ = ()
     TYPE = 20
@@ -139,7 +139,7 @@ class NoOpRecord(MetadataRecord):
     SCHEMA = ""
 
     def __init__(self) -> None:
-        """Without it there would be no defaults for the schema to look at."""
+        """The schema reads its defaults from `__init__`, so an empty one is needed."""
 
 
 RECORD_TYPES: dict[int, type[MetadataRecord]] = {
@@ -171,12 +171,12 @@ def encode_record(record: MetadataRecord) -> bytes:
 
 
 def decode_record(value: Buffer) -> MetadataRecord:
-    """The record in a value; MalformedData for a type or version that this release does not know."""
+    """Return the record in a value. Raise MalformedData for a type or version that this release does not support."""
     if len(value) < 3:
-        raise MalformedData("a metadata record is cut short")
+        raise MalformedData(f"metadata record: only {len(value)} bytes, it is truncated")
     frame, kind, version = value[0], value[1], value[2]
     cls = RECORD_TYPES.get(kind)
     if frame != FRAME_VERSION or cls is None or not cls.VERSIONS[0] <= version <= cls.VERSIONS[1]:
-        raise MalformedData(f"metadata record type {kind} version {version} (frame {frame}) is not known here")
+        raise MalformedData(f"metadata record: type {kind} version {version} (frame {frame}) is not supported")
     record, _ = decode_from(cls, value, version, 3)
     return record

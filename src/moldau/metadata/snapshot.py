@@ -1,7 +1,7 @@
-"""An image as records: what a snapshot of the metadata log holds. Applied to nothing they give the same image again.
+"""An image as records, the content of a snapshot of the metadata log. Applied to an empty image they restore it.
 
-In Kafka's order: features first, for they say how the rest is meant; a topic before its partitions. Within each kind by
-name or id, so that two nodes with the same image write the same bytes.
+The order is Kafka's: features first, since they define how to read the rest; a topic before its partitions. Each kind
+is sorted by name or id, so that two nodes with the same image write the same bytes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
     for name in sorted(levels):
         yield FeatureLevelRecord(name, levels[name])
     for broker_id in sorted(image.brokers):
-        yield _broker(image.brokers[broker_id])
+        yield _broker_record(image.brokers[broker_id])
     for controller_id in sorted(image.controllers):
-        yield _controller(image.controllers[controller_id])
+        yield _controller_record(image.controllers[controller_id])
     for name in sorted(image.topics):
-        yield from _topic(image.topics[name])
+        yield from _topic_records(image.topics[name])
     for kind, name in sorted(image.configs):
         for key, value in image.configs[kind, name].items():
             yield ConfigRecord(kind, name, key, value)
@@ -44,7 +44,7 @@ def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
 
 
 def changes_between(old: MetadataImage, new: MetadataImage) -> Changes:
-    """What a node must look at that gets from one image to another by a snapshot, without the records in between."""
+    """Return the changes between two images, for a node that loads a snapshot instead of the records in between."""
     removed = [topic for topic in old.topics.values() if topic.id not in new.topic_names]
     configs = {*old.configs, *new.configs}
     brokers = {*old.brokers, *new.brokers}
@@ -56,7 +56,7 @@ def changes_between(old: MetadataImage, new: MetadataImage) -> Changes:
     )
 
 
-def _broker(broker: BrokerImage) -> RegisterBrokerRecord:
+def _broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
     return RegisterBrokerRecord(
         broker_id=broker.id,
         incarnation_id=broker.incarnation_id,
@@ -70,7 +70,7 @@ def _broker(broker: BrokerImage) -> RegisterBrokerRecord:
     )
 
 
-def _controller(controller: ControllerImage) -> RegisterControllerRecord:
+def _controller_record(controller: ControllerImage) -> RegisterControllerRecord:
     return RegisterControllerRecord(
         controller_id=controller.id,
         incarnation_id=controller.incarnation_id,
@@ -79,13 +79,13 @@ def _controller(controller: ControllerImage) -> RegisterControllerRecord:
     )
 
 
-def _topic(topic: TopicImage) -> Iterator[MetadataRecord]:
+def _topic_records(topic: TopicImage) -> Iterator[MetadataRecord]:
     yield TopicRecord(topic.name, topic.id)
     for index, state in enumerate(topic.partitions):
-        yield _partition(topic, index, state)
+        yield _partition_record(topic, index, state)
 
 
-def _partition(topic: TopicImage, index: int, state: PartitionState) -> PartitionRecord:
+def _partition_record(topic: TopicImage, index: int, state: PartitionState) -> PartitionRecord:
     return PartitionRecord(
         partition_id=index,
         topic_id=topic.id,

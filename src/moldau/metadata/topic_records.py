@@ -1,4 +1,4 @@
-"""The records that tell of topics and their partitions. `records` says how they are written."""
+"""The records of topics and their partitions. `records` describes their encoding."""
 
 from __future__ import annotations
 

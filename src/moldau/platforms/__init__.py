@@ -1,7 +1,7 @@
-"""What Linux, macOS and Windows do differently, and nothing else: the only room that asks which system this is.
+"""The differences between Linux, macOS and Windows: the only package that checks which operating system this is.
 
-Each module names one thing that a system does, holds its ways of doing it, and picks one when it is imported: who calls
-it pays for no question. The ways are functions that take the system's calls as arguments where these exist on one
-system only, so that each is tested on any. Nothing of Moldau is imported here, and no module that Windows lacks is
-imported before it is needed. What was tried where: docs/platforms.md.
+Each module covers one feature, contains an implementation for each system, and chooses one at import, so that a call
+costs no check. An implementation takes system calls that only one system has as arguments, so that it can be tested on
+any. Nothing else of Moldau is imported here, and modules that Windows lacks are imported only when needed.
+docs/platforms.md says what was tested where.
 """

@@ -1,4 +1,4 @@
-"""Which start of the machine this is."""
+"""The id of the current boot of the machine."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 def boot_id(path: str = BOOT_ID) -> str:
-    """Linux gives every start of the machine an id; elsewhere it is empty, and a killed node counts as one that lost
-    its power. macOS has `kern.bootsessionuuid`, which is not used before it was seen to change with every start: one
-    that did not would let a node claim records that the machine has lost.
+    """Return the id of the current boot, which only Linux has. Elsewhere it is empty, and a killed node is treated as
+    after a power loss. macOS has `kern.bootsessionuuid`, but it is not verified that it changes with every boot: if it
+    did not, a node could claim records that the machine has lost.
     """
     try:
         with open(path, encoding="ascii") as file:

@@ -1,11 +1,11 @@
-"""Bringing a file's bytes and a directory's names to the disk itself, so that they outlast a power cut.
+"""Syncing a file's bytes and a directory's names to the disk, so that they survive a power loss.
 
-Linux: `fdatasync` waits for the bytes and the size, `fsync` for the times too. Both have the disk empty its cache.
-macOS: `fsync` hands the bytes to the disk and leaves them in its cache; only `F_FULLFSYNC` waits until they are kept.
-There is no `fdatasync`. File systems without `F_FULLFSYNC` (some of the network) say so, and get an `fsync`.
-Windows: files only; its file system writes down names in its own journal, and directories cannot be opened.
+Linux: `fdatasync` waits for the bytes and the size, `fsync` for the times too. Both flush the disk's cache.
+macOS: `fsync` only writes the bytes to the disk's cache; only `F_FULLFSYNC` waits until they are durable. There is no
+`fdatasync`. File systems without `F_FULLFSYNC` (some network ones) refuse it, and get an `fsync`.
+Windows: files only; the file system has a journal for names, and directories cannot be opened.
 
-A sync that failed is never tried again: the kernel may have marked the pages clean (Rebello et al., ATC '20).
+A sync that failed is never repeated: the kernel may have marked the pages clean (Rebello et al., ATC '20).
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 F_FULLFSYNC: Final = 51
-"""From macOS' sys/fcntl.h; Python's `fcntl` has the name on macOS only."""
-NOT_OFFERED: Final = frozenset((errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY))
-"""What a file system without `F_FULLFSYNC` answers. It has not begun to sync then, so an `fsync` repeats nothing."""
+"""From macOS' sys/fcntl.h; Python's `fcntl` defines it only on macOS."""
+UNSUPPORTED: Final = frozenset((errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY))
+"""The errors of a file system without `F_FULLFSYNC`. It has not begun to sync then, so an `fsync` is no repetition."""
 
 SyncFd = Callable[[int], None]
 
 
 class Syncs(NamedTuple):
     data: SyncFd
-    """The bytes of an open file, and the size that is needed to read them back."""
+    """Syncs the bytes of an open file, and its size."""
     file: SyncFd
-    """Everything that is known of an open file."""
+    """Syncs the bytes and all metadata of an open file."""
     directory: Callable[[str], None]
-    """The names in a directory."""
+    """Syncs the names in a directory."""
 
 
 def full_sync(fcntl: Callable[[int, int], Any], fsync: SyncFd) -> SyncFd:
-    """The sync of macOS, made of its calls."""
+    """Return the sync function of macOS, built from its system calls."""
 
     def sync(fd: int) -> None:
         try:
             fcntl(fd, F_FULLFSYNC)
         except OSError as refused:
-            if refused.errno not in NOT_OFFERED:
+            if refused.errno not in UNSUPPORTED:
                 raise
             fsync(fd)
 
@@ -48,7 +48,7 @@ def full_sync(fcntl: Callable[[int, int], Any], fsync: SyncFd) -> SyncFd:
 
 
 def directory_sync(sync: SyncFd) -> Callable[[str], None]:
-    """Syncs a directory by its path, with a sync of open files."""
+    """Return a function that syncs a directory by its path, using `sync`."""
 
     def sync_directory(path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -61,7 +61,7 @@ def directory_sync(sync: SyncFd) -> Callable[[str], None]:
 
 
 def no_sync(path: str) -> None:
-    """Where directories need none."""
+    """For systems whose directories need no sync."""
 
 
 def syncs_of(platform: str) -> Syncs:

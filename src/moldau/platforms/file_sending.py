@@ -1,10 +1,11 @@
-"""Sending a part of a file to a socket without copying it, and telling a peer that is gone from a fault.
+"""Sending a part of a file to a socket without copying it, and detecting that the peer is gone.
 
-`send_file(socket, file, offset, count)` gives how many bytes were sent, 0 at the end of the file, and raises
-BlockingIOError when a socket that does not block takes nothing. It may send fewer than asked.
+`send_file(socket, file, offset, count)` returns how many bytes were sent, 0 at the end of the file, and raises
+BlockingIOError when a non-blocking socket accepts nothing. It may send fewer bytes than `count`.
 
-Linux: `sendfile` does just that. macOS and FreeBSD: it may send a part and report EAGAIN at once; Python then gives the
-number of bytes, as above. But a count of 0 means "to the end of the file" there. Elsewhere the bytes are copied.
+Linux: `sendfile` does exactly that. macOS and FreeBSD: it may send a part and report EAGAIN together; Python then
+returns the number of bytes, as above. But a count of 0 means "to the end of the file" there. Elsewhere the bytes are
+copied.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from typing import Final
 
 SendFile = Callable[[int, int, int, int], int]
 
-GONE: Final = frozenset((errno.ENOTCONN, errno.EPROTOTYPE))
-"""What macOS answers, beside EPIPE and ECONNRESET, who sends to a peer that has gone: ENOTCONN from `sendfile`, and
-EPROTOTYPE from `send` while the kernel takes the connection down."""
+PEER_GONE: Final = frozenset((errno.ENOTCONN, errno.EPROTOTYPE))
+"""The errors of macOS, besides EPIPE and ECONNRESET, when the peer is gone: ENOTCONN from `sendfile`, and EPROTOTYPE
+from `send` while the kernel closes the connection."""
 
 
 def is_peer_gone(fault: OSError) -> bool:
-    """Whether the other side has ended the connection, and nothing else is wrong."""
-    return isinstance(fault, ConnectionError) or fault.errno in GONE
+    """Whether the error means only that the other side has closed the connection."""
+    return isinstance(fault, ConnectionError) or fault.errno in PEER_GONE
 
 
 def bounded_send_file(sendfile: SendFile) -> SendFile:
-    """`sendfile` of macOS and FreeBSD, of which nothing is nothing and not everything."""
+    """Wrap `sendfile` of macOS and FreeBSD, so that a count of 0 sends nothing instead of the whole file."""
 
     def send_file(out_fd: int, in_fd: int, offset: int, count: int) -> int:
         return sendfile(out_fd, in_fd, offset, count) if count else 0

@@ -1,4 +1,4 @@
-"""How many files this process may have open: what it is, and as many as the system grants.
+"""The limit of open files of this process, and raising it as far as the system allows.
 
 Linux: the soft limit may be raised to the hard one. macOS: the hard limit is infinite, but a soft limit above
 `kern.maxfilesperproc` is refused, by older versions even one above OPEN_MAX; it starts at 256.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 OPEN_MAX: Final = 10_240
-"""From macOS' sys/syslimits.h: what setrlimit(2) says a soft limit may always be."""
+"""From macOS' sys/syslimits.h: a soft limit that is always allowed, according to setrlimit(2)."""
 
 SetSoft = Callable[[int], None]
 
@@ -24,7 +24,7 @@ def open_files_max() -> int:
 
 
 def allow_open_files(platform: str = sys.platform) -> None:
-    """As many as the system grants: each connection and each partition's segment is one."""
+    """Raise the limit as far as the system allows: each connection and each partition's segment needs an open file."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -35,29 +35,29 @@ def allow_open_files(platform: str = sys.platform) -> None:
         soft,
         sys.maxsize if hard == resource.RLIM_INFINITY else hard,
         files_per_process_max(),
-        lambda wanted: resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard)),
+        lambda limit: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard)),
     )
 
 
 def raise_soft_limit(soft: int, hard: int, per_process: int | None, set_soft: SetSoft) -> int:
-    """The highest limit that macOS takes; gives the one in force. What is refused leaves it as it was."""
-    for wanted in _worth_trying(soft, hard, per_process):
+    """Set the highest limit that macOS accepts; return the effective one, which is `soft` if all are refused."""
+    for limit in _limits_to_try(soft, hard, per_process):
         try:
-            set_soft(wanted)
-        except (ValueError, OSError):  # ValueError is how Python tells of EINVAL here
+            set_soft(limit)
+        except (ValueError, OSError):  # Python raises ValueError for EINVAL here
             continue
-        return wanted
+        return limit
     return soft
 
 
-def _worth_trying(soft: int, hard: int, per_process: int | None) -> Iterator[int]:
+def _limits_to_try(soft: int, hard: int, per_process: int | None) -> Iterator[int]:
     for ceiling in (per_process, OPEN_MAX):
         if ceiling is not None and min(hard, ceiling) > soft:
             yield min(hard, ceiling)
 
 
 def files_per_process_max() -> int | None:
-    """`kern.maxfilesperproc`; None where there is no such thing."""
+    """Return `kern.maxfilesperproc` of macOS; None on other systems."""
     import ctypes
 
     sysctl = getattr(ctypes.CDLL(None), "sysctlbyname", None)

@@ -1,8 +1,8 @@
-"""Whether bytes of a file are in the page cache, asked without waiting for the disk; and fetching them when not.
+"""Whether bytes of a file are in the page cache, without waiting for the disk; and reading them into it.
 
-`sendfile` blocks on a cold page, and with it everyone on the same loop: cold ranges go through a thread first. Only
-Linux can be asked (`preadv` with RWF_NOWAIT, since 4.14). Elsewhere every range passes for cached, and a cold one
-holds up the loop for as long as the disk takes.
+`sendfile` blocks on a page that is not cached, and blocks the whole event loop: a thread reads such ranges first. Only
+Linux can check this (`preadv` with RWF_NOWAIT, since 4.14). Elsewhere every range is assumed to be cached, and the loop
+waits for the disk if it is not.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final
 READ_BYTES: Final = 1 << 20
 
 IsCached = Callable[[int, int, int], bool]
-"""Of a file, a position and a length."""
+"""Takes a file descriptor, a position and a length."""
 Fetch = Callable[[int, int, int], None]
 
 
-def asked_of_linux(fd: int, position: int, length: int) -> bool:
-    """True if the first and the last byte of the range can be read at once, or if the file system cannot tell."""
+def is_cached_on_linux(fd: int, position: int, length: int) -> bool:
+    """Return True if the range's first and last byte can be read at once, or if the file system cannot tell."""
     byte = bytearray(1)
     try:
         os.preadv(fd, [byte], position, os.RWF_NOWAIT)
@@ -28,17 +28,17 @@ def asked_of_linux(fd: int, position: int, length: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        return True  # this file system does not know the flag: sending from it is as good as it gets
+        return True  # this file system does not support the flag, so nothing better can be done than to send
     return True
 
 
-def taken_for_cached(fd: int, position: int, length: int) -> bool:
-    """Where the system cannot tell."""
+def assume_cached(fd: int, position: int, length: int) -> bool:
+    """For systems that cannot tell."""
     return True
 
 
 def read_once(fd: int, position: int, length: int) -> None:
-    """Reads the range, so that it is cached. Meant for a thread."""
+    """Read the range, so that it is cached. To be called in a thread."""
     end = position + length
     while position < end:
         count = len(os.pread(fd, min(end - position, READ_BYTES), position))
@@ -47,16 +47,16 @@ def read_once(fd: int, position: int, length: int) -> None:
         position += count
 
 
-def announce_and_read(fd: int, position: int, length: int) -> None:
-    """The same, with the whole range announced to Linux first."""
+def advise_and_read(fd: int, position: int, length: int) -> None:
+    """Like `read_once`, but first advise Linux to read the whole range ahead."""
     os.posix_fadvise(fd, position, length, os.POSIX_FADV_WILLNEED)
     read_once(fd, position, length)
 
 
 def page_cache_of(platform: str) -> tuple[IsCached, Fetch]:
     if platform == "linux" and hasattr(os, "RWF_NOWAIT"):
-        return asked_of_linux, announce_and_read
-    return taken_for_cached, read_once
+        return is_cached_on_linux, advise_and_read
+    return assume_cached, read_once
 
 
 is_cached, fetch = page_cache_of(sys.platform)

@@ -1,8 +1,8 @@
-"""Other processes of this machine: when they were born, what they do, what they are.
+"""Other processes of this machine: their start time, state, memory and command line.
 
-Linux tells it in /proc. Elsewhere `ps` does, with POSIX' options and one field for each `-o`: by POSIX, what follows a
-`=` is the heading of the column to the end of the word, and macOS' `ps` takes `stat=,lstart=` for one column. Dates
-are asked for in one language and time zone: they are compared with those that another terminal has written down.
+On Linux they are read from /proc, elsewhere from `ps`, with the options of POSIX and one field for each `-o`: by POSIX,
+everything behind a `=` is the heading of the column, so macOS' `ps` reads `stat=,lstart=` as one column. Dates have a
+fixed language and time zone, since they are compared with those that another terminal has saved.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROC: Final = "/proc"
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """`cwd` and `environ` are unknown where the system does not tell them, as of somebody else's processes."""
+    """`cwd` and `environ` have their defaults if the system does not show them, as for processes of other users."""
 
     pid: int
     argv: tuple[str, ...]
@@ -29,23 +29,22 @@ class Process:
 
 class Processes(Protocol):
     def birth_time(self, pid: int) -> str | None:
-        """In whatever words the system says it; None if there is no such process, or only what is left of it until
-        its parent looks."""
+        """Return the start time in the format of the system; None if there is no such process, or only a zombie."""
         ...
 
     def is_paused(self, pid: int) -> bool: ...
 
     def memory_bytes(self, pid: int) -> int | None:
-        """What a process holds in memory now."""
+        """Return the resident memory of a process."""
         ...
 
     def all(self) -> Iterator[Process]:
-        """Every process that can be looked at."""
+        """Yield every process that this user can see."""
         ...
 
 
 class ProcFiles:
-    """As Linux tells it."""
+    """Reads /proc of Linux."""
 
     def birth_time(self, pid: int) -> str | None:
         stat = self._stat(pid)
@@ -67,7 +66,7 @@ class ProcFiles:
                     yield process
 
     def _stat(self, pid: int) -> list[str] | None:
-        """The fields behind the program's name, which may itself hold spaces and brackets."""
+        """Return the fields behind the program's name; the name itself may contain spaces and brackets."""
         try:
             with open(f"{PROC}/{pid}/stat") as file:
                 return file.read().rpartition(")")[2].split()
@@ -79,24 +78,24 @@ class ProcFiles:
             with open(f"{PROC}/{pid}/cmdline", "rb") as file:
                 argv = tuple(os.fsdecode(word) for word in file.read().split(b"\0")[:-1])
         except OSError:
-            return None  # ended while we looked
+            return None  # it has ended meanwhile
         try:
             with open(f"{PROC}/{pid}/environ", "rb") as file:
                 pairs = (os.fsdecode(pair).partition("=") for pair in file.read().split(b"\0") if pair)
                 environ = {key: value for key, _, value in pairs}
             return Process(pid, argv, os.readlink(f"{PROC}/{pid}/cwd"), environ)
         except OSError:
-            return Process(pid, argv)  # somebody else's: its command line is public, the rest is not
+            return Process(pid, argv)  # another user's process: only its command line is public
 
 
 def run_ps(options: Sequence[str]) -> str:
-    """What `ps` prints; nothing of a process that is gone, which is all that its exit status would tell."""
+    """Return the output of `ps`, empty if the process is gone. The exit status means the same and is ignored."""
     environ = {**os.environ, "LC_ALL": "C", "TZ": "UTC0"}
     return subprocess.run(["ps", *options], capture_output=True, text=True, env=environ, errors="replace").stdout
 
 
 class PsLines:
-    """As `ps` tells it. Words of a command line are what stands between spaces: a path with one in it is two."""
+    """Reads the output of `ps`. Command lines are split at spaces, so a path with a space becomes two words."""
 
     def __init__(self, run: RunPs = run_ps) -> None:
         self._run = run
@@ -113,7 +112,7 @@ class PsLines:
         return int(kilobytes) * 1024 if kilobytes.isdecimal() else None
 
     def all(self) -> Iterator[Process]:
-        # -ww: else lines are cut at the width of the terminal.
+        # Without -ww, lines are cut at the width of the terminal.
         for line in self._run(["-A", "-ww", "-o", "pid=", "-o", "args="]).splitlines():
             pid, *argv = line.split()
             yield Process(int(pid), tuple(argv))
@@ -124,7 +123,7 @@ class PsLines:
 
 
 def processes_of(proc: str) -> Processes:
-    """A container may lack /proc; FreeBSD has one without these files."""
+    """Choose by the presence of the files: a container may lack /proc, and FreeBSD's does not have them."""
     return ProcFiles() if os.path.exists(f"{proc}/self/stat") else PsLines()
 
 

@@ -1,6 +1,6 @@
-"""How a process lets others go first, and dies before them.
+"""Lowering the priority of a process, and letting the out-of-memory killer choose it first.
 
-`nice` is POSIX; the slice and the out-of-memory score are Linux' alone.
+`nice` is POSIX; the time slice and the out-of-memory score exist only on Linux.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from contextlib import suppress
 from typing import Final
 
 SLICE_NS: Final = 100_000_000
-"""The longest that Linux grants. Of two that want a core the one with the shorter slice goes first (since 6.12): to ask
-for the longest is to get no less of it, but to give it up as soon as anybody else wakes and not with the next tick."""
+"""The longest slice of Linux. Of two threads that want a core, the one with the shorter slice runs first (since 6.12).
+With the longest slice a thread gets no less time, but yields as soon as another one wakes, not at the next tick."""
 
 OOM_SCORE: Final = "/proc/self/oom_score_adj"
 
 _SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274, "riscv64": 274}
-"""The call's number; C libraries have no name for it until glibc 2.41."""
+"""The number of the system call; C libraries have no function for it before glibc 2.41."""
 _ATTRIBUTES: Final = struct.Struct("=IIQiIQQQ")
 """Size, policy, flags, niceness, priority; runtime, which is the slice; deadline, period."""
 
 
-def let_others_go_first(niceness: int) -> None:
-    """This thread and those it will start. Where Linux cannot do it all, it does what it can."""
+def lower_priority(niceness: int) -> None:
+    """Lower the priority of this thread and of those it will start. Errors of the Linux-only part are ignored."""
     niceness = os.nice(niceness)
     number = _SCHED_SETATTR.get(platform.machine()) if platform.system() == "Linux" else None
     if number is not None:
@@ -33,7 +33,7 @@ def let_others_go_first(niceness: int) -> None:
         ctypes.CDLL(None).syscall(number, 0, attributes, 0)
 
 
-def die_before_others(score: int, path: str = OOM_SCORE) -> None:
-    """Where memory runs out, Linux ends processes of a high score first. Other systems do not ask."""
+def set_oom_score(score: int, path: str = OOM_SCORE) -> None:
+    """Set the out-of-memory score: Linux kills processes with a high score first. Other systems have none."""
     with suppress(OSError), open(path, "w", encoding="ascii") as file:
         file.write(str(score))

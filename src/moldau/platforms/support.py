@@ -1,4 +1,4 @@
-"""What of Moldau runs on which system."""
+"""Which parts of Moldau run on which operating system."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ WINDOWS: Final = "win32"
 
 
 def refusal(what: str, platform: str = sys.platform) -> str | None:
-    """Why `what`, which needs POSIX, does not run on this system, in one line; None if it does."""
+    """Return one line that says that `what`, which needs POSIX, does not run on this system; None if it does."""
     if platform != WINDOWS:
         return None
     return f"{what} does not run on Windows; run it in WSL 2, or on Linux or macOS (docs/platforms.md tells what runs)"

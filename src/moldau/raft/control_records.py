@@ -1,6 +1,6 @@
-"""The control records of the quorum, in Apache's formats: who leads, who votes, and what begins and ends a snapshot.
+"""The control records of the quorum in Apache's formats: the leader, the voters, kraft.version, and a snapshot's ends.
 
-The value of each is its body in the flexible encoding of `wire.codec`; the record's key tells which one it is.
+The value of a record is its body in the flexible encoding of `wire.codec`; the key contains its type.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from moldau.wire.records import ControlType, Record, control_record
 from moldau.wire.schema import Message
 
 VERSION = 0
-"""Of each record's format, as its own first field and as its key have it."""
+"""The format version of each record, in its first field and in its key."""
 
 
 class ControlMessage(Message):
@@ -154,16 +154,16 @@ class SnapshotFooterRecord(ControlMessage):
 
 
 def leader_change(leader_id: int, voters: Iterable[int], granting: Iterable[int], now_ms: int) -> Record:
-    named = [[LeaderChangeVoter(voter_id) for voter_id in ids] for ids in (voters, granting)]
-    return _record(ControlType.LEADER_CHANGE, LeaderChangeMessage(VERSION, leader_id, *named), now_ms)
+    voter_lists = [[LeaderChangeVoter(voter_id) for voter_id in ids] for ids in (voters, granting)]
+    return _build_record(ControlType.LEADER_CHANGE, LeaderChangeMessage(VERSION, leader_id, *voter_lists), now_ms)
 
 
 def kraft_version_record(version: int, now_ms: int) -> Record:
-    return _record(ControlType.KRAFT_VERSION, KRaftVersionRecord(VERSION, version), now_ms)
+    return _build_record(ControlType.KRAFT_VERSION, KRaftVersionRecord(VERSION, version), now_ms)
 
 
 def voters_record(voters: VoterSet, now_ms: int) -> Record:
-    named = [
+    entries = [
         VotersRecordVoter(
             voter.key.id,
             voter.key.directory_id,
@@ -172,18 +172,18 @@ def voters_record(voters: VoterSet, now_ms: int) -> Record:
         )
         for voter in voters
     ]
-    return _record(ControlType.KRAFT_VOTERS, VotersRecord(VERSION, named), now_ms)
+    return _build_record(ControlType.KRAFT_VOTERS, VotersRecord(VERSION, entries), now_ms)
 
 
 def snapshot_header(last_contained_ms: int, now_ms: int) -> Record:
-    return _record(ControlType.SNAPSHOT_HEADER, SnapshotHeaderRecord(VERSION, last_contained_ms), now_ms)
+    return _build_record(ControlType.SNAPSHOT_HEADER, SnapshotHeaderRecord(VERSION, last_contained_ms), now_ms)
 
 
 def snapshot_footer(now_ms: int) -> Record:
-    return _record(ControlType.SNAPSHOT_FOOTER, SnapshotFooterRecord(), now_ms)
+    return _build_record(ControlType.SNAPSHOT_FOOTER, SnapshotFooterRecord(), now_ms)
 
 
-def _record(kind: ControlType, message: ControlMessage, now_ms: int) -> Record:
+def _build_record(kind: ControlType, message: ControlMessage, now_ms: int) -> Record:
     value = bytearray()
     encode(message, VERSION, value)
     return control_record(kind, bytes(value), now_ms)
@@ -193,18 +193,18 @@ def _record(kind: ControlType, message: ControlMessage, now_ms: int) -> Record:
 
 
 def read_voters(record: Record) -> VoterSet:
-    found = decode(VotersRecord, record.value or b"", VERSION)
+    message = decode(VotersRecord, record.value or b"", VERSION)
     return VoterSet(
         Voter(
             ReplicaKey(each.voter_id, bytes(each.voter_directory_id)),
             tuple(Endpoint(one.name, one.host, one.port) for one in each.endpoints),
-            _versions(each.kraft_version_feature),
+            _kraft_versions(each.kraft_version_feature),
         )
-        for each in found.voters
+        for each in message.voters
     )
 
 
-def _versions(feature: VotersRecordVersions | None) -> KRaftVersions:
+def _kraft_versions(feature: VotersRecordVersions | None) -> KRaftVersions:
     if feature is None:
         return KRaftVersions(0, 0)
     return KRaftVersions(feature.min_supported_version, feature.max_supported_version)

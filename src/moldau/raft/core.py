@@ -1,7 +1,7 @@
-"""What all roles of a replica share: its log and memory, its voters, the passage from role to role, and its questions.
+"""What all roles of a replica share: its log, its durable state, its voters, role transitions and outgoing requests.
 
-Nothing here speaks to anyone. Questions to other nodes, late answers and news are laid down, and whoever drives the
-quorum takes them away; the epoch and the vote are on disk before anything that rests on them is laid down.
+Nothing here does I/O with other nodes. Requests to them, late responses and news are queued here, and the driver of
+the quorum takes them. The epoch and the vote are on disk before anything that depends on them is queued.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from moldau.raft.ports import QuorumStateStore, RaftLog
 from moldau.raft.progress import Progress
 from moldau.raft.roles import (
     NEVER_MS,
-    Asked,
     Candidate,
     Follower,
     Leader,
+    OutgoingRequest,
     Prospective,
     Resigned,
     Role,
@@ -63,17 +63,17 @@ class Core:
         self.role: Role = Unattached(0)
         self.high_watermark = 0
         self.is_stopping = False
-        """On the way out: answers and votes, but no longer stands for election."""
+        """True while the node shuts down: it answers and votes, but does not stand for election."""
         self.losses = 0
-        """Elections lost since there was last a leader."""
+        """Elections lost in a row, since a leader was last known."""
         self.news: list[News] = []
-        self.outgoing: list[Asked] = []
+        self.outgoing: list[OutgoingRequest] = []
         self.replies: list[tuple[Promise[Any], Message]] = []
         self._store = store
 
     @property
     def now_ms(self) -> int:
-        """The clock by which everything here is due."""
+        """The monotonic clock that all deadlines here refer to."""
         return self.clock.elapsed_ms()
 
     @property
@@ -86,8 +86,8 @@ class Core:
 
     @property
     def may_stand(self) -> bool:
-        """Whether this replica may be elected. One whose removal may not be committed yet still may: the others could
-        be unable to elect anyone without the end of its log."""
+        """Whether this replica may be elected. While its removal is not committed it still may: the other voters may
+        need the end of its log to elect a leader."""
         if self.is_stopping:
             return False
         offset = self.history.voters_offset
@@ -96,51 +96,51 @@ class Core:
 
     @property
     def leader_id(self) -> int:
-        """As the rest of the node should see it: a leader that resigned leads no more."""
+        """The leader as the rest of the node sees it: a leader that resigned no longer counts."""
         return NOBODY if isinstance(self.role, Resigned) else self.role.leader_id
 
     @property
-    def standing(self) -> responses.Standing:
-        return responses.Standing(self.role.leader_id, self.role.epoch, self.role.leader_endpoint)
+    def current_leader(self) -> responses.CurrentLeader:
+        return responses.CurrentLeader(self.role.leader_id, self.role.epoch, self.role.leader_endpoint)
 
-    def endpoint_of(self, node_id: int, told: Endpoint | None = None) -> Endpoint | None:
-        return told or self.voters.endpoint(node_id, self.me.listener)
+    def endpoint_of(self, node_id: int, reported: Endpoint | None = None) -> Endpoint | None:
+        return reported or self.voters.endpoint(node_id, self.me.listener)
 
-    # --- at the start -------------------------------------------------------------------------------------------
+    # --- starting -----------------------------------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Takes up the role in which the last life ended, as far as it may be taken up."""
+        """Restore the voters, the high watermark and the role of the previous run, where it is safe to resume it."""
         self.history.load(self.log)
         snapshot = self.log.latest_snapshot()
         self.high_watermark = max(self.log.start_offset, snapshot.end_offset if snapshot else 0)
-        known = self._store.read() or QuorumState(self.me.cluster_id, NOBODY, 0, NOBODY, ())
+        state = self._store.read() or QuorumState(self.me.cluster_id, NOBODY, 0, NOBODY, ())
         election_at_ms = self.election_at_ms()
         self.role = Unattached(self.log.last_epoch, election_at_ms=election_at_ms)
-        # Either may have lost something: an epoch that one of them knows has been used.
-        if known.leader_epoch >= self.log.last_epoch:
-            self.role = self._remembered(known, election_at_ms)
-        self._remember(self.role)
+        # The file or the log may have lost its end. An epoch that either of them knows has been used.
+        if state.leader_epoch >= self.log.last_epoch:
+            self.role = self._role_after_restart(state, election_at_ms)
+        self._write_state(self.role)
         if self.role.leader_id != NOBODY:
             self.news.append(LeaderChanged(self.leader_id, self.role.epoch))
         if self.high_watermark:
             self.news.append(Committed(self.high_watermark))
 
-    def _remembered(self, known: QuorumState, election_at_ms: int) -> Role:
-        epoch, leader_id = known.leader_epoch, known.leader_id
+    def _role_after_restart(self, state: QuorumState, election_at_ms: int) -> Role:
+        epoch, leader_id = state.leader_epoch, state.leader_id
         voted = None
-        if known.voted_id != NOBODY:
-            voted = ReplicaKey(known.voted_id, known.voted_directory_id)
+        if state.voted_id != NOBODY:
+            voted = ReplicaKey(state.voted_id, state.voted_directory_id)
         if leader_id == self.me.node_id:
-            # The end of the log may be lost. To write on in this epoch could give an offset away twice.
+            # The end of the log may be lost. Writing on in this epoch could assign an offset twice.
             others = set(self.voters.ids) - {leader_id}
-            return Resigned(epoch, leader_id, self.me.endpoint, unaware=others, leave_at_ms=self._timeout_ms())
+            return Resigned(epoch, leader_id, self.me.endpoint, unconfirmed=others, leave_at_ms=self._timeout_ms())
         endpoint = self.endpoint_of(leader_id)
         if leader_id != NOBODY and endpoint is not None:
             return self._follower(epoch, leader_id, endpoint, voted)
-        # Also if it was a candidate: with the end of its log lost, it must not gather votes given for the whole.
+        # Also if it was a candidate: the end of its log may be lost, so votes granted for the longer log do not count.
         return Unattached(epoch, leader_id, voted=voted, election_at_ms=election_at_ms)
 
-    # --- from role to role --------------------------------------------------------------------------------------
+    # --- role transitions ---------------------------------------------------------------------------------------
 
     def become_unattached(self, epoch: int, leader_id: int = NOBODY) -> None:
         old = self.role
@@ -148,7 +148,7 @@ class Core:
         self._enter(Unattached(epoch, leader_id, voted=voted, election_at_ms=self._remaining_election_ms()))
 
     def become_follower(self, epoch: int, leader_id: int, endpoint: Endpoint) -> None:
-        assert leader_id != self.me.node_id, "nobody follows itself"
+        assert leader_id != self.me.node_id, "a node cannot follow itself"
         assert epoch > self.role.epoch or not isinstance(self.role, Leader), "an epoch has one leader"
         self.losses = 0
         self._enter(self._follower(epoch, leader_id, endpoint, self.role.voted if epoch == self.role.epoch else None))
@@ -167,7 +167,7 @@ class Core:
             self.become_candidate()
 
     def become_candidate(self) -> None:
-        assert isinstance(self.role, Prospective), "a pre-vote goes before a vote"
+        assert isinstance(self.role, Prospective), "a candidate must win the pre-vote first"
         tally = Tally(self.voters, self.me.node_id)
         epoch = self.role.epoch + 1
         self._enter(Candidate(epoch, voted=self.me.key, tally=tally, give_up_at_ms=self._timeout_ms()))
@@ -177,14 +177,14 @@ class Core:
     def become_leader(self) -> None:
         candidate = self.role
         assert isinstance(candidate, Candidate), "only candidates are elected"
-        assert candidate.tally.is_won, "only the elected lead"
+        assert candidate.tally.is_won, "only a candidate with a majority becomes the leader"
         start_offset = self.log.end_offset
         progress = Progress(self.me.key, self.voters, start_offset, self.settings.check_quorum_ms, self.now_ms)
         self.losses = 0
         self._enter(
             Leader(
                 candidate.epoch, self.me.node_id, self.me.endpoint, epoch_start_offset=start_offset, progress=progress,
-                introduce_at_ms=self.now_ms,
+                begin_epoch_at_ms=self.now_ms,
             )
         )  # fmt: skip
         self.append(self._first_records(candidate.tally.granting), is_control=True)
@@ -197,13 +197,13 @@ class Core:
         self._enter(
             Resigned(
                 leader.epoch, leader.leader_id, leader.leader_endpoint,
-                unaware=others, successors=leader.progress.successors(), leave_at_ms=self._timeout_ms(),
+                unconfirmed=others, successors=leader.progress.successors(), leave_at_ms=self._timeout_ms(),
             ),
             is_durable=False,
         )  # fmt: skip
 
-    def learn(self, leader_id: int, epoch: int, endpoint: Endpoint | None) -> bool:
-        """Somebody names an epoch and perhaps its leader. False if that contradicts what is known."""
+    def learn_leader(self, leader_id: int, epoch: int, endpoint: Endpoint | None) -> bool:
+        """Take over an epoch, and its leader if one is named. Return False if that contradicts the known leader."""
         role = self.role
         if epoch < role.epoch:
             return True
@@ -219,39 +219,39 @@ class Core:
         return True
 
     def vote_for(self, candidate: ReplicaKey) -> None:
-        """Remembers the vote before it is given."""
-        assert isinstance(self.role, Unattached | Prospective), "the others have voted or follow"
+        """Write the vote to disk before it is granted."""
+        assert isinstance(self.role, Unattached | Prospective), "other roles have voted already or follow a leader"
         if self.role.voted is None:
-            # First on disk: a vote that could not be written down was not given.
-            self._remember(replace(self.role, voted=candidate))
+            # The disk comes first: a vote that could not be written was not granted.
+            self._write_state(replace(self.role, voted=candidate))
             self.role.voted = candidate
             if isinstance(self.role, Unattached):
                 self.role.election_at_ms = self.election_at_ms()
 
     def _enter(self, role: Role, *, is_durable: bool = True) -> None:
-        old, told = self.role, (self.leader_id, self.role.epoch)
+        old, previous_leader = self.role, (self.leader_id, self.role.epoch)
         if is_durable:
-            self._remember(role)
+            self._write_state(role)
         self.role = role
         if isinstance(old, Follower) and old.download is not None:
             old.download.abandon()
         if isinstance(old, Leader):
             self.news.append(NoLongerLeading())
-            self._let_go(old)
-        if (self.leader_id, role.epoch) != told:
+            self._refuse_parked(old)
+        if (self.leader_id, role.epoch) != previous_leader:
             self.news.append(LeaderChanged(self.leader_id, role.epoch))
 
-    def _let_go(self, leader: Leader) -> None:
-        """Those who still wait for something of this leader are told to look for another."""
-        standing = self.standing
+    def _refuse_parked(self, leader: Leader) -> None:
+        """Answer all parked requests of this former leader with NOT_LEADER_OR_FOLLOWER."""
+        current_leader = self.current_leader
         for fetch in leader.parked:
-            refusal = responses.fetch_response(standing, ErrorCode.NOT_LEADER_OR_FOLLOWER, self.log.start_offset)
-            self.replies.append((fetch.answer, refusal))
+            refusal = responses.fetch_response(current_leader, ErrorCode.NOT_LEADER_OR_FOLLOWER, self.log.start_offset)
+            self.replies.append((fetch.promise, refusal))
         for change in (leader.adding, leader.removing):
-            if change is not None and not change.answer.done:
-                self.replies.append((change.answer, change.outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
+            if change is not None and not change.promise.done:
+                self.replies.append((change.promise, change.build_response(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
 
-    def _remember(self, role: Role) -> None:
+    def _write_state(self, role: Role) -> None:
         voted = role.voted
         self._store.write(
             QuorumState(
@@ -269,7 +269,7 @@ class Core:
         fetch_by_ms = self.now_ms + self.settings.fetch_timeout_ms
         return Follower(epoch, leader_id, endpoint, voted, fetch_by_ms=fetch_by_ms, update_voter_at_ms=fetch_by_ms)
 
-    # --- times --------------------------------------------------------------------------------------------------
+    # --- deadlines ----------------------------------------------------------------------------------------------
 
     def _timeout_ms(self) -> int:
         return self.now_ms + election_timeout_ms(self.settings, self.rng)
@@ -278,7 +278,7 @@ class Core:
         return self._timeout_ms() if self.may_stand else NEVER_MS
 
     def _remaining_election_ms(self) -> int:
-        """A candidate that hears of another epoch keeps its time: it should not have to wait from the beginning."""
+        """When to start the next election: a role that waited already keeps its deadline instead of starting anew."""
         match self.role:
             case _ if not self.may_stand:
                 return NEVER_MS
@@ -291,41 +291,43 @@ class Core:
             case _:
                 return self._timeout_ms()
 
-    # --- questions ----------------------------------------------------------------------------------------------
+    # --- outgoing requests --------------------------------------------------------------------------------------
 
-    def may_ask(self, node_id: int, *, fetches: bool = False) -> bool:
-        """Whether nothing is under way to that node, and no failure is too fresh."""
-        line = node_id, fetches
-        return line not in self.role.asked and self.role.retry_at_ms.get(line, 0) <= self.now_ms
+    def may_send(self, node_id: int, *, fetches: bool = False) -> bool:
+        """Whether no request to that node is in flight, and the backoff after the last failure is over."""
+        key = node_id, fetches
+        return key not in self.role.in_flight and self.role.retry_at_ms.get(key, 0) <= self.now_ms
 
-    def ask(self, node_id: int, to: Endpoint | None, api: ApiKey, request: Message, version: int | None = None) -> None:
+    def send(
+        self, node_id: int, to: Endpoint | None, api: ApiKey, request: Message, version: int | None = None
+    ) -> None:
         if to is not None:
-            asked = Asked(node_id, to, api, request, self.settings.request_timeout_ms, version)
-            self.role.asked[asked.line] = asked
-            self.role.retry_at_ms.pop(asked.line, None)
-            self.outgoing.append(asked)
+            outgoing = OutgoingRequest(node_id, to, api, request, self.settings.request_timeout_ms, version)
+            self.role.in_flight[outgoing.key] = outgoing
+            self.role.retry_at_ms.pop(outgoing.key, None)
+            self.outgoing.append(outgoing)
 
-    def forget_past_retries(self) -> None:
-        self.role.retry_at_ms = {line: at_ms for line, at_ms in self.role.retry_at_ms.items() if at_ms > self.now_ms}
+    def forget_expired_backoffs(self) -> None:
+        self.role.retry_at_ms = {key: at_ms for key, at_ms in self.role.retry_at_ms.items() if at_ms > self.now_ms}
 
-    def ask_again_after(self, asked: Asked, delay_ms: int) -> None:
-        self.role.retry_at_ms[asked.line] = self.now_ms + delay_ms
+    def retry_after(self, outgoing: OutgoingRequest, delay_ms: int) -> None:
+        self.role.retry_at_ms[outgoing.key] = self.now_ms + delay_ms
 
     # --- the log ------------------------------------------------------------------------------------------------
 
     def append(self, records: Sequence[Record], *, is_control: bool = False) -> int:
-        """One batch of this leader's; the offset behind it."""
+        """Append one batch as the leader; return the offset behind it."""
         leader = self.role
         assert isinstance(leader, Leader), "only the leader writes"
         batch = build_batch(records, leader_epoch=leader.epoch, is_control=is_control)
         self.log.append(batch, leader.epoch, self.clock.now_ms())
         if is_control:
-            self.history.learn(read_header(batch), memoryview(batch))
+            self.history.read_batch(read_header(batch), memoryview(batch))
             leader.progress.update_voters(self.voters)
         return self.log.end_offset
 
     def _first_records(self, granting: Sequence[int]) -> list[Record]:
-        """A term begins with its leader's name, and with the voters if what the log says of them is behind."""
+        """The first records of a term: LeaderChange, and the voters if the record in the log is out of date."""
         now_ms, history = self.clock.now_ms(), self.history
         records = [leader_change(self.me.node_id, self.voters.ids, granting, now_ms)]
         is_from_bootstrap = history.voters_offset == -1
@@ -335,10 +337,10 @@ class Core:
         return records
 
     def commit(self, high_watermark: int) -> bool:
-        """Whether that is news. It never goes back."""
+        """Advance the high watermark; return False if it is not higher than before."""
         if high_watermark <= self.high_watermark:
             return False
-        assert high_watermark <= self.log.end_offset, "what is committed is in the log"
+        assert high_watermark <= self.log.end_offset, "the high watermark is beyond the end of the log"
         self.high_watermark = high_watermark
         self.news.append(Committed(high_watermark))
         return True

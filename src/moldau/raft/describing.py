@@ -1,4 +1,4 @@
-"""DescribeQuorum: how far every replica is, as the leader knows it."""
+"""DescribeQuorum: the log end offset and the last fetch of every replica, as the leader knows them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from moldau.wire.messages.describe_quorum import (
     ResponseTopicData,
 )
 
-UNKNOWN: Final = "The quorum keeps no such partition."
+UNKNOWN: Final = "The quorum has no such partition."
 
 
 def answer_describe(core: Core, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
@@ -30,7 +30,7 @@ def answer_describe(core: Core, request: DescribeQuorumRequest) -> DescribeQuoru
             ResponseTopicData(
                 topic.topic_name,
                 [
-                    _refused(each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
+                    _partition_error(each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
                     for each in topic.partitions
                 ],
             )
@@ -39,34 +39,34 @@ def answer_describe(core: Core, request: DescribeQuorumRequest) -> DescribeQuoru
         return DescribeQuorumResponse(topics=topics)
     leader = core.role
     if not isinstance(leader, Leader):
-        refused = _refused(PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node does not lead the quorum.")
-        return DescribeQuorumResponse(topics=[ResponseTopicData(METADATA_TOPIC, [refused])])
-    described = ResponseTopicData(METADATA_TOPIC, [_describe_partition(core, leader)])
+        refusal = _partition_error(PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node does not lead the quorum.")
+        return DescribeQuorumResponse(topics=[ResponseTopicData(METADATA_TOPIC, [refusal])])
+    topic_data = ResponseTopicData(METADATA_TOPIC, [_describe_partition(core, leader)])
     nodes = [Node(voter.key.id, [Listener(*each) for each in voter.endpoints]) for voter in core.voters]
-    return DescribeQuorumResponse(topics=[described], nodes=nodes)
+    return DescribeQuorumResponse(topics=[topic_data], nodes=nodes)
 
 
-def _refused(partition: int, code: ErrorCode, message: str) -> ResponsePartitionData:
+def _partition_error(partition: int, code: ErrorCode, message: str) -> ResponsePartitionData:
     return ResponsePartitionData(partition, code, message)
 
 
 def _describe_partition(core: Core, leader: Leader) -> ResponsePartitionData:
     progress = leader.progress
     progress.forget_silent_observers(core.now_ms)
-    known = progress.high_watermark
+    high_watermark = progress.high_watermark
     return ResponsePartitionData(
         PARTITION,
         ErrorCode.NONE,
         "",
         leader.leader_id,
         leader.epoch,
-        UNKNOWN_HIGH_WATERMARK if known is None else known,
-        [_state(core, replica) for replica in progress.voters.values()],
-        [_state(core, replica) for replica in progress.observers.values()],
+        UNKNOWN_HIGH_WATERMARK if high_watermark is None else high_watermark,
+        [_replica_state(core, replica) for replica in progress.voters.values()],
+        [_replica_state(core, replica) for replica in progress.observers.values()],
     )
 
 
-def _state(core: Core, replica: ReplicaProgress) -> ReplicaState:
+def _replica_state(core: Core, replica: ReplicaProgress) -> ReplicaState:
     key = replica.key
     if key.id == core.me.node_id:
         now_ms = core.clock.now_ms()

@@ -1,4 +1,4 @@
-"""Counting votes, and the times that keep candidates out of each other's way."""
+"""Counting votes, and the random delays that keep candidates from colliding."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from moldau.raft.voters import VoterSet
 
 
 class Tally:
-    """The votes of one election. A voter's later word replaces its earlier one."""
+    """The votes of one election. A voter's later vote replaces its earlier one."""
 
     __slots__ = ("_votes", "unreachable", "voters")
 
     def __init__(self, voters: VoterSet, own_id: int) -> None:
         self.voters = voters
         self.unreachable: set[int] = set()
-        """Voters that could not be asked."""
+        """Voters to which the request could not be sent."""
         self._votes: dict[int, bool] = {}
         self.record(own_id, True)
 
@@ -34,12 +34,12 @@ class Tally:
 
     @property
     def is_lost(self) -> bool:
-        """Even if all who have not answered granted their vote."""
+        """Whether there is no majority even if all voters without an answer granted their vote."""
         return len(self.granting) + len(self.silent) < self._majority
 
     @property
     def is_hopeless(self) -> bool:
-        """Lost, unless one of those who could not be asked turns up."""
+        """Whether there is no majority unless an unreachable voter comes back."""
         return len(self.granting) + len(set(self.silent) - self.unreachable) < self._majority
 
     @property
@@ -56,22 +56,22 @@ class Tally:
 
 
 def election_timeout_ms(settings: RaftSettings, rng: Random) -> int:
-    """Between one and two election timeouts: two that begin together should not end together."""
+    """Return a random time between one and two election timeouts, so that nodes do not time out together."""
     return settings.election_timeout_ms + rng.randrange(max(1, settings.election_timeout_ms))
 
 
 def lost_election_backoff_ms(settings: RaftSettings, rng: Random, losses: int) -> int:
-    """A chance within a bound that doubles with each election lost in a row."""
+    """Return a random backoff below a bound that doubles with each election lost in a row."""
     bound = min(settings.election_backoff_max_ms, settings.retry_backoff_ms << min(losses, 16))
     return rng.randint(1, max(1, bound))
 
 
-def successor_delay_ms(settings: RaftSettings, place: int, successors: int) -> int:
-    """How long a follower waits after its leader resigned: the first of the preferred not at all, each one behind it
-    twice as long as the one before, those not named as long as possible."""
-    if place == 0:
+def successor_delay_ms(settings: RaftSettings, position: int, successors: int) -> int:
+    """Return how long a follower waits after its leader resigned: the first preferred successor not at all, each later
+    one twice as long as the one before, all others `election_backoff_max_ms`."""
+    if position == 0:
         return 0
-    if not 0 < place < successors:
+    if not 0 < position < successors:
         return settings.election_backoff_max_ms
     base_ms = settings.election_backoff_max_ms >> (successors - 1)
-    return min(settings.election_backoff_max_ms, base_ms << (place - 1))
+    return min(settings.election_backoff_max_ms, base_ms << (position - 1))

@@ -1,7 +1,7 @@
-"""What a replica does that does not lead: it fetches from the leader, or looks for one; voters and observers alike.
+"""A replica that does not lead, voter or observer: it fetches from the leader, or looks for one.
 
-It fetches on only when what came is on disk, since the leader counts what lies below the offset as had. A log that
-parts from the leader's is cut where they part; one that is too far behind is replaced by a snapshot.
+It sends the next fetch only when the last one's records are on disk, since the leader counts everything below the
+fetch offset as replicated. A diverging log is truncated; one that is too far behind is replaced by a snapshot.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from moldau.raft.core import Core
 from moldau.raft.parsing import leader_endpoint, learn_from
 from moldau.raft.ports import EpochEnd
 from moldau.raft.responses import PARTITION
-from moldau.raft.roles import Asked, Follower, Unattached
+from moldau.raft.roles import Follower, OutgoingRequest, Unattached
 from moldau.raft.snapshots import SnapshotId
 from moldau.raft.voters import Endpoint
 from moldau.wire.apis import ApiKey
@@ -25,60 +25,62 @@ from moldau.wire.messages.fetch import FetchResponse, PartitionData
 from moldau.wire.messages.fetch_snapshot import FetchSnapshotResponse, ResponsePartitionSnapshot
 from moldau.wire.messages.update_raft_voter import UpdateRaftVoterResponse
 
-# --- asking -------------------------------------------------------------------------------------------------------
+# --- sending fetches ----------------------------------------------------------------------------------------------
 
 
 def fetch(core: Core) -> None:
     role = core.role
     assert isinstance(role, Follower | Unattached)
-    is_under_way = any(fetches for _, fetches in role.asked)
-    if is_under_way or core.log.flushed_offset < core.log.end_offset:
+    is_fetching = any(fetches for _, fetches in role.in_flight)
+    if is_fetching or core.log.flushed_offset < core.log.end_offset:
         return
-    if isinstance(role, Follower) and core.may_ask(role.leader_id, fetches=True):
-        _ask_leader(core, role)
+    if isinstance(role, Follower) and core.may_send(role.leader_id, fetches=True):
+        _fetch_from_leader(core, role)
     else:
-        _ask_anyone(core)
+        _fetch_from_anyone(core)
 
 
-def _ask_leader(core: Core, role: Follower) -> None:
+def _fetch_from_leader(core: Core, role: Follower) -> None:
     settings = core.settings
     if role.download is not None and role.downloading is not None:
         request = requests.fetch_snapshot_request(core.me, role.epoch, role.downloading, role.download.size, settings)
-        core.ask(role.leader_id, role.leader_endpoint, ApiKey.FETCH_SNAPSHOT, request)
+        core.send(role.leader_id, role.leader_endpoint, ApiKey.FETCH_SNAPSHOT, request)
     else:
         fetch_request = requests.fetch_request(core.me, role.epoch, core.log, core.high_watermark, settings)
-        core.ask(role.leader_id, role.leader_endpoint, ApiKey.FETCH, fetch_request)
+        core.send(role.leader_id, role.leader_endpoint, ApiKey.FETCH, fetch_request)
 
 
-def _ask_anyone(core: Core) -> None:
-    """Whoever is asked answers with the leader, if it knows one."""
-    ready = [(node_id, to) for node_id, to in _those_who_may_know(core) if core.may_ask(node_id, fetches=True)]
-    if ready:
-        node_id, to = core.rng.choice(ready)
+def _fetch_from_anyone(core: Core) -> None:
+    """Send a fetch to any of the possible leaders: the response names the leader, if that node knows it."""
+    candidates = [
+        (node_id, endpoint) for node_id, endpoint in _possible_leaders(core) if core.may_send(node_id, fetches=True)
+    ]
+    if candidates:
+        node_id, endpoint = core.rng.choice(candidates)
         request = requests.fetch_request(core.me, core.role.epoch, core.log, core.high_watermark, core.settings)
-        core.ask(node_id, to, ApiKey.FETCH, request)
+        core.send(node_id, endpoint, ApiKey.FETCH, request)
 
 
-def _those_who_may_know(core: Core) -> list[tuple[int, Endpoint]]:
-    """The bootstrap servers, by ids below -1 since theirs are not known, and voters that are not among them."""
-    known = {each[1:] for each in core.bootstrap}
+def _possible_leaders(core: Core) -> list[tuple[int, Endpoint]]:
+    """The bootstrap servers, under ids below -1 since theirs are unknown, and the voters that are not among them."""
+    bootstrap_addresses = {each[1:] for each in core.bootstrap}
     others = [
         (voter.key.id, endpoint)
         for voter in core.voters
         if voter.key.id != core.me.node_id
         and (endpoint := voter.endpoint(core.me.listener)) is not None
-        and endpoint[1:] not in known
+        and endpoint[1:] not in bootstrap_addresses
     ]
-    return [*((-2 - place, each) for place, each in enumerate(core.bootstrap)), *others]
+    return [*((-2 - index, each) for index, each in enumerate(core.bootstrap)), *others]
 
 
-def on_fetch_failed(core: Core, asked: Asked, failure: KafkaError) -> None:
+def on_fetch_failed(core: Core, sent: OutgoingRequest, failure: KafkaError) -> None:
     role = core.role
-    core.ask_again_after(asked, core.settings.retry_backoff_ms)
-    is_broken = failure.code is ErrorCode.NETWORK_EXCEPTION
-    if is_broken and isinstance(role, Follower) and asked.node_id == role.leader_id:
-        # A process that died has its connections closed for it: there is no need to wait out the whole timeout.
-        # Pre-votes make it safe to ask, and the chance in the delay lets one of the followers be first.
+    core.retry_after(sent, core.settings.retry_backoff_ms)
+    is_disconnected = failure.code is ErrorCode.NETWORK_EXCEPTION
+    if is_disconnected and isinstance(role, Follower) and sent.node_id == role.leader_id:
+        # The connections of a process that died are closed at once: do not wait for the whole fetch timeout.
+        # Pre-votes make an early election safe, and the random delay lets one of the followers be first.
         role.has_fetched = False
         delay_ms = core.rng.randint(0, core.settings.lost_leader_delay_max_ms)
         role.fetch_by_ms = min(role.fetch_by_ms, core.now_ms + delay_ms)
@@ -87,30 +89,32 @@ def on_fetch_failed(core: Core, asked: Asked, failure: KafkaError) -> None:
 # --- batches ------------------------------------------------------------------------------------------------------
 
 
-def _learn(
-    core: Core, found: PartitionData | ResponsePartitionSnapshot, response: FetchResponse | FetchSnapshotResponse
+def _learn_leader(
+    core: Core, partition: PartitionData | ResponsePartitionSnapshot, response: FetchResponse | FetchSnapshotResponse
 ) -> bool | None:
-    """What both kinds of answers tell of epochs and leaders: `learn_from`."""
-    told = found.current_leader
-    leader_id, epoch = (told.leader_id, told.leader_epoch) if told is not None else (-1, -1)
+    """Take over the epoch and leader of a Fetch or FetchSnapshot response; return as `learn_from` does."""
+    current_leader = partition.current_leader
+    leader_id, epoch = (
+        (current_leader.leader_id, current_leader.leader_epoch) if current_leader is not None else (-1, -1)
+    )
     endpoint = leader_endpoint(core, leader_id, response.node_endpoints)
-    return learn_from(core, found.error_code, leader_id, epoch, endpoint)
+    return learn_from(core, partition.error_code, leader_id, epoch, endpoint)
 
 
-def on_fetch_response(core: Core, asked: Asked, response: FetchResponse) -> bool:
-    found = _partition(response)
-    if response.error_code or found is None:
+def on_fetch_response(core: Core, sent: OutgoingRequest, response: FetchResponse) -> bool:
+    partition = _partition(response)
+    if response.error_code or partition is None:
         return False
-    handled = _learn(core, found, response)
+    handled = _learn_leader(core, partition, response)
     if handled is not None:
         return handled
     role = core.role
-    if found.error_code or not isinstance(role, Follower):
+    if partition.error_code or not isinstance(role, Follower):
         return False
     try:
-        _take(core, role, found)
+        _apply_partition(core, role, partition)
     except (KafkaError, MalformedData):
-        # A leader's batches that are broken are as good as none: they are asked for again.
+        # Corrupt batches count as none: the same offset is fetched again.
         return False
     role.has_fetched = True
     role.fetch_by_ms = core.now_ms + core.settings.fetch_timeout_ms
@@ -125,24 +129,26 @@ def _partition(response: FetchResponse) -> PartitionData | None:
     return topic.partitions[0] if is_ours and topic.partitions[0].partition_index == PARTITION else None
 
 
-def _take(core: Core, role: Follower, found: PartitionData) -> None:
-    diverging, snapshot = found.diverging_epoch, found.snapshot_id
+def _apply_partition(core: Core, role: Follower, partition: PartitionData) -> None:
+    diverging, snapshot = partition.diverging_epoch, partition.snapshot_id
     if diverging is not None and diverging.epoch >= 0:
-        cut_where_logs_part(core, EpochEnd(diverging.epoch, diverging.end_offset))
+        truncate_to_leader(core, EpochEnd(diverging.epoch, diverging.end_offset))
     elif snapshot is not None and snapshot.epoch >= 0 and snapshot.end_offset >= 0:
         _begin_download(core, role, SnapshotId(snapshot.end_offset, snapshot.epoch))
     else:
-        append(core, memoryview_of(found.records), role.epoch)
-        core.commit(min(found.high_watermark, core.log.end_offset))
+        append(core, memoryview_of(partition.records), role.epoch)
+        core.commit(min(partition.high_watermark, core.log.end_offset))
 
 
-def cut_where_logs_part(core: Core, diverging: EpochEnd) -> None:
-    """The leader knows the epoch of our last batch up to that offset only, or knows an earlier epoch instead."""
-    ours = core.log.end_of_epoch(diverging.epoch)
-    offset = min(ours.end_offset, diverging.end_offset) if ours.epoch == diverging.epoch else ours.end_offset
+def truncate_to_leader(core: Core, diverging: EpochEnd) -> None:
+    """Truncate the log where it diverges: the leader's log has `diverging.epoch` only up to that end offset."""
+    own = core.log.end_of_epoch(diverging.epoch)
+    offset = min(own.end_offset, diverging.end_offset) if own.epoch == diverging.epoch else own.end_offset
     if diverging.epoch == 0:
         offset = min(diverging.end_offset, core.log.end_offset)
-    assert offset >= core.high_watermark, f"the leader asks to cut at {offset}, {core.high_watermark} is committed"
+    assert offset >= core.high_watermark, (
+        f"the leader's log diverges at {offset}, below the high watermark {core.high_watermark}"
+    )
     core.log.truncate(offset)
     core.history.truncate(core.log.end_offset)
 
@@ -152,14 +158,14 @@ def append(core: Core, batches: memoryview, epoch: int) -> None:
         return
     start = core.log.end_offset
     core.log.append_from_leader(batches, core.clock.now_ms())
-    for header, batch in _whole_batches(batches, core.log.end_offset - 1):
-        assert header.base_offset >= start, "what was taken came behind what was there"
-        assert header.leader_epoch <= epoch, "a leader has nothing younger than itself"
-        core.history.learn(header, batch)
+    for header, batch in _appended_batches(batches, core.log.end_offset - 1):
+        assert header.base_offset >= start, "appended batches start at the old end of the log"
+        assert header.leader_epoch <= epoch, "a leader has no batch of a later epoch"
+        core.history.read_batch(header, batch)
 
 
-def _whole_batches(batches: memoryview, last_offset: int) -> Any:
-    """Those that were taken: the last one sent may be cut short."""
+def _appended_batches(batches: memoryview, last_offset: int) -> Any:
+    """The batches that were appended: the last one of a response may be incomplete."""
     for header, batch in split_batches(batches):
         yield header, batch
         if header.last_offset >= last_offset:
@@ -167,7 +173,7 @@ def _whole_batches(batches: memoryview, last_offset: int) -> Any:
 
 
 def memoryview_of(records: Any) -> memoryview:
-    """Records of a response as one piece of memory. Between nodes of one process they may still be in their file."""
+    """Return a response's records as one memoryview. Between nodes of one process they may be a slice of a file."""
     if records is None:
         return memoryview(b"")
     return memoryview(records if isinstance(records, bytes | bytearray | memoryview) else records.read())
@@ -178,52 +184,52 @@ def memoryview_of(records: Any) -> memoryview:
 
 def _begin_download(core: Core, role: Follower, snapshot: SnapshotId) -> None:
     if core.log.snapshot_size(snapshot) is not None:
-        _adopt(core)
+        _adopt_snapshot(core)
         return
     role.download, role.downloading = core.log.receive_snapshot(snapshot), snapshot
 
 
-def on_snapshot_response(core: Core, asked: Asked, response: FetchSnapshotResponse) -> bool:
+def on_snapshot_response(core: Core, sent: OutgoingRequest, response: FetchSnapshotResponse) -> bool:
     if response.error_code or len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
-        # Apache's leaders answer like this when they no longer have the snapshot: the next fetch tells of another.
+        # Apache's leaders answer like this when they no longer have the snapshot: the next fetch names another.
         if isinstance(core.role, Follower):
             _drop_download(core.role)
         return False
-    found = response.topics[0].partitions[0]
-    handled = _learn(core, found, response)
+    partition = response.topics[0].partitions[0]
+    handled = _learn_leader(core, partition, response)
     if handled is not None:
         return handled
     role = core.role
     if not isinstance(role, Follower):
         return False
-    if found.error_code == ErrorCode.NONE and not _take_piece(core, role, found):
+    if partition.error_code == ErrorCode.NONE and not _append_piece(core, role, partition):
         _drop_download(role)
-    elif found.error_code in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
-        # The leader has a newer one by now: the next fetch tells which.
+    elif partition.error_code in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
+        # The leader has a newer snapshot by now: the next fetch names it.
         _drop_download(role)
-    elif found.error_code:
+    elif partition.error_code:
         return False
     role.has_fetched = True
     role.fetch_by_ms = core.now_ms + core.settings.fetch_timeout_ms
     return True
 
 
-def _take_piece(core: Core, role: Follower, found: ResponsePartitionSnapshot) -> bool:
-    """Whether the piece is the next one of the snapshot under way, and the whole of it sound."""
-    download, named = role.download, found.snapshot_id
-    if download is None or named is None or (named.end_offset, named.epoch) != role.downloading:
+def _append_piece(core: Core, role: Follower, partition: ResponsePartitionSnapshot) -> bool:
+    """Append the piece to the download; return False if it is not the next piece, or the whole snapshot is corrupt."""
+    download, snapshot_id = role.download, partition.snapshot_id
+    if download is None or snapshot_id is None or (snapshot_id.end_offset, snapshot_id.epoch) != role.downloading:
         return False
-    piece = memoryview_of(found.unaligned_records)
-    if found.position != download.size or not len(piece) or download.size + len(piece) > found.size:
+    piece = memoryview_of(partition.unaligned_records)
+    if partition.position != download.size or not len(piece) or download.size + len(piece) > partition.size:
         return False
     download.append(piece)
-    if download.size == found.size:
+    if download.size == partition.size:
         try:
             download.freeze()
         except MalformedData:
             return False
         role.download = role.downloading = None
-        _adopt(core)
+        _adopt_snapshot(core)
     return True
 
 
@@ -233,33 +239,33 @@ def _drop_download(role: Follower) -> None:
     role.download = role.downloading = None
 
 
-def _adopt(core: Core) -> None:
-    """What the log held is in the snapshot, or was never committed."""
+def _adopt_snapshot(core: Core) -> None:
+    """Continue from the latest snapshot. All batches of the log are in it, or were never committed."""
     snapshot = core.log.latest_snapshot()
-    assert snapshot is not None, "it was just received"
+    assert snapshot is not None, "the snapshot was just received"
     core.log.truncate_to_snapshot()
     core.history.load(core.log)
     core.commit(snapshot.end_offset)
 
 
-# --- telling the leader who this voter has become -----------------------------------------------------------------
+# --- updating this voter's record ---------------------------------------------------------------------------------
 
 
 def update_voter(core: Core, role: Follower) -> None:
-    """A voter whose endpoints or versions changed since the log speaks of it says so (KIP-853)."""
+    """Send UpdateRaftVoter if this voter's endpoints or versions differ from its record in the log (KIP-853)."""
     if core.now_ms < role.update_voter_at_ms:
         return
     role.update_voter_at_ms = core.now_ms + core.settings.fetch_timeout_ms
-    is_behind = core.history.can_change and core.voters.needs_update(core.me.voter)
-    if is_behind and core.is_voter and core.may_ask(role.leader_id):
+    is_outdated = core.history.can_change and core.voters.needs_update(core.me.voter)
+    if is_outdated and core.is_voter and core.may_send(role.leader_id):
         request = requests.update_voter_request(core.me, role.epoch)
-        core.ask(role.leader_id, role.leader_endpoint, ApiKey.UPDATE_RAFT_VOTER, request)
+        core.send(role.leader_id, role.leader_endpoint, ApiKey.UPDATE_RAFT_VOTER, request)
 
 
-def on_update_voter_response(core: Core, asked: Asked, response: UpdateRaftVoterResponse) -> bool:
-    told = response.current_leader
-    if told is None:
+def on_update_voter_response(core: Core, sent: OutgoingRequest, response: UpdateRaftVoterResponse) -> bool:
+    current_leader = response.current_leader
+    if current_leader is None:
         return False
-    endpoint = leader_endpoint(core, told.leader_id, ())
-    handled = learn_from(core, response.error_code, told.leader_id, told.leader_epoch, endpoint)
+    endpoint = leader_endpoint(core, current_leader.leader_id, ())
+    handled = learn_from(core, response.error_code, current_leader.leader_id, current_leader.leader_epoch, endpoint)
     return handled is None or handled

@@ -1,7 +1,7 @@
-"""Who votes from which offset on, as the control records in the log and its snapshot say.
+"""The sets of voters and the offsets from which they count, from the control records of the log and its snapshot.
 
-A set counts from the moment its record is in the log, committed or not; a log that is cut takes it back. What comes
-from a snapshot stands at the snapshot's last offset. While the log says nothing, the static voters vote.
+A set counts as soon as its record is in the log, committed or not; truncating the log removes it. A set from a snapshot
+counts from the snapshot's last offset. While there is no record, the static voters count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _ByOffset(Generic[T]):
-    """Values, each in force from its offset on."""
+    """Values, each valid from its offset on."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[int, T]] = []
@@ -49,12 +49,12 @@ class VoterHistory:
 
     @property
     def voters_offset(self) -> int | None:
-        """Where the record of the voters lies; None if they are the static ones, -1 if from the bootstrap snapshot."""
+        """The offset of the voters' record; None if they are the static ones, -1 if from the bootstrap snapshot."""
         return self._voters.entries[-1][0] if self._voters.entries else None
 
     @property
     def voters_before(self) -> VoterSet | None:
-        """The set that the last record of voters replaced."""
+        """The set that the latest record of voters replaced."""
         return self._voters.entries[-2][1] if len(self._voters.entries) > 1 else None
 
     @property
@@ -73,18 +73,19 @@ class VoterHistory:
         return self._versions.at(offset) or 0
 
     def load(self, log: RaftLog) -> None:
-        """Everything that the snapshot and the log say; read once, at the start and after a snapshot was received."""
+        """Read all control records of the snapshot and the log: at the start, and after a snapshot was received."""
         self._voters, self._versions = _ByOffset(), _ByOffset()
         snapshot = log.latest_snapshot()
         from_offset = log.start_offset
         if snapshot is not None:
             for header, batch in log.snapshot_batches(snapshot):
-                self.learn(header, batch, at=snapshot.end_offset - 1)
+                self.read_batch(header, batch, at=snapshot.end_offset - 1)
             from_offset = max(from_offset, snapshot.end_offset)
         for header, batch in log.batches(from_offset, log.end_offset):
-            self.learn(header, batch)
+            self.read_batch(header, batch)
 
-    def learn(self, header: BatchHeader, batch: memoryview, at: int | None = None) -> None:
+    def read_batch(self, header: BatchHeader, batch: memoryview, at: int | None = None) -> None:
+        """Take over the voters and versions of a control batch; `at` replaces the offsets of its records."""
         if not header.is_control:
             return
         for record in decode_records(batch, header):

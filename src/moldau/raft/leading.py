@@ -1,6 +1,4 @@
-"""What a leader does for those who fetch from it: batches, where their log parts from its own, snapshots, and how far
-everyone is.
-"""
+"""The leader's side of Fetch and FetchSnapshot: batches, diverging logs, snapshots, and the replicas' progress."""
 
 from __future__ import annotations
 
@@ -26,11 +24,11 @@ from moldau.wire.messages.fetch_snapshot import (
 )
 
 PARKED_MAX: Final = 10_000
-"""Fetches that wait at a time; more are answered at once with what there is."""
+"""Fetches parked at a time; further ones are answered at once."""
 
 
 def why_not_leader(core: Core, epoch: int) -> ErrorCode | None:
-    """Why a request for the leader of that epoch cannot be served here."""
+    """Return the error for a request to the leader of `epoch`; None if this node is that leader."""
     if epoch < core.role.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if epoch > core.role.epoch:
@@ -46,26 +44,26 @@ def why_not_leader(core: Core, epoch: int) -> ErrorCode | None:
 def answer_fetch(core: Core, request: FetchRequest) -> FetchResponse | Promise[FetchResponse]:
     if request.cluster_id not in (None, core.me.cluster_id):
         return FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
-    wanted = _wanted(request)
-    if wanted is None:
+    partition = _requested_partition(request)
+    if partition is None:
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
-    key = ReplicaKey(_replica_id(request), bytes(wanted.replica_directory_id))
-    refusal = _refusal(core, request, wanted, key)
+    key = ReplicaKey(_replica_id(request), bytes(partition.replica_directory_id))
+    refusal = _refusal(core, request, partition, key)
     if refusal is not None:
-        return responses.fetch_response(core.standing, refusal, core.log.start_offset)
+        return responses.fetch_response(core.current_leader, refusal, core.log.start_offset)
     leader = core.role
     assert isinstance(leader, Leader)
-    response = _fetched(core, leader, wanted, request.max_bytes, key)
-    if request.max_wait_ms == 0 or _is_worth_sending(response, wanted) or len(leader.parked) >= PARKED_MAX:
+    response = _build_fetch_response(core, leader, partition, request.max_bytes, key)
+    if request.max_wait_ms == 0 or _is_worth_sending(response, partition) or len(leader.parked) >= PARKED_MAX:
         return response
-    answer: Promise[FetchResponse] = Promise()
-    # Nobody waits longer than it may before it looks for another leader: one who says so has gone by then.
-    due_ms = core.now_ms + min(request.max_wait_ms, core.settings.fetch_timeout_ms)
-    leader.parked.append(ParkedFetch(wanted, request.max_bytes, due_ms, answer))
-    return answer
+    promise: Promise[FetchResponse] = Promise()
+    # After the fetch timeout a follower looks for another leader and no longer waits for this response.
+    deadline_ms = core.now_ms + min(request.max_wait_ms, core.settings.fetch_timeout_ms)
+    leader.parked.append(ParkedFetch(partition, request.max_bytes, deadline_ms, promise))
+    return promise
 
 
-def _wanted(request: FetchRequest) -> FetchPartition | None:
+def _requested_partition(request: FetchRequest) -> FetchPartition | None:
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
     topic = request.topics[0]
@@ -74,50 +72,51 @@ def _wanted(request: FetchRequest) -> FetchPartition | None:
 
 
 def _replica_id(request: FetchRequest) -> int:
-    """It moved into a struct of its own with version 15."""
+    """Version 15 moved the replica id into the struct ReplicaState."""
     if request.replica_state is not None and request.replica_state.replica_id >= 0:
         return request.replica_state.replica_id
     return request.replica_id
 
 
-def _refusal(core: Core, request: FetchRequest, wanted: FetchPartition, key: ReplicaKey) -> ErrorCode | None:
-    if request.max_wait_ms < 0 or wanted.fetch_offset < 0 or key.id == core.me.node_id:
+def _refusal(core: Core, request: FetchRequest, partition: FetchPartition, key: ReplicaKey) -> ErrorCode | None:
+    if request.max_wait_ms < 0 or partition.fetch_offset < 0 or key.id == core.me.node_id:
         return ErrorCode.INVALID_REQUEST
-    if not 0 <= wanted.last_fetched_epoch <= wanted.current_leader_epoch:
+    if not 0 <= partition.last_fetched_epoch <= partition.current_leader_epoch:
         return ErrorCode.INVALID_REQUEST
-    return why_not_leader(core, wanted.current_leader_epoch)
+    return why_not_leader(core, partition.current_leader_epoch)
 
 
-def _fetched(
-    core: Core, leader: Leader, wanted: FetchPartition, bytes_max: int, key: ReplicaKey | None
+def _build_fetch_response(
+    core: Core, leader: Leader, partition: FetchPartition, bytes_max: int, key: ReplicaKey | None
 ) -> FetchResponse:
-    """What there is from the asked offset on. `key` is who asks, None if that was noted when it asked."""
+    """Build the response to a fetch. `key` is the replica that fetches, None if its progress is recorded already."""
     log = core.log
-    parting = compare(core, wanted.fetch_offset, wanted.last_fetched_epoch)
-    if parting is not None:
-        diverging = parting if isinstance(parting, EpochEnd) else None
-        snapshot = parting if isinstance(parting, SnapshotId) else None
+    divergence = compare(core, partition.fetch_offset, partition.last_fetched_epoch)
+    if divergence is not None:
+        diverging = divergence if isinstance(divergence, EpochEnd) else None
+        snapshot = divergence if isinstance(divergence, SnapshotId) else None
         return responses.fetch_response(
-            core.standing, ErrorCode.NONE, log.start_offset, _known_high_watermark(leader),
+            core.current_leader, ErrorCode.NONE, log.start_offset, _known_high_watermark(leader),
             diverging=diverging, snapshot=snapshot,
         )  # fmt: skip
     if key is not None and key.id >= 0:
         end_offset, now_ms = log.end_offset, core.clock.now_ms()
-        if leader.progress.fetched(key, wanted.fetch_offset, end_offset, core.now_ms, now_ms):
+        if leader.progress.on_fetch(key, partition.fetch_offset, end_offset, core.now_ms, now_ms):
             core.commit(leader.progress.high_watermark or 0)
-    records = log.read(wanted.fetch_offset, max(0, min(bytes_max, core.settings.fetch_bytes_max)))
+    records = log.read(partition.fetch_offset, max(0, min(bytes_max, core.settings.fetch_bytes_max)))
     return responses.fetch_response(
-        core.standing, ErrorCode.NONE, log.start_offset, _known_high_watermark(leader), records or b""
+        core.current_leader, ErrorCode.NONE, log.start_offset, _known_high_watermark(leader), records or b""
     )
 
 
 def _known_high_watermark(leader: Leader) -> int:
-    found = leader.progress.high_watermark
-    return UNKNOWN_HIGH_WATERMARK if found is None else found
+    high_watermark = leader.progress.high_watermark
+    return UNKNOWN_HIGH_WATERMARK if high_watermark is None else high_watermark
 
 
 def compare(core: Core, offset: int, epoch: int) -> EpochEnd | SnapshotId | None:
-    """Where a log that ends at `offset`, its last batch of `epoch`, parts from ours: None if it is part of ours."""
+    """Compare ours with a log that ends at `offset` and `epoch`. Return where it diverges, or the snapshot to fetch
+    instead; None if it is a prefix of ours."""
     log = core.log
     latest, earliest = log.latest_snapshot(), log.earliest_snapshot()
     if offset == 0:
@@ -126,30 +125,32 @@ def compare(core: Core, offset: int, epoch: int) -> EpochEnd | SnapshotId | None
         is_before = offset < log.start_offset or (offset == log.start_offset and (offset, epoch) != earliest)
         if is_before or epoch < earliest.epoch:
             return latest
-    ends = log.end_of_epoch(epoch)
-    return ends if ends.epoch != epoch or ends.end_offset < offset else None
+    end = log.end_of_epoch(epoch)
+    return end if end.epoch != epoch or end.end_offset < offset else None
 
 
-def _is_worth_sending(response: FetchResponse, wanted: FetchPartition) -> bool:
+def _is_worth_sending(response: FetchResponse, requested: FetchPartition) -> bool:
     partition = response.responses[0].partitions[0]
     return (
         size_of(partition.records or b"") > 0
         or partition.diverging_epoch is not None
         or partition.snapshot_id is not None
-        or wanted.high_watermark < partition.high_watermark
+        or requested.high_watermark < partition.high_watermark
     )
 
 
 def release_fetches(core: Core, leader: Leader) -> None:
-    """Answers those who wait for what has come, or whose time is over."""
+    """Answer parked fetches that have new data or a higher high watermark, or whose deadline has passed."""
     if not leader.parked:
         return
-    end_offset, known = core.log.end_offset, _known_high_watermark(leader)
+    end_offset, high_watermark = core.log.end_offset, _known_high_watermark(leader)
     for fetch in list(leader.parked):
-        wanted = fetch.wanted
-        if end_offset > wanted.fetch_offset or known > wanted.high_watermark or core.now_ms >= fetch.due_ms:
+        partition = fetch.partition
+        has_news = end_offset > partition.fetch_offset or high_watermark > partition.high_watermark
+        if has_news or core.now_ms >= fetch.deadline_ms:
             leader.parked.remove(fetch)
-            core.replies.append((fetch.answer, _fetched(core, leader, wanted, fetch.bytes_max, None)))
+            response = _build_fetch_response(core, leader, partition, fetch.bytes_max, None)
+            core.replies.append((fetch.promise, response))
 
 
 # --- snapshots ----------------------------------------------------------------------------------------------------
@@ -158,38 +159,44 @@ def release_fetches(core: Core, leader: Leader) -> None:
 def answer_fetch_snapshot(core: Core, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
     if request.cluster_id not in (None, core.me.cluster_id):
         return FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
-    # Nothing is taken for granted of the arrays: a request without topics once stopped whole quorums (CVE-2026-83525).
+    # Check the arrays first: a request without topics once stopped whole quorums (CVE-2026-83525).
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
-    topic, wanted = request.topics[0], request.topics[0].partitions[0]
-    if topic.name != METADATA_TOPIC or wanted.partition != PARTITION:
+    topic, partition = request.topics[0], request.topics[0].partitions[0]
+    if topic.name != METADATA_TOPIC or partition.partition != PARTITION:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return responses.fetch_snapshot_response(core.standing, code, topic=topic.name, partition=wanted.partition)
-    refusal = why_not_leader(core, wanted.current_leader_epoch)
+        return responses.fetch_snapshot_response(
+            core.current_leader, code, topic=topic.name, partition=partition.partition
+        )
+    refusal = why_not_leader(core, partition.current_leader_epoch)
     if refusal is not None:
-        return responses.fetch_snapshot_response(core.standing, refusal)
-    return _piece(core, request, wanted)
+        return responses.fetch_snapshot_response(core.current_leader, refusal)
+    return _snapshot_piece(core, request, partition)
 
 
-def _piece(core: Core, request: FetchSnapshotRequest, wanted: RequestPartitionSnapshot) -> FetchSnapshotResponse:
-    named = wanted.snapshot_id
-    snapshot = SnapshotId(named.end_offset, named.epoch) if named is not None else BOOTSTRAP
+def _snapshot_piece(
+    core: Core, request: FetchSnapshotRequest, partition: RequestPartitionSnapshot
+) -> FetchSnapshotResponse:
+    requested = partition.snapshot_id
+    snapshot = SnapshotId(requested.end_offset, requested.epoch) if requested is not None else BOOTSTRAP
     size = None if snapshot == BOOTSTRAP else core.log.snapshot_size(snapshot)
     if size is None:
-        return responses.fetch_snapshot_response(core.standing, ErrorCode.SNAPSHOT_NOT_FOUND)
-    if not 0 <= wanted.position < size:
-        return responses.fetch_snapshot_response(core.standing, ErrorCode.POSITION_OUT_OF_RANGE)
+        return responses.fetch_snapshot_response(core.current_leader, ErrorCode.SNAPSHOT_NOT_FOUND)
+    if not 0 <= partition.position < size:
+        return responses.fetch_snapshot_response(core.current_leader, ErrorCode.POSITION_OUT_OF_RANGE)
     leader = core.role
     assert isinstance(leader, Leader)
-    leader.progress.heard_from(ReplicaKey(request.replica_id, bytes(wanted.replica_directory_id)), core.now_ms)
-    length = max(1, min(request.max_bytes, core.settings.snapshot_piece_bytes_max, size - wanted.position))
-    records = core.log.snapshot_bytes(snapshot, wanted.position, length)
-    return responses.fetch_snapshot_response(core.standing, ErrorCode.NONE, snapshot, size, wanted.position, records)
+    leader.progress.on_contact(ReplicaKey(request.replica_id, bytes(partition.replica_directory_id)), core.now_ms)
+    length = max(1, min(request.max_bytes, core.settings.snapshot_piece_bytes_max, size - partition.position))
+    records = core.log.snapshot_bytes(snapshot, partition.position, length)
+    return responses.fetch_snapshot_response(
+        core.current_leader, ErrorCode.NONE, snapshot, size, partition.position, records
+    )
 
 
 # --- the leader's own part ----------------------------------------------------------------------------------------
 
 
 def count_own_flush(core: Core, leader: Leader) -> None:
-    if leader.progress.own_flushed(core.log.flushed_offset):
+    if leader.progress.on_own_flush(core.log.flushed_offset):
         core.commit(leader.progress.high_watermark or 0)

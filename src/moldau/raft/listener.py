@@ -1,4 +1,4 @@
-"""The interface for whoever must know what happens in the quorum: who leads, and how much of the log is committed."""
+"""The interface of the quorum's listeners: they learn who leads, and how much of the log is committed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class QuorumListener(Protocol):
         ...
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:
-        """There is another leader, or -1 while none is known."""
+        """The leader changed; `leader_id` is -1 while none is known."""
         ...
 
     def committed(self, high_watermark: int) -> None:
-        """More of the log is committed. If the log now starts after what was applied, its snapshot has the rest."""
+        """The high watermark moved. If the log starts beyond the applied offset, its snapshot has the rest."""
         ...

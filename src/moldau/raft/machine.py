@@ -1,7 +1,7 @@
-"""One replica of the metadata log in its quorum: KRaft (KIP-595, 853, 996) as plain calls, without a wire or a clock.
+"""One replica of the metadata log in its quorum: KRaft (KIP-595, 853, 996) as plain calls, without network or timers.
 
-What happens to it comes in by `answer`, `on_response`, `flushed`, `append` and `poll`; what it wants to be done lies in
-`take_outgoing`, `take_replies` and `take_news` afterwards, and `deadline_ms` tells when to poll it at the latest.
+Input comes by `answer`, `on_response`, `flushed`, `append` and `poll`. After each of them the caller carries out the
+output of `take_outgoing`, `take_replies` and `take_news`; `deadline_ms` says when to call `poll` at the latest.
 A quorum of one elects itself within `start`.
 """
 
@@ -19,7 +19,17 @@ from moldau.raft.core import Core
 from moldau.raft.member import Member, RaftSettings
 from moldau.raft.news import News
 from moldau.raft.ports import QuorumStateStore, RaftLog
-from moldau.raft.roles import NEVER_MS, Asked, Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
+from moldau.raft.roles import (
+    NEVER_MS,
+    Candidate,
+    Follower,
+    Leader,
+    OutgoingRequest,
+    Prospective,
+    Resigned,
+    Role,
+    Unattached,
+)
 from moldau.raft.snapshots import SnapshotId
 from moldau.raft.voters import Endpoint, VoterSet
 from moldau.wire.apis import ApiKey
@@ -35,7 +45,7 @@ from moldau.wire.messages.vote import VoteRequest
 from moldau.wire.records import Record
 from moldau.wire.schema import Message
 
-_ANSWERS: Final[dict[type[Message], Callable[[Core, Any], Any]]] = {
+_REQUEST_HANDLERS: Final[dict[type[Message], Callable[[Core, Any], Any]]] = {
     VoteRequest: voting.answer_vote,
     BeginQuorumEpochRequest: terms.answer_begin,
     EndQuorumEpochRequest: terms.answer_end,
@@ -46,7 +56,7 @@ _ANSWERS: Final[dict[type[Message], Callable[[Core, Any], Any]]] = {
     RemoveRaftVoterRequest: membership.answer_remove,
     UpdateRaftVoterRequest: membership.answer_update,
 }
-_HEEDED: Final[dict[ApiKey, Callable[[Core, Asked, Any], bool]]] = {
+_RESPONSE_HANDLERS: Final[dict[ApiKey, Callable[[Core, OutgoingRequest, Any], bool]]] = {
     ApiKey.VOTE: voting.on_vote_response,
     ApiKey.BEGIN_QUORUM_EPOCH: terms.on_begin_response,
     ApiKey.END_QUORUM_EPOCH: terms.on_end_response,
@@ -55,14 +65,14 @@ _HEEDED: Final[dict[ApiKey, Callable[[Core, Asked, Any], bool]]] = {
     ApiKey.API_VERSIONS: membership.on_api_versions_response,
     ApiKey.UPDATE_RAFT_VOTER: following.on_update_voter_response,
 }
-_HEEDED_FAILURES: Final[dict[ApiKey, Callable[[Core, Asked, KafkaError], None]]] = {
+_FAILURE_HANDLERS: Final[dict[ApiKey, Callable[[Core, OutgoingRequest, KafkaError], None]]] = {
     ApiKey.VOTE: voting.on_vote_failed,
     ApiKey.FETCH: following.on_fetch_failed,
     ApiKey.FETCH_SNAPSHOT: following.on_fetch_failed,
     ApiKey.API_VERSIONS: membership.on_api_versions_failed,
 }
-_PASSAGES_MAX: Final = 16
-"""Roles that one poll may pass through; more would be a circle."""
+_TRANSITIONS_MAX: Final = 16
+"""Role transitions in one poll; more would be an endless loop."""
 
 
 class Quorum:
@@ -77,10 +87,10 @@ class Quorum:
         clock: Clock,
         settings: RaftSettings | None = None,
     ) -> None:
-        """`voters` are the static ones, empty if the log names them; `bootstrap` is whom to ask for the leader."""
+        """`voters` is the static set, empty if the log has the voters; `bootstrap` servers are asked for the leader."""
         self._core = Core(me, voters, bootstrap, log, store, rng, clock, settings or RaftSettings())
 
-    # --- what is known ------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------
 
     @property
     def log(self) -> RaftLog:
@@ -96,7 +106,7 @@ class Quorum:
 
     @property
     def leader_id(self) -> int:
-        """-1 while nobody is known."""
+        """-1 while no leader is known."""
         return self._core.leader_id
 
     @property
@@ -127,7 +137,7 @@ class Quorum:
 
     @property
     def kraft_version(self) -> int:
-        """1 if the log names the voters, 0 if the settings do."""
+        """1 if the voters are in the log, 0 if they are in the settings."""
         return self._core.history.kraft_version
 
     @property
@@ -135,12 +145,12 @@ class Quorum:
         return self._core.is_voter
 
     def voters_at(self, snapshot: SnapshotId) -> tuple[int, VoterSet | None]:
-        """(kraft.version, voters) as a snapshot of that name has to tell them."""
+        """Return the kraft.version and the voters that a snapshot with this id must contain."""
         history, offset = self._core.history, snapshot.end_offset - 1
         version = history.kraft_version_at(offset)
         return version, history.voters_at(offset) if version > 0 else None
 
-    # --- what happens -------------------------------------------------------------------------------------------
+    # --- input --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         core = self._core
@@ -150,25 +160,25 @@ class Quorum:
         self.poll()
 
     def answer(self, request: Message) -> Message | Promise[Any]:
-        """To any of the quorum's requests. A fetch with nothing to bring, or a change of voters, is answered later."""
-        answered: Message | Promise[Any] = _ANSWERS[type(request)](self._core, request)
+        """Answer any request of the quorum. A fetch without new data, or a change of voters, gets a promise."""
+        response: Message | Promise[Any] = _REQUEST_HANDLERS[type(request)](self._core, request)
         self.poll()
-        return answered
+        return response
 
-    def on_response(self, asked: Asked, outcome: Message | KafkaError) -> None:
-        """The outcome of a question that was taken from `take_outgoing`."""
+    def on_response(self, sent: OutgoingRequest, outcome: Message | KafkaError) -> None:
+        """Handle the response to a request from `take_outgoing`, or its failure. Ignore those of an earlier role."""
         core, role = self._core, self._core.role
-        if role.asked.get(asked.line) is not asked:
+        if role.in_flight.get(sent.key) is not sent:
             return
-        del role.asked[asked.line]
+        del role.in_flight[sent.key]
         if isinstance(outcome, KafkaError):
-            _HEEDED_FAILURES.get(asked.api, _ask_again)(core, asked, outcome)
-        elif not _HEEDED[asked.api](core, asked, outcome) and core.role is role:
-            core.ask_again_after(asked, core.settings.retry_backoff_ms)
+            _FAILURE_HANDLERS.get(sent.api, _retry)(core, sent, outcome)
+        elif not _RESPONSE_HANDLERS[sent.api](core, sent, outcome) and core.role is role:
+            core.retry_after(sent, core.settings.retry_backoff_ms)
         self.poll()
 
     def append(self, values: Sequence[bytes]) -> int:
-        """Writes one batch, all of it or nothing; the offset behind it, at which it is committed."""
+        """Append one batch; return the offset behind it. The batch is committed once the high watermark is there."""
         core = self._core
         if not isinstance(core.role, Leader) or core.is_stopping:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"Node {core.me.node_id} does not lead the quorum.")
@@ -178,11 +188,11 @@ class Quorum:
         return end_offset
 
     def flushed(self) -> None:
-        """More of the log is on disk."""
+        """Note that more of the log is on disk."""
         self.poll()
 
     def resign(self) -> None:
-        """Gives the lead away, and does not stand for election again."""
+        """Resign as leader, and do not stand for election again."""
         core = self._core
         core.is_stopping = True
         if isinstance(core.role, Leader):
@@ -190,48 +200,48 @@ class Quorum:
         self.poll()
 
     def step_down(self) -> None:
-        """Lets another lead, where there is one, and may stand again later."""
+        """Resign as leader if there are other voters; this node may stand for election again later."""
         core = self._core
         if isinstance(core.role, Leader) and not core.voters.is_only(core.me.key):
             core.become_resigned()
         self.poll()
 
-    # --- what is due --------------------------------------------------------------------------------------------
+    # --- output -------------------------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """Does what is due by now and asks what is to be asked, until there is nothing more of either."""
-        for _ in range(_PASSAGES_MAX):
+        """Handle all deadlines that have passed and queue all requests to send, until the role no longer changes."""
+        for _ in range(_TRANSITIONS_MAX):
             role = self._core.role
             _POLLS[type(role)](self._core, role)
             if self._core.role is role:
-                self._core.forget_past_retries()
+                self._core.forget_expired_backoffs()
                 return
-        raise AssertionError("a circle of roles")
+        raise AssertionError("the role changed too often in one poll")
 
     @property
     def deadline_ms(self) -> int:
-        """By the clock that never goes back; far in the future if nothing happens by itself."""
+        """When to poll next, by the monotonic clock; `NEVER_MS` if there is no deadline."""
         role = self._core.role
         return min([role.deadline_ms, *role.retry_at_ms.values()])
 
-    def take_outgoing(self) -> list[Asked]:
+    def take_outgoing(self) -> list[OutgoingRequest]:
         core = self._core
-        taken, core.outgoing = core.outgoing, []
-        return taken
+        outgoing, core.outgoing = core.outgoing, []
+        return outgoing
 
     def take_replies(self) -> list[tuple[Promise[Any], Message]]:
         core = self._core
-        taken, core.replies = core.replies, []
-        return taken
+        replies, core.replies = core.replies, []
+        return replies
 
     def take_news(self) -> list[News]:
         core = self._core
-        taken, core.news = core.news, []
-        return taken
+        news, core.news = core.news, []
+        return news
 
 
-def _ask_again(core: Core, asked: Asked, failure: KafkaError) -> None:
-    core.ask_again_after(asked, core.settings.retry_backoff_ms)
+def _retry(core: Core, sent: OutgoingRequest, failure: KafkaError) -> None:
+    core.retry_after(sent, core.settings.retry_backoff_ms)
 
 
 def _poll_unattached(core: Core, role: Unattached) -> None:
@@ -249,7 +259,7 @@ def _poll_prospective(core: Core, role: Prospective) -> None:
     if core.now_ms >= role.give_up_at_ms or not core.may_stand:
         voting.give_up(core, role)
     else:
-        voting.ask_for_votes(core)
+        voting.request_votes(core)
 
 
 def _poll_candidate(core: Core, role: Candidate) -> None:
@@ -258,7 +268,7 @@ def _poll_candidate(core: Core, role: Candidate) -> None:
     elif core.now_ms >= role.give_up_at_ms:
         core.become_prospective()
     else:
-        voting.ask_for_votes(core)
+        voting.request_votes(core)
 
 
 def _poll_leader(core: Core, role: Leader) -> None:

@@ -1,4 +1,4 @@
-"""Who this node is in the quorum, and the times by which it lives."""
+"""This node's identity in the quorum, and the quorum's timeouts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from moldau.base.ids import Uuid
 from moldau.raft.voters import SUPPORTED_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, endpoint_of
 
 CHECK_QUORUM_FACTOR: Final = 1.5
-"""A leader gives its followers this many fetch timeouts before it believes itself alone."""
+"""A leader resigns if no majority fetches within this many fetch timeouts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,9 @@ class Member:
     directory_id: Uuid
     cluster_id: str
     listener: str
-    """The name of the listener on which the quorum speaks."""
+    """The name of the listener that the quorum uses."""
     endpoints: tuple[Endpoint, ...] = ()
-    """Where others reach this node; empty for an observer that nobody asks."""
+    """Where other nodes reach this one; empty for an observer, which gets no requests."""
 
     @property
     def key(self) -> ReplicaKey:
@@ -32,13 +32,13 @@ class Member:
 
     @property
     def voter(self) -> Voter:
-        """This node as it would stand in the set of voters."""
+        """This node's entry for the set of voters."""
         return Voter(self.key, self.endpoints, SUPPORTED_KRAFT_VERSIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
-    """What the machine takes from `controller.quorum.…`, with Kafka's defaults."""
+    """The settings `controller.quorum.…`, with Kafka's defaults."""
 
     election_timeout_ms: int = 1_000
     election_backoff_max_ms: int = 1_000
@@ -49,7 +49,7 @@ class RaftSettings:
     fetch_bytes_max: int = 8 << 20
     snapshot_piece_bytes_max: int = 1 << 20
     lost_leader_delay_max_ms: int = 50
-    """How long, at most, a voter whose connection to the leader broke waits before it asks around."""
+    """The longest random delay before a voter that lost its connection to the leader starts an election."""
 
     @property
     def check_quorum_ms(self) -> int:
@@ -57,10 +57,10 @@ class RaftSettings:
 
     @property
     def begin_epoch_ms(self) -> int:
-        """How long a voter may be silent before a leader introduces itself to it."""
+        """After how long without a fetch a voter gets a BeginQuorumEpoch from the leader."""
         return self.fetch_timeout_ms // 2
 
     @property
-    def ask_again_ms(self) -> int:
-        """After how long a voter that refused a pre-vote is asked again: it may not have noticed yet."""
+    def pre_vote_retry_ms(self) -> int:
+        """After how long a voter that refused a pre-vote is asked again: it may notice late that the leader is gone."""
         return max(self.retry_backoff_ms, self.election_timeout_ms // 10)

@@ -1,4 +1,4 @@
-"""What the quorum has to tell those who follow it, in the order in which it came about."""
+"""The events of the quorum for its listeners, in the order in which they happened."""
 
 from __future__ import annotations
 

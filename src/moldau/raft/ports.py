@@ -1,4 +1,4 @@
-"""What the quorum needs of the world: a log with its snapshots, and a place to remember its epoch and vote."""
+"""The interfaces that the quorum needs: a log with its snapshots, and a durable store for its epoch and vote."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ class RaftLog(Protocol):
 
     @property
     def flushed_offset(self) -> int:
-        """Everything below is on disk."""
+        """The offset below which everything is on disk."""
         ...
 
     @property
     def last_epoch(self) -> int:
-        """Of the newest batch there is; of the newest snapshot if there is no batch behind it."""
+        """The epoch of the newest batch, or of the newest snapshot if there is no batch behind it."""
         ...
 
     def append(self, batch: bytearray, epoch: int, now_ms: int) -> None:
-        """Gives one batch of our own its place at the end."""
+        """Append one batch of this leader: set its offsets and epoch."""
         ...
 
     def append_from_leader(self, batches: memoryview, now_ms: int) -> None:
-        """Takes a leader's batches as they are, a last one that is cut short left out. KafkaError for broken ones."""
+        """Append the leader's batches unchanged, without an incomplete last one. Raise KafkaError for corrupt ones."""
         ...
 
     def truncate(self, offset: int) -> None:
-        """Cuts off `offset` and all behind it."""
+        """Remove all batches with `offset` or a higher one."""
         ...
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        """The largest epoch not above the asked one and where it ends; for an epoch above all, the end of the log."""
+        """Return the largest epoch not above `epoch`, and its end offset: the log's if no epoch is above it."""
         ...
 
     def read(self, offset: int, max_bytes: int) -> Records | None:
-        """Batches from `offset` on, the first one whole whatever `max_bytes` says; None at the end of the log."""
+        """Return batches from `offset` on, the first one whole even above `max_bytes`; None at the end of the log."""
         ...
 
     def batches(self, from_offset: int, to_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Every batch that begins within these offsets."""
+        """Yield every batch whose base offset is in this range."""
         ...
 
     # --- snapshots ----------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ class RaftLog(Protocol):
     def latest_snapshot(self) -> SnapshotId | None: ...
 
     def snapshot_size(self, snapshot: SnapshotId) -> int | None:
-        """In bytes; None if there is no such snapshot."""
+        """Return the size in bytes; None if there is no such snapshot."""
         ...
 
     def snapshot_bytes(self, snapshot: SnapshotId, position: int, max_bytes: int) -> Records: ...
@@ -74,16 +74,16 @@ class RaftLog(Protocol):
     def snapshot_batches(self, snapshot: SnapshotId) -> Iterator[tuple[BatchHeader, memoryview]]: ...
 
     def receive_snapshot(self, snapshot: SnapshotId) -> SnapshotDownload:
-        """Begins to take over a snapshot from the leader."""
+        """Begin to download a snapshot from the leader."""
         ...
 
     def truncate_to_snapshot(self) -> None:
-        """Forgets all batches and goes on behind the latest snapshot."""
+        """Drop all batches and continue behind the latest snapshot."""
         ...
 
 
 class SnapshotDownload(Protocol):
-    """A snapshot on its way from the leader; it is one only after `freeze`."""
+    """A snapshot that is being downloaded from the leader; the log has it only after `freeze`."""
 
     @property
     def size(self) -> int: ...
@@ -91,14 +91,14 @@ class SnapshotDownload(Protocol):
     def append(self, piece: bytes | memoryview) -> None: ...
 
     def freeze(self) -> None:
-        """All bytes are there: from now on the log has this snapshot, whatever happens. MalformedData if it has not."""
+        """Check the complete snapshot and add it to the log durably. Raise MalformedData if it is corrupt."""
         ...
 
     def abandon(self) -> None: ...
 
 
 class QuorumStateStore(Protocol):
-    """Survives a crash: an epoch that was taken part in is never forgotten."""
+    """Survives a crash: the node must never forget an epoch in which it took part."""
 
     def read(self) -> QuorumState | None: ...
 

@@ -1,7 +1,7 @@
-"""How far the replicas are, as their leader sees it: what a majority of the voters has on disk is committed.
+"""The replicas' log end offsets as the leader knows them: what a majority of the voters has on disk is committed.
 
-A replica has what lies below the offset it fetches from, since nobody fetches on before what came is on disk. The
-leader itself counts by its own disk, too.
+A replica has on disk everything below its fetch offset, since it flushes before it fetches again. The leader counts
+what it has flushed itself, too.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from moldau.raft.voters import ReplicaKey, Voter, VoterSet
 
 OBSERVER_SESSION_MS: Final = 300_000
 OBSERVERS_MAX: Final = 1_000
-"""Anybody can fetch under any name: of more than these nothing is remembered."""
+"""Anybody can fetch under any id: the progress of further observers is not kept."""
 CAUGHT_UP_RECENTLY_MS: Final = 3_600_000
-NOT_KNOWN: Final = -1
+UNKNOWN: Final = -1
 NEVER_MS: Final = 1 << 62
 
 
 @dataclass(slots=True)
 class ReplicaProgress:
     key: ReplicaKey
-    end_offset: int = NOT_KNOWN
+    end_offset: int = UNKNOWN
     fetched_ms: int | None = None
-    """By the clock that never goes back."""
-    fetched_wall_ms: int = NOT_KNOWN
-    caught_up_wall_ms: int = NOT_KNOWN
-    leader_end_at_fetch: int = NOT_KNOWN
+    """By the monotonic clock."""
+    fetched_wall_ms: int = UNKNOWN
+    caught_up_wall_ms: int = UNKNOWN
+    leader_end_at_fetch: int = UNKNOWN
 
-    def fetched(self, offset: int, leader_end: int, elapsed_ms: int, now_ms: int) -> None:
+    def on_fetch(self, offset: int, leader_end: int, elapsed_ms: int, now_ms: int) -> None:
         if offset >= leader_end:
             self.caught_up_wall_ms = max(self.caught_up_wall_ms, now_ms)
         elif 0 < self.leader_end_at_fetch <= offset:
-            # It had all that there was when it asked before.
+            # It has now everything that the log had at its previous fetch.
             self.caught_up_wall_ms = max(self.caught_up_wall_ms, self.fetched_wall_ms)
         self.leader_end_at_fetch = leader_end
         self.fetched_ms = elapsed_ms
@@ -50,41 +50,41 @@ class Progress:
         self._check_quorum_ms = check_quorum_ms
         self._checked_ms = elapsed_ms
         self._fetched_since: set[int] = set()
-        """Voters that fetched since a majority of them had last done so."""
+        """Voters that fetched since the last check in which a majority had."""
         self.voters: dict[int, ReplicaProgress] = {}
         self.observers: dict[ReplicaKey, ReplicaProgress] = {}
         self.high_watermark: int | None = None
-        """None until something of this leader's own epoch is committed."""
+        """None until a record of this leader's own epoch is committed."""
         self.update_voters(voters)
 
-    # --- who there is -------------------------------------------------------------------------------------------
+    # --- voters and observers -----------------------------------------------------------------------------------
 
     def update_voters(self, voters: VoterSet) -> None:
-        """Another set of voters: who was known in the one role is known in the other."""
+        """Take over a new set of voters. Replicas that become voter or observer keep their progress."""
         old = self.voters
-        self.voters = {voter.key.id: self._take_over(voter) for voter in voters}
+        self.voters = {voter.key.id: self._progress_of(voter) for voter in voters}
         for node_id, replica in old.items():
             if self.voters.get(node_id) is not replica:
                 self.observers[replica.key] = replica
         self._fetched_since &= self.voters.keys()
 
-    def _take_over(self, voter: Voter) -> ReplicaProgress:
-        known = self.voters.get(voter.key.id)
-        if known is None or not voter.is_replica(known.key):
-            known = self.observers.pop(voter.key, None) or ReplicaProgress(voter.key)
-        known.key = voter.key
-        return known
+    def _progress_of(self, voter: Voter) -> ReplicaProgress:
+        progress = self.voters.get(voter.key.id)
+        if progress is None or not voter.is_replica(progress.key):
+            progress = self.observers.pop(voter.key, None) or ReplicaProgress(voter.key)
+        progress.key = voter.key
+        return progress
 
     def replica(self, key: ReplicaKey) -> ReplicaProgress:
         voter = self.voters.get(key.id)
         if voter is not None and Voter(voter.key).is_replica(key):
             return voter
-        known = self.observers.get(key)
-        if known is None:
-            known = ReplicaProgress(key)
+        observer = self.observers.get(key)
+        if observer is None:
+            observer = ReplicaProgress(key)
             if len(self.observers) < OBSERVERS_MAX or key == self._own:
-                self.observers[key] = known
-        return known
+                self.observers[key] = observer
+        return observer
 
     def forget_silent_observers(self, elapsed_ms: int) -> None:
         silent = [
@@ -96,50 +96,52 @@ class Progress:
             del self.observers[key]
 
     def is_caught_up(self, key: ReplicaKey, elapsed_ms: int) -> bool:
-        """Whether an observer is fit to vote: it was level with the log once, and fetched lately."""
+        """Whether an observer may become a voter: it reached the end of the log once, and fetched recently."""
         replica = self.observers.get(key)
-        if replica is None or replica.fetched_ms is None or replica.caught_up_wall_ms == NOT_KNOWN:
+        if replica is None or replica.fetched_ms is None or replica.caught_up_wall_ms == UNKNOWN:
             return False
         return elapsed_ms - replica.fetched_ms < CAUGHT_UP_RECENTLY_MS
 
-    # --- how far they are ---------------------------------------------------------------------------------------
+    # --- offsets ------------------------------------------------------------------------------------------------
 
-    def own_flushed(self, offset: int) -> bool:
+    def on_own_flush(self, offset: int) -> bool:
+        """Note that this leader's log is on disk up to `offset`; return whether the high watermark moved."""
         self.replica(self._own).end_offset = offset
         return self._advance()
 
-    def fetched(self, key: ReplicaKey, offset: int, leader_end: int, elapsed_ms: int, now_ms: int) -> bool:
-        """Whether the high watermark moved."""
+    def on_fetch(self, key: ReplicaKey, offset: int, leader_end: int, elapsed_ms: int, now_ms: int) -> bool:
+        """Note a fetch of a replica; return whether the high watermark moved."""
         if len(self.observers) >= OBSERVERS_MAX:
             self.forget_silent_observers(elapsed_ms)
-        self.replica(key).fetched(offset, leader_end, elapsed_ms, now_ms)
-        self.heard_from(key, elapsed_ms)
+        self.replica(key).on_fetch(offset, leader_end, elapsed_ms, now_ms)
+        self.on_contact(key, elapsed_ms)
         return self._advance()
 
     def _advance(self) -> bool:
         offsets = sorted((replica.end_offset for replica in self.voters.values()), reverse=True)
         majority = offsets[len(offsets) // 2]
-        # What earlier leaders wrote is committed only together with something of this one's: a majority that has it
-        # could still be outvoted by a longer log of an epoch in between (the Raft paper, 5.4.2).
-        if majority <= self._epoch_start_offset or majority <= (self.high_watermark or NOT_KNOWN):
+        # Records of earlier epochs are committed only together with one of this epoch: a candidate with a later epoch
+        # in its log could still win against the majority that has them (the Raft paper, 5.4.2).
+        if majority <= self._epoch_start_offset or majority <= (self.high_watermark or UNKNOWN):
             return False
         self.high_watermark = majority
         return True
 
     def successors(self) -> tuple[ReplicaKey, ...]:
-        """The other voters, those who have most first."""
+        """The other voters, those with the highest end offset first."""
         others = [replica for replica in self.voters.values() if replica.key.id != self._own.id]
         return tuple(replica.key for replica in sorted(others, key=lambda each: (-each.end_offset, each.key.id)))
 
-    # --- whether they are there ---------------------------------------------------------------------------------
+    # --- check quorum -------------------------------------------------------------------------------------------
 
     @property
     def check_quorum_at_ms(self) -> int:
-        """When a leader that hears of no majority until then is to resign."""
+        """When the leader resigns, unless a majority of the voters fetches before."""
         is_alone = self.voters.keys() <= {self._own.id}
         return NEVER_MS if is_alone else self._checked_ms + self._check_quorum_ms
 
-    def heard_from(self, key: ReplicaKey, elapsed_ms: int) -> None:
+    def on_contact(self, key: ReplicaKey, elapsed_ms: int) -> None:
+        """Note any request of a replica that shows that it is alive."""
         voter = self.voters.get(key.id)
         if voter is not None and Voter(voter.key).is_replica(key):
             self._fetched_since.add(key.id)

@@ -1,4 +1,4 @@
-"""The quorum's requests, each for the one partition there is."""
+"""Builders of the quorum's requests, each for the only partition of the metadata topic."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a replica is in an epoch: one class for each role, and the rules by which each of them grants a vote.
+"""The roles of a replica in an epoch, one class each, and the rules by which each of them grants a vote.
 
-A role belongs to one epoch and is replaced, never changed into another. The questions it has asked are its own: an
-answer that comes after the role is gone means nothing any more.
+A role belongs to one epoch; a transition makes a new object. Requests belong to the role that sent them: a response
+that arrives after a transition is ignored.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ NEVER_MS = 1 << 62
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
-    """A question on its way to another node."""
+class OutgoingRequest:
+    """A request to another node."""
 
     node_id: int
-    """Below -1 for a bootstrap server, whose id is not known."""
+    """Below -1 for a bootstrap server, whose id is unknown."""
     to: Endpoint
     api: ApiKey
     request: Message
@@ -40,8 +40,8 @@ class Asked:
     version: int | None = None
 
     @property
-    def line(self) -> tuple[int, bool]:
-        """Fetches wait at the leader's: they have a line of their own."""
+    def key(self) -> tuple[int, bool]:
+        """One request per key is in flight. Fetches have a key of their own, since the leader may park them."""
         return self.node_id, self.api in (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT)
 
 
@@ -51,19 +51,19 @@ class Role:
     leader_id: int = NOBODY
     leader_endpoint: Endpoint | None = None
     voted: ReplicaKey | None = None
-    asked: dict[tuple[int, bool], Asked] = field(default_factory=dict)
+    in_flight: dict[tuple[int, bool], OutgoingRequest] = field(default_factory=dict)
     retry_at_ms: dict[tuple[int, bool], int] = field(default_factory=dict)
 
     @property
     def deadline_ms(self) -> int:
-        """When something happens by itself."""
+        """When the role must be polled at the latest."""
         return NEVER_MS
 
     def may_grant(self, candidate: ReplicaKey, is_up_to_date: bool, is_pre_vote: bool) -> bool:
         return is_pre_vote and is_up_to_date
 
-    def _may_grant_freely(self, candidate: ReplicaKey, is_up_to_date: bool, is_pre_vote: bool) -> bool:
-        """Of those who follow nobody: one vote an epoch, and none once its leader is known."""
+    def _may_grant_without_leader(self, candidate: ReplicaKey, is_up_to_date: bool, is_pre_vote: bool) -> bool:
+        """The rule of roles without a leader: one vote per epoch, and none once the epoch's leader is known."""
         if is_pre_vote:
             return is_up_to_date
         if self.voted is not None:
@@ -73,7 +73,7 @@ class Role:
 
 @dataclass(slots=True)
 class Unattached(Role):
-    """Knows the epoch and nobody to follow."""
+    """Knows the epoch, but no leader that it could follow."""
 
     election_at_ms: int = NEVER_MS
 
@@ -82,12 +82,12 @@ class Unattached(Role):
         return self.election_at_ms
 
     def may_grant(self, candidate: ReplicaKey, is_up_to_date: bool, is_pre_vote: bool) -> bool:
-        return self._may_grant_freely(candidate, is_up_to_date, is_pre_vote)
+        return self._may_grant_without_leader(candidate, is_up_to_date, is_pre_vote)
 
 
 @dataclass(slots=True, kw_only=True)
 class Prospective(Role):
-    """Asks whether it would be elected, before it troubles anyone with a new epoch (KIP-996)."""
+    """Sends pre-votes: it asks whether it would be elected, before it starts a new epoch (KIP-996)."""
 
     tally: Tally
     give_up_at_ms: int
@@ -97,7 +97,7 @@ class Prospective(Role):
         return self.give_up_at_ms
 
     def may_grant(self, candidate: ReplicaKey, is_up_to_date: bool, is_pre_vote: bool) -> bool:
-        return self._may_grant_freely(candidate, is_up_to_date, is_pre_vote)
+        return self._may_grant_without_leader(candidate, is_up_to_date, is_pre_vote)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class Candidate(Role):
     tally: Tally
     give_up_at_ms: int
     is_lost: bool = False
-    """As far as those who can be reached have voted: it waits a little and tries again."""
+    """The reachable voters did not elect it: it waits for the backoff and tries again."""
 
     @property
     def deadline_ms(self) -> int:
@@ -116,35 +116,37 @@ class Candidate(Role):
 
 @dataclass(slots=True, eq=False)
 class ParkedFetch:
-    """A fetch that waits for data, for the high watermark or for its time to be over."""
+    """A fetch that waits for data, for a higher high watermark or for its deadline."""
 
-    wanted: FetchPartition
+    partition: FetchPartition
     bytes_max: int
-    due_ms: int
-    answer: Promise[Any]
+    deadline_ms: int
+    promise: Promise[Any]
 
 
 @dataclass(slots=True, eq=False)
 class VoterChange:
-    """A voter on its way in or out: one at a time."""
+    """A voter that is being added or removed; only one change runs at a time."""
 
     voter: Voter
-    due_ms: int
-    answer: Promise[Any]
+    deadline_ms: int
+    promise: Promise[Any]
     ack_when_committed: bool = True
     commit_offset: int | None = None
-    """Behind the record of the change, once it is in the log."""
-    response: type[AddRaftVoterResponse | RemoveRaftVoterResponse] = AddRaftVoterResponse
+    """The offset behind the record of the change, once it is in the log."""
+    response_class: type[AddRaftVoterResponse | RemoveRaftVoterResponse] = AddRaftVoterResponse
 
-    def outcome(self, code: ErrorCode, message: str | None = None) -> Message:
-        return self.response(error_code=code, error_message=message or (None if code is ErrorCode.NONE else code.name))
+    def build_response(self, code: ErrorCode, message: str | None = None) -> Message:
+        return self.response_class(
+            error_code=code, error_message=message or (None if code is ErrorCode.NONE else code.name)
+        )
 
 
 @dataclass(slots=True, kw_only=True)
 class Leader(Role):
     epoch_start_offset: int
     progress: Progress
-    introduce_at_ms: int = 0
+    begin_epoch_at_ms: int = 0
     wants_to_resign: bool = False
     adding: VoterChange | None = None
     removing: VoterChange | None = None
@@ -152,9 +154,9 @@ class Leader(Role):
 
     @property
     def deadline_ms(self) -> int:
-        times = [self.introduce_at_ms, self.progress.check_quorum_at_ms]
-        times += [fetch.due_ms for fetch in self.parked]
-        times += [change.due_ms for change in (self.adding, self.removing) if change is not None]
+        times = [self.begin_epoch_at_ms, self.progress.check_quorum_at_ms]
+        times += [fetch.deadline_ms for fetch in self.parked]
+        times += [change.deadline_ms for change in (self.adding, self.removing) if change is not None]
         return min(times)
 
     def may_grant(self, candidate: ReplicaKey, is_up_to_date: bool, is_pre_vote: bool) -> bool:
@@ -164,9 +166,9 @@ class Leader(Role):
 @dataclass(slots=True, kw_only=True)
 class Follower(Role):
     fetch_by_ms: int
-    """Without a fetch that succeeds until then, a voter asks around whether it should lead."""
+    """When a voter starts an election, unless a fetch succeeds before."""
     has_fetched: bool = False
-    """From this leader in this epoch, and nothing since then tells that it is gone."""
+    """A fetch from this leader succeeded in this epoch, and there is no sign since then that the leader is gone."""
     update_voter_at_ms: int = NEVER_MS
     download: SnapshotDownload | None = None
     downloading: SnapshotId | None = None
@@ -181,10 +183,10 @@ class Follower(Role):
 
 @dataclass(slots=True, kw_only=True)
 class Resigned(Role):
-    """Led this epoch, and will not again: it tells the others, and lets them elect first."""
+    """Led this epoch and resigned: it sends EndQuorumEpoch to the other voters and lets them elect first."""
 
-    unaware: set[int]
-    """Voters that have not confirmed yet."""
+    unconfirmed: set[int]
+    """Voters that have not answered EndQuorumEpoch yet."""
     successors: tuple[ReplicaKey, ...] = ()
     leave_at_ms: int = NEVER_MS
 

@@ -1,13 +1,13 @@
 """Snapshots of the metadata log: their names, and their bytes as a sequence of record batches.
 
-A snapshot is named after the log it stands for: everything below its end offset, whose last record has its epoch. Its
-file, `<end offset, 20 digits>-<epoch, 10 digits>.checkpoint`, is made of batches like a log's, with offsets from 0 on:
+A snapshot replaces the log below its end offset; its epoch is that of the last record there. Its file,
+`<end offset, 20 digits>-<epoch, 10 digits>.checkpoint`, consists of batches like a log's, with offsets from 0 on:
 
     a control batch      SnapshotHeader; with kraft.version 1 also KRaftVersion and the Voters
     data batches         metadata records
-    a control batch      SnapshotFooter: without it the snapshot is not whole
+    a control batch      SnapshotFooter: without it the snapshot is incomplete
 
-The bootstrap snapshot, at offset 0 and epoch 0, is written by the storage tool and says who votes first.
+The bootstrap snapshot, at offset 0 and epoch 0, is written by the storage tool and contains the first voters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from moldau.wire.records import ControlType, Record, build_batch, control_type, 
 
 SUFFIX: Final = ".checkpoint"
 BATCH_BYTES_MAX: Final = 1 << 20
-"""Where a data batch of a snapshot is ended and the next one begun."""
+"""The size at which a data batch of a snapshot ends and the next one begins."""
 _NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint", re.ASCII)
 
 
@@ -38,8 +38,8 @@ class SnapshotId(NamedTuple):
 
     @classmethod
     def of_file(cls, name: str) -> SnapshotId | None:
-        found = _NAME.fullmatch(name)
-        return None if found is None else cls(int(found[1]), int(found[2]))
+        match = _NAME.fullmatch(name)
+        return None if match is None else cls(int(match[1]), int(match[2]))
 
 
 BOOTSTRAP: Final = SnapshotId(0, 0)
@@ -54,33 +54,35 @@ def snapshot_batches(
     kraft_version: int = 0,
     voters: VoterSet | None = None,
 ) -> Iterator[bytearray]:
-    """The bytes of a snapshot, batch by batch: never more than one of them in memory."""
-    head = [snapshot_header(last_contained_ms, now_ms)]
+    """Yield the bytes of a snapshot batch by batch, with only one batch in memory at a time."""
+    header_records = [snapshot_header(last_contained_ms, now_ms)]
     if kraft_version > 0:
-        head.append(kraft_version_record(kraft_version, now_ms))
+        header_records.append(kraft_version_record(kraft_version, now_ms))
         if voters is not None:
-            head.append(voters_record(voters, now_ms))
-    offset = len(head)
-    yield _batch(head, 0, epoch, is_control=True)
-    for run in _runs(values):
-        yield _batch([Record(-1, now_ms, None, value) for value in run], offset, epoch, is_control=False)
+            header_records.append(voters_record(voters, now_ms))
+    offset = len(header_records)
+    yield _build_batch(header_records, 0, epoch, is_control=True)
+    for run in _split_by_size(values):
+        yield _build_batch([Record(-1, now_ms, None, value) for value in run], offset, epoch, is_control=False)
         offset += len(run)
-    yield _batch([snapshot_footer(now_ms)], offset, epoch, is_control=True)
+    yield _build_batch([snapshot_footer(now_ms)], offset, epoch, is_control=True)
 
 
 def bootstrap_snapshot(values: Iterable[bytes], voters: VoterSet, now_ms: int) -> bytes:
-    """What `kafka-storage format --standalone` or `--initial-controllers` leaves for the first start."""
-    made = snapshot_batches(BOOTSTRAP.epoch, values, last_contained_ms=0, now_ms=now_ms, kraft_version=1, voters=voters)
-    return b"".join(made)
+    """Return the snapshot that `kafka-storage format --standalone` or `--initial-controllers` writes."""
+    batches = snapshot_batches(
+        BOOTSTRAP.epoch, values, last_contained_ms=0, now_ms=now_ms, kraft_version=1, voters=voters
+    )
+    return b"".join(batches)
 
 
-def _batch(records: Sequence[Record], base_offset: int, epoch: int, *, is_control: bool) -> bytearray:
-    placed = [record._replace(offset=base_offset + delta) for delta, record in enumerate(records)]
-    return build_batch(placed, base_offset=base_offset, leader_epoch=epoch, is_control=is_control)
+def _build_batch(records: Sequence[Record], base_offset: int, epoch: int, *, is_control: bool) -> bytearray:
+    records_with_offsets = [record._replace(offset=base_offset + delta) for delta, record in enumerate(records)]
+    return build_batch(records_with_offsets, base_offset=base_offset, leader_epoch=epoch, is_control=is_control)
 
 
-def _runs(values: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """The values in runs that make batches of a moderate size."""
+def _split_by_size(values: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Split the values into lists that fit into batches of `BATCH_BYTES_MAX`."""
     run: list[bytes] = []
     size = 0
     for value in values:
@@ -94,23 +96,23 @@ def _runs(values: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def check_snapshot(batches: Iterable[tuple[BatchHeader, memoryview]]) -> None:
-    """MalformedData unless every batch is whole and the last one is the footer."""
+    """Raise MalformedData unless every CRC matches, the first batch has the header and the last one the footer."""
     kinds: list[int] = []
     last_kinds: list[int] = []
     for header, batch in batches:
         if not check_crc(batch):
-            raise MalformedData(f"the batch at {header.base_offset} of a snapshot does not match its CRC")
+            raise MalformedData(f"snapshot: the CRC of the batch at offset {header.base_offset} does not match")
         last_kinds = [control_type(record) for record in decode_records(batch, header)] if header.is_control else []
         kinds = kinds or last_kinds
     if not kinds or kinds[0] != ControlType.SNAPSHOT_HEADER or ControlType.SNAPSHOT_FOOTER not in last_kinds:
-        raise MalformedData("a snapshot without its header or its footer")
+        raise MalformedData("snapshot: incomplete, it lacks its header or its footer")
 
 
 def snapshot_values(batches: Iterable[tuple[BatchHeader, memoryview]]) -> Iterator[bytes]:
-    """The metadata records of a snapshot, as their values."""
+    """Yield the values of the metadata records of a snapshot."""
     for header, batch in batches:
         if not check_crc(batch):
-            raise MalformedData(f"the batch at {header.base_offset} of a snapshot does not match its CRC")
+            raise MalformedData(f"snapshot: the CRC of the batch at offset {header.base_offset} does not match")
         if not header.is_control:
             for record in decode_records(batch, header):
                 yield record.value or b""

@@ -1,7 +1,7 @@
-"""What a voter remembers of the quorum across restarts, in the formats of Apache's `quorum-state` file.
+"""The state of the quorum that a voter keeps across restarts, in the formats of Apache's `quorum-state` file.
 
-Version 0 belongs to `kraft.version` 0 and names the voters; version 1 belongs to `kraft.version` 1, where the log names
-them, and tells which directory of the candidate was voted for.
+Version 0 belongs to `kraft.version` 0 and contains the voters. Version 1 belongs to `kraft.version` 1, where the log
+contains the voters; it also has the directory id of the candidate that was voted for.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class QuorumState:
     @classmethod
     def decode(cls, content: bytes) -> QuorumState:
         try:
-            found = json.loads(content)
-            numbers = int(found["leaderId"]), int(found["leaderEpoch"]), int(found["votedId"])
-            match found["data_version"]:
+            state = json.loads(content)
+            numbers = int(state["leaderId"]), int(state["leaderEpoch"]), int(state["votedId"])
+            match state["data_version"]:
                 case 0:
-                    voters = tuple(int(voter["voterId"]) for voter in found["currentVoters"])
-                    return cls(str(found["clusterId"]), *numbers, voters)
+                    voters = tuple(int(voter["voterId"]) for voter in state["currentVoters"])
+                    return cls(str(state["clusterId"]), *numbers, voters)
                 case 1:
-                    return cls("", *numbers, (), uuid_from_text(found["votedDirectoryId"]), 1)
+                    return cls("", *numbers, (), uuid_from_text(state["votedDirectoryId"]), 1)
                 case other:
-                    raise MalformedData(f"quorum-state of version {other!r} is not known")
+                    raise MalformedData(f"quorum-state: unknown data_version {other!r}; 0 and 1 are supported")
         except (ValueError, KeyError, TypeError) as bad:
-            raise MalformedData(f"quorum-state does not parse: {bad}") from bad
+            raise MalformedData(f"quorum-state: cannot be parsed: {bad}") from bad

@@ -1,7 +1,7 @@
-"""Who votes: a set of replicas with their endpoints, as a value. Changes give a new set, one voter at a time (KIP-853).
+"""The set of voters with their endpoints, as a value. A change makes a new set, one voter at a time (KIP-853).
 
-A voter is a node and the directory its log lives in: a node that comes back with another disk is another replica. Sets
-from `controller.quorum.voters` do not know the directories; their voters are known by the node alone.
+A voter is a node and the directory that has its log: a node that restarts with another disk is another replica. Sets
+from `controller.quorum.voters` have no directory ids; they identify voters by the node id alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from moldau.base.ids import ZERO_UUID, Uuid, uuid_text
 class ReplicaKey(NamedTuple):
     id: int
     directory_id: Uuid = ZERO_UUID
-    """Zero where it is not known."""
+    """Zero if unknown."""
 
     def __str__(self) -> str:
         return f"{self.id}" if self.directory_id == ZERO_UUID else f"{self.id}-{uuid_text(self.directory_id)}"
@@ -24,7 +24,7 @@ class ReplicaKey(NamedTuple):
 
 class Endpoint(NamedTuple):
     name: str
-    """Of the listener."""
+    """The name of the listener."""
     host: str
     port: int
 
@@ -50,7 +50,7 @@ class Voter:
     kraft_versions: KRaftVersions = UNKNOWN_KRAFT_VERSIONS
 
     def is_replica(self, key: ReplicaKey) -> bool:
-        """Whether that replica is this voter, as far as the set knows."""
+        """Whether `key` is this voter. The directory is not compared if this voter's is unknown."""
         return self.key.id == key.id and self.key.directory_id in (ZERO_UUID, key.directory_id)
 
     def endpoint(self, listener: str) -> Endpoint | None:
@@ -101,31 +101,31 @@ class VoterSet:
         return None if voter is None else voter.endpoint(listener)
 
     def add(self, voter: Voter) -> VoterSet | None:
-        """None if a voter with that id is there already."""
+        """Return the set with that voter; None if it has a voter with that id already."""
         return None if voter.key.id in self._voters else VoterSet([*self, voter])
 
     def remove(self, key: ReplicaKey) -> VoterSet | None:
-        """None if it is not there, or is the last one."""
-        known = self._voters.get(key.id)
-        if known is None or known.key != key or len(self) == 1:
+        """Return the set without that voter; None if it is not in the set, or is the last one."""
+        old = self._voters.get(key.id)
+        if old is None or old.key != key or len(self) == 1:
             return None
-        return VoterSet(voter for voter in self if voter is not known)
+        return VoterSet(voter for voter in self if voter is not old)
 
     def update(self, voter: Voter, *, any_directory: bool = False) -> VoterSet | None:
-        """None if it is not there. `any_directory` is for sets that do not know the directories."""
-        known = self._voters.get(voter.key.id)
-        if known is None or not (any_directory or known.is_replica(voter.key)):
+        """Return the set with that voter replaced; None if it is not in it. `any_directory` ignores directory ids."""
+        old = self._voters.get(voter.key.id)
+        if old is None or not (any_directory or old.is_replica(voter.key)):
             return None
-        return VoterSet([voter if each is known else each for each in self])
+        return VoterSet([voter if each is old else each for each in self])
 
     def needs_update(self, voter: Voter) -> bool:
-        """Whether the voter is in the set, and the set is behind in what it knows of it."""
-        known = self._voters.get(voter.key.id)
-        return known is not None and known.is_replica(voter.key) and known != voter
+        """Whether the voter is in the set with other endpoints or versions."""
+        old = self._voters.get(voter.key.id)
+        return old is not None and old.is_replica(voter.key) and old != voter
 
 
 def static_voters(addresses: Mapping[int, tuple[str, int]], listener: str) -> VoterSet:
-    """From `controller.quorum.voters`: ids and addresses, no directories."""
+    """Build the set of `controller.quorum.voters`: ids and addresses, without directory ids."""
     return VoterSet(
         Voter(ReplicaKey(node_id), (Endpoint(listener, host, port),)) for node_id, (host, port) in addresses.items()
     )

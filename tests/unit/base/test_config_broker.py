@@ -1,4 +1,4 @@
-"""The broker keys and what is in force of them, as Apache Kafka 4.3.1 answers."""
+"""The broker keys and their effective values, as Apache Kafka 4.3.1 describes them."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from moldau.log.config import LogConfig
 from moldau.runtime.cleaning import settings as log_cleaner_settings
 
 
-def test_no_key_is_told_twice_and_served_ones_are_explained() -> None:
+def test_no_key_is_in_both_tables_and_served_ones_are_documented() -> None:
     assert len(BROKER_CONFIGS) == len(SERVED) + len(ACCEPTED)
     assert all(definition.documentation for definition in SERVED)
     assert {definition.name for definition in ACCEPTED}.isdisjoint(SERVED_NAMES)
 
 
-def test_every_default_is_a_value_its_key_takes() -> None:
+def test_every_default_is_valid() -> None:
     for definition in BROKER_CONFIGS.values():
         if definition.default_text is not None:
             assert definition.parse(definition.default_text) == definition.default, definition.name
 
 
-def test_as_many_keys_as_kafka_describes() -> None:
+def test_the_number_of_keys_is_kafkas() -> None:
     assert len(effective_broker_configs(BrokerLayers())) == 340
     assert sum(definition.update_mode is not UpdateMode.READ_ONLY for definition in BROKER_CONFIGS.values()) == 102
 
 
-def test_the_source_of_a_value_is_the_uppermost_layer_that_names_it() -> None:
+def test_the_source_of_a_value_is_the_first_layer_that_sets_it() -> None:
     broker = BrokerLayers(static={"num.partitions": "4", "log.dirs": "/data"}, dynamic={"num.io.threads": " 9 "})
     entries = {entry.name: entry for entry in effective_broker_configs(broker)}
     assert (entries["num.partitions"].value, entries["num.partitions"].source) == (
@@ -71,7 +71,7 @@ def test_secrets_are_never_shown() -> None:
     assert "hunter2" not in repr(cluster_default_configs(broker))
 
 
-def test_the_cluster_wide_defaults_stand_alone() -> None:
+def test_cluster_wide_defaults_do_not_include_other_layers() -> None:
     broker = BrokerLayers(static={"log.retention.ms": "5"}, dynamic_default={"log.retention.ms": "7"})
     (entry,) = cluster_default_configs(broker)
     assert (entry.name, entry.value, int(entry.source)) == ("log.retention.ms", "7", 3)
@@ -79,7 +79,7 @@ def test_the_cluster_wide_defaults_stand_alone() -> None:
     assert cluster_default_configs(BrokerLayers()) == ()
 
 
-def test_a_key_may_be_said_for_one_listener() -> None:
+def test_a_key_may_be_set_for_one_listener() -> None:
     assert broker_config("listener.name.internal.ssl.keystore.type") is BROKER_CONFIGS["ssl.keystore.type"]
     assert broker_config("listener.name.internal.no.such") is None
     assert broker_config("listener.name.") is None
@@ -103,7 +103,7 @@ def test_a_key_may_be_said_for_one_listener() -> None:
         ),
     ],
 )
-def test_changes_at_run_time_are_refused_as_in_kafka(changes: dict[str, str], per_broker: bool, expected: str) -> None:
+def test_dynamic_changes_are_refused_as_in_kafka(changes: dict[str, str], per_broker: bool, expected: str) -> None:
     with pytest.raises(KafkaError) as refused:
         check_dynamic_broker_configs(changes, per_broker=per_broker)
     assert (refused.value.code, refused.value.message) == (ErrorCode.INVALID_REQUEST, expected)
@@ -112,11 +112,11 @@ def test_changes_at_run_time_are_refused_as_in_kafka(changes: dict[str, str], pe
 @pytest.mark.parametrize(
     "changes", [{"log.retention.ms": "5"}, {"no.such": "x"}, {"leader.replication.throttled.rate": "5"}]
 )
-def test_changes_at_run_time_that_pass(changes: dict[str, str]) -> None:
+def test_valid_and_unknown_dynamic_changes_are_accepted(changes: dict[str, str]) -> None:
     check_dynamic_broker_configs(changes, per_broker=False)
 
 
-WORKED_OUT_BY_SETTINGS = {
+USED_INDIRECTLY = {
     "broker.id",
     "process.roles",
     "log.dir",
@@ -133,10 +133,10 @@ WORKED_OUT_BY_SETTINGS = {
     "transactional.id.expiration.ms",
     "transaction.partition.verification.enable",
 }
-"""Refused, made into other settings before a node is built, or looked up while it runs."""
+"""Keys that are refused, become part of other settings before a node is built, or are read while it runs."""
 
 
-def test_a_key_is_served_when_something_obeys_it_and_only_then() -> None:
+def test_exactly_the_served_keys_are_used() -> None:
     package = Path(moldau.__file__).parent
     node = "".join(path.read_text() for path in (package / "node.py", *(package / "assembly").glob("*.py")))
     wired = {name for name in BROKER_CONFIGS if re.search(rf"settings\.{name.replace('.', '_')}\b", node)}
@@ -144,9 +144,9 @@ def test_a_key_is_served_when_something_obeys_it_and_only_then() -> None:
         "min.insync.replicas"
     }
     defaults = {synonym.name for name in of_topics for synonym in TOPIC_CONFIGS[name].synonyms}
-    of_groups = set(re.findall(r'"([a-z.]+)"', inspect.getsource(settings._groups)))
+    of_groups = set(re.findall(r'"([a-z.]+)"', inspect.getsource(settings._read_groups)))
     of_cluster = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(cluster_settings))) & SERVED_NAMES
     of_cleaner = set(re.findall(r'"(log\.cleaner\.[a-z.]+)"', inspect.getsource(log_cleaner_settings)))
     of_transactions = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(transaction_settings)))
     of_settings = wired | defaults | of_groups | of_cluster | of_cleaner | of_transactions
-    assert of_settings | WORKED_OUT_BY_SETTINGS == SERVED_NAMES
+    assert of_settings | USED_INDIRECTLY == SERVED_NAMES

@@ -1,4 +1,4 @@
-"""Texts become values as in Kafka, and what it refuses is refused in its words (asked of Apache Kafka 4.3.1)."""
+"""Texts are parsed as by Kafka, with its error messages (compared with Apache Kafka 4.3.1)."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def complaint(definition: ConfigDef, text: str) -> str | None:
         (POLICY, "delete, compact", ("delete", "compact")),
         (POLICY, "delete,delete", ("delete",)),
         (CASELESS, "Down", "Down"),
-        (SECRET, " kept as it is ", " kept as it is "),
+        (SECRET, " with spaces ", " with spaces "),
     ],
 )
-def test_values_are_read(definition: ConfigDef, text: str, value: ConfigValue) -> None:
+def test_valid_texts_are_parsed(definition: ConfigDef, text: str, value: ConfigValue) -> None:
     assert definition.parse(text) == value
 
 
@@ -73,33 +73,33 @@ def test_values_are_read(definition: ConfigDef, text: str, value: ConfigValue) -
         (CASELESS, "x", "Invalid value x for configuration a.mode: String must be one of (case insensitive): UP, DOWN"),
     ],
 )
-def test_what_is_wrong_is_told_in_kafkas_words(definition: ConfigDef, text: str, expected: str) -> None:
+def test_error_messages_are_kafkas(definition: ConfigDef, text: str, expected: str) -> None:
     assert complaint(definition, text) == expected
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-inf", "nan", "0x1p3", "1__0"])
-def test_what_no_setting_can_be_is_no_number(text: str) -> None:
+def test_special_doubles_are_refused(text: str) -> None:
     assert "Not a number of type DOUBLE" in str(complaint(ConfigDef("d", ConfigType.DOUBLE, 0.0), text))
 
 
-def test_endless_digits_are_refused_without_being_read() -> None:
+def test_very_long_numbers_are_refused_unparsed() -> None:
     assert "Not a number" in str(complaint(ANY_INT, "9" * 1_000_000))
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_a_long_written_is_the_long_read(number: int) -> None:
+def test_longs_survive_text_and_parse(number: int) -> None:
     definition = ConfigDef("a.long", ConfigType.LONG, 0)
     assert definition.parse(str(definition.text(number))) == number
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_double_written_is_the_double_read(number: float) -> None:
+def test_doubles_survive_text_and_parse(number: float) -> None:
     definition = ConfigDef("a.double", ConfigType.DOUBLE, 0.0)
     assert definition.parse(str(definition.text(number))) == number
 
 
 @given(st.text(max_size=40), st.sampled_from(list(ConfigType)))
-def test_any_text_is_a_value_or_one_complaint(text: str, type: ConfigType) -> None:
+def test_any_text_gives_a_value_or_a_kafka_error(text: str, type: ConfigType) -> None:
     with suppress(KafkaError):
         ConfigDef("k", type, None).parse(text)
 
@@ -123,7 +123,7 @@ def test_doubles_are_written_as_java_writes_them(number: float, text: str) -> No
     assert java_double_text(number) == text
 
 
-def test_a_synonym_brings_the_value_into_the_topics_unit() -> None:
+def test_a_synonym_converts_the_value_to_the_topics_unit() -> None:
     assert Synonym("log.retention.hours", 3_600_000).convert(2) == 7_200_000
     assert Synonym("log.retention.hours", 3_600_000).convert(-7) == -1
     assert Synonym("log.retention.ms").convert(-7) == -7

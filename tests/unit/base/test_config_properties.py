@@ -1,4 +1,4 @@
-"""Java's properties format: the odd corners as java.util.Properties reads them, and what is written is read back."""
+"""Java's properties format: edge cases as in java.util.Properties, and a round trip."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from moldau.base.properties import parse, render
         ("", {}),
     ],
 )
-def test_reading(text: str, expected: dict[str, str]) -> None:
+def test_parse(text: str, expected: dict[str, str]) -> None:
     assert {each.key: each.value for each in parse(text)} == expected
 
 
-def test_each_property_knows_its_line() -> None:
+def test_each_property_has_its_line_number() -> None:
     text = "# one\na=1\\\n  more\n\nb=2\n"
     assert [(each.key, each.line) for each in parse(text)] == [("a", 2), ("b", 5)]
 
@@ -61,7 +61,7 @@ characters = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 @given(st.dictionaries(characters.filter(bool), characters))
-def test_what_is_written_is_read_back(properties: dict[str, str]) -> None:
+def test_rendered_properties_are_parsed_to_the_same(properties: dict[str, str]) -> None:
     assert {each.key: each.value for each in parse(render(properties))} == properties
 
 

@@ -1,4 +1,4 @@
-"""What is in force for a topic: values, sources and synonyms as Apache Kafka 4.3.1 answers them."""
+"""The effective configs of a topic: values, sources and synonyms as Apache Kafka 4.3.1 describes them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def entry(name: str, overrides: dict[str, str], broker: BrokerLayers = NOTHING) 
     return next(each for each in effective_topic_configs(overrides, broker) if each.name == name)
 
 
-def told(entry: ConfigEntry) -> tuple[str | None, int, list[tuple[str, str | None, int]]]:
+def summary(entry: ConfigEntry) -> tuple[str | None, int, list[tuple[str, str | None, int]]]:
     return entry.value, int(entry.source), [(s.name, s.value, int(s.source)) for s in entry.synonyms]
 
 
-def test_every_key_describes_itself_and_accepts_its_own_default() -> None:
+def test_every_key_is_documented_and_accepts_its_own_default() -> None:
     for definition in TOPIC_CONFIGS.values():
         assert definition.documentation
         assert not definition.read_only
@@ -42,13 +42,13 @@ def test_every_fallback_is_a_broker_key_that_yields_the_same_default() -> None:
 
 def test_a_topic_without_overrides() -> None:
     assert len(effective_topic_configs({}, NOTHING)) == 33
-    assert told(entry("segment.bytes", {})) == ("1073741824", 5, [("log.segment.bytes", "1073741824", 5)])
-    assert told(entry("remote.storage.enable", {})) == ("false", 5, [])
+    assert summary(entry("segment.bytes", {})) == ("1073741824", 5, [("log.segment.bytes", "1073741824", 5)])
+    assert summary(entry("remote.storage.enable", {})) == ("false", 5, [])
 
 
-def test_an_override_comes_first_and_is_shown_as_read() -> None:
+def test_an_override_comes_first_and_is_shown_normalized() -> None:
     overrides = {"cleanup.policy": "compact, delete", "segment.bytes": "+2000000", "preallocate": " TRUE "}
-    assert told(entry("cleanup.policy", overrides)) == (
+    assert summary(entry("cleanup.policy", overrides)) == (
         "compact,delete",
         1,
         [("cleanup.policy", "compact,delete", 1), ("log.cleanup.policy", "delete", 5)],
@@ -57,10 +57,10 @@ def test_an_override_comes_first_and_is_shown_as_read() -> None:
     assert entry("preallocate", overrides).value == "true"
 
 
-def test_each_layer_wins_over_the_one_below() -> None:
+def test_each_layer_overrides_the_one_below() -> None:
     key = "log.segment.bytes"
     broker = BrokerLayers(dynamic={key: "2000001"}, dynamic_default={key: "2000002"}, static={key: "2000003"})
-    assert told(entry("segment.bytes", {"segment.bytes": "2000000"}, broker)) == (
+    assert summary(entry("segment.bytes", {"segment.bytes": "2000000"}, broker)) == (
         "2000000",
         1,
         [
@@ -93,20 +93,20 @@ def test_each_layer_wins_over_the_one_below() -> None:
         ({"log.retention.hours": "-1"}, -1),
     ],
 )
-def test_the_finest_unit_wins(static: dict[str, str], retention_ms: int) -> None:
+def test_the_smallest_unit_wins(static: dict[str, str], retention_ms: int) -> None:
     assert topic_config_values({}, BrokerLayers(static=static))["retention.ms"] == retention_ms
 
 
-def test_as_in_kafka_a_value_in_hours_counts_as_a_default() -> None:
+def test_a_value_in_hours_counts_as_a_default_as_in_kafka() -> None:
     hours = BrokerLayers(static={"log.retention.hours": "2"})
-    assert told(entry("retention.ms", {}, hours)) == ("7200000", 5, [])
-    assert told(entry("retention.ms", {"retention.ms": "12345"}, NOTHING)) == (
+    assert summary(entry("retention.ms", {}, hours)) == ("7200000", 5, [])
+    assert summary(entry("retention.ms", {"retention.ms": "12345"}, NOTHING)) == (
         "12345",
         1,
         [("retention.ms", "12345", 1)],
     )
     milliseconds = BrokerLayers(static={"log.retention.ms": "9"})
-    assert told(entry("retention.ms", {}, milliseconds)) == (
+    assert summary(entry("retention.ms", {}, milliseconds)) == (
         "9",
         4,
         [("log.retention.ms", "9", 4), ("log.retention.hours", "168", 5)],
@@ -120,7 +120,7 @@ def test_the_flush_interval_falls_back_to_the_schedulers() -> None:
     assert topic_config_values({}, both)["flush.ms"] == 80
 
 
-def test_the_small_segments_of_tests_win_and_are_shown_only_when_set() -> None:
+def test_the_internal_segment_size_wins_and_is_shown_only_when_set() -> None:
     assert "internal.segment.bytes" not in [each.name for each in effective_topic_configs({}, NOTHING)]
     overrides = {"internal.segment.bytes": "1024"}
     assert entry("internal.segment.bytes", overrides).value == "1024"
@@ -157,7 +157,7 @@ def test_the_small_segments_of_tests_win_and_are_shown_only_when_set() -> None:
         ),
     ],
 )
-def test_what_kafka_refuses_is_refused(overrides: dict[str, str], expected: str) -> None:
+def test_invalid_overrides_are_refused_as_in_kafka(overrides: dict[str, str], expected: str) -> None:
     with pytest.raises(KafkaError) as refused:
         check_topic_configs(overrides, NOTHING)
     assert (refused.value.code, refused.value.message) == (ErrorCode.INVALID_CONFIG, expected)
@@ -174,5 +174,5 @@ def test_what_kafka_refuses_is_refused(overrides: dict[str, str], expected: str)
         {"follower.replication.throttled.replicas": "0:1, 1:2"},
     ],
 )
-def test_what_kafka_takes_is_taken(overrides: dict[str, str]) -> None:
+def test_valid_overrides_are_accepted_as_in_kafka(overrides: dict[str, str]) -> None:
     check_topic_configs(overrides, NOTHING)

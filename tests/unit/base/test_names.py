@@ -1,4 +1,4 @@
-"""Topic names: which are legal, and which two look the same in a metric."""
+"""Topic names: which are legal, and which collide in metric names."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LEGAL = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
 
 @pytest.mark.parametrize("name", ["a", "...", ".a", "-", "_", "a.b_c-D9", "x" * 249, METADATA_TOPIC, *INTERNAL_TOPICS])
-def test_legal(name: str) -> None:
+def test_legal_names(name: str) -> None:
     assert topic_name_problem(name) is None
 
 
 @pytest.mark.parametrize(
-    ("name", "why"),
+    ("name", "reason"),
     [
         ("", "empty"),
         (".", "'.' is not allowed"),
@@ -37,12 +37,12 @@ def test_legal(name: str) -> None:
         ("a,b", "contains"),
     ],
 )
-def test_illegal(name: str, why: str) -> None:
-    assert why in (topic_name_problem(name) or "")
+def test_illegal_names(name: str, reason: str) -> None:
+    assert reason in (topic_name_problem(name) or "")
 
 
 @given(st.text(max_size=260))
-def test_what_is_legal_is_safe_in_a_directory_name(name: str) -> None:
+def test_legal_names_are_safe_in_directory_names(name: str) -> None:
     if topic_name_problem(name) is None:
         assert name
         assert set(name) <= set(LEGAL)
@@ -51,11 +51,11 @@ def test_what_is_legal_is_safe_in_a_directory_name(name: str) -> None:
 
 
 @given(st.text(alphabet=LEGAL, min_size=1, max_size=TOPIC_NAME_LENGTH_MAX))
-def test_every_word_of_the_alphabet_but_two_is_legal(name: str) -> None:
+def test_all_names_of_legal_characters_except_two_are_legal(name: str) -> None:
     assert (topic_name_problem(name) is None) == (name not in (".", ".."))
 
 
-def test_a_problem_never_carries_a_raw_control_character() -> None:
+def test_a_problem_contains_no_raw_control_characters() -> None:
     problem = topic_name_problem("evil\r\nlog line")
     assert problem is not None
     assert "\n" not in problem

@@ -1,4 +1,4 @@
-"""A persistent map against a dict: the same entries after the same changes, and no change to what was there before."""
+"""A persistent map compared with a dict: the same entries after the same changes, and old maps stay unchanged."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from moldau.base.persistent_map import BUCKETS_MIN, PersistentMap
 
 KEYS = st.one_of(st.integers(0, 300), st.text(max_size=2), st.binary(max_size=2))
 CHANGES = st.lists(st.tuples(KEYS, st.none() | st.integers()), max_size=60)
-"""A key and its value, None to take it away."""
+"""A key and its value, None to remove it."""
 
 
 @settings(deadline=None)
 @given(st.dictionaries(KEYS, st.integers(), max_size=200), st.lists(CHANGES, max_size=8))
-def test_has_the_entries_of_a_dict_that_was_changed_the_same_way(
+def test_a_map_has_the_entries_of_a_dict_with_the_same_changes(
     first: dict[object, int], batches: list[list[tuple[object, int | None]]]
 ) -> None:
     versions = [(PersistentMap(first), first)]
@@ -38,7 +38,7 @@ def test_has_the_entries_of_a_dict_that_was_changed_the_same_way(
         assert sorted(version.values()) == sorted(model.values())
 
 
-def test_grows_beyond_its_first_buckets_in_one_batch_and_one_by_one() -> None:
+def test_a_map_grows_beyond_its_first_buckets_in_one_batch_and_one_by_one() -> None:
     count = BUCKETS_MIN**2 * 5
     at_once = PersistentMap[int, str]().edit()
     one_by_one = PersistentMap[int, str]()
@@ -50,7 +50,7 @@ def test_grows_beyond_its_first_buckets_in_one_batch_and_one_by_one() -> None:
     whole = {key: str(key) for key in range(count)}
     assert at_once.finish() == one_by_one == PersistentMap(whole) == whole
     assert [one_by_one[key] for key in whole] == list(whole.values())
-    assert max(map(len, one_by_one._buckets)) < BUCKETS_MIN * 2, "the buckets became more, not larger"
+    assert max(map(len, one_by_one._buckets)) < BUCKETS_MIN * 2, "there are more buckets, not larger ones"
 
 
 def test_a_change_copies_one_bucket_and_shares_the_others() -> None:
@@ -64,14 +64,14 @@ def test_a_change_copies_one_bucket_and_shares_the_others() -> None:
     assert (old[7], new[7]) == (7, -7)
 
 
-def test_without_a_change_it_is_the_same_map() -> None:
+def test_without_a_change_the_editor_returns_the_same_map() -> None:
     old = PersistentMap({"orders": 1})
     edited = old.edit()
     assert edited["orders"] == 1
     assert edited.finish() is old
 
 
-def test_a_key_that_is_not_there() -> None:
+def test_missing_keys() -> None:
     empty = PersistentMap[str, int]()
     assert empty.get("orders") is None
     assert empty.get("orders", 3) == 3

@@ -1,6 +1,6 @@
-"""What is observed, under real conditions: a taken port, a directory that refuses, a Java that does not run, limits.
+"""Observations under real conditions: a port in use, a directory without access, a Java that does not run, limits.
 
-Disks that are read-only, full or noexec are tmpfs mounts in a mount namespace, which needs root.
+Read-only, full and noexec disks are tmpfs mounts in a mount namespace, which needs root.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def listener(host: str, port: int) -> Listener:
 
 
 def clean_environment(**variables: str) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(VARIABLES)}
-    return {**kept, **variables}
+    others = {key: value for key, value in os.environ.items() if not key.startswith(VARIABLES)}
+    return {**others, **variables}
 
 
-def doctor(*words: str, prefix: list[str] | None = None, **variables: str) -> tuple[int, dict[str, dict[str, Any]]]:
-    """The exit status, and the findings by the first words of their check."""
-    command = [*(prefix or []), sys.executable, "-m", "moldau", "doctor", "--format", "json", *words]
+def doctor(*arguments: str, prefix: list[str] | None = None, **variables: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Run `moldau doctor`; return its exit status, and the findings by their check."""
+    command = [*(prefix or []), sys.executable, "-m", "moldau", "doctor", "--format", "json", *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, env=clean_environment(**variables))
     assert ran.stdout, ran.stderr
     return ran.returncode, {each["check"]: each for each in json.loads(ran.stdout)}
@@ -49,15 +49,15 @@ def free_port() -> str:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def starting(findings: dict[str, dict[str, Any]], words: str) -> dict[str, Any]:
-    (found,) = [each for check, each in findings.items() if check.startswith(words)]
-    return found
+def find_check(findings: dict[str, dict[str, Any]], words: str) -> dict[str, Any]:
+    (finding,) = [each for check, each in findings.items() if check.startswith(words)]
+    return finding
 
 
 # --- directories ------------------------------------------------------------------------------------------------------
 
 
-def test_a_good_directory_and_nothing_stays_behind(tmp_path: Path) -> None:
+def test_a_writable_directory_is_left_clean(tmp_path: Path) -> None:
     seen = gathering.look_at_directory(tmp_path / "not" / "there")
     assert (seen.exists, seen.is_directory, seen.refusal) == (False, True, None)
     assert seen.free_bytes
@@ -65,13 +65,13 @@ def test_a_good_directory_and_nothing_stays_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_on_the_way_to_a_directory(tmp_path: Path) -> None:
+def test_a_file_in_the_path_of_a_directory(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     seen = gathering.look_at_directory(tmp_path / "home" / ".cache" / "moldau")
     assert (seen.exists, seen.is_directory, seen.refusal) == (False, False, f"{tmp_path}/home is a file")
 
 
-def test_a_directory_without_the_right_to_write(tmp_path: Path) -> None:
+def test_a_directory_without_write_permission(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may write everywhere")
     tmp_path.chmod(0o500)
@@ -79,12 +79,12 @@ def test_a_directory_without_the_right_to_write(tmp_path: Path) -> None:
 
 
 def mounted(directory: Path, options: str) -> list[str]:
-    """The beginning of a command that sees a tmpfs there. Skips where this user may not mount."""
+    """Return the prefix of a command that sees a tmpfs there. Skip the test if this user may not mount."""
     directory.mkdir()
     mount = f"mount -t tmpfs -o {options} tmpfs {shlex.quote(str(directory))}"
-    tried = subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, text=True)
-    if tried.returncode:
-        pytest.skip(f"needs root and mount namespaces: {tried.stderr.strip()}")
+    result = subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, text=True)
+    if result.returncode:
+        pytest.skip(f"needs root and mount namespaces: {result.stderr.strip()}")
     return ["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh"]
 
 
@@ -92,7 +92,7 @@ def test_a_read_only_disk(tmp_path: Path) -> None:
     prefix = mounted(tmp_path / "ro", "ro")
     status, findings = doctor("-d", str(tmp_path / "ro" / "data"), "-l", free_port(), prefix=prefix)
     assert status == 1
-    data = starting(findings, "data directory")
+    data = find_check(findings, "data directory")
     assert (data["status"], data["found"]) == ("broken", "cannot be written: Read-only file system")
 
 
@@ -100,7 +100,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     prefix = mounted(tmp_path / "full", "size=4k,nr_inodes=1")
     status, findings = doctor("-d", str(tmp_path / "full" / "data"), "-l", free_port(), prefix=prefix)
     assert status == 1
-    assert starting(findings, "data directory")["found"] == "cannot be written: No space left on device"
+    assert find_check(findings, "data directory")["found"] == "cannot be written: No space left on device"
 
 
 def test_a_small_disk_in_memory_and_a_temporary_directory_mounted_noexec(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_small_disk_in_memory_and_a_temporary_directory_mounted_noexec(tmp_pat
     words = ("-d", str(tmp_path / "tmp" / "data"), "-l", free_port())
     status, findings = doctor(*words, prefix=prefix, TMPDIR=str(tmp_path / "tmp"))
     assert status == 0, findings
-    data, temporary = starting(findings, "data directory"), starting(findings, "temporary directory")
+    data, temporary = find_check(findings, "data directory"), find_check(findings, "temporary directory")
     assert (data["status"], "100 MiB free (tmpfs)" in data["found"]) == ("warning", True)
     assert (temporary["status"], "mounted noexec" in temporary["found"]) == ("warning", True)
 
@@ -117,7 +117,7 @@ def test_a_home_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     status, findings = doctor("-l", free_port(), HOME=str(tmp_path / "home"), XDG_CACHE_HOME="", TMPDIR=str(tmp_path))
     assert status == 0, findings
-    cache = starting(findings, "cache directory")
+    cache = find_check(findings, "cache directory")
     assert (cache["status"], f"{tmp_path}/home is a file" in cache["found"]) == ("warning", True)
 
 
@@ -132,13 +132,13 @@ def test_no_temporary_directory(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- ports ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_free_port_stays_free() -> None:
+def test_a_free_port_is_free_after_the_check() -> None:
     host, _, port = free_port().rpartition(":")
     for _ in range(2):
         assert gathering.look_at_port(listener(host, int(port))).errno is None
 
 
-def test_a_taken_port_and_who_has_it() -> None:
+def test_a_port_in_use_and_its_process() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         seen = gathering.look_at_port(listener("127.0.0.1", server.getsockname()[1]))
     assert seen.errno == errno.EADDRINUSE
@@ -147,14 +147,14 @@ def test_a_taken_port_and_who_has_it() -> None:
         assert seen.holder.pid == os.getpid()
 
 
-def test_a_taken_port_ends_with_status_1() -> None:
+def test_a_port_in_use_gives_status_1() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         status, findings = doctor("-l", f"127.0.0.1:{server.getsockname()[1]}")
     assert status == 1
-    assert starting(findings, "port ")["status"] == "broken"
+    assert find_check(findings, "port ")["status"] == "broken"
 
 
-def test_a_host_that_nobody_knows() -> None:
+def test_an_unknown_host() -> None:
     seen = gathering.look_at_port(listener("no-such-host.invalid", 9092))
     assert seen.errno is not None
     assert seen.is_name_unknown
@@ -190,7 +190,7 @@ def test_a_java_that_is_broken_or_too_old(
     assert [(each.origin, each.java, each.version) for each in seen.javas] == [("JAVA_HOME", executable, version)]
 
 
-def test_the_java_that_is_taken_is_the_last_that_was_tried(tmp_path: Path) -> None:
+def test_the_chosen_java_is_the_last_that_was_tried(tmp_path: Path) -> None:
     make_java(tmp_path / "old", """echo 'openjdk version "1.8.0_292"' >&2""")
     new = make_java(tmp_path / "new", """echo 'openjdk version "21.0.2"' >&2""")
     environ = {
@@ -214,14 +214,14 @@ def test_a_spark_home_that_is_another_spark(tmp_path: Path) -> None:
 # --- names, limits, clock ---------------------------------------------------------------------------------------------
 
 
-def test_names() -> None:
+def test_known_and_unknown_names() -> None:
     assert "127.0.0.1" in gathering.look_up("localhost").addresses
     unknown = gathering.look_up("no-such-host.invalid")
     assert unknown.refusal
     assert unknown.addresses == ()
 
 
-def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resolver_that_does_not_answer_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
 
     def silent(*_: object, **__: object) -> list[object]:
@@ -235,7 +235,7 @@ def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.M
         released.set()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no RLIMIT_NOFILE here")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no RLIMIT_NOFILE")
 def test_a_process_with_256_open_files(tmp_path: Path) -> None:
     prefix = ["sh", "-c", 'ulimit -n 256 && exec "$@"', "sh"]
     status, findings = doctor("-d", str(tmp_path / "data"), "-l", free_port(), prefix=prefix)
@@ -244,11 +244,11 @@ def test_a_process_with_256_open_files(tmp_path: Path) -> None:
     assert findings["open files"]["found"].startswith("256 (soft), 256 (hard)")
 
 
-def test_a_clock_that_is_left_alone_does_not_jump() -> None:
+def test_the_clock_does_not_jump() -> None:
     assert abs(gathering.look_at_clock().jump_s) < 60
 
 
-def test_this_machine_is_judged_whole(tmp_path: Path) -> None:
+def test_all_checks_of_this_machine(tmp_path: Path) -> None:
     host, _, port = free_port().rpartition(":")
     environ = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(tmp_path / "cache")}
     findings = judge(gathering.gather([listener(host, int(port))], str(tmp_path / "data"), environ))

@@ -1,4 +1,4 @@
-"""Images of small clusters, and requests to their controller in few words."""
+"""Images of small clusters, and short functions that build requests to their controller."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def applied(image: MetadataImage, records: Iterable[MetadataRecord], epoch: int 
 
 
 def cluster(racks: Mapping[int, str | None] | Sequence[int] = (1,), fenced: Sequence[int] = ()) -> MetadataImage:
-    """Brokers by id, each in its rack."""
-    placed = racks if isinstance(racks, Mapping) else dict.fromkeys(racks)
+    """Return an image with these brokers, given by id or as id to rack."""
+    rack_by_id = racks if isinstance(racks, Mapping) else dict.fromkeys(racks)
     return applied(
         MetadataImage(),
         [
@@ -42,7 +42,7 @@ def cluster(racks: Mapping[int, str | None] | Sequence[int] = (1,), fenced: Sequ
                 fenced=broker in fenced,
                 log_dirs=[bytes([broker]) * 16],
             )
-            for broker, rack in placed.items()
+            for broker, rack in rack_by_id.items()
         ],
     )
 

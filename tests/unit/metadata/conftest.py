@@ -1,4 +1,4 @@
-"""Tests here use the rooms put together for the tests of `replica`."""
+"""Tests here use helper modules of the tests of `replica`."""
 
 from __future__ import annotations
 

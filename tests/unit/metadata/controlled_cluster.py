@@ -1,6 +1,6 @@
-"""A cluster as its active controller sees it: brokers that register, beat and fall silent, in few words.
+"""A cluster as its active controller sees it, with short methods to register brokers, send heartbeats and stop them.
 
-Every decision is applied as it would be read back from the log, so that what a record does not say is not there.
+Every decision is encoded and decoded before it is applied, as when it is read from the log.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ControlledCluster:
         self.racks = racks or {}
         self.changes = Changes()
         self.records: tuple[MetadataRecord, ...] = ()
-        """What the last decision wrote."""
+        """The records of the last decision."""
         self.do(decide_bootstrap(self.image))
         for broker_id in brokers:
             self.join(broker_id)
@@ -92,7 +92,7 @@ class ControlledCluster:
         return self.image.offset + 1
 
     def take_over(self) -> None:
-        """Another controller, which knows the image and nothing else."""
+        """Let another controller become active, which has the image and no sessions."""
         self.sessions = BrokerSessions(SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS)
         self.sessions.begin(self.image, self.now_ms)
 
@@ -138,11 +138,11 @@ class ControlledCluster:
         want_shut_down: bool = False,
         offline: Sequence[bytes] = (),
     ) -> BrokerHeartbeatResponse:
-        """A heartbeat; without more words, of a broker that knows all there is to know."""
-        known = self.image.brokers.get(broker_id)
+        """Send a heartbeat, by default of a broker that has applied all metadata."""
+        registered = self.image.brokers.get(broker_id)
         request = BrokerHeartbeatRequest(
             broker_id=broker_id,
-            broker_epoch=epoch if epoch is not None else known.epoch if known else -1,
+            broker_epoch=epoch if epoch is not None else registered.epoch if registered else -1,
             current_metadata_offset=self.image.offset if offset is None else offset,
             want_fence=want_fence,
             want_shut_down=want_shut_down,
@@ -151,12 +151,12 @@ class ControlledCluster:
         return self.do(decide_heartbeat(self.image, request, self.sessions, self.now_ms, self.next_offset, self.layers))
 
     def join(self, broker_id: int, incarnation: int = 1) -> None:
-        """Registered, and unfenced by its first heartbeat."""
+        """Register a broker and unfence it by its first heartbeat."""
         assert self.register(broker_id, incarnation).error_code == 0
         assert not self.beat(broker_id).is_fenced
 
     def die(self, *broker_ids: int) -> None:
-        """They fall silent; all others go on; their sessions end."""
+        """Let these brokers stop their heartbeats until their sessions expire, while all others continue."""
         for _ in range(SESSION_TIMEOUT_MS // HEARTBEAT_INTERVAL_MS + 1):
             self.now_ms += HEARTBEAT_INTERVAL_MS
             for broker in self.image.live_brokers():
@@ -171,7 +171,7 @@ class ControlledCluster:
     # --- topics -------------------------------------------------------------------------------------------------
 
     def create(self, name: str, *replicas: Sequence[int], configs: Mapping[str, str] | None = None) -> None:
-        """A topic with these replicas for its partitions."""
+        """Create a topic with one partition for each list of replicas."""
         topic = CreatableTopic(
             name,
             -1,
@@ -186,12 +186,12 @@ class ControlledCluster:
     def state(self, name: str, index: int = 0) -> PartitionState:
         return self.image.topics[name].partitions[index]
 
-    def told(self, name: str, index: int = 0) -> str:
-        """`leader:isr of replicas @leader epoch`, and what is added and removed, if anything is."""
+    def summary(self, name: str, index: int = 0) -> str:
+        """Return `leader:isr of replicas @leader epoch`, and the adding and removing replicas, if there are any."""
         state = self.state(name, index)
-        text = f"{state.leader}:{_listed(state.isr)} of {_listed(state.replicas)} @{state.leader_epoch}"
-        text += f" +{_listed(state.adding_replicas)}" if state.adding_replicas else ""
-        return text + (f" -{_listed(state.removing_replicas)}" if state.removing_replicas else "")
+        text = f"{state.leader}:{_join(state.isr)} of {_join(state.replicas)} @{state.leader_epoch}"
+        text += f" +{_join(state.adding_replicas)}" if state.adding_replicas else ""
+        return text + (f" -{_join(state.removing_replicas)}" if state.removing_replicas else "")
 
     def alter(
         self,
@@ -206,7 +206,7 @@ class ControlledCluster:
         broker_epochs: Mapping[int, int] | None = None,
         version: int = 3,
     ) -> ResponsePartitionData:
-        """What the leader proposes; whatever is not said is as the image has it."""
+        """Send AlterPartition as the leader; arguments that are left out have the values of the image."""
         state = self.state(name, index)
         leader = state.leader if sender is None else sender
         epochs = {broker.id: broker.epoch for broker in self.image.brokers.values()} | dict(broker_epochs or {})
@@ -225,18 +225,18 @@ class ControlledCluster:
         return response.topics[0].partitions[0]
 
     def elect(self, kind: int, name: str, *indexes: int) -> list[int]:
-        """ElectLeaders: the error of each partition."""
+        """Send ElectLeaders; return the error of each partition."""
         request = ElectLeadersRequest(kind, [TopicPartitions(name, indexes)])
         response = self.do(decide_elect_leaders(self.image, request))
         return [each.error_code for each in response.replica_election_results[0].partition_result]
 
     def reassign(self, name: str, target: Sequence[int] | None, index: int = 0, *, free_factor: bool = True) -> int:
-        """AlterPartitionReassignments of one partition; None calls it off."""
+        """Send AlterPartitionReassignments for one partition; None cancels the reassignment."""
         topic = ReassignableTopic(name, [ReassignablePartition(index, target)])
         request = AlterPartitionReassignmentsRequest(1000, free_factor, [topic])
         response = self.do(decide_alter_reassignments(self.image, request, self.layers))
         return response.responses[0].partitions[0].error_code
 
 
-def _listed(brokers: Sequence[int]) -> str:
+def _join(brokers: Sequence[int]) -> str:
     return ",".join(map(str, brokers))

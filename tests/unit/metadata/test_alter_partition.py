@@ -1,4 +1,4 @@
-"""What a leader may do to its ISR, and on which knowledge."""
+"""AlterPartition: how a leader may change its ISR, and based on which state."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def three() -> ControlledCluster:
     return cluster
 
 
-def test_shrinking_and_growing_keep_the_leader_epoch_and_count_the_partition_epoch() -> None:
+def test_shrinking_and_growing_keep_the_leader_epoch_and_raise_the_partition_epoch() -> None:
     cluster = three()
     shrunk = cluster.alter("a", [1, 3])
     assert (shrunk.error_code, shrunk.leader_id, shrunk.leader_epoch) == (0, 1, 0)
     assert (list(shrunk.isr), shrunk.partition_epoch) == ([1, 3], 1)
     grown = cluster.alter("a", [1, 2, 3], version=2)
     assert (list(grown.isr), grown.partition_epoch) == ([1, 2, 3], 2)
-    assert (cluster.told("a"), cluster.state("a").partition_epoch) == ("1:1,2,3 of 1,2,3 @0", 2)
+    assert (cluster.summary("a"), cluster.state("a").partition_epoch) == ("1:1,2,3 of 1,2,3 @0", 2)
 
 
-def test_what_is_so_already_is_answered_and_not_written() -> None:
+def test_an_unchanged_isr_writes_no_record() -> None:
     cluster = three()
-    answer = cluster.alter("a", [1, 2, 3])
-    assert (answer.error_code, answer.partition_epoch, cluster.records) == (0, 0, ())
+    response = cluster.alter("a", [1, 2, 3])
+    assert (response.error_code, response.partition_epoch, cluster.records) == (0, 0, ())
 
 
 @pytest.mark.parametrize(
@@ -53,45 +53,45 @@ def test_what_is_so_already_is_answered_and_not_written() -> None:
         ({"broker_epochs": {3: 1}}, E.INELIGIBLE_REPLICA),
     ],
 )
-def test_refused(proposal: dict[str, object], code: E) -> None:
-    """Broker 1 is fenced, 2 leads since then in epoch 1."""
+def test_an_invalid_proposal_is_refused(proposal: dict[str, object], code: E) -> None:
+    """Broker 1 is fenced; since then broker 2 leads in epoch 1."""
     cluster = three()
     cluster.die(1)
     before = cluster.image
-    answer = cluster.alter("a", **{"isr": [2, 3], **proposal})  # type: ignore[arg-type]
-    assert answer.error_code == code, E(answer.error_code).name
+    response = cluster.alter("a", **{"isr": [2, 3], **proposal})  # type: ignore[arg-type]
+    assert response.error_code == code, E(response.error_code).name
     assert cluster.image is before
 
 
-def test_a_broker_that_was_restarted_since_its_last_fetch_does_not_join() -> None:
-    """KIP-903: the leader saw the process before this one."""
+def test_a_broker_that_restarted_since_its_last_fetch_does_not_join_the_isr() -> None:
+    """KIP-903: the leader saw the previous process fetching."""
     cluster = three()
-    seen = cluster.image.brokers[3].epoch
+    old_epoch = cluster.image.brokers[3].epoch
     cluster.die(3)
     cluster.join(3, incarnation=2)
-    assert cluster.alter("a", [1, 2, 3], broker_epochs={3: seen}).error_code == E.INELIGIBLE_REPLICA
-    assert cluster.alter("a", [1, 2, 3], broker_epochs={3: -1}).error_code == 0, "-1 says that the leader does not know"
+    assert cluster.alter("a", [1, 2, 3], broker_epochs={3: old_epoch}).error_code == E.INELIGIBLE_REPLICA
+    assert cluster.alter("a", [1, 2, 3], broker_epochs={3: -1}).error_code == 0, "-1 means unknown"
 
 
-def test_unknown_topics_partitions_and_brokers() -> None:
+def test_unknown_topics_partitions_and_brokers_are_refused() -> None:
     cluster = three()
     topic = cluster.image.topics["a"]
-    asked = [
+    topics = [
         RequestTopicData(bytes(16), [RequestPartitionData(0)]),
         RequestTopicData(topic.id, [RequestPartitionData(1), RequestPartitionData(-1)]),
     ]
-    request = AlterPartitionRequest(1, cluster.image.brokers[1].epoch, asked)
+    request = AlterPartitionRequest(1, cluster.image.brokers[1].epoch, topics)
     decision = decide_alter_partition(cluster.image, request, cluster.layers)
-    assert [[each.error_code for each in answered.partitions] for answered in decision.response.topics] == [
+    assert [[each.error_code for each in response.partitions] for response in decision.response.topics] == [
         [E.UNKNOWN_TOPIC_ID],
         [E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_OR_PARTITION],
     ]
-    for stranger in (AlterPartitionRequest(9, 1, asked), AlterPartitionRequest(1, 1, asked)):
+    for stranger in (AlterPartitionRequest(9, 1, topics), AlterPartitionRequest(1, 1, topics)):
         refused = decide_alter_partition(cluster.image, stranger, cluster.layers)
         assert (refused.response.error_code, refused.records) == (E.STALE_BROKER_EPOCH, ())
 
 
-def test_a_partition_that_comes_twice_is_changed_once() -> None:
+def test_of_two_proposals_for_one_partition_the_first_counts() -> None:
     cluster = three()
     proposals = [RequestPartitionData(0, new_isr=isr, partition_epoch=0) for isr in ([1, 2], [1, 3])]
     topic = RequestTopicData(cluster.image.topics["a"].id, proposals)
@@ -101,4 +101,4 @@ def test_a_partition_that_comes_twice_is_changed_once() -> None:
         )
     )
     assert [each.error_code for each in response.topics[0].partitions] == [0, E.INVALID_UPDATE_VERSION]
-    assert cluster.told("a") == "1:1,2 of 1,2,3 @0"
+    assert cluster.summary("a") == "1:1,2 of 1,2,3 @0"

@@ -1,4 +1,4 @@
-"""Records make the image: one by one, all at once, live or read back from the log, it is the same image."""
+"""Applying records one by one, all at once, or decoded from the log gives the same image."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ A_ID = bytes(range(16))
 
 
 def some_decision(image: MetadataImage, rng: Random) -> Decision:  # type: ignore[type-arg]
-    """What some client asks of the controller, legal or not."""
+    """Return the decision of a random request, valid or not."""
     name = rng.choice(NAMES)
     match rng.randrange(7):
         case 0:
@@ -77,14 +77,16 @@ def some_decision(image: MetadataImage, rng: Random) -> Decision:  # type: ignor
             return decide_allocate(image, 1, 1)
     if rng.random() < 0.5 or name not in image.topics:
         return decide_bootstrap(image)
-    found = image.topics[name]
-    index = rng.randrange(len(found.partitions))
+    existing = image.topics[name]
+    index = rng.randrange(len(existing.partitions))
     leader = rng.choice([-2, -1, 1, 2])
-    return Decision(None, (PartitionChangeRecord(index, found.id, isr=rng.choice([None, [1], [1, 2]]), leader=leader),))
+    return Decision(
+        None, (PartitionChangeRecord(index, existing.id, isr=rng.choice([None, [1], [1, 2]]), leader=leader),)
+    )
 
 
-def story(seed: int, steps: int = 60) -> tuple[list[tuple[MetadataRecord, ...]], MetadataImage]:
-    """A history of decisions, each made on what the ones before it left."""
+def random_history(seed: int, steps: int = 60) -> tuple[list[tuple[MetadataRecord, ...]], MetadataImage]:
+    """Return a random history of decisions, each based on the ones before it, and the image after them."""
     rng, image, history = Random(seed), cluster([1, 2, 3]), []
     for _ in range(steps):
         records = some_decision(image, rng).records
@@ -94,10 +96,10 @@ def story(seed: int, steps: int = 60) -> tuple[list[tuple[MetadataRecord, ...]],
     return history, image
 
 
-def test_one_by_one_all_at_once_and_read_back_are_the_same() -> None:
+def test_records_one_by_one_all_at_once_and_decoded_give_the_same_image() -> None:
     topics_seen = 0
     for seed in range(60):
-        history, live = story(seed)
+        history, live = random_history(seed)
         flat = [record for records in history for record in records]
         start = cluster([1, 2, 3])
         at_once, changes = apply(start, flat, live.offset, 1)
@@ -105,10 +107,10 @@ def test_one_by_one_all_at_once_and_read_back_are_the_same() -> None:
         read_back, _ = apply(start, [decode_record(encode_record(record)) for record in flat], live.offset, 1)
         assert read_back == live, f"seed {seed}"
         topics_seen += len(live.topics) + len(changes.removed)
-    assert topics_seen > 300, "the stories have something to tell"
+    assert topics_seen > 300, "the histories contain enough topics"
 
 
-def test_an_image_is_never_changed_by_what_comes_after() -> None:
+def test_applying_records_never_changes_the_old_image() -> None:
     for seed in range(10):
         rng, image = Random(seed), cluster([1, 2])
         for _ in range(30):
@@ -118,9 +120,9 @@ def test_an_image_is_never_changed_by_what_comes_after() -> None:
             assert repr(old) == before
 
 
-def test_changes_name_only_topics_that_are_there_and_images_agree_with_themselves() -> None:
+def test_changes_name_only_existing_topics_and_images_are_consistent() -> None:
     for seed in range(30):
-        history, live = story(seed)
+        history, live = random_history(seed)
         flat = [record for records in history for record in records]
         image, changes = apply(cluster([1, 2, 3]), flat, live.offset, 1)
         assert changes.topics <= set(image.topics)
@@ -130,7 +132,7 @@ def test_changes_name_only_topics_that_are_there_and_images_agree_with_themselve
             assert image.topic_by_id(removed.id) is None
 
 
-def test_a_topic_removed_and_made_anew_in_one_batch() -> None:
+def test_a_topic_removed_and_created_again_in_one_batch() -> None:
     image = with_topics(cluster(), topic("a", 3, configs={"retention.ms": "5"}))
     old = image.topics["a"]
     records: list[MetadataRecord] = [RemoveTopicRecord(old.id), *create(cluster(), topic("a", 1), seed=2).records]
@@ -143,14 +145,14 @@ def test_a_topic_removed_and_made_anew_in_one_batch() -> None:
     assert old.id not in image.topic_names
 
 
-def test_a_topic_made_and_removed_in_one_batch_is_told_whole() -> None:
-    made = create(cluster(), topic("a", 2)).records
-    image, changes = apply(cluster(), [*made, RemoveTopicRecord(made[0].topic_id)], 9, 1)  # type: ignore[attr-defined]
+def test_a_topic_created_and_removed_in_one_batch_is_in_the_changes_with_its_partitions() -> None:
+    created = create(cluster(), topic("a", 2)).records
+    image, changes = apply(cluster(), [*created, RemoveTopicRecord(created[0].topic_id)], 9, 1)  # type: ignore[attr-defined]
     assert (len(image.topics), len(image.topic_names), changes.topics) == (0, 0, set())
     assert [len(each.partitions) for each in changes.removed] == [2]
 
 
-def test_a_partition_change_counts_epochs() -> None:
+def test_a_partition_change_raises_the_epochs() -> None:
     image = applied(
         cluster([1, 2]),
         [TopicRecord("a", A_ID), PartitionRecord(0, A_ID, [1, 2], [1, 2], leader=1, leader_epoch=5, partition_epoch=7)],
@@ -161,12 +163,12 @@ def test_a_partition_change_counts_epochs() -> None:
     assert (moved.isr, moved.leader, moved.leader_epoch, moved.partition_epoch) == ((1, 2), 2, 6, 8)
     assert moved.replicas == (1, 2)
     same = applied(image, [PartitionChangeRecord(0, A_ID, leader=1)]).topics["a"].partitions[0]
-    assert same.leader_epoch == 6, "an election is one even if the same broker wins"
-    nobody = applied(image, [PartitionChangeRecord(0, A_ID, leader=-1, isr=[2])]).topics["a"].partitions[0]
-    assert (nobody.leader, nobody.leader_epoch, nobody.isr) == (-1, 6, (2,))
+    assert same.leader_epoch == 6, "an election raises the epoch even if the same broker wins"
+    leaderless = applied(image, [PartitionChangeRecord(0, A_ID, leader=-1, isr=[2])]).topics["a"].partitions[0]
+    assert (leaderless.leader, leaderless.leader_epoch, leaderless.isr) == (-1, 6, (2,))
 
 
-def test_configs_come_and_go() -> None:
+def test_configs_are_set_and_removed() -> None:
     key = (ConfigResource.TOPIC, "a")
     image = applied(MetadataImage(), [ConfigRecord(*key, "x", "1"), ConfigRecord(*key, "y", "")])
     assert image.configs_of(*key) == {"x": "1", "y": ""}
@@ -187,6 +189,6 @@ def test_features_and_producer_ids() -> None:
 @pytest.mark.parametrize(
     "value", [b"", b"\x01", b"\x01\x02", b"\x00\x02\x00", b"\x01\x7f\x00", b"\x01\x02\x09", b"\x01\x02\x00"]
 )
-def test_a_value_that_is_no_record_of_ours_is_malformed(value: bytes) -> None:
+def test_a_value_that_is_no_supported_record_is_malformed(value: bytes) -> None:
     with pytest.raises(MalformedData):
         decode_record(value)

@@ -1,4 +1,4 @@
-"""A broker's way through its cluster: registered, unfenced, leading, fenced, stopped in order, taken off the list."""
+"""The states of a broker: registered, unfenced, leading, fenced, in controlled shutdown, unregistered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def leaders(cluster: ControlledCluster, name: str = "a") -> list[int]:
 # --- registration -----------------------------------------------------------------------------------------------
 
 
-def test_a_broker_begins_fenced_with_the_offset_of_its_record_as_its_epoch() -> None:
+def test_a_new_broker_is_fenced_and_its_epoch_is_the_offset_of_its_record() -> None:
     cluster = ControlledCluster()
     response = cluster.register(1)
     broker = cluster.image.brokers[1]
@@ -41,7 +41,7 @@ def test_a_broker_begins_fenced_with_the_offset_of_its_record_as_its_epoch() -> 
     assert cluster.image.live_brokers() == []
 
 
-def test_it_is_unfenced_once_it_has_read_its_registration() -> None:
+def test_a_broker_is_unfenced_once_it_has_read_its_registration() -> None:
     cluster = ControlledCluster()
     epoch = cluster.register(1).broker_epoch
     early = cluster.beat(1, offset=epoch - 1)
@@ -66,7 +66,7 @@ def test_the_same_process_keeps_its_epoch_and_its_state() -> None:
     assert leaders(cluster) == [1, 2, 3]
 
 
-def test_another_process_waits_until_the_session_of_the_first_is_over() -> None:
+def test_a_new_incarnation_is_refused_until_the_session_of_the_old_one_expires() -> None:
     cluster = three()
     assert cluster.register(1, incarnation=2).error_code == E.DUPLICATE_BROKER_REGISTRATION
     assert cluster.records == ()
@@ -74,33 +74,33 @@ def test_another_process_waits_until_the_session_of_the_first_is_over() -> None:
     assert cluster.register(1, incarnation=2).error_code == 0
 
 
-def test_another_process_leaves_every_isr_and_leads_nothing_until_it_is_back() -> None:
-    """It may have lost what was in memory: it must fetch it again before it counts."""
+def test_a_new_incarnation_leaves_every_isr_and_leads_nothing() -> None:
+    """It may have lost records that were only in memory, and must fetch them again before it is in sync."""
     cluster = three()
     cluster.create("alone", [1])
     cluster.now_ms += SESSION_TIMEOUT_MS
     cluster.register(1, incarnation=2)
-    assert [cluster.told("a", index) for index in range(3)] == [
+    assert [cluster.summary("a", index) for index in range(3)] == [
         "2:2,3 of 1,2,3 @1",
         "2:2,3 of 2,3,1 @0",
         "3:3,2 of 3,1,2 @0",
     ]
-    assert cluster.told("alone") == "-1:1 of 1 @1"
+    assert cluster.summary("alone") == "-1:1 of 1 @1"
     epoch = cluster.image.brokers[1].epoch
     assert epoch == cluster.image.offset, "the registration is the last record of its batch"
     assert isinstance(cluster.records[-1], RegisterBrokerRecord)
     cluster.beat(1)
-    assert cluster.told("alone") == "1:1 of 1 @2"
+    assert cluster.summary("alone") == "1:1 of 1 @2"
     assert leaders(cluster) == [2, 2, 3]
 
 
-def test_another_process_that_has_what_the_last_one_wrote_stays_in_sync() -> None:
-    """It names the epoch of the last one: killed, but not with its machine."""
+def test_a_new_incarnation_that_names_the_previous_epoch_stays_in_sync() -> None:
+    """The process was killed, but its machine went on, so that no record was lost."""
     cluster = three()
     epoch = cluster.image.brokers[1].epoch
     cluster.now_ms += SESSION_TIMEOUT_MS
     cluster.register(1, incarnation=2, previous_broker_epoch=epoch)
-    assert [cluster.told("a", index) for index in range(3)] == [
+    assert [cluster.summary("a", index) for index in range(3)] == [
         "2:1,2,3 of 1,2,3 @1",
         "2:2,3,1 of 2,3,1 @0",
         "3:3,1,2 of 3,1,2 @0",
@@ -109,7 +109,7 @@ def test_another_process_that_has_what_the_last_one_wrote_stays_in_sync() -> Non
     assert leaders(cluster) == [2, 2, 3]
 
 
-def test_two_of_three_that_were_all_killed_go_on_without_the_third() -> None:
+def test_two_of_three_killed_brokers_go_on_without_the_third() -> None:
     cluster = three()
     epochs = [cluster.image.brokers[broker_id].epoch for broker_id in (1, 2)]
     cluster.take_over()
@@ -122,7 +122,7 @@ def test_two_of_three_that_were_all_killed_go_on_without_the_third() -> None:
     assert set(leaders(cluster)) <= {1, 2}
 
 
-def test_an_epoch_of_an_earlier_life_proves_nothing() -> None:
+def test_an_epoch_older_than_the_previous_one_does_not_keep_a_broker_in_sync() -> None:
     cluster = three()
     earlier = cluster.image.brokers[1].epoch
     cluster.now_ms += SESSION_TIMEOUT_MS
@@ -147,14 +147,14 @@ def test_an_epoch_of_an_earlier_life_proves_nothing() -> None:
         ({"log_dirs": [bytes([1]) * 16]}, E.INVALID_REGISTRATION),
     ],
 )
-def test_a_registration_that_is_refused_leaves_no_trace(wrong: dict[str, object], code: E) -> None:
+def test_a_refused_registration_changes_nothing(wrong: dict[str, object], code: E) -> None:
     cluster = three()
     before = cluster.image
     assert cluster.register(4, **wrong).error_code == code  # type: ignore[arg-type]
     assert cluster.image is before
 
 
-def test_a_level_that_nobody_spoke_of_needs_no_support() -> None:
+def test_a_broker_may_support_features_that_the_cluster_does_not_have() -> None:
     cluster = three()
     assert cluster.register(4, features={**SUPPORTED, "new.version": (0, 2)}).error_code == 0
 
@@ -162,54 +162,54 @@ def test_a_level_that_nobody_spoke_of_needs_no_support() -> None:
 # --- heartbeats and fencing -------------------------------------------------------------------------------------
 
 
-def test_heartbeats_of_strangers_and_of_former_processes_are_stale() -> None:
+def test_heartbeats_of_unknown_brokers_and_old_epochs_are_stale() -> None:
     cluster = three()
     assert cluster.beat(9).error_code == E.STALE_BROKER_EPOCH
     assert cluster.beat(1, epoch=cluster.image.brokers[1].epoch - 1).error_code == E.STALE_BROKER_EPOCH
     assert cluster.sessions.is_live(1, cluster.image.brokers[1].epoch, cluster.now_ms)
 
 
-def test_silence_is_fenced_and_its_leaderships_move_to_the_next_in_sync() -> None:
+def test_a_silent_broker_is_fenced_and_its_leaderships_move_to_the_next_in_sync() -> None:
     cluster = three()
     cluster.die(1)
-    assert [cluster.told("a", index) for index in range(3)] == [
+    assert [cluster.summary("a", index) for index in range(3)] == [
         "2:2,3 of 1,2,3 @1",
         "2:2,3 of 2,3,1 @0",
         "3:3,2 of 3,1,2 @0",
     ]
     assert cluster.image.brokers[1].fenced
     assert cluster.changes.brokers == {1}
-    assert isinstance(cluster.records[-1], BrokerRegistrationChangeRecord), "the broker comes behind its partitions"
+    assert isinstance(cluster.records[-1], BrokerRegistrationChangeRecord), "the broker's record is last"
     assert cluster.fence_stale() == []
 
 
-def test_the_last_in_sync_stays_in_the_isr_and_leads_again_when_it_is_back() -> None:
+def test_the_last_in_sync_replica_stays_in_the_isr_and_leads_again_when_it_returns() -> None:
     cluster = three()
     cluster.die(1)
     cluster.die(2)
-    assert cluster.told("a") == "3:3 of 1,2,3 @2"
+    assert cluster.summary("a") == "3:3 of 1,2,3 @2"
     cluster.die(3)
-    assert cluster.told("a") == "-1:3 of 1,2,3 @3"
+    assert cluster.summary("a") == "-1:3 of 1,2,3 @3"
     cluster.beat(1)
-    assert cluster.told("a") == "-1:3 of 1,2,3 @3", "it lives, but has not all that was acknowledged"
+    assert cluster.summary("a") == "-1:3 of 1,2,3 @3", "it is alive, but lacks acknowledged records"
     cluster.beat(3)
-    assert cluster.told("a") == "3:3 of 1,2,3 @4"
+    assert cluster.summary("a") == "3:3 of 1,2,3 @4"
 
 
-def test_all_that_fall_silent_together_leave_the_leader_in_the_isr() -> None:
+def test_when_all_fall_silent_together_the_leader_stays_in_the_isr() -> None:
     cluster = three()
     cluster.die(1, 2, 3)
-    assert [cluster.told("a", index) for index in range(3)] == [
+    assert [cluster.summary("a", index) for index in range(3)] == [
         "-1:1 of 1,2,3 @1",
         "-1:2 of 2,3,1 @1",
         "-1:3 of 3,1,2 @1",
     ]
 
 
-def test_two_that_fall_silent_together_do_not_elect_each_other() -> None:
+def test_brokers_that_fall_silent_together_are_not_elected() -> None:
     cluster = three()
     cluster.die(1, 2)
-    assert [cluster.told("a", index) for index in range(3)] == [
+    assert [cluster.summary("a", index) for index in range(3)] == [
         "3:3 of 1,2,3 @1",
         "3:3 of 2,3,1 @1",
         "3:3 of 3,1,2 @0",
@@ -217,35 +217,35 @@ def test_two_that_fall_silent_together_do_not_elect_each_other() -> None:
 
 
 @pytest.mark.parametrize("resource", [(ConfigResource.TOPIC, "a"), (ConfigResource.BROKER, "")])
-def test_a_replica_that_is_behind_leads_only_where_that_is_allowed(resource: tuple[int, str]) -> None:
+def test_a_replica_outside_of_the_isr_leads_only_if_unclean_elections_are_allowed(resource: tuple[int, str]) -> None:
     cluster = three()
     cluster.alter("a", [1])
     cluster.do(Decision(None, (ConfigRecord(*resource, "unclean.leader.election.enable", "true"),)))
     cluster.die(1)
     state = cluster.state("a")
-    assert cluster.told("a") == "2:2 of 1,2,3 @1"
+    assert cluster.summary("a") == "2:2 of 1,2,3 @1"
     assert state.leader_recovery_state == 1
     assert cluster.alter("a", [2, 3], recovery_state=1).error_code == E.INVALID_REQUEST
     assert cluster.alter("a", [2]).error_code == 0
     assert cluster.state("a").leader_recovery_state == 0
 
 
-def test_a_topic_may_forbid_what_the_cluster_allows() -> None:
+def test_a_topic_may_forbid_unclean_elections_that_the_cluster_allows() -> None:
     cluster = three()
     cluster.create("b", [1, 2, 3])
     cluster.alter("a", [1])
     cluster.alter("b", [1])
     key = "unclean.leader.election.enable"
-    forbidding = (
+    records = (
         ConfigRecord(ConfigResource.BROKER, "", key, "true"),
         ConfigRecord(ConfigResource.TOPIC, "a", key, "false"),
     )
-    cluster.do(Decision(None, forbidding))
+    cluster.do(Decision(None, records))
     cluster.die(1)
-    assert (cluster.told("a"), cluster.told("b")) == ("-1:1 of 1,2,3 @1", "2:2 of 1,2,3 @1")
+    assert (cluster.summary("a"), cluster.summary("b")) == ("-1:1 of 1,2,3 @1", "2:2 of 1,2,3 @1")
 
 
-def test_the_end_of_a_session_of_a_former_process_fences_nobody() -> None:
+def test_an_expired_session_of_an_old_epoch_fences_no_broker() -> None:
     cluster = three()
     cluster.sessions.contact(1, cluster.image.brokers[1].epoch - 1, cluster.now_ms - SESSION_TIMEOUT_MS)
     assert cluster.fence_stale() == []
@@ -253,22 +253,22 @@ def test_the_end_of_a_session_of_a_former_process_fences_nobody() -> None:
     assert cluster.sessions.stale(cluster.now_ms) == []
 
 
-def test_a_broker_that_came_back_with_an_empty_disk_does_not_lead_what_it_lost() -> None:
+def test_a_broker_that_returns_with_an_empty_disk_does_not_lead_its_lost_partitions() -> None:
     cluster = ControlledCluster([1, 2])
     cluster.create("alone", [1])
     cluster.create("both", [1, 2])
     cluster.now_ms += SESSION_TIMEOUT_MS
     cluster.register(1, incarnation=2, log_dirs=[b"n" * 16])
     cluster.beat(1)
-    assert cluster.told("alone") == "-1:1 of 1 @1"
-    assert cluster.told("both") == "2:2 of 1,2 @1"
+    assert cluster.summary("alone") == "-1:1 of 1 @1"
+    assert cluster.summary("both") == "2:2 of 1,2 @1"
     assert cluster.alter("both", [2, 1]).error_code == 0
-    assert cluster.state("both").directories[0] == b"n" * 16, "what it fetched since lies on the new disk"
+    assert cluster.state("both").directories[0] == b"n" * 16, "it fetched the replica to the new disk"
     cluster.beat(1)
     cluster.die(2)
-    assert cluster.told("both") == "1:1 of 1,2 @2"
+    assert cluster.summary("both") == "1:1 of 1,2 @2"
     assert cluster.elect(1, "alone", 0) == [0]
-    assert (cluster.told("alone"), cluster.state("alone").directories) == ("1:1 of 1 @2", (b"n" * 16,))
+    assert (cluster.summary("alone"), cluster.state("alone").directories) == ("1:1 of 1 @2", (b"n" * 16,))
 
 
 def test_replicas_on_a_directory_that_went_offline_leave_the_isr() -> None:
@@ -277,59 +277,59 @@ def test_replicas_on_a_directory_that_went_offline_leave_the_isr() -> None:
     cluster.beat(3)
     cluster.create("a", [3, 1])
     cluster.beat(3, offline=[b"y" * 16])
-    assert cluster.told("a") == "3:3,1 of 3,1 @0", "nobody said yet where it lies"
+    assert cluster.summary("a") == "3:3,1 of 3,1 @0", "its directory is not known yet"
     assert cluster.image.brokers[3].log_dirs == (b"x" * 16,)
     topic_id = cluster.image.topics["a"].id
     cluster.do(Decision(None, (PartitionChangeRecord(0, topic_id, directories=[b"x" * 16, bytes([1]) * 16]),)))
     cluster.register(3, log_dirs=[b"x" * 16, b"z" * 16])
     cluster.beat(3, offline=[b"x" * 16])
-    assert cluster.told("a") == "1:1 of 3,1 @1"
+    assert cluster.summary("a") == "1:1 of 3,1 @1"
     assert not cluster.image.brokers[3].fenced
 
 
-def test_a_broker_may_ask_to_be_fenced() -> None:
+def test_a_broker_is_fenced_on_its_own_request() -> None:
     cluster = three()
     response = cluster.beat(1, want_fence=True)
     assert (response.is_fenced, response.should_shut_down) == (True, False)
-    assert cluster.told("a") == "2:2,3 of 1,2,3 @1"
+    assert cluster.summary("a") == "2:2,3 of 1,2,3 @1"
     assert cluster.beat(1, want_fence=True).is_fenced
     assert cluster.records == ()
 
 
-# --- stopping in order ------------------------------------------------------------------------------------------
+# --- controlled shutdown ----------------------------------------------------------------------------------------
 
 
-def test_a_stop_in_order_moves_leaders_waits_for_the_others_and_then_lets_go() -> None:
+def test_a_controlled_shutdown_moves_leaders_and_waits_for_the_other_brokers() -> None:
     cluster = three()
     before = cluster.image.offset
     first = cluster.beat(1, want_shut_down=True)
     assert (first.should_shut_down, first.is_fenced) == (False, False)
     moved = cluster.image.offset
-    assert cluster.told("a") == "2:2,3 of 1,2,3 @1"
+    assert cluster.summary("a") == "2:2,3 of 1,2,3 @1"
     assert cluster.image.brokers[1].in_controlled_shutdown
-    assert [broker.id for broker in cluster.image.live_brokers()] == [1, 2, 3], "clients may still ask it"
+    assert [broker.id for broker in cluster.image.live_brokers()] == [1, 2, 3], "clients may still send requests to it"
     assert not cluster.beat(1, want_shut_down=True).should_shut_down
     cluster.beat(2, offset=moved)
     cluster.beat(3, offset=before)
-    assert not cluster.beat(1, want_shut_down=True).should_shut_down, "3 has not heard of it"
+    assert not cluster.beat(1, want_shut_down=True).should_shut_down, "3 has not applied it"
     cluster.beat(3, offset=moved)
     last = cluster.beat(1, want_shut_down=True)
     assert (last.should_shut_down, last.is_fenced) == (True, True)
     assert cluster.image.brokers[1].fenced
-    assert cluster.register(1, incarnation=2).error_code == 0, "a broker that was let go may come back at once"
+    assert cluster.register(1, incarnation=2).error_code == 0, "a broker that was shut down may register again at once"
     assert not cluster.image.brokers[1].in_controlled_shutdown
 
 
-def test_a_broker_that_stops_gets_no_leadership_and_joins_no_isr() -> None:
+def test_a_broker_in_controlled_shutdown_gets_no_leadership_and_joins_no_isr() -> None:
     cluster = three()
     cluster.beat(1, want_shut_down=True)
     assert cluster.alter("a", [2, 3, 1], sender=2).error_code == E.INELIGIBLE_REPLICA
     assert cluster.elect(0, "a", 0) == [E.PREFERRED_LEADER_NOT_AVAILABLE]
     cluster.create("b", [1, 2])
-    assert cluster.told("b") == "2:2 of 1,2 @0"
+    assert cluster.summary("b") == "2:2 of 1,2 @0"
 
 
-def test_a_broker_that_leads_nothing_may_stop_at_once() -> None:
+def test_a_broker_that_leads_nothing_is_shut_down_at_once() -> None:
     cluster = three()
     cluster.join(4)
     response = cluster.beat(4, want_shut_down=True)
@@ -338,17 +338,17 @@ def test_a_broker_that_leads_nothing_may_stop_at_once() -> None:
     assert cluster.records == (), "it is fenced already"
 
 
-def test_the_only_broker_stops_and_leads_again_when_it_is_back() -> None:
+def test_the_only_broker_stops_and_leads_again_when_it_returns() -> None:
     cluster = ControlledCluster([1])
     cluster.create("a", [1])
     assert not cluster.beat(1, want_shut_down=True).should_shut_down
-    assert cluster.told("a") == "-1:1 of 1 @1"
+    assert cluster.summary("a") == "-1:1 of 1 @1"
     assert cluster.beat(1, want_shut_down=True).should_shut_down
     cluster.join(1, incarnation=2)
-    assert cluster.told("a") == "1:1 of 1 @2"
+    assert cluster.summary("a") == "1:1 of 1 @2"
 
 
-def test_a_controller_that_takes_over_lets_the_stopping_broker_wait_for_the_others_again() -> None:
+def test_under_a_new_controller_a_stopping_broker_waits_for_the_others_again() -> None:
     cluster = three()
     cluster.beat(1, want_shut_down=True)
     cluster.take_over()
@@ -359,7 +359,7 @@ def test_a_controller_that_takes_over_lets_the_stopping_broker_wait_for_the_othe
     assert cluster.beat(1, want_shut_down=True).should_shut_down
 
 
-def test_who_does_not_find_the_new_controller_in_time_is_fenced() -> None:
+def test_a_broker_that_does_not_find_the_new_controller_in_time_is_fenced() -> None:
     cluster = three()
     cluster.take_over()
     cluster.now_ms += HEARTBEAT_INTERVAL_MS
@@ -369,16 +369,16 @@ def test_who_does_not_find_the_new_controller_in_time_is_fenced() -> None:
     assert cluster.fence_stale() == [3]
 
 
-# --- taken off the list -----------------------------------------------------------------------------------------
+# --- unregistering ----------------------------------------------------------------------------------------------
 
 
-def test_an_unregistered_broker_is_out_of_every_isr_and_may_come_back_as_a_new_one() -> None:
+def test_an_unregistered_broker_leaves_every_isr_and_may_register_again() -> None:
     cluster = three()
     assert cluster.unregister(9) == E.BROKER_ID_NOT_REGISTERED
     assert cluster.unregister(1) == 0
     assert 1 not in cluster.image.brokers
     assert cluster.changes.brokers == {1}
-    assert cluster.told("a") == "2:2,3 of 1,2,3 @1"
+    assert cluster.summary("a") == "2:2,3 of 1,2,3 @1"
     assert cluster.beat(1).error_code == E.STALE_BROKER_EPOCH
     assert cluster.unregister(1) == E.BROKER_ID_NOT_REGISTERED
     assert cluster.register(1, incarnation=2).error_code == 0

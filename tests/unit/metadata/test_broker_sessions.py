@@ -1,4 +1,4 @@
-"""When a broker counts as gone: by silence, by a broken connection, and not before."""
+"""When a broker's session expires: after silence, and sooner after a broken connection."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from moldau.metadata.image import MetadataImage
 TIMEOUT_MS, INTERVAL_MS = 1500, 200
 
 
-def sessions() -> BrokerSessions:
+def new_sessions() -> BrokerSessions:
     return BrokerSessions(TIMEOUT_MS, INTERVAL_MS)
 
 
-def test_silence_ends_a_session_after_the_timeout_and_not_a_moment_before() -> None:
-    those = sessions()
-    assert those.next_deadline_ms() is None
-    those.contact(1, 7, 1000)
-    those.contact(2, 8, 1400)
-    assert those.next_deadline_ms() == 1000 + TIMEOUT_MS
-    assert those.stale(1000 + TIMEOUT_MS - 1) == []
-    assert those.stale(1000 + TIMEOUT_MS) == [(1, 7)]
-    assert those.stale(1400 + TIMEOUT_MS) == [(1, 7), (2, 8)]
-    assert those.is_live(1, 7, 1000 + TIMEOUT_MS - 1)
-    assert not those.is_live(1, 7, 1000 + TIMEOUT_MS)
-    assert not those.is_live(1, 6, 1001), "another epoch is another process"
+def test_a_session_expires_exactly_after_the_timeout() -> None:
+    sessions = new_sessions()
+    assert sessions.next_deadline_ms() is None
+    sessions.contact(1, 7, 1000)
+    sessions.contact(2, 8, 1400)
+    assert sessions.next_deadline_ms() == 1000 + TIMEOUT_MS
+    assert sessions.stale(1000 + TIMEOUT_MS - 1) == []
+    assert sessions.stale(1000 + TIMEOUT_MS) == [(1, 7)]
+    assert sessions.stale(1400 + TIMEOUT_MS) == [(1, 7), (2, 8)]
+    assert sessions.is_live(1, 7, 1000 + TIMEOUT_MS - 1)
+    assert not sessions.is_live(1, 7, 1000 + TIMEOUT_MS)
+    assert not sessions.is_live(1, 6, 1001), "another epoch is another process"
 
 
-def test_a_broken_connection_ends_it_sooner_unless_the_broker_is_heard_of_again() -> None:
-    those = sessions()
-    those.contact(1, 7, 1000)
-    those.connection_lost(1, 1100)
-    assert those.next_deadline_ms() == 1100 + 2 * INTERVAL_MS
-    those.contact(1, 7, 1200)
-    assert those.next_deadline_ms() == 1200 + TIMEOUT_MS
-    those.connection_lost(1, 1200 + TIMEOUT_MS - 10)
-    assert those.next_deadline_ms() == 1200 + TIMEOUT_MS, "it does not lengthen a session"
-    those.connection_lost(9, 1200)
-    assert those.stale(10**6) == [(1, 7)]
+def test_a_broken_connection_shortens_a_session_until_the_next_heartbeat() -> None:
+    sessions = new_sessions()
+    sessions.contact(1, 7, 1000)
+    sessions.connection_lost(1, 1100)
+    assert sessions.next_deadline_ms() == 1100 + 2 * INTERVAL_MS
+    sessions.contact(1, 7, 1200)
+    assert sessions.next_deadline_ms() == 1200 + TIMEOUT_MS
+    sessions.connection_lost(1, 1200 + TIMEOUT_MS - 10)
+    assert sessions.next_deadline_ms() == 1200 + TIMEOUT_MS, "a broken connection does not lengthen a session"
+    sessions.connection_lost(9, 1200)
+    assert sessions.stale(10**6) == [(1, 7)]
 
 
-def test_a_new_controller_gives_the_unfenced_some_time_to_find_it() -> None:
+def test_a_new_controller_gives_unfenced_brokers_some_time_to_find_it() -> None:
     cluster = ControlledCluster([1, 2])
     cluster.register(3)
-    those = sessions()
-    those.begin(cluster.image, 5000)
-    assert those.next_deadline_ms() == 5000 + 3 * INTERVAL_MS
-    assert [broker_id for broker_id, _ in those.stale(5000 + 3 * INTERVAL_MS)] == [1, 2]
+    sessions = new_sessions()
+    sessions.begin(cluster.image, 5000)
+    assert sessions.next_deadline_ms() == 5000 + 3 * INTERVAL_MS
+    assert [broker_id for broker_id, _ in sessions.stale(5000 + 3 * INTERVAL_MS)] == [1, 2]
     short = BrokerSessions(300, INTERVAL_MS)
     short.begin(cluster.image, 5000)
     assert short.next_deadline_ms() == 5300
@@ -55,10 +55,10 @@ def test_a_new_controller_gives_the_unfenced_some_time_to_find_it() -> None:
     assert short.next_deadline_ms() is None
 
 
-def test_an_end_is_an_end() -> None:
-    those = sessions()
-    those.contact(1, 7, 1000)
-    those.end(1)
-    those.end(1)
-    assert those.next_deadline_ms() is None
-    assert those.shutdown_offset(1) is None
+def test_an_ended_session_is_forgotten() -> None:
+    sessions = new_sessions()
+    sessions.contact(1, 7, 1000)
+    sessions.end(1)
+    sessions.end(1)
+    assert sessions.next_deadline_ms() is None
+    assert sessions.shutdown_offset(1) is None

@@ -1,7 +1,7 @@
-"""Whatever brokers, operators and leaders do in whatever order: who leads has every record that was acknowledged.
+"""Whatever brokers, operators and leaders do in any order: each leader has every acknowledged record.
 
-Beside the image stands a model that knows nothing of controllers: how many records each replica has on its disk. A
-failing run names its seed; `Chaos(seed).run()` does it again.
+A simple model runs beside the image: how many records each replica has on its disk. A failing run names its seed;
+`Chaos(seed).run()` repeats it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BROKERS = range(1, 6)
 STEPS = 150
 SEEDS = 40
 
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 
 
 class Chaos:
@@ -30,12 +30,12 @@ class Chaos:
         self.rng = Random(seed)
         self.cluster = ControlledCluster(BROKERS)
         self.alive = set(BROKERS)
-        """Processes that run and are not cut off; what the controller thinks of them is another matter."""
+        """Processes that run and are connected, whether or not the controller knows that."""
         self.incarnations = Counter(dict.fromkeys(BROKERS, 1))
         self.stopping: set[int] = set()
-        self.acked: Counter[Place] = Counter()
-        self.held: Counter[tuple[Place, int]] = Counter()
-        self.targets: dict[Place, tuple[int, ...]] = {}
+        self.acked: Counter[PartitionKey] = Counter()
+        self.record_counts: Counter[tuple[PartitionKey, int]] = Counter()
+        self.targets: dict[PartitionKey, tuple[int, ...]] = {}
         self.seen: Counter[str] = Counter()
         for name in ("a", "b"):
             replicas = [self.rng.sample(BROKERS, self.rng.randint(1, 3)) for _ in range(3)]
@@ -43,7 +43,7 @@ class Chaos:
             self.cluster.create(name, *[self.rng.sample(BROKERS, size) for _ in replicas])
 
     def run(self) -> Chaos:
-        deeds: list[tuple[Callable[[], None], int]] = [
+        actions: list[tuple[Callable[[], None], int]] = [
             (self.time_passes, 30),
             (self.produce, 30),
             (self.crash, 4),
@@ -52,20 +52,20 @@ class Chaos:
             (self.shrink, 8),
             (self.catch_up, 14),
             (self.reassign, 5),
-            (self.call_off, 2),
+            (self.cancel, 2),
             (self.elect, 4),
             (self.take_over, 1),
             (self.unregister, 1),
         ]
         for _ in range(STEPS):
             before = self.cluster.image
-            deed = self.rng.choices([each for each, _ in deeds], [weight for _, weight in deeds])[0]
-            deed()
-            self.check(before, deed.__name__)
+            action = self.rng.choices([each for each, _ in actions], [weight for _, weight in actions])[0]
+            action()
+            self.check(before, action.__name__)
         self.check_snapshot()
         return self
 
-    # --- what happens -------------------------------------------------------------------------------------------
+    # --- actions ------------------------------------------------------------------------------------------------
 
     def time_passes(self) -> None:
         for _ in range(self.rng.choice([1, 1, 2, SESSION_TIMEOUT_MS // HEARTBEAT_INTERVAL_MS + 1])):
@@ -73,7 +73,7 @@ class Chaos:
             for broker_id in sorted(self.alive):
                 self.beat(broker_id)
             fenced = self.cluster.fence_stale()
-            assert not self.alive.intersection(fenced), f"{fenced} were heard of"
+            assert not self.alive.intersection(fenced), f"{fenced} were fenced although they sent heartbeats"
             self.seen["fenced"] += len(fenced)
 
     def beat(self, broker_id: int) -> None:
@@ -84,12 +84,12 @@ class Chaos:
             self.seen["stopped in order"] += 1
 
     def produce(self) -> None:
-        """Acknowledged only if everyone in sync has it, as acks=all has it."""
+        """Acknowledge a record only if all in-sync replicas have it, as with acks=all."""
         for place, state in self.places():
             if state.leader in self.alive and self.alive.issuperset(state.isr):
                 self.acked[place] += 1
                 for replica in state.isr:
-                    self.held[place, replica] = self.acked[place]
+                    self.record_counts[place, replica] = self.acked[place]
 
     def crash(self) -> None:
         if self.alive:
@@ -100,7 +100,7 @@ class Chaos:
                 self.cluster.sessions.connection_lost(broker_id, self.cluster.now_ms)
 
     def start(self) -> None:
-        """Another process, which has lost what was not on its disk yet, unless nobody else was in sync."""
+        """Start another process, which has lost what was not on its disk yet, unless it was the only one in sync."""
         down = sorted(set(BROKERS) - self.alive)
         if not down:
             return
@@ -112,7 +112,9 @@ class Chaos:
         self.alive.add(broker_id)
         for place, state in self.places():
             if state.isr != (broker_id,):
-                self.held[place, broker_id] = max(self.held[place, broker_id] - self.rng.randint(0, 2), 0)
+                self.record_counts[place, broker_id] = max(
+                    self.record_counts[place, broker_id] - self.rng.randint(0, 2), 0
+                )
 
     def stop(self) -> None:
         if self.alive:
@@ -121,25 +123,25 @@ class Chaos:
     def shrink(self) -> None:
         place, state = self.any_led()
         if place and len(state.isr) > 1:
-            kept = [each for each in state.isr if each == state.leader or self.rng.random() < 0.5]
-            self.alter(place, kept)
+            remaining = [each for each in state.isr if each == state.leader or self.rng.random() < 0.5]
+            self.alter(place, remaining)
 
     def catch_up(self) -> None:
-        """A follower fetches all there is, and its leader proposes it."""
+        """Let a follower fetch everything, and its leader propose it for the ISR."""
         place, state = self.any_led()
         behind = [each for each in state.replicas if each in self.alive and each not in state.isr] if place else []
         if behind:
             broker_id = self.rng.choice(behind)
-            self.held[place, broker_id] = self.held[place, state.leader]
+            self.record_counts[place, broker_id] = self.record_counts[place, state.leader]
             self.seen["caught up"] += self.alter(place, [*state.isr, broker_id]) == 0
 
-    def alter(self, place: Place, isr: list[int]) -> int:
+    def alter(self, place: PartitionKey, isr: list[int]) -> int:
         stale = self.rng.random() < 0.1
         state = self.cluster.state(*place)
         before = self.cluster.image
         epoch = state.partition_epoch - 1 if stale else state.partition_epoch
         code = self.cluster.alter(place[0], isr, place[1], partition_epoch=epoch).error_code
-        assert not (stale and (code == 0 or self.cluster.image is not before)), "a stale proposal counts for nothing"
+        assert not (stale and (code == 0 or self.cluster.image is not before)), "a stale proposal is refused"
         return code
 
     def reassign(self) -> None:
@@ -149,7 +151,7 @@ class Chaos:
             self.targets[place] = target
             self.seen["reassigned"] += 1
 
-    def call_off(self) -> None:
+    def cancel(self) -> None:
         place, state = self.rng.choice(self.places())
         if self.cluster.reassign(place[0], None, place[1]) == 0:
             assert state.is_reassigning
@@ -171,20 +173,20 @@ class Chaos:
             self.cluster.unregister(self.rng.choice(sorted(gone)))
             self.seen["unregistered"] += 1
 
-    # --- what must hold -----------------------------------------------------------------------------------------
+    # --- invariants ---------------------------------------------------------------------------------------------
 
-    def places(self, image: MetadataImage | None = None) -> list[tuple[Place, PartitionState]]:
+    def places(self, image: MetadataImage | None = None) -> list[tuple[PartitionKey, PartitionState]]:
         topics = (image or self.cluster.image).topics
         return [((name, index), state) for name in "ab" for index, state in enumerate(topics[name].partitions)]
 
-    def any_led(self) -> tuple[Place, PartitionState] | tuple[None, None]:
+    def any_led(self) -> tuple[PartitionKey, PartitionState] | tuple[None, None]:
         led = [(place, state) for place, state in self.places() if state.leader in self.alive]
         return self.rng.choice(led) if led else (None, None)
 
-    def check(self, before: MetadataImage, deed: str) -> None:
+    def check(self, before: MetadataImage, action: str) -> None:
         brokers = self.cluster.image.brokers
         for (place, state), (_, old) in zip(self.places(), self.places(before), strict=True):
-            where = f"{place} after {deed}: {state}"
+            where = f"{place} after {action}: {state}"
             assert state.isr, where
             assert set(state.isr) <= set(state.replicas), where
             assert len(set(state.isr)) == len(state.isr), where
@@ -193,7 +195,7 @@ class Chaos:
             assert {*state.adding_replicas, *state.removing_replicas} <= set(state.replicas), where
             may_lead = [each for each in state.isr if each in brokers and brokers[each].is_active]
             assert state.leader in may_lead or (state.leader == -1 and not may_lead), where
-            assert state.leader == -1 or self.held[place, state.leader] == self.acked[place], where
+            assert state.leader == -1 or self.record_counts[place, state.leader] == self.acked[place], where
             self.check_epochs(state, old, where)
             self.check_target(place, state, where)
 
@@ -204,7 +206,7 @@ class Chaos:
         assert state.leader == old.leader or state.leader_epoch > old.leader_epoch, where
         self.seen["elections"] += state.leader != old.leader
 
-    def check_target(self, place: Place, state: PartitionState, where: str) -> None:
+    def check_target(self, place: PartitionKey, state: PartitionState, where: str) -> None:
         target = self.targets.get(place)
         if target is not None and not state.is_reassigning:
             assert state.replicas == target, where
@@ -218,23 +220,27 @@ class Chaos:
         records = [decode_record(encode_record(record)) for record in image_records(image)]
         again, changes = apply(MetadataImage(), records, image.offset, image.epoch)
         assert again == image
-        known = changes_between(MetadataImage(), image)
-        assert (changes.topics, changes.brokers, changes.configs) == (known.topics, known.brokers, known.configs)
+        expected = changes_between(MetadataImage(), image)
+        assert (changes.topics, changes.brokers, changes.configs) == (
+            expected.topics,
+            expected.brokers,
+            expected.configs,
+        )
         assert changes_between(image, again) == Changes()
 
 
-def test_whatever_happens() -> None:
+def test_each_leader_has_every_acknowledged_record() -> None:
     seen: Counter[str] = Counter()
     for seed in range(SEEDS):
         try:
             seen += Chaos(seed).run().seen
         except AssertionError as wrong:
             raise AssertionError(f"seed {seed}: {wrong}") from wrong
-    rare = {what: seen[what] for what in WORTH_TELLING if seen[what] < 20}
-    assert not rare, f"the runs have too little to tell: {rare} of {seen}"
+    rare = {what: seen[what] for what in REQUIRED_EVENTS if seen[what] < 20}
+    assert not rare, f"these events happened too rarely: {rare} of {seen}"
 
 
-WORTH_TELLING = (
+REQUIRED_EVENTS = (
     "fenced",
     "stopped in order",
     "had to wait",

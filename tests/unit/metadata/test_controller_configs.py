@@ -1,4 +1,4 @@
-"""Changing configs: set, delete, append and subtract; all at once or one by one; and each way to be refused."""
+"""Changing configs: set, delete, append and subtract; all at once or one by one; and each error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ START = with_topics(
 def step(
     image: MetadataImage, *resources: tuple[tuple[int, str], list[Change]], validate_only: bool = False
 ) -> tuple[MetadataImage, list[int], list[str | None]]:
-    """One IncrementalAlterConfigs: the image after it, the codes and the messages."""
+    """Apply one IncrementalAlterConfigs; return the image after it, the codes and the messages."""
     request = incremental_alter_configs.IncrementalAlterConfigsRequest(
         [
             incremental_alter_configs.AlterConfigsResource(
@@ -55,7 +55,7 @@ def step(
 def replace_all(
     image: MetadataImage, *resources: tuple[tuple[int, str], dict[str, str | None]], validate_only: bool = False
 ) -> tuple[MetadataImage, list[int]]:
-    """One AlterConfigs."""
+    """Apply one AlterConfigs; return the image after it and the codes."""
     request = alter_configs.AlterConfigsRequest(
         [
             alter_configs.AlterConfigsResource(
@@ -80,7 +80,7 @@ def test_set_and_delete() -> None:
     assert (codes, image.configs_of(*TOPIC)) == ([0], {})
 
 
-def test_what_is_said_already_makes_no_record() -> None:
+def test_an_unchanged_value_writes_no_record() -> None:
     request = incremental_alter_configs.IncrementalAlterConfigsRequest(
         [
             incremental_alter_configs.AlterConfigsResource(
@@ -94,7 +94,7 @@ def test_what_is_said_already_makes_no_record() -> None:
 @pytest.mark.parametrize(
     ("before", "operation", "value", "after"),
     [
-        (None, APPEND, "compact", "delete,compact"),  # the default is what is appended to
+        (None, APPEND, "compact", "delete,compact"),  # the value is appended to the default
         ("delete", APPEND, "compact", "delete,compact"),
         ("delete,compact", APPEND, "compact", "delete,compact"),
         ("compact", APPEND, "delete,compact", "compact,delete"),
@@ -104,12 +104,12 @@ def test_what_is_said_already_makes_no_record() -> None:
         ("delete , compact", SUBTRACT, "delete", "compact"),
     ],
 )
-def test_lists_grow_and_shrink(before: str | None, operation: int, value: str, after: str) -> None:
+def test_append_and_subtract_change_lists(before: str | None, operation: int, value: str, after: str) -> None:
     image = START if before is None else step(START, (TOPIC, [("cleanup.policy", SET, before)]))[0]
     image, codes, messages = step(image, (TOPIC, [("cleanup.policy", operation, value)]))
     assert codes == [0], messages
-    found = image.configs_of(*TOPIC).get("cleanup.policy")
-    assert found == after
+    value_after = image.configs_of(*TOPIC).get("cleanup.policy")
+    assert value_after == after
 
 
 @given(
@@ -117,7 +117,7 @@ def test_lists_grow_and_shrink(before: str | None, operation: int, value: str, a
         st.tuples(st.sampled_from([SET, DELETE, APPEND, SUBTRACT]), st.sets(st.sampled_from(["compact", "delete"])))
     )
 )
-def test_lists_are_sets_in_order(changes: list[tuple[Operation, set[str]]]) -> None:
+def test_append_and_subtract_treat_lists_as_ordered_sets(changes: list[tuple[Operation, set[str]]]) -> None:
     image, model = START, {"delete"}
     for operation, words in changes:
         if operation is SET and not words:
@@ -125,13 +125,13 @@ def test_lists_are_sets_in_order(changes: list[tuple[Operation, set[str]]]) -> N
         image, codes, messages = step(image, (TOPIC, [("cleanup.policy", operation, ",".join(sorted(words)))]))
         assert codes == [0], messages
         model = {SET: words, DELETE: {"delete"}, APPEND: model | words, SUBTRACT: model - words}[operation]
-        said = image.configs_of(*TOPIC).get("cleanup.policy", "delete")
-        assert {word for word in said.split(",") if word} == model
-        assert len(said.split(",")) == max(1, len(model))
+        value = image.configs_of(*TOPIC).get("cleanup.policy", "delete")
+        assert {word for word in value.split(",") if word} == model
+        assert len(value.split(",")) == max(1, len(model))
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "why"),
+    ("change", "code", "reason"),
     [
         (
             ("retention.ms", APPEND, "5"),
@@ -149,15 +149,15 @@ def test_lists_are_sets_in_order(changes: list[tuple[Operation, set[str]]]) -> N
         (("retention.ms", -1, "5"), E.INVALID_REQUEST, "Unknown operation"),
     ],
 )
-def test_a_refused_change_changes_nothing_of_its_resource_and_no_other(
-    change: Change, code: ErrorCode, why: str
+def test_a_refused_change_leaves_its_resource_unchanged_and_others_succeed(
+    change: Change, code: ErrorCode, reason: str
 ) -> None:
     other = (ConfigResource.TOPIC, "b")
     image, codes, messages = step(
         START, (TOPIC, [("segment.ms", SET, "9"), change]), (other, [("segment.ms", SET, "8")])
     )
     assert codes == [code, 0]
-    assert why in (messages[0] or "")
+    assert reason in (messages[0] or "")
     assert image.configs_of(*TOPIC) == START.configs_of(*TOPIC)
     assert image.configs_of(*other) == {"segment.ms": "8"}
 
@@ -174,12 +174,12 @@ def test_a_refused_change_changes_nothing_of_its_resource_and_no_other(
         ((0, ""), E.INVALID_REQUEST),
     ],
 )
-def test_resources_that_are_not_there(key: tuple[int, str], code: ErrorCode) -> None:
+def test_unknown_resources_are_refused(key: tuple[int, str], code: ErrorCode) -> None:
     assert step(START, (key, [("retention.ms", SET, "1")]))[:2] == (START, [code])
     assert replace_all(START, (key, {"retention.ms": "1"})) == (START, [code])
 
 
-def test_the_same_resource_or_key_twice_is_nobodys_will() -> None:
+def test_duplicate_resources_and_keys_are_refused() -> None:
     changes: list[Change] = [("retention.ms", SET, "1")]
     image, codes, _ = step(START, (TOPIC, changes), (TOPIC, changes))
     assert (image, codes) == (START, [E.INVALID_REQUEST] * 2)
@@ -187,7 +187,7 @@ def test_the_same_resource_or_key_twice_is_nobodys_will() -> None:
     assert (image, codes) == (START, [E.INVALID_REQUEST])
 
 
-def test_trying_out_answers_and_changes_nothing() -> None:
+def test_validate_only_changes_nothing() -> None:
     image, codes, _ = step(
         START, (TOPIC, [("retention.ms", SET, "9")]), (BROKER, [("log.retention.ms", SET, "no")]), validate_only=True
     )
@@ -198,17 +198,17 @@ def test_trying_out_answers_and_changes_nothing() -> None:
 # --- brokers
 
 
-def test_what_is_said_to_one_broker_and_to_all() -> None:
+def test_configs_of_one_broker_and_of_all_brokers() -> None:
     image, codes, messages = step(
         START, (BROKER, [("log.retention.ms", SET, "8")]), (ALL_BROKERS, [("log.retention.ms", SET, "9")])
     )
     assert codes == [0, 0], messages
-    found = broker_layers(image, NODE_ID, {"log.retention.ms": "10"})
-    assert (found.dynamic, found.dynamic_default) == ({"log.retention.ms": "8"}, {"log.retention.ms": "9"})
+    broker = broker_layers(image, NODE_ID, {"log.retention.ms": "10"})
+    assert (broker.dynamic, broker.dynamic_default) == ({"log.retention.ms": "8"}, {"log.retention.ms": "9"})
     assert broker_layers(image, 2, {}).dynamic == {}
 
 
-def test_a_key_that_only_the_file_can_set() -> None:
+def test_a_static_key_cannot_be_set_dynamically() -> None:
     image, codes, messages = step(START, (BROKER, [("broker.id", SET, "8")]))
     assert (image, codes) == (START, [E.INVALID_REQUEST])
     assert "Cannot update these configs dynamically" in (messages[0] or "")
@@ -223,19 +223,19 @@ def test_a_key_for_one_broker_cannot_be_set_for_all() -> None:
 # --- all at once
 
 
-def test_what_is_not_named_falls_back() -> None:
+def test_alter_configs_removes_configs_that_it_does_not_name() -> None:
     image, codes = replace_all(START, (TOPIC, {"segment.ms": "9"}))
     assert (codes, image.configs_of(*TOPIC)) == ([0], {"segment.ms": "9"})
     image, codes = replace_all(image, (TOPIC, {}))
     assert (codes, image.configs_of(*TOPIC)) == ([0], {})
 
 
-def test_all_or_nothing_of_a_resource() -> None:
+def test_alter_configs_changes_all_configs_of_a_resource_or_none() -> None:
     assert replace_all(START, (TOPIC, {"segment.ms": "9", "no.such": "1"})) == (START, [E.INVALID_CONFIG])
     assert replace_all(START, (TOPIC, {"segment.ms": None})) == (START, [E.INVALID_REQUEST])
 
 
-def test_records_say_only_what_changes() -> None:
+def test_only_changes_are_written() -> None:
     request = alter_configs.AlterConfigsRequest(
         [alter_configs.AlterConfigsResource(*TOPIC, [alter_configs.AlterableConfig("retention.ms", "5")])]
     )

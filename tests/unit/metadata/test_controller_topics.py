@@ -1,4 +1,4 @@
-"""Creating, growing and deleting topics: each way to be refused, and what is recorded when not."""
+"""Creating, growing and deleting topics: each error, and the records of valid requests."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ E = ErrorCode
 # --- create
 
 
-def test_what_a_new_topic_is_made_of() -> None:
+def test_the_records_of_a_new_topic() -> None:
     decision = create(THREE, topic("a", 2, 3, configs={"retention.ms": "5"}))
-    made, config, *partitions = decision.records
-    assert isinstance(made, TopicRecord)
+    created, config, *partitions = decision.records
+    assert isinstance(created, TopicRecord)
     assert isinstance(config, ConfigRecord)
-    assert (made.name, config.name, config.value) == ("a", "retention.ms", "5")
+    assert (created.name, config.name, config.value) == ("a", "retention.ms", "5")
     for index, record in enumerate(partitions):
         assert isinstance(record, PartitionRecord)
-        assert (record.partition_id, record.topic_id) == (index, made.topic_id)
+        assert (record.partition_id, record.topic_id) == (index, created.topic_id)
         assert sorted(record.replicas) == [1, 2, 3]
         assert list(record.isr) == list(record.replicas)
         assert (record.leader, record.leader_epoch, record.partition_epoch) == (record.replicas[0], 0, 0)
         assert record.directories == [bytes([broker]) * 16 for broker in record.replicas]
     result = decision.response.topics[0]
     assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 2, 3)
-    assert result.topic_id == made.topic_id
+    assert result.topic_id == created.topic_id
 
 
-def test_defaults_fill_in_what_is_left_out() -> None:
+def test_defaults_replace_missing_values() -> None:
     decision = create(THREE, topic("a"), partitions=4, replication_factor=2)
     result = decision.response.topics[0]
     assert (result.num_partitions, result.replication_factor) == (4, 2)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "code", "why"),
+    ("requested", "code", "reason"),
     [
         (topic(""), E.INVALID_TOPIC_EXCEPTION, "empty"),
         (topic("a/b"), E.INVALID_TOPIC_EXCEPTION, "invalid"),
@@ -97,17 +97,19 @@ def test_defaults_fill_in_what_is_left_out() -> None:
     ],
     ids=lambda value: value.name[:12] if isinstance(value, CreatableTopic) else "",
 )
-def test_refused_and_the_others_are_made_all_the_same(wanted: CreatableTopic, code: ErrorCode, why: str) -> None:
+def test_an_invalid_topic_is_refused_and_the_others_are_created(
+    requested: CreatableTopic, code: ErrorCode, reason: str
+) -> None:
     image = with_topics(THREE, topic("there.is"))
-    decision = create(image, topic("before"), wanted, topic("after"))
+    decision = create(image, topic("before"), requested, topic("after"))
     results = {result.name: result for result in decision.response.topics}
-    assert results[wanted.name].error_code == code, results[wanted.name].error_message
-    assert why in (results[wanted.name].error_message or "")
+    assert results[requested.name].error_code == code, results[requested.name].error_message
+    assert reason in (results[requested.name].error_message or "")
     assert results["before"].error_code == results["after"].error_code == 0
     assert {each.name for each in decision.records if isinstance(each, TopicRecord)} == {"before", "after"}
 
 
-def test_a_name_that_comes_twice_is_refused_once_and_made_never() -> None:
+def test_a_duplicate_name_is_refused_with_one_result() -> None:
     decision = create(THREE, topic("twice"), topic("once"), topic("twice", 3))
     assert [(each.name, each.error_code) for each in decision.response.topics] == [
         ("twice", E.INVALID_REQUEST),
@@ -116,26 +118,26 @@ def test_a_name_that_comes_twice_is_refused_once_and_made_never() -> None:
     assert [each.name for each in decision.records if isinstance(each, TopicRecord)] == ["once"]
 
 
-def test_two_that_collide_with_each_other_are_not_both_made() -> None:
+def test_of_two_colliding_names_only_the_first_is_created() -> None:
     decision = create(THREE, topic("a.b"), topic("a_b"))
     assert [each.error_code for each in decision.response.topics] == [0, E.INVALID_TOPIC_EXCEPTION]
 
 
-def test_the_bound_is_on_the_request_not_on_each_topic() -> None:
+def test_the_partition_limit_applies_to_the_whole_request() -> None:
     half = PARTITIONS_PER_REQUEST_MAX // 2
     decision = create(THREE, topic("a", half), topic("b", half), topic("c", 1), topic("d", assign={0: [1]}))
     assert [each.error_code for each in decision.response.topics] == [0, 0, E.POLICY_VIOLATION, E.POLICY_VIOLATION]
 
 
-def test_trying_out_answers_the_same_and_records_nothing() -> None:
-    tried, done = create(THREE, topic("a", 2), validate_only=True), create(THREE, topic("a", 2))
-    assert tried.records == ()
-    assert tried.response.topics[0].num_partitions == done.response.topics[0].num_partitions == 2
+def test_validate_only_answers_the_same_and_writes_no_records() -> None:
+    validated, created = create(THREE, topic("a", 2), validate_only=True), create(THREE, topic("a", 2))
+    assert validated.records == ()
+    assert validated.response.topics[0].num_partitions == created.response.topics[0].num_partitions == 2
     refused = create(THREE, topic("a", 0), validate_only=True)
     assert refused.response.topics[0].error_code == E.INVALID_PARTITIONS
 
 
-def test_manual_assignments_are_taken_as_they_are() -> None:
+def test_manual_assignments_are_used_unchanged() -> None:
     decision = create(THREE, topic("a", assign={1: [3, 1], 0: [2, 3]}))
     partitions = [each for each in decision.records if isinstance(each, PartitionRecord)]
     assert [(each.partition_id, each.replicas, each.leader) for each in partitions] == [(0, (2, 3), 2), (1, (3, 1), 3)]
@@ -148,8 +150,8 @@ def test_fenced_brokers_lead_nothing_and_are_chosen_last() -> None:
     for partition in with_topics(image, topic("a", 6, 3)).topics["a"].partitions:
         assert (set(partition.isr), partition.replicas[2], partition.leader) == ({1, 3}, 2, partition.replicas[0])
     assert create(image, topic("a", 1, 4)).response.topics[0].error_code == E.INVALID_REPLICATION_FACTOR
-    nobody = create(cluster([1, 2], fenced=[1, 2]), topic("a", 1, 1)).response.topics[0]
-    assert (nobody.error_code, "fenced" in nobody.error_message) == (E.INVALID_REPLICATION_FACTOR, True)
+    refusal = create(cluster([1, 2], fenced=[1, 2]), topic("a", 1, 1)).response.topics[0]
+    assert (refusal.error_code, "fenced" in refusal.error_message) == (E.INVALID_REPLICATION_FACTOR, True)
     partition = create(image, topic("a", assign={0: [2, 3]})).records[1]
     assert isinstance(partition, PartitionRecord)
     assert (partition.isr, partition.leader, partition.replicas) == ((3,), 3, (2, 3))
@@ -158,17 +160,17 @@ def test_fenced_brokers_lead_nothing_and_are_chosen_last() -> None:
     assert refused.records == ()
 
 
-def test_deciding_changes_nothing() -> None:
+def test_a_decision_does_not_change_the_image() -> None:
     before = repr(THREE)
     create(THREE, topic("a", 3, 2, configs={"retention.ms": "5"}))
     assert repr(THREE) == before
 
 
-def test_ids_are_not_reserved_and_do_not_begin_with_a_dash() -> None:
+def test_new_ids_are_not_reserved_and_do_not_begin_with_a_dash() -> None:
     rng = Random(5)
-    made = [new_uuid(rng) for _ in range(3000)]
-    assert len(set(made)) == len(made)
-    assert not any(uuid_text(each).startswith("-") for each in made)
+    ids = [new_uuid(rng) for _ in range(3000)]
+    assert len(set(ids)) == len(ids)
+    assert not any(uuid_text(each).startswith("-") for each in ids)
 
     class Zeros(Random):
         drawn = 0
@@ -193,14 +195,16 @@ def grow(
 
 
 def to(name: str, count: int, assignments: list[list[int]] | None = None) -> CreatePartitionsTopic:
-    given = None if assignments is None else [CreatePartitionsAssignment(brokers) for brokers in assignments]
-    return CreatePartitionsTopic(name, count, given)
+    assignment_messages = (
+        None if assignments is None else [CreatePartitionsAssignment(brokers) for brokers in assignments]
+    )
+    return CreatePartitionsTopic(name, count, assignment_messages)
 
 
 GROWABLE = with_topics(THREE, topic("a", 2, 2), topic("b", 1, 1))
 
 
-def test_growing_adds_at_the_end_with_the_same_factor() -> None:
+def test_new_partitions_have_the_same_replication_factor() -> None:
     results, records = grow(GROWABLE, to("a", 4))
     assert [(each.name, each.error_code) for each in results] == [("a", 0)]  # type: ignore[attr-defined]
     assert [(each.partition_id, len(each.replicas)) for each in records] == [(2, 2), (3, 2)]  # type: ignore[attr-defined]
@@ -209,13 +213,13 @@ def test_growing_adds_at_the_end_with_the_same_factor() -> None:
     assert image.topics["a"].partitions[:2] == GROWABLE.topics["a"].partitions
 
 
-def test_growing_where_told() -> None:
+def test_new_partitions_with_a_manual_assignment() -> None:
     _, records = grow(GROWABLE, to("a", 4, [[3, 1], [1, 2]]))
     assert [each.replicas for each in records] == [(3, 1), (1, 2)]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "code", "why"),
+    ("requested", "code", "reason"),
     [
         (to("nowhere", 3), E.UNKNOWN_TOPIC_OR_PARTITION, "does not host"),
         (to("a", 2), E.INVALID_PARTITIONS, "already has 2"),
@@ -232,14 +236,16 @@ def test_growing_where_told() -> None:
         (to("a", 3, [[]]), E.INVALID_REPLICA_ASSIGNMENT, "empty"),
     ],
 )
-def test_not_growing(wanted: CreatePartitionsTopic, code: ErrorCode, why: str) -> None:
-    results, records = grow(GROWABLE, wanted, to("b", 2))
+def test_an_invalid_partition_count_or_assignment_is_refused(
+    requested: CreatePartitionsTopic, code: ErrorCode, reason: str
+) -> None:
+    results, records = grow(GROWABLE, requested, to("b", 2))
     assert [each.error_code for each in results] == [code, 0]  # type: ignore[attr-defined]
-    assert why in results[0].error_message  # type: ignore[attr-defined]
+    assert reason in results[0].error_message  # type: ignore[attr-defined]
     assert len(records) == 1
 
 
-def test_growing_twice_in_one_request_and_trying_out() -> None:
+def test_a_duplicate_topic_and_validate_only_add_no_partitions() -> None:
     results, records = grow(GROWABLE, to("a", 3), to("a", 4))
     assert [(each.name, each.error_code) for each in results] == [("a", E.INVALID_REQUEST)]  # type: ignore[attr-defined]
     assert records == []
@@ -256,23 +262,23 @@ def delete(
     decision = decide_delete_topics(image, DeleteTopicsRequest(topics=list(states)), defaults(delete_enabled=enabled))
     for record in decision.records:
         assert isinstance(record, RemoveTopicRecord)
-    answers = [(result.name, result.error_code) for result in decision.response.responses]
-    return answers, [record.topic_id for record in decision.records]  # type: ignore[attr-defined]
+    results = [(result.name, result.error_code) for result in decision.response.responses]
+    return results, [record.topic_id for record in decision.records]  # type: ignore[attr-defined]
 
 
 A_ID = GROWABLE.topics["a"].id
 
 
-def test_deleting_by_name_and_by_id() -> None:
+def test_topics_are_deleted_by_name_and_by_id() -> None:
     assert delete(GROWABLE, DeleteTopicState("a")) == ([("a", 0)], [A_ID])
     assert delete(GROWABLE, DeleteTopicState(None, A_ID)) == ([("a", 0)], [A_ID])
-    old_way = decide_delete_topics(GROWABLE, DeleteTopicsRequest(topic_names=["b", "a"]), defaults())
-    assert [each.error_code for each in old_way.response.responses] == [0, 0]
-    assert not applied(GROWABLE, old_way.records).topics
+    by_names = decide_delete_topics(GROWABLE, DeleteTopicsRequest(topic_names=["b", "a"]), defaults())
+    assert [each.error_code for each in by_names.response.responses] == [0, 0]
+    assert not applied(GROWABLE, by_names.records).topics
 
 
-def test_what_cannot_be_deleted() -> None:
-    answers, records = delete(
+def test_unknown_and_ambiguous_topics_are_not_deleted() -> None:
+    results, records = delete(
         GROWABLE,
         DeleteTopicState("nowhere"),
         DeleteTopicState(None, b"?" * 16),
@@ -280,7 +286,7 @@ def test_what_cannot_be_deleted() -> None:
         DeleteTopicState(None, ZERO_UUID),
         DeleteTopicState("b"),
     )
-    assert [code for _, code in answers] == [
+    assert [code for _, code in results] == [
         E.UNKNOWN_TOPIC_OR_PARTITION,
         E.UNKNOWN_TOPIC_ID,
         E.INVALID_REQUEST,
@@ -290,27 +296,27 @@ def test_what_cannot_be_deleted() -> None:
     assert records == [GROWABLE.topics["b"].id]
 
 
-def test_the_same_topic_twice() -> None:
-    answers, records = delete(GROWABLE, DeleteTopicState("a"), DeleteTopicState("a"))
-    assert {code for _, code in answers} == {E.INVALID_REQUEST}
+def test_a_topic_is_deleted_at_most_once() -> None:
+    results, records = delete(GROWABLE, DeleteTopicState("a"), DeleteTopicState("a"))
+    assert {code for _, code in results} == {E.INVALID_REQUEST}
     assert records == []
     _, records = delete(GROWABLE, DeleteTopicState("a"), DeleteTopicState(None, A_ID))
-    assert len(records) <= 1, "by name and by id: removing it twice would break the log"
+    assert len(records) <= 1, "by name and by id: a second RemoveTopicRecord could not be applied"
 
 
-def test_deleting_may_be_forbidden() -> None:
+def test_deletion_can_be_disabled() -> None:
     assert delete(GROWABLE, DeleteTopicState("a"), enabled=False) == ([("a", E.TOPIC_DELETION_DISABLED)], [])
 
 
 # --- names on a file system that ignores case
 
 
-@pytest.mark.parametrize("there", [True, False], ids=["made before", "made by the same request"])
-def test_names_that_differ_only_in_case_collide_where_files_do(there: bool) -> None:
-    image = with_topics(THREE, topic("Orders")) if there else THREE
-    wanted = [topic("orders")] if there else [topic("Orders"), topic("orders")]
+@pytest.mark.parametrize("exists", [True, False], ids=["created before", "created by the same request"])
+def test_names_that_differ_only_in_case_collide_if_the_file_system_ignores_case(exists: bool) -> None:
+    image = with_topics(THREE, topic("Orders")) if exists else THREE
+    topics = [topic("orders")] if exists else [topic("Orders"), topic("orders")]
     caseless = replace(defaults(), ignores_case=True)
-    decision = decide_create_topics(image, CreateTopicsRequest(topics=wanted), caseless, Random(1))
+    decision = decide_create_topics(image, CreateTopicsRequest(topics=topics), caseless, Random(1))
     refused = decision.response.topics[-1]
     assert refused.error_code == E.INVALID_TOPIC_EXCEPTION
     assert refused.error_message == (
@@ -319,6 +325,6 @@ def test_names_that_differ_only_in_case_collide_where_files_do(there: bool) -> N
     assert "orders" not in [each.name for each in decision.records if isinstance(each, TopicRecord)]
 
 
-def test_names_that_differ_only_in_case_are_two_elsewhere() -> None:
+def test_names_that_differ_only_in_case_do_not_collide_elsewhere() -> None:
     decision = create(THREE, topic("Orders"), topic("orders"))
     assert [each.error_code for each in decision.response.topics] == [0, 0]

@@ -1,4 +1,4 @@
-"""Leaders by request, and leaders that get their place back."""
+"""Elections on request, and elections of preferred leaders."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 def after_a_failure() -> ControlledCluster:
-    """Broker 1 was away, is back, and in sync with what it was the first of."""
+    """Broker 1 was fenced and is unfenced again, but not in sync yet."""
     cluster = ControlledCluster([1, 2, 3])
     cluster.create("a", [1, 2, 3], [2, 3, 1])
     cluster.die(1)
     cluster.beat(1)
-    assert cluster.told("a") == "2:2,3 of 1,2,3 @1"
+    assert cluster.summary("a") == "2:2,3 of 1,2,3 @1"
     return cluster
 
 
@@ -33,27 +33,27 @@ def test_the_preferred_leader_leads_again_once_it_is_in_sync() -> None:
     assert cluster.elect(PREFERRED, "a", 0, 1) == [E.PREFERRED_LEADER_NOT_AVAILABLE, E.ELECTION_NOT_NEEDED]
     cluster.alter("a", [2, 3, 1])
     assert cluster.elect(PREFERRED, "a", 0, 1) == [0, E.ELECTION_NOT_NEEDED]
-    assert cluster.told("a") == "1:2,3,1 of 1,2,3 @2"
+    assert cluster.summary("a") == "1:2,3,1 of 1,2,3 @2"
 
 
-def test_an_unclean_election_only_where_nobody_leads() -> None:
+def test_an_unclean_election_needs_a_partition_without_leader() -> None:
     cluster = after_a_failure()
     assert cluster.elect(UNCLEAN, "a", 0) == [E.ELECTION_NOT_NEEDED]
     cluster.alter("a", [2])
     cluster.die(2)
-    assert cluster.told("a") == "-1:2 of 1,2,3 @2"
+    assert cluster.summary("a") == "-1:2 of 1,2,3 @2"
     assert cluster.elect(PREFERRED, "a", 0) == [E.PREFERRED_LEADER_NOT_AVAILABLE]
     assert cluster.elect(UNCLEAN, "a", 0) == [0]
-    assert cluster.told("a") == "1:1 of 1,2,3 @3"
+    assert cluster.summary("a") == "1:1 of 1,2,3 @3"
 
 
-def test_with_nobody_alive_there_is_nobody_to_elect() -> None:
+def test_without_active_brokers_no_leader_is_elected() -> None:
     cluster = after_a_failure()
     cluster.die(1, 2, 3)
     assert cluster.elect(UNCLEAN, "a", 0) == [E.ELIGIBLE_LEADERS_NOT_AVAILABLE]
 
 
-def test_what_is_not_there() -> None:
+def test_unknown_partitions_and_election_types_are_refused() -> None:
     cluster = after_a_failure()
     assert cluster.elect(PREFERRED, "nowhere", 0) == [E.UNKNOWN_TOPIC_OR_PARTITION]
     assert cluster.elect(PREFERRED, "a", 2, -1) == [E.UNKNOWN_TOPIC_OR_PARTITION] * 2
@@ -65,7 +65,7 @@ def test_what_is_not_there() -> None:
     ] * 2
 
 
-def test_asked_for_all_only_those_are_told_that_needed_one() -> None:
+def test_an_election_of_all_partitions_reports_only_those_that_needed_one() -> None:
     cluster = after_a_failure()
     cluster.create("b", [3, 2])
     cluster.alter("a", [2, 3, 1])
@@ -77,7 +77,7 @@ def test_asked_for_all_only_those_are_told_that_needed_one() -> None:
     assert cluster.state("a").leader == 1
 
 
-def test_balance_gives_back_what_others_lead() -> None:
+def test_balance_returns_leaderships_to_the_preferred_leaders() -> None:
     cluster = ControlledCluster([1, 2])
     cluster.create("a", *[[1, 2]] * 10)
     cluster.die(1)
@@ -91,7 +91,7 @@ def test_balance_gives_back_what_others_lead() -> None:
     assert decide_balance(cluster.image).records == ()
 
 
-def test_balance_leaves_alone_who_is_not_there_or_not_in_sync() -> None:
+def test_balance_does_not_elect_fenced_or_lagging_brokers() -> None:
     cluster = ControlledCluster([1, 2])
     cluster.create("a", [1, 2])
     cluster.die(1)
@@ -100,7 +100,7 @@ def test_balance_leaves_alone_who_is_not_there_or_not_in_sync() -> None:
     assert decide_balance(cluster.image).records == ()
 
 
-def test_a_round_of_balancing_has_an_end() -> None:
+def test_a_round_of_balancing_is_limited() -> None:
     cluster = ControlledCluster([1, 2])
     cluster.create("a", *[[1, 2]] * (ELECTIONS_MAX + 1))
     cluster.die(1)
@@ -114,7 +114,7 @@ def test_a_round_of_balancing_has_an_end() -> None:
     assert (last.response, len(last.records)) == (False, 1)
 
 
-def test_what_was_allowed_to_be_unclean_later_gets_its_leader_later() -> None:
+def test_a_partition_gets_a_leader_once_unclean_elections_are_allowed() -> None:
     cluster = ControlledCluster([1, 2])
     cluster.create("a", [1, 2])
     cluster.create("b", [1, 2])
@@ -124,4 +124,4 @@ def test_what_was_allowed_to_be_unclean_later_gets_its_leader_later() -> None:
     assert decide_unclean_elections(cluster.image, cluster.layers).records == ()
     cluster.do(Decision(None, (ConfigRecord(ConfigResource.TOPIC, "a", "unclean.leader.election.enable", "true"),)))
     assert cluster.do(decide_unclean_elections(cluster.image, cluster.layers)) is False
-    assert (cluster.told("a"), cluster.told("b")) == ("2:2 of 1,2 @2", "-1:1 of 1,2 @1")
+    assert (cluster.summary("a"), cluster.summary("b")) == ("2:2 of 1,2 @2", "-1:1 of 1,2 @1")

@@ -1,4 +1,4 @@
-"""Levels of features: all nodes must be able to do what the cluster agrees on."""
+"""Feature levels: all nodes must support the levels of the cluster."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ def update(
     return cluster.do(decide_update_features(cluster.image, UpdateFeaturesRequest(1000, updates, validate_only)))
 
 
-def test_down_and_up_again() -> None:
+def test_a_feature_is_switched_off_and_on_again() -> None:
     cluster = ControlledCluster([1])
     assert update(cluster, FeatureUpdateKey("group.version", 0, SAFE)).error_code == 0
     assert cluster.image.features == {"metadata.version": 30, "transaction.version": 2}
-    assert decide_bootstrap(cluster.image).records == (), "what was switched off stays off"
+    assert decide_bootstrap(cluster.image).records == (), "a feature that was switched off stays off"
     assert update(cluster, FeatureUpdateKey("group.version", 1, UPGRADE)).error_code == 0
     assert cluster.image.features == {"metadata.version": 30, "group.version": 1, "transaction.version": 2}
     response = update(cluster, FeatureUpdateKey("group.version", 1, UPGRADE))
     assert ([each.feature for each in response.results], cluster.records) == (["group.version"], ())
 
 
-def test_asking_only_changes_nothing() -> None:
+def test_validate_only_changes_nothing() -> None:
     cluster = ControlledCluster([1])
     assert update(cluster, FeatureUpdateKey("group.version", 0, SAFE), validate_only=True).error_code == 0
     assert cluster.image.features["group.version"] == 1
 
 
-def test_the_first_version_of_the_request_allows_a_downgrade_in_its_own_way() -> None:
+def test_version_0_of_the_request_allows_a_downgrade_by_its_own_field() -> None:
     cluster = ControlledCluster([1])
     assert update(cluster, FeatureUpdateKey("group.version", 0, allow_downgrade=True)).error_code == 0
     assert "group.version" not in cluster.image.features
 
 
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("refused", "reason"),
     [
         (FeatureUpdateKey("group.version", 0, UPGRADE), "without setting the upgrade type"),
         (FeatureUpdateKey("group.version", 2, UPGRADE), "Local controller only supports versions 0-1"),
@@ -55,35 +55,37 @@ def test_the_first_version_of_the_request_allows_a_downgrade_in_its_own_way() ->
         (FeatureUpdateKey("group.version", 1, 0), "upgrade type"),
     ],
 )
-def test_refused_as_a_whole(asked: FeatureUpdateKey, why: str) -> None:
+def test_one_invalid_update_fails_the_whole_request(refused: FeatureUpdateKey, reason: str) -> None:
     cluster = ControlledCluster([1])
-    response = update(cluster, FeatureUpdateKey("metadata.version", 30, UPGRADE), asked)
+    response = update(cluster, FeatureUpdateKey("metadata.version", 30, UPGRADE), refused)
     assert response.error_code == E.INVALID_UPDATE_VERSION
-    assert why in (response.error_message or "")
+    assert reason in (response.error_message or "")
     assert (response.results, cluster.records) == ((), ())
 
 
-def test_up_is_no_downgrade() -> None:
+def test_a_downgrade_to_a_newer_level_is_refused() -> None:
     cluster = ControlledCluster([1])
     update(cluster, FeatureUpdateKey("group.version", 0, UNSAFE))
     response = update(cluster, FeatureUpdateKey("group.version", 1, SAFE))
     assert "Can't downgrade to a newer version" in (response.error_message or "")
 
 
-def test_every_broker_and_controller_must_be_able_to() -> None:
+def test_every_broker_and_controller_must_support_the_new_level() -> None:
     cluster = ControlledCluster([1])
     update(cluster, FeatureUpdateKey("group.version", 0, SAFE))
     cluster.register(2, features={"metadata.version": (30, 30), "transaction.version": (0, 2)})
     refused = update(cluster, FeatureUpdateKey("group.version", 1, UPGRADE))
     assert "Broker 2 does not support this feature" in (refused.error_message or "")
     cluster.unregister(2)
-    able = [ControllerFeature("group.version", 0, 0)]
-    cluster.do(Decision(None, (RegisterControllerRecord(controller_id=7, incarnation_id=b"i" * 16, features=able),)))
+    features = [ControllerFeature("group.version", 0, 0)]
+    cluster.do(
+        Decision(None, (RegisterControllerRecord(controller_id=7, incarnation_id=b"i" * 16, features=features),))
+    )
     refused = update(cluster, FeatureUpdateKey("group.version", 1, UPGRADE))
     assert "Controller 7 does not support this feature" in (refused.error_message or "")
 
 
-def test_a_log_of_an_earlier_release_gets_the_features_that_came_since() -> None:
+def test_the_log_of_an_older_release_gets_the_newer_features() -> None:
     cluster = ControlledCluster()
     older = ControlledCluster()
     older.image = type(older.image)(features={"metadata.version": 30})

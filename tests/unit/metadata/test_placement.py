@@ -1,4 +1,4 @@
-"""Where replicas go: on different brokers, over as many racks as can be, leaders in turn."""
+"""Placement of replicas: on different brokers, over as many racks as possible, with evenly spread leaders."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.metadata.controller.placement import interleaved, place
+from moldau.metadata.controller.placement import interleave_racks, place
 
 RACKS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_size=12)
 
 
 @given(RACKS, st.integers(1, 40), st.integers(0, 5), st.data())
 @settings(max_examples=deep(200), deadline=None)
-def test_spread(racks: list[str | None], partitions: int, seed: int, data: st.DataObject) -> None:
+def test_replicas_and_leaders_are_spread_evenly(
+    racks: list[str | None], partitions: int, seed: int, data: st.DataObject
+) -> None:
     brokers = [broker(number * 3 + 1, rack) for number, rack in enumerate(racks)]
     factor = data.draw(st.integers(1, len(brokers)), "replication factor")
     placed = place(brokers, partitions, factor, Random(seed))
@@ -32,13 +34,13 @@ def test_spread(racks: list[str | None], partitions: int, seed: int, data: st.Da
         used = Counter(rack_of[each] for each in replicas)
         assert len(used) == min(factor, len(sizes)), "a rack is used twice only when all are used"
         for rack, count in used.items():
-            for other, there in sizes.items():
-                assert count <= used[other] + 1 or used[other] == there, f"{other} had room, {rack} got {count}"
+            for other, size in sizes.items():
+                assert count <= used[other] + 1 or used[other] == size, f"{other} had room, {rack} got {count}"
     leaders = Counter(replicas[0] for replicas in placed)
     assert max(leaders.values()) - min(leaders[each.id] for each in brokers) <= 1
 
 
-def test_many_small_topics_do_not_pile_up_on_one_broker() -> None:
+def test_many_small_topics_are_spread_over_all_brokers() -> None:
     brokers = [broker(number) for number in range(5)]
     rng = Random(7)
     leaders = Counter(place(brokers, 1, 1, rng)[0][0] for _ in range(500))
@@ -46,18 +48,18 @@ def test_many_small_topics_do_not_pile_up_on_one_broker() -> None:
     assert min(leaders.values()) > 50
 
 
-def test_the_same_chance_gives_the_same_places() -> None:
+def test_the_same_seed_gives_the_same_placement() -> None:
     brokers = [broker(number, "ab"[number % 2]) for number in range(6)]
     assert place(brokers, 9, 3, Random(3)) == place(list(reversed(brokers)), 9, 3, Random(3))
 
 
 @pytest.mark.parametrize(("count", "factor"), [(0, 1), (1, 2), (3, 4)])
-def test_more_replicas_than_brokers(count: int, factor: int) -> None:
+def test_more_replicas_than_brokers_are_refused(count: int, factor: int) -> None:
     with pytest.raises(KafkaError, match=f"only {count} broker") as refused:
         place([broker(number) for number in range(count)], 1, factor, Random(1))
     assert refused.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_interleaving() -> None:
+def test_brokers_of_different_racks_alternate() -> None:
     brokers = [broker(1, "a"), broker(2, "a"), broker(3, "b"), broker(4, "b"), broker(5, "c")]
-    assert interleaved(brokers) == [1, 3, 5, 2, 4]
+    assert interleave_racks(brokers) == [1, 3, 5, 2, 4]

@@ -1,4 +1,4 @@
-"""Producer ids come in blocks that never overlap, whoever asks and whatever is lost."""
+"""Producer ids are allocated in blocks that never overlap, whichever broker requests them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from moldau.metadata.controller.producer_ids import BLOCK_SIZE, decide_allocate
 from moldau.metadata.records import ProducerIdsRecord
 
 
-def test_blocks_follow_each_other() -> None:
+def test_blocks_are_consecutive() -> None:
     image = cluster([1, 2])
     seen: set[int] = set()
     for turn in range(50):
@@ -21,13 +21,13 @@ def test_blocks_follow_each_other() -> None:
     assert seen == set(range(50 * BLOCK_SIZE))
 
 
-def test_the_record_says_who_got_it() -> None:
+def test_the_record_names_the_broker() -> None:
     record = decide_allocate(cluster(), 3, 9).records[0]
     assert isinstance(record, ProducerIdsRecord)
     assert (record.broker_id, record.broker_epoch, record.next_producer_id) == (3, 9, BLOCK_SIZE)
 
 
-def test_deciding_twice_without_applying_gives_the_same_block() -> None:
-    """`decide` changes nothing: only a record that was applied does."""
+def test_two_decisions_on_one_image_give_the_same_block() -> None:
+    """A decision changes nothing: only applying its records does."""
     image = cluster()
     assert decide_allocate(image, 1, 1).response == decide_allocate(image, 1, 1).response

@@ -1,4 +1,4 @@
-"""An image told as records is the same image again, whatever it holds."""
+"""The records of any image restore the same image."""
 
 from __future__ import annotations
 
@@ -87,23 +87,21 @@ def images(draw: st.DrawFn) -> MetadataImage:
     )
 
 
-def again(image: MetadataImage) -> MetadataImage:
+def restore(image: MetadataImage) -> MetadataImage:
     records = [decode_record(encode_record(record)) for record in image_records(image)]
     return apply(MetadataImage(), records, image.offset, image.epoch)[0]
 
 
 @given(images())
 @settings(max_examples=deep(150), deadline=None)
-def test_told_and_read_back(image: MetadataImage) -> None:
-    assert again(image) == image
-    assert [*map(encode_record, image_records(again(image)))] == [*map(encode_record, image_records(image))]
+def test_the_records_of_an_image_restore_it(image: MetadataImage) -> None:
+    assert restore(image) == image
+    assert [*map(encode_record, image_records(restore(image)))] == [*map(encode_record, image_records(image))]
 
 
 @given(images(), images())
 @settings(max_examples=deep(60), deadline=None)
-def test_what_differs_between_two_images_is_what_a_follower_must_look_at(
-    old: MetadataImage, new: MetadataImage
-) -> None:
+def test_changes_between_contains_all_differences_of_two_images(old: MetadataImage, new: MetadataImage) -> None:
     changes = changes_between(old, new)
     assert changes_between(new, new) == Changes()
     for name in {*old.topics, *new.topics}:
@@ -113,18 +111,18 @@ def test_what_differs_between_two_images_is_what_a_follower_must_look_at(
     assert all(old.configs.get(key) != new.configs.get(key) for key in changes.configs)
 
 
-def test_the_same_image_gives_the_same_bytes_whichever_way_it_came_about() -> None:
-    told = []
+def test_equal_images_give_the_same_bytes_in_whatever_order_they_were_built() -> None:
+    snapshots = []
     for seed in range(2):
         numbers = list(range(50))
         Random(seed).shuffle(numbers)
-        made = [TopicRecord(f"topic.{number}", bytes([number]) * 16) for number in numbers]
-        image, _ = apply(cluster(Random(seed).sample([1, 2, 3], 3)), made, 9, 1)
-        told.append([encode_record(record) for record in image_records(image)])
-    assert told[0] == told[1]
+        records = [TopicRecord(f"topic.{number}", bytes([number]) * 16) for number in numbers]
+        image, _ = apply(cluster(Random(seed).sample([1, 2, 3], 3)), records, 9, 1)
+        snapshots.append([encode_record(record) for record in image_records(image)])
+    assert snapshots[0] == snapshots[1]
 
 
-def test_old_ways_to_say_that_a_broker_is_fenced_are_understood() -> None:
+def test_old_fence_and_unfence_records_are_applied() -> None:
     image = cluster([1])
     fenced, changes = apply(image, [FenceBrokerRecord(1, 1)], 9, 1)
     assert (fenced.brokers[1].fenced, changes.brokers) == (True, {1})
@@ -132,15 +130,15 @@ def test_old_ways_to_say_that_a_broker_is_fenced_are_understood() -> None:
     assert not apply(fenced, [UnregisterBrokerRecord(1, 1)], 9, 1)[0].brokers
 
 
-def test_a_record_without_a_meaning_moves_the_offset_only() -> None:
+def test_a_no_op_record_changes_only_the_offset() -> None:
     image = cluster([1])
     after, changes = apply(image, [NoOpRecord()], 77, 2)
     assert (after.offset, after.epoch, changes) == (77, 2, Changes())
-    assert again(after) == after
+    assert restore(after) == after
     assert after.topics is image.topics
 
 
-def test_what_a_change_does_not_touch_is_shared() -> None:
+def test_images_share_unchanged_parts() -> None:
     image = with_topics(cluster([1]), topic("a"), topic("b"))
     changed, _ = apply(image, [PartitionChangeRecord(0, image.topics["a"].id, isr=[1], leader=-1)], 9, 1)
     assert changed.topics["b"] is image.topics["b"]

@@ -1,4 +1,4 @@
-"""Which of the systems' ways can be tried where these tests run."""
+"""Marks for tests that run only on some operating systems."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import sys
 
 import pytest
 
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="it makes calls that only Linux has")
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="it uses system calls that only Linux has")
 LINUX = pytest.param("linux", marks=linux_only)

@@ -1,4 +1,4 @@
-"""Each system's way of syncing, on Linux: macOS' `fcntl` is played by one that answers as told; files are real."""
+"""The sync functions of each system, tested on Linux: macOS' `fcntl` is simulated, the files are real."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moldau.platforms.durable_files import F_FULLFSYNC, full_sync, syncs_of
 
 
 class Disk:
-    """Notes what it was asked, and refuses as told."""
+    """Records the calls, and fails with the given errors."""
 
     def __init__(self, fcntl_fault: int = 0, fsync_fault: int = 0) -> None:
         self.calls: list[str] = []
@@ -25,13 +25,13 @@ class Disk:
     def fcntl(self, fd: int, command: int) -> int:
         assert command == F_FULLFSYNC
         os.fstat(fd)
-        return self._answer("fcntl", self._fcntl_fault)
+        return self._record("fcntl", self._fcntl_fault)
 
     def fsync(self, fd: int) -> None:
         os.fsync(fd)
-        self._answer("fsync", self._fsync_fault)
+        self._record("fsync", self._fsync_fault)
 
-    def _answer(self, call: str, fault: int) -> int:
+    def _record(self, call: str, fault: int) -> int:
         self.calls.append(call)
         if fault:
             raise OSError(fault, os.strerror(fault))
@@ -46,40 +46,40 @@ def fd(tmp_path: Path) -> Iterator[int]:
         yield file.fileno()
 
 
-def synced(disk: Disk, fd: int) -> list[str]:
+def sync_calls(disk: Disk, fd: int) -> list[str]:
     full_sync(disk.fcntl, disk.fsync)(fd)
     return disk.calls
 
 
-def test_macos_asks_the_disk_itself_and_that_is_all(fd: int) -> None:
-    assert synced(Disk(), fd) == ["fcntl"]
+def test_macos_uses_only_the_full_sync(fd: int) -> None:
+    assert sync_calls(Disk(), fd) == ["fcntl"]
 
 
 @pytest.mark.parametrize("fault", [errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY])
-def test_a_file_system_without_the_full_sync_gets_the_other(fd: int, fault: int) -> None:
-    assert synced(Disk(fcntl_fault=fault), fd) == ["fcntl", "fsync"]
+def test_a_file_system_without_full_sync_gets_an_fsync(fd: int, fault: int) -> None:
+    assert sync_calls(Disk(fcntl_fault=fault), fd) == ["fcntl", "fsync"]
 
 
 @pytest.mark.parametrize("fault", [errno.EIO, errno.ENOSPC, errno.EBADF, errno.EDQUOT])
-def test_a_full_sync_that_failed_is_not_tried_in_another_way(fd: int, fault: int) -> None:
+def test_a_full_sync_that_failed_is_not_repeated_as_fsync(fd: int, fault: int) -> None:
     disk = Disk(fcntl_fault=fault)
     with pytest.raises(OSError) as failed:
-        synced(disk, fd)
+        sync_calls(disk, fd)
     assert failed.value.errno == fault
     assert disk.calls == ["fcntl"]
 
 
-def test_the_other_sync_may_fail_too(fd: int) -> None:
+def test_the_fsync_may_fail_too(fd: int) -> None:
     disk = Disk(fcntl_fault=errno.ENOTSUP, fsync_fault=errno.EIO)
     with pytest.raises(OSError) as failed:
-        synced(disk, fd)
+        sync_calls(disk, fd)
     assert failed.value.errno == errno.EIO
     assert disk.calls == ["fcntl", "fsync"]
 
 
 @pytest.mark.parametrize("platform", [LINUX, "darwin", "freebsd14", "win32"])
 def test_every_system_syncs_a_real_file_and_a_directory(tmp_path: Path, fd: int, platform: str) -> None:
-    """Linux answers EINVAL to macOS' `fcntl`, as a file system without it does."""
+    """Linux returns EINVAL for macOS' `fcntl`, like a file system without it."""
     syncs = syncs_of(platform)
     syncs.data(fd)
     syncs.file(fd)
@@ -87,7 +87,7 @@ def test_every_system_syncs_a_real_file_and_a_directory(tmp_path: Path, fd: int,
 
 
 @pytest.mark.parametrize("platform", [LINUX, "darwin", "freebsd14", "win32"])
-def test_a_file_that_is_not_open_cannot_be_synced(platform: str) -> None:
+def test_a_closed_file_cannot_be_synced(platform: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     os.close(writing)
@@ -97,7 +97,7 @@ def test_a_file_that_is_not_open_cannot_be_synced(platform: str) -> None:
 
 
 @pytest.mark.parametrize("platform", [LINUX, "darwin"])
-def test_a_directory_that_is_not_there_cannot_be_synced(tmp_path: Path, platform: str) -> None:
+def test_a_missing_directory_cannot_be_synced(tmp_path: Path, platform: str) -> None:
     with pytest.raises(FileNotFoundError):
         syncs_of(platform).directory(str(tmp_path / "none"))
     (tmp_path / "file").touch()
@@ -106,6 +106,6 @@ def test_a_directory_that_is_not_there_cannot_be_synced(tmp_path: Path, platform
 
 
 @linux_only
-def test_linux_calls_the_kernel_with_nothing_in_between() -> None:
+def test_linux_uses_the_system_calls_directly() -> None:
     assert syncs_of("linux")[:2] == (os.fdatasync, os.fsync)
     assert durable_files.sync_data is os.fdatasync

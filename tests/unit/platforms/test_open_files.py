@@ -1,4 +1,4 @@
-"""Raising the limit of open files: macOS' kernel is played by one that refuses what is above a ceiling."""
+"""Raising the limit of open files: a simulated kernel of macOS refuses limits above a ceiling."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ INFINITE = sys.maxsize
 class Kernel:
     def __init__(self, ceiling: int) -> None:
         self.ceiling = ceiling
-        self.asked: list[int] = []
+        self.requested: list[int] = []
 
-    def set_soft(self, wanted: int) -> None:
-        self.asked.append(wanted)
-        if wanted > self.ceiling:
+    def set_soft(self, limit: int) -> None:
+        self.requested.append(limit)
+        if limit > self.ceiling:
             raise ValueError("current limit exceeds maximum limit")
 
 
@@ -31,23 +31,23 @@ class Kernel:
         (256, INFINITE, 245_760, 245_760, 245_760),
         (256, INFINITE, 245_760, OPEN_MAX, OPEN_MAX),  # an older macOS
         (256, INFINITE, None, OPEN_MAX, OPEN_MAX),
-        (256, 4096, 245_760, 245_760, 4096),  # a hard limit that somebody has set
-        (256, INFINITE, 245_760, 100, 256),  # nothing is granted: it stays as it was
-        (300_000, INFINITE, 245_760, INFINITE, 300_000),  # never lower than it was
+        (256, 4096, 245_760, 245_760, 4096),  # a hard limit that was set
+        (256, INFINITE, 245_760, 100, 256),  # all are refused: the limit stays unchanged
+        (300_000, INFINITE, 245_760, INFINITE, 300_000),  # never lower than before
         (OPEN_MAX, INFINITE, None, INFINITE, OPEN_MAX),
     ],
 )
-def test_the_highest_limit_that_is_granted(
+def test_the_highest_allowed_limit_is_set(
     soft: int, hard: int, per_process: int | None, ceiling: int, granted: int
 ) -> None:
     kernel = Kernel(ceiling)
     assert raise_soft_limit(soft, hard, per_process, kernel.set_soft) == granted
-    assert all(soft < wanted <= hard and wanted != INFINITE for wanted in kernel.asked)
+    assert all(soft < wanted <= hard and wanted != INFINITE for wanted in kernel.requested)
     if granted > soft:
-        assert kernel.asked[-1] == granted
+        assert kernel.requested[-1] == granted
 
 
-def test_a_system_error_is_a_refusal_too() -> None:
+def test_an_os_error_counts_as_a_refusal() -> None:
     def refuse(wanted: int) -> None:
         raise OSError(1, "Operation not permitted")
 
@@ -65,19 +65,19 @@ print(open_files_max())
 """
 
 
-def raised_as_on(platform: str) -> int:
+def raise_limit_as_on(platform: str) -> int:
     return int(subprocess.run([sys.executable, "-c", LOWERED, platform], check=True, capture_output=True).stdout)
 
 
 @linux_only
-def test_a_process_of_linux_gets_all_of_its_hard_limit() -> None:
+def test_on_linux_the_soft_limit_becomes_the_hard_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert raised_as_on("linux") == (sys.maxsize if hard == resource.RLIM_INFINITY else hard)
+    assert raise_limit_as_on("linux") == (sys.maxsize if hard == resource.RLIM_INFINITY else hard)
 
 
 @linux_only
-def test_a_process_raises_its_limit_as_on_macos() -> None:
-    """Linux has no `kern.maxfilesperproc`: the limit that macOS always grants is left."""
+def test_the_limit_is_raised_as_on_macos() -> None:
+    """Linux has no `kern.maxfilesperproc`, so the limit that macOS always allows is used."""
     assert files_per_process_max() is None
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert raised_as_on("darwin") == (OPEN_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_MAX))
+    assert raise_limit_as_on("darwin") == (OPEN_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_MAX))

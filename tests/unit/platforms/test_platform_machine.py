@@ -1,4 +1,4 @@
-"""What /proc and /sys tell, read from trees that are made for the test, and from the real ones where they are."""
+"""Facts from /proc and /sys, read from trees made for the test, and from the real ones if they exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from moldau.platforms import machine
 
-needs_proc = pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="there is no /proc here")
+needs_proc = pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="this system has no /proc")
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def write(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-def test_version_2_the_tightest_group_above_counts(proc: Path, cgroups: Path) -> None:
+def test_version_2_uses_the_lowest_limit_of_all_parent_groups(proc: Path, cgroups: Path) -> None:
     write(proc / "self" / "cgroup", "0::/pod/box\n")
     write(cgroups / "pod" / "box" / "cpu.max", "max 100000\n")
     write(cgroups / "pod" / "cpu.max", "50000 100000\n")
@@ -41,8 +41,8 @@ def test_version_2_the_tightest_group_above_counts(proc: Path, cgroups: Path) ->
     assert machine.memory_limit_bytes(proc, cgroups) == 1 << 30
 
 
-def test_version_2_seen_from_inside_a_container(proc: Path, cgroups: Path) -> None:
-    """The path is the host's, and only the root is there."""
+def test_version_2_inside_a_container(proc: Path, cgroups: Path) -> None:
+    """The path is that of the host, and only the root group is visible."""
     write(proc / "self" / "cgroup", "0::/docker/0123\n")
     write(cgroups / "cpu.max", "150000 100000\n")
     assert machine.core_quota(proc, cgroups) == 1.5
@@ -74,13 +74,13 @@ def test_the_file_system_is_that_of_the_innermost_mount(proc: Path) -> None:
         "37 21 0:42 / /mnt ro,noexec - tmpfs tmpfs rw\n",
     )
     assert machine.file_system(Path("/data"), proc) == "ext4"
-    assert machine.file_system(Path("/mnt/data"), proc) == "tmpfs", "the one mounted last hides the other"
+    assert machine.file_system(Path("/mnt/data"), proc) == "tmpfs", "the last mount hides the earlier one"
     assert machine.file_system(Path("/mnt/two words/data"), proc) == "nfs4"
     assert machine.file_system(Path("/mnt"), Path("/nowhere")) is None
 
 
 @needs_proc
-def test_who_listens_on_a_port_is_found() -> None:
+def test_the_process_that_listens_on_a_port_is_found() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         holder = machine.listener_on(server.getsockname()[1])
         assert holder is not None
@@ -94,12 +94,12 @@ def test_a_connection_is_not_a_listener() -> None:
         assert machine.listener_on(client.getsockname()[1]) is None
 
 
-def test_nobody_is_found_without_proc(tmp_path: Path) -> None:
+def test_no_process_is_found_without_proc(tmp_path: Path) -> None:
     assert machine.listener_on(9092, tmp_path) is None
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no RLIMIT_NOFILE here")
-def test_limits_and_power_of_this_machine_are_plausible() -> None:
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no RLIMIT_NOFILE")
+def test_limits_cores_and_memory_of_this_machine_are_plausible() -> None:
     limits = machine.open_files()
     assert limits is not None
     assert 0 < limits.soft <= limits.hard

@@ -1,4 +1,4 @@
-"""Looking at real processes, by /proc and by `ps`; and lines as macOS' `ps` writes them."""
+"""Real processes, read from /proc and from `ps`; and the output of macOS' `ps`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_process_has_one_birth_time_until_it_is_dead(
+def test_the_birth_time_is_stable_until_the_process_ends(
     processes: Processes, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     born = processes.birth_time(child.pid)
@@ -53,12 +53,12 @@ def test_a_process_has_one_birth_time_until_it_is_dead(
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     assert processes.birth_time(child.pid) == born
     child.kill()
-    until(lambda: processes.birth_time(child.pid) is None)  # what is left of it until we look does not live
+    until(lambda: processes.birth_time(child.pid) is None)  # a zombie counts as ended
     child.wait()
     assert processes.birth_time(child.pid) is None
 
 
-def test_a_paused_process_is_seen(processes: Processes, child: subprocess.Popen[bytes]) -> None:
+def test_a_paused_process_is_detected(processes: Processes, child: subprocess.Popen[bytes]) -> None:
     assert not processes.is_paused(child.pid)
     child.send_signal(signal.SIGSTOP)
     until(lambda: processes.is_paused(child.pid))
@@ -66,11 +66,13 @@ def test_a_paused_process_is_seen(processes: Processes, child: subprocess.Popen[
     until(lambda: not processes.is_paused(child.pid))
 
 
-def test_memory_is_told_in_bytes(processes: Processes) -> None:
+def test_memory_is_in_bytes(processes: Processes) -> None:
     assert 10 << 20 < (processes.memory_bytes(os.getpid()) or 0) < 100 << 30
 
 
-def test_a_process_that_is_gone_has_nothing(processes: Processes, child: subprocess.Popen[bytes]) -> None:
+def test_a_process_that_is_gone_has_no_memory_and_is_not_paused(
+    processes: Processes, child: subprocess.Popen[bytes]
+) -> None:
     child.kill()
     child.wait()
     assert processes.memory_bytes(child.pid) is None
@@ -85,7 +87,7 @@ def test_every_process_is_listed_with_its_whole_command_line(
 
 
 class MacPs:
-    """Answers as `ps` of macOS does: a field with a heading is the last of its word."""
+    """Simulates `ps` of macOS: a field with a heading is the last one of its argument."""
 
     LINES = (
         "  501 /Library/Frameworks/Python.framework/Versions/3.13/Resources/Python.app/Contents/MacOS/Python"
@@ -102,35 +104,35 @@ class MacPs:
         if "-A" in options:
             assert "-ww" in options, "macOS cuts lines at the width of the terminal"
             return self.LINES
-        told = {"stat=": "S+", "lstart=": "Sat Oct  4 07:05:09 2025    ", "rss=": " 34816"}
-        return " ".join(told[word] for word in self.fields) + "\n"
+        values = {"stat=": "S+", "lstart=": "Sat Oct  4 07:05:09 2025    ", "rss=": " 34816"}
+        return " ".join(values[word] for word in self.fields) + "\n"
 
 
-def test_what_macos_says_of_a_process() -> None:
+def test_a_process_of_macos() -> None:
     processes = PsLines(MacPs())
     assert processes.birth_time(501) == "Sat Oct  4 07:05:09 2025"
     assert processes.memory_bytes(501) == 34 << 20
     assert not processes.is_paused(501)
 
 
-def test_a_server_is_found_among_the_processes_of_macos() -> None:
+def test_a_server_is_found_in_the_process_list_of_macos() -> None:
     (server,) = filter(None, map(as_server, PsLines(MacPs()).all()))
     assert server.process.pid == 501
     assert server.words == ("--config", "a.properties")
 
 
-def test_ps_speaks_one_language_and_one_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ps_uses_a_fixed_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("ps") is None:
         pytest.skip("there is no ps on the PATH")
-    here = ["-o", "lstart=", "-p", str(os.getpid())]
-    told = []
+    options = ["-o", "lstart=", "-p", str(os.getpid())]
+    outputs = []
     for zone in ("Asia/Tokyo", "America/Lima"):
         monkeypatch.setenv("TZ", zone)
-        told.append(run_ps(here))
-    assert told[0] == told[1] != ""
+        outputs.append(run_ps(options))
+    assert outputs[0] == outputs[1] != ""
 
 
-def test_the_system_is_asked_as_it_answers(tmp_path: Path) -> None:
+def test_ps_is_used_without_proc(tmp_path: Path) -> None:
     assert isinstance(processes_of(str(tmp_path)), PsLines)
     (tmp_path / "self").mkdir()
     (tmp_path / "self" / "stat").touch()

@@ -1,4 +1,4 @@
-"""What is for Windows too must do without POSIX: tried in a process from which all that Windows lacks was taken."""
+"""The parts that run on Windows work without POSIX: tested in a process without everything that Windows lacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from moldau.platforms.support import refusal
 
 PATIENCE_S = 300.0
-"""What is not refused would run until it is told to stop."""
+"""A command that is not refused would run until it is stopped."""
 WITHOUT_POSIX = """
 import asyncio, contextlib, importlib, io, json, os, pkgutil, runpy, signal, socket, subprocess, sys, tempfile
 import click, confluent_kafka.admin, numpy, rich.console, rich.live
@@ -30,7 +30,7 @@ for module, names in {
             delattr(module, name)
 """
 AS_WINDOWS = WITHOUT_POSIX + 'sys.platform = "win32"\n'
-"""Only where it is asked for: other libraries would look for files that are on Windows alone."""
+"""Set only where needed: other libraries would look for files that only Windows has."""
 
 IMPORT_ALL = """
 def fail(name):
@@ -71,7 +71,7 @@ REFUSED = {
     "moldau.cli.kafka.server_start -daemon server.properties": "the broker",
     "moldau.cli.kafka.server_stop": "a Moldau server",
 }
-WHERE_INSTEAD = "does not run on Windows; run it in WSL 2, or on Linux or macOS (docs/platforms.md tells what runs)\n"
+NOT_ON_WINDOWS = "does not run on Windows; run it in WSL 2, or on Linux or macOS (docs/platforms.md tells what runs)\n"
 
 
 class Ended(NamedTuple):
@@ -80,11 +80,11 @@ class Ended(NamedTuple):
     err: str
 
 
-def tried(script: str, *words: str) -> subprocess.CompletedProcess[str]:
-    quiet = "ignore::RuntimeWarning:runpy"  # which says that a module is there already
-    with TemporaryDirectory() as directory:  # what is refused would leave its data there
+def run_script(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    quiet = "ignore::RuntimeWarning:runpy"  # it warns that a module is imported already
+    with TemporaryDirectory() as directory:  # a broker that is not refused would write its data there
         return subprocess.run(
-            [sys.executable, "-W", quiet, "-c", script, *words],
+            [sys.executable, "-W", quiet, "-c", script, *arguments],
             capture_output=True,
             text=True,
             cwd=directory,
@@ -93,53 +93,53 @@ def tried(script: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def run_as_windows(*lines: str) -> list[Ended]:
-    ran = tried(AS_WINDOWS + RUN_ALL, *lines)
+    ran = run_script(AS_WINDOWS + RUN_ALL, *lines)
     assert ran.returncode == 0, ran.stderr
     return [Ended(*each) for each in json.loads(ran.stdout)]
 
 
-def test_what_speaks_to_a_broker_is_imported_without_posix() -> None:
-    ran = tried(WITHOUT_POSIX + IMPORT_ALL, *FOR_WINDOWS)
+def test_clients_and_tools_can_be_imported_without_posix() -> None:
+    ran = run_script(WITHOUT_POSIX + IMPORT_ALL, *FOR_WINDOWS)
     assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.parametrize("missed", ["import fcntl", "import resource", "os.sendfile", "signal.SIGKILL"])
-def test_what_was_taken_is_missed(missed: str) -> None:
-    """Else the test above could not fail."""
-    assert tried(WITHOUT_POSIX + missed).returncode == 1
+def test_the_removed_names_are_missing(missed: str) -> None:
+    """Otherwise the test above could not fail."""
+    assert run_script(WITHOUT_POSIX + missed).returncode == 1
 
 
-def test_commands_tell_their_use_on_windows() -> None:
+def test_commands_print_their_usage_on_windows() -> None:
     lines = ["moldau --help", *(f"moldau {command} --help" for command in COMMANDS)]
     for line, ended in zip(lines, run_as_windows(*lines), strict=True):
         assert ended.status == 0, (line, ended.err)
         assert ended.out.startswith(f"Usage: {line.removesuffix(' --help')} "), line
 
 
-def test_tools_of_kafka_tell_their_use_on_windows() -> None:
+def test_kafka_tools_print_their_usage_on_windows() -> None:
     for tool, ended in zip(TOOLS, run_as_windows(*(f"moldau.cli.kafka.{tool} --help" for tool in TOOLS)), strict=True):
         assert len((ended.out + ended.err).splitlines()) > 5, tool
         assert "--" in ended.out + ended.err, tool
 
 
-def test_what_needs_posix_ends_on_windows_with_one_line() -> None:
+def test_commands_that_need_posix_fail_on_windows_with_one_line() -> None:
     for (line, what), ended in zip(REFUSED.items(), run_as_windows(*REFUSED), strict=True):
-        assert ended == (1, "", f"{what} {WHERE_INSTEAD}"), line
+        assert ended == (1, "", f"{what} {NOT_ON_WINDOWS}"), line
 
 
-def test_our_plugin_keeps_no_pytest_from_running_on_windows() -> None:
-    ran = tried("import pytest\n" + AS_WINDOWS + "import moldau.pytest_plugin")
+def test_the_pytest_plugin_can_be_imported_on_windows() -> None:
+    ran = run_script("import pytest\n" + AS_WINDOWS + "import moldau.pytest_plugin")
     assert ran.returncode == 0, ran.stderr
 
 
-def test_a_broker_in_a_test_is_refused_with_the_same_line() -> None:
-    ran = tried(AS_WINDOWS + "from moldau.testing import broker\nwith broker(): pass")
-    assert ran.stderr.endswith(f"RuntimeError: the broker {WHERE_INSTEAD}")
+def test_a_broker_in_a_test_is_refused_on_windows() -> None:
+    ran = run_script(AS_WINDOWS + "from moldau.testing import broker\nwith broker(): pass")
+    assert ran.stderr.endswith(f"RuntimeError: the broker {NOT_ON_WINDOWS}")
 
 
-def test_a_spark_of_ours_is_refused_with_the_same_line() -> None:
-    ran = tried(AS_WINDOWS + "from moldau.spark.java import find_java\nfind_java()")
-    assert ran.stderr.endswith(f"MissingJava: a Spark that Moldau starts {WHERE_INSTEAD}")
+def test_a_spark_session_is_refused_on_windows() -> None:
+    ran = run_script(AS_WINDOWS + "from moldau.spark.java import find_java\nfind_java()")
+    assert ran.stderr.endswith(f"MissingJava: a Spark that Moldau starts {NOT_ON_WINDOWS}")
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin", "freebsd14"])

@@ -1,4 +1,4 @@
-"""A metadata log and a quorum's memory that live in memory, with the difference between written and on disk."""
+"""A metadata log and a quorum state store in memory, which distinguish what is written from what is on disk."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class MemoryRaftLog:
         self.flushed_offset = max(self.flushed_offset, min(up_to, self.end_offset))
 
     def crash(self, rng: Random) -> None:
-        """Of what was not flushed, a prefix is left."""
-        self._cut(rng.randint(self.flushed_offset, self.end_offset))
+        """Keep a random prefix of what was not flushed."""
+        self._remove_from(rng.randint(self.flushed_offset, self.end_offset))
         self.flushed_offset = self.end_offset
 
     # --- batches ------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ class MemoryRaftLog:
     def _store(self, batch: bytes) -> None:
         header = read_header(batch)
         assert header.base_offset == self.end_offset
-        assert header.leader_epoch >= self.last_epoch, "epochs never go down in a log"
+        assert header.leader_epoch >= self.last_epoch, "epochs in a log never decrease"
         self.content.append(batch)
         self._bases.append(header.base_offset)
         self.headers.append(header)
@@ -68,10 +68,10 @@ class MemoryRaftLog:
             position += header.size_in_bytes
 
     def truncate(self, offset: int) -> None:
-        self._cut(offset)
+        self._remove_from(offset)
         self.flushed_offset = min(self.flushed_offset, self.end_offset)
 
-    def _cut(self, offset: int) -> None:
+    def _remove_from(self, offset: int) -> None:
         while self.headers and self.headers[-1].last_offset >= offset:
             self.end_offset = self.headers.pop().base_offset
             self._bases.pop()
@@ -81,26 +81,26 @@ class MemoryRaftLog:
         earliest = self.earliest_snapshot()
         if epoch >= self.last_epoch:
             return EpochEnd(self.last_epoch, self.end_offset)
-        place = bisect_right(self.headers, epoch, key=lambda header: header.leader_epoch)
-        if place:
-            return EpochEnd(self.headers[place - 1].leader_epoch, self.headers[place - 1].next_offset)
-        known = earliest.epoch if earliest is not None and earliest.end_offset == self.start_offset else 0
-        return EpochEnd(known, self.start_offset)
+        index = bisect_right(self.headers, epoch, key=lambda header: header.leader_epoch)
+        if index:
+            return EpochEnd(self.headers[index - 1].leader_epoch, self.headers[index - 1].next_offset)
+        start_epoch = earliest.epoch if earliest is not None and earliest.end_offset == self.start_offset else 0
+        return EpochEnd(start_epoch, self.start_offset)
 
     def read(self, offset: int, max_bytes: int) -> bytes | None:
-        place = bisect_left(self._bases, offset)
-        assert offset == self.end_offset or self._bases[place] == offset, "fetched from the middle of a batch"
-        found = bytearray()
-        for batch in self.content[place:]:
-            found += batch
-            if len(found) > max_bytes:
+        index = bisect_left(self._bases, offset)
+        assert offset == self.end_offset or self._bases[index] == offset, "fetched from the middle of a batch"
+        records = bytearray()
+        for batch in self.content[index:]:
+            records += batch
+            if len(records) > max_bytes:
                 break
-        return bytes(found) or None
+        return bytes(records) or None
 
     def batches(self, from_offset: int, to_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        for place in range(bisect_left(self._bases, from_offset), len(self.headers)):
-            if self._bases[place] < to_offset:
-                yield self.headers[place], memoryview(self.content[place])
+        for index in range(bisect_left(self._bases, from_offset), len(self.headers)):
+            if self._bases[index] < to_offset:
+                yield self.headers[index], memoryview(self.content[index])
 
     # --- snapshots ----------------------------------------------------------------------------------------------
 
@@ -134,20 +134,20 @@ class MemoryRaftLog:
         latest = self.latest_snapshot()
         if latest is not None and latest.end_offset >= snapshot.end_offset:
             return False
-        made = snapshot_batches(
+        batches = snapshot_batches(
             snapshot.epoch, values, last_contained_ms=0, now_ms=now_ms, kraft_version=kraft_version, voters=voters
         )
-        self.snapshots[snapshot] = b"".join(made)
+        self.snapshots[snapshot] = b"".join(batches)
         for old in sorted(self.snapshots)[:-2]:
             del self.snapshots[old]
         if len(self.snapshots) == 2:
-            self._begin_at(min(self.snapshots).end_offset)
+            self._delete_before(min(self.snapshots).end_offset)
         return True
 
-    def _begin_at(self, offset: int) -> None:
+    def _delete_before(self, offset: int) -> None:
         if offset > self.start_offset:
-            place = bisect_left(self._bases, offset)
-            del self.content[:place], self._bases[:place], self.headers[:place]
+            index = bisect_left(self._bases, offset)
+            del self.content[:index], self._bases[:index], self.headers[:index]
             self.start_offset = offset
 
     def receive_snapshot(self, snapshot: SnapshotId) -> MemoryDownload:

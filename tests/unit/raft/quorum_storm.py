@@ -1,4 +1,4 @@
-"""A storm: a quorum and its faults chosen by chance, then calm, in which everything must come right again."""
+"""A storm: a quorum with random faults, then a calm time in which it must recover."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ROUNDS = 12
 
 
 def run_storm(seed: int) -> World:
-    """Raises Broken, or any assertion of the quorum's own; gives the world for those who count what happened."""
+    """Run a storm; return the world, to count what happened. Raise Broken, or an assertion of the quorum itself."""
     rng = Random(seed)
     is_dynamic = rng.random() < 0.35
     world = World(
         seed, voters=rng.choice([1, 2, 3, 3, 3, 4, 5]), observers=rng.choice([0, 1, 2]), is_dynamic=is_dynamic
     )
-    # With one batch a fetch, what earlier leaders wrote arrives long before what their successor did.
+    # With one batch per fetch, records of earlier leaders arrive long before those of their successor.
     world.settings = replace(world.settings, fetch_bytes_max=rng.choice([1, 1, 700]))
     world.loss = rng.choice([0, 0.02, 0.1, 0.2])
     world.repetition = rng.choice([0, 0.05, 0.2])
@@ -35,12 +35,12 @@ def run_storm(seed: int) -> World:
         world.run(rng.randint(1, STEP_MS))
         for _ in range(rng.choice([0, 1, 1, 3])):
             world.append()
-        _befall(world, rng)
+        _inject_fault(world, rng)
     _calm(world)
     return world
 
 
-def _befall(world: World, rng: Random) -> None:
+def _inject_fault(world: World, rng: Random) -> None:
     node = rng.choice(list(world.nodes.values()))
     chance = rng.random()
     if not node.is_up:
@@ -69,11 +69,11 @@ def _befall(world: World, rng: Random) -> None:
 
 
 def _strike_leader(world: World, rng: Random) -> None:
-    """Of all nodes, the one that hurts; with something in its log that not everyone has."""
+    """Disconnect or crash the leader, with records in its log that not all nodes have."""
     for leader in world.leaders():
         others = [each for each in world.nodes if each != leader.id]
-        lost = rng.sample(others, rng.randint(0, len(others)))
-        world.cut |= {pair for other in lost for pair in ((leader.id, other), (other, leader.id))}
+        disconnected = rng.sample(others, rng.randint(0, len(others)))
+        world.cut |= {pair for other in disconnected for pair in ((leader.id, other), (other, leader.id))}
         world.append()
         world.run(rng.choice([1, 10, 50]))
         if rng.random() < 0.5 and leader.is_up:
@@ -82,8 +82,8 @@ def _strike_leader(world: World, rng: Random) -> None:
 
 
 def run_hunt(seed: int) -> World:
-    """Leaders are cut down as soon as they have written something, and other majorities elect the next: logs come to
-    end in many epochs, as in figure 8 of the Raft paper."""
+    """Crash each leader as soon as it has written something, and let other majorities elect the next: the logs then end
+    in many different epochs, as in figure 8 of the Raft paper."""
     rng = Random(seed)
     world = World(seed, voters=rng.choice([3, 5, 5]), observers=0)
     world.settings = replace(world.settings, fetch_bytes_max=1)
@@ -132,7 +132,7 @@ def change_voters(world: World, rng: Random) -> None:
 
 
 def _calm(world: World) -> None:
-    """The faults are over: within a time that people would call short there is one leader, and everyone has all."""
+    """End the faults: within a short time there must be one leader, and all nodes must have all records."""
     world.loss = world.repetition = 0.0
     world.delay_max_ms, world.flush_max_ms = 5, 5
     world.cut.clear()
@@ -143,12 +143,12 @@ def _calm(world: World) -> None:
     world.run(CALM_MS)
     leaders = world.leaders()
     if len(leaders) != 1:
-        raise Broken(f"in calm weather {[node.id for node in leaders]} lead")
+        raise Broken(f"without faults, there must be one leader, not {[node.id for node in leaders]}")
     world.append()
     world.run(2_000)
     leader = world.leaders()[0]
     for node in world.nodes.values():
         if node.high_watermark != leader.log.end_offset or node.log.end_offset != leader.log.end_offset:
-            raise Broken(f"node {node.id} is at {node.high_watermark} of {leader.log.end_offset} in calm weather")
+            raise Broken(f"node {node.id} is at {node.high_watermark} of {leader.log.end_offset}, without faults")
         if node.applied != leader.applied:
-            raise Broken(f"node {node.id} does not have what the leader has")
+            raise Broken(f"node {node.id} does not have the leader's records")

@@ -1,7 +1,7 @@
-"""A quorum in virtual time: real drivers and machines over logs in memory, and a network and disks that do their worst.
+"""A quorum in virtual time: real drivers and machines over logs in memory, with a faulty network and faulty disks.
 
-What must hold whatever happens is checked as it happens: one leader an epoch; what is committed is committed
-everywhere, in the same order, for ever; a high watermark never goes back. `Broken` says which.
+The invariants are checked at every step: an epoch has one leader; committed records are the same on all nodes, in the
+same order, for ever; a high watermark never decreases. `Broken` says which one was violated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SETTINGS = RaftSettings(
 
 
 class Broken(AssertionError):
-    """A promise of the quorum that was not kept."""
+    """An invariant of the quorum was violated."""
 
 
 def host_of(node_id: int) -> str:
@@ -49,12 +49,12 @@ def directory_of(node_id: int) -> bytes:
 
 
 class Truth:
-    """What was committed and who led, as seen by somebody who sees everything."""
+    """All committed records and all leaders, over all nodes."""
 
     def __init__(self) -> None:
         self.leaders: dict[int, int] = {}
         self.values: list[tuple[int, bytes]] = []
-        """(offset, value) of every data record that anybody called committed."""
+        """(offset, value) of every data record that any node committed."""
         self.end_offset = 0
 
     def leads(self, node_id: int, epoch: int) -> None:
@@ -63,21 +63,21 @@ class Truth:
             raise Broken(f"nodes {other} and {node_id} both lead epoch {epoch}")
 
     def applies(self, node: Node, applied: list[tuple[int, bytes]], up_to: int) -> None:
-        known = min(len(applied), len(self.values))
-        if applied[:known] != self.values[:known]:
-            raise Broken(f"node {node.id} committed something else than others: below {up_to}")
-        beyond = [offset for offset, _ in self.values[known:] if offset < up_to]
-        if beyond:
-            raise Broken(f"node {node.id} lacks what is committed at {beyond[0]}")
+        common = min(len(applied), len(self.values))
+        if applied[:common] != self.values[:common]:
+            raise Broken(f"node {node.id} committed other records than the other nodes, below {up_to}")
+        missing = [offset for offset, _ in self.values[common:] if offset < up_to]
+        if missing:
+            raise Broken(f"node {node.id} lacks the committed record at {missing[0]}")
         if up_to > self.end_offset:
-            if applied[known:] and applied[known][0] < self.end_offset:
-                raise Broken(f"node {node.id} has at {applied[known][0]} what others did not commit there")
+            if applied[common:] and applied[common][0] < self.end_offset:
+                raise Broken(f"node {node.id} has a record at {applied[common][0]} that others did not commit there")
             self.values = list(applied)
             self.end_offset = up_to
 
 
 class Node:
-    """One node over all its lives; its log and its memory stay."""
+    """One node over all its restarts; its log and its quorum state survive them."""
 
     def __init__(self, world: World, node_id: int) -> None:
         self.world = world
@@ -85,13 +85,13 @@ class Node:
         self.log = MemoryRaftLog()
         self.store = MemoryStateStore()
         self.driver: QuorumDriver | None = None
-        self.life = 0
+        self.run_number = 0
         self.paused_until_ms = 0
         self.applied: list[tuple[int, bytes]] = []
         self.applied_offset = 0
         self.high_watermark = 0
         self.leads: int | None = None
-        self.leader_told: tuple[int, int] = (-1, 0)
+        self.known_leader: tuple[int, int] = (-1, 0)
 
     @property
     def is_up(self) -> bool:
@@ -99,7 +99,7 @@ class Node:
 
     def start(self) -> None:
         world = self.world
-        self.life += 1
+        self.run_number += 1
         self.applied, self.applied_offset, self.high_watermark, self.leads = [], 0, 0, None
         endpoint = Endpoint(LISTENER, host_of(self.id), 9093)
         me = Member(self.id, directory_of(self.id), CLUSTER_ID, LISTENER, (endpoint,))
@@ -114,8 +114,10 @@ class Node:
             world.timers.clock,
             world.settings,
         )
-        life = _Life(self)
-        self.driver = QuorumDriver(quorum, _Peers(self, life), world.timers.clock, life, _Disk(self, life))
+        node_timers = _NodeTimers(self)
+        self.driver = QuorumDriver(
+            quorum, _Peers(self, node_timers), world.timers.clock, node_timers, _Disk(self, node_timers)
+        )
         self.driver.add_listener(self)
         self.driver.start()
 
@@ -124,10 +126,10 @@ class Node:
         self.leads = None
         self.log.crash(self.world.rng)
         if self.log.snapshots:
-            # As the real log does when it is opened: a snapshot may know more than what is left of the log.
+            # As the real log does when it is opened: a snapshot may be ahead of what is left of the log.
             self.log.truncate_to_snapshot()
 
-    # --- what the quorum says ---------------------------------------------------------------------------------
+    # --- the listener -----------------------------------------------------------------------------------------
 
     def leading(self, epoch: int) -> None:
         self.world.truth.leads(self.id, epoch)
@@ -137,7 +139,7 @@ class Node:
         self.leads = None
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:
-        self.leader_told = leader_id, epoch
+        self.known_leader = leader_id, epoch
 
     def committed(self, high_watermark: int) -> None:
         if high_watermark <= self.high_watermark:
@@ -146,7 +148,7 @@ class Node:
         if self.log.start_offset > self.applied_offset:
             snapshot = self.log.latest_snapshot()
             assert snapshot is not None
-            self.applied = [_decoded(value) for value in self.log.read_snapshot(snapshot)]
+            self.applied = [_decode(value) for value in self.log.read_snapshot(snapshot)]
             self.applied_offset = snapshot.end_offset
         for header, batch in self.log.batches(self.applied_offset, high_watermark):
             if not header.is_control:
@@ -155,7 +157,7 @@ class Node:
         self.world.truth.applies(self, self.applied, self.applied_offset)
 
     def snapshot(self) -> None:
-        """All that was applied, as a snapshot, if its end is the end of a batch."""
+        """Write everything that was applied as a snapshot, if its end is the end of a batch."""
         if self.driver is None or not self.applied_offset:
             return
         epoch = next((h.leader_epoch for h in self.log.headers if h.next_offset == self.applied_offset), None)
@@ -164,20 +166,20 @@ class Node:
             self.driver.write_snapshot(SnapshotId(self.applied_offset, epoch), values)
 
 
-def _decoded(value: bytes) -> tuple[int, bytes]:
+def _decode(value: bytes) -> tuple[int, bytes]:
     return int.from_bytes(value[:8], "big"), value[8:]
 
 
-class _Life:
-    """The timers of one life of a node; while it is paused, everything waits."""
+class _NodeTimers:
+    """The timers of one run of a node; while the node is paused, they wait."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._number = node.life
+        self._number = node.run_number
 
     @property
     def is_over(self) -> bool:
-        return self._node.life != self._number or not self._node.is_up
+        return self._node.run_number != self._number or not self._node.is_up
 
     def soon(self, call: Callable[[], None]) -> None:
         self.after_ms(0, call)
@@ -197,24 +199,24 @@ class _Life:
 
 
 class _Disk:
-    """A flusher with a disk that takes its time."""
+    """A flusher with a slow disk."""
 
-    def __init__(self, node: Node, life: _Life) -> None:
+    def __init__(self, node: Node, node_timers: _NodeTimers) -> None:
         self._node = node
-        self._life = life
-        self._is_asked = False
+        self._timers = node_timers
+        self._is_requested = False
 
     def request(self, log: Any) -> None:
-        if not self._is_asked:
-            self._is_asked = True
-            self._life.after_ms(self._node.world.rng.randint(0, 3), lambda: self._begin(log))
+        if not self._is_requested:
+            self._is_requested = True
+            self._timers.after_ms(self._node.world.rng.randint(0, 3), lambda: self._begin(log))
 
     def _begin(self, log: Any) -> None:
-        self._is_asked = False
-        # A cut in between makes a flush worthless, as with a real log.
+        self._is_requested = False
+        # A truncation in between makes a flush void, as with a real log.
         up_to, end_before = self._node.log.end_offset, self._node.log.headers[-1:]
         delay_ms = self._node.world.flush_delay_ms()
-        self._life.after_ms(delay_ms, lambda: self._end(log, up_to, end_before))
+        self._timers.after_ms(delay_ms, lambda: self._end(log, up_to, end_before))
 
     def _end(self, log: Any, up_to: int, end_before: Any) -> None:
         headers = self._node.log.headers
@@ -224,29 +226,29 @@ class _Disk:
 
 
 class _Peers:
-    def __init__(self, node: Node, life: _Life) -> None:
+    def __init__(self, node: Node, node_timers: _NodeTimers) -> None:
         self._node = node
-        self._life = life
+        self._timers = node_timers
 
     def to(self, host: str, port: int, purpose: str) -> _Peer:
-        return _Peer(self._node, self._life, int(host.removeprefix("node")))
+        return _Peer(self._node, self._timers, int(host.removeprefix("node")))
 
 
 class _Peer:
-    def __init__(self, node: Node, life: _Life, other_id: int) -> None:
+    def __init__(self, node: Node, node_timers: _NodeTimers, other_id: int) -> None:
         self._node = node
-        self._life = life
+        self._timers = node_timers
         self._other_id = other_id
 
     def ask(self, api: ApiKey, request: Any, timeout_ms: int, version: int | None = None) -> Promise[Any]:
         answer: Promise[Any] = Promise()
-        self._node.world.carry(self._node, self._life, self._other_id, request, self._settle_once(answer), timeout_ms)
+        self._node.world.carry(self._node, self._timers, self._other_id, request, self._settle_once(answer), timeout_ms)
         return answer
 
     def _settle_once(self, answer: Promise[Any]) -> Callable[[Any], None]:
         def settle(outcome: Any) -> None:
             if not answer.done:
-                self._life.act(lambda: None if answer.done else answer.complete(outcome))
+                self._timers.act(lambda: None if answer.done else answer.complete(outcome))
 
         return settle
 
@@ -274,7 +276,7 @@ class World:
         self.delay_max_ms = 5
         self.flush_max_ms = 5
         self.cut: set[tuple[int, int]] = set()
-        """(from, to) of connections that lead nowhere."""
+        """(from, to) of broken connections."""
         self.appended = 0
         self.happened: list[str] = []
 
@@ -288,7 +290,13 @@ class World:
     # --- the network --------------------------------------------------------------------------------------------
 
     def carry(
-        self, node: Node, life: _Life, other_id: int, request: Any, settle: Callable[[Any], None], timeout_ms: int
+        self,
+        node: Node,
+        node_timers: _NodeTimers,
+        other_id: int,
+        request: Any,
+        settle: Callable[[Any], None],
+        timeout_ms: int,
     ) -> None:
         rng = self.rng
         self.timers.after_ms(timeout_ms, lambda: settle(KafkaError(ErrorCode.REQUEST_TIMED_OUT)))
@@ -313,19 +321,19 @@ class World:
         assert driver is not None
         if type(request).__name__ == "ApiVersionsRequest":
             feature = SupportedFeatureKey("kraft.version", *SUPPORTED_KRAFT_VERSIONS)
-            answered: Any = ApiVersionsResponse(supported_features=[feature])
+            reply: Any = ApiVersionsResponse(supported_features=[feature])
         else:
-            answered = driver.answer(request, 0)
-        if isinstance(answered, Promise):
-            answered.then(lambda response: self._return(from_id, to_id, response, settle))
+            reply = driver.answer(request, 0)
+        if isinstance(reply, Promise):
+            reply.then(lambda response: self._return(from_id, to_id, response, settle))
         else:
-            self._return(from_id, to_id, answered, settle)
+            self._return(from_id, to_id, reply, settle)
 
     def _return(self, from_id: int, to_id: int, response: Any, settle: Callable[[Any], None]) -> None:
         if (to_id, from_id) not in self.cut and self.rng.random() >= self.loss:
             self.timers.after_ms(self._delay_ms(), lambda: settle(response))
 
-    # --- what people do -----------------------------------------------------------------------------------------
+    # --- what tests call ----------------------------------------------------------------------------------------
 
     def run(self, ms: int) -> None:
         self.timers.advance(ms)

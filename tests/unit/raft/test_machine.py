@@ -1,4 +1,4 @@
-"""Single steps of one replica: what is on disk before it is said, and what hostile or strange requests come to."""
+"""Single steps of one replica: state is on disk before it is sent, and hostile or strange requests are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.promise import Promise
 from moldau.raft.machine import Quorum
 from moldau.raft.member import Member
-from moldau.raft.roles import Asked, Candidate, Follower, Leader, Prospective, Resigned, Unattached
+from moldau.raft.roles import Candidate, Follower, Leader, OutgoingRequest, Prospective, Resigned, Unattached
 from moldau.raft.snapshots import SnapshotId
 from moldau.raft.states import QuorumState
 from moldau.raft.voters import Endpoint, static_voters
@@ -37,7 +37,7 @@ class FailingStore(MemoryStateStore):
 
 
 class Replica:
-    """Node 1 of as many voters, and whom it would talk to."""
+    """Node 1 of `voters` voters, without a network."""
 
     def __init__(self, voters: int = 3, log: MemoryRaftLog | None = None, state: QuorumState | None = None) -> None:
         self.clock = FakeClock()
@@ -56,15 +56,15 @@ class Replica:
     def ask(self, request: Message) -> Any:
         return self.quorum.answer(request)
 
-    def sent(self, api: ApiKey) -> list[Asked]:
-        return [asked for asked in self.quorum.take_outgoing() if asked.api is api]
+    def sent(self, api: ApiKey) -> list[OutgoingRequest]:
+        return [outgoing for outgoing in self.quorum.take_outgoing() if outgoing.api is api]
 
     def wait(self, ms: int) -> None:
         self.clock.move(ms)
         self.quorum.poll()
 
     def lead(self) -> Replica:
-        """Elected by node 2, and its first record committed by it."""
+        """Let node 2 elect this one and commit its first record."""
         while not isinstance(self.quorum.role, Candidate):
             self.wait(100)
             self._grant()
@@ -78,11 +78,11 @@ class Replica:
 
     def _grant(self) -> None:
         self.quorum.poll()
-        for asked in self.sent(ApiKey.VOTE):
-            if asked.node_id == 2:
-                epoch = asked.request.topics[0].partitions[0].replica_epoch  # type: ignore[attr-defined]
-                granted = vote.ResponsePartitionData(0, 0, -1, epoch, True)
-                self.quorum.on_response(asked, vote.VoteResponse(0, [vote.ResponseTopicData(TOPIC, [granted])]))
+        for outgoing in self.sent(ApiKey.VOTE):
+            if outgoing.node_id == 2:
+                epoch = outgoing.request.topics[0].partitions[0].replica_epoch  # type: ignore[attr-defined]
+                partition = vote.ResponsePartitionData(0, 0, -1, epoch, True)
+                self.quorum.on_response(outgoing, vote.VoteResponse(0, [vote.ResponseTopicData(TOPIC, [partition])]))
 
 
 def vote_request(
@@ -112,18 +112,18 @@ def granted(response: vote.VoteResponse) -> bool:
     return response.topics[0].partitions[0].vote_granted
 
 
-# --- what is on disk before it is said
+# --- state is on disk before it is sent
 
 
-def test_a_vote_is_on_disk_before_it_is_given() -> None:
+def test_a_vote_is_on_disk_before_it_is_granted() -> None:
     replica = Replica()
     assert granted(replica.ask(vote_request(2, 5)))
-    remembered = replica.store.read()
-    assert remembered is not None
-    assert (remembered.leader_epoch, remembered.voted_id) == (5, 2)
+    state = replica.store.read()
+    assert state is not None
+    assert (state.leader_epoch, state.voted_id) == (5, 2)
 
 
-def test_a_vote_that_could_not_be_written_down_was_not_given() -> None:
+def test_a_vote_that_could_not_be_written_was_not_granted() -> None:
     replica = Replica()
     replica.ask(vote_request(2, 5, is_pre_vote=True))
     assert replica.quorum.leader_epoch == 5
@@ -131,25 +131,25 @@ def test_a_vote_that_could_not_be_written_down_was_not_given() -> None:
     with pytest.raises(StorageFault):
         replica.ask(vote_request(2, 5))
     replica.store.fails = False
-    assert granted(replica.ask(vote_request(3, 5))), "node 2 has heard nothing of a vote"
-    remembered = replica.store.read()
-    assert remembered is not None
-    assert remembered.voted_id == 3
+    assert granted(replica.ask(vote_request(3, 5))), "node 2 got no vote"
+    state = replica.store.read()
+    assert state is not None
+    assert state.voted_id == 3
     assert not granted(replica.ask(vote_request(2, 5)))
 
 
-def test_an_epoch_is_on_disk_before_votes_are_asked_for_in_it() -> None:
+def test_an_epoch_is_on_disk_before_votes_are_requested_in_it() -> None:
     replica = Replica()
     replica.wait(1_000)
     replica._grant()
     assert isinstance(replica.quorum.role, Candidate)
-    remembered = replica.store.read()
-    assert remembered is not None
-    assert (remembered.leader_epoch, remembered.voted_id) == (1, 1)
-    assert [asked.node_id for asked in replica.sent(ApiKey.VOTE)] == [2, 3]
+    state = replica.store.read()
+    assert state is not None
+    assert (state.leader_epoch, state.voted_id) == (1, 1)
+    assert [outgoing.node_id for outgoing in replica.sent(ApiKey.VOTE)] == [2, 3]
 
 
-def test_an_epoch_is_not_led_twice_even_by_the_same_node() -> None:
+def test_a_restarted_leader_does_not_lead_its_epoch_again() -> None:
     first = Replica().lead()
     assert first.quorum.leader_epoch == 1
     second = Replica(log=first.log, state=first.store.read())
@@ -160,17 +160,17 @@ def test_an_epoch_is_not_led_twice_even_by_the_same_node() -> None:
     assert second.lead().quorum.leader_epoch > 1
 
 
-def test_votes_given_for_a_log_that_was_lost_are_not_gathered_in_the_next_life() -> None:
-    """A candidate asked for them with batches that were not on disk; a majority may have committed these."""
+def test_votes_granted_for_a_lost_log_do_not_count_after_a_restart() -> None:
+    """The candidate requested them with batches that were not on disk; a majority may have committed these."""
     state = QuorumState(CLUSTER_ID, -1, 7, 1, (1, 2, 3))
     replica = Replica(state=state)
     assert isinstance(replica.quorum.role, Unattached)
     assert not replica.sent(ApiKey.VOTE)
-    assert not granted(replica.ask(vote_request(2, 7))), "its own vote is given"
+    assert not granted(replica.ask(vote_request(2, 7))), "it voted for itself"
     assert replica.lead().quorum.leader_epoch == 8
 
 
-def test_an_epoch_in_the_log_that_the_memory_forgot_is_not_used_again() -> None:
+def test_an_epoch_in_the_log_that_quorum_state_lacks_is_not_used_again() -> None:
     log = MemoryRaftLog()
     log.append(build_batch([Record(0, 0, None, b"x")]), 9, 0)
     log.flush(1)
@@ -182,23 +182,25 @@ def test_an_epoch_in_the_log_that_the_memory_forgot_is_not_used_again() -> None:
 # --- elections that are lost
 
 
-def test_a_candidate_that_only_a_dead_voter_could_elect_does_not_wait_for_it() -> None:
+def test_a_candidate_that_needs_an_unreachable_voter_does_not_wait_for_it() -> None:
     replica = Replica()
     replica.wait(1_000)
     replica._grant()
     assert isinstance(replica.quorum.role, Candidate)
-    for asked in replica.sent(ApiKey.VOTE):
-        no = vote.ResponsePartitionData(0, 0, -1, 1, False)
-        refused = vote.VoteResponse(0, [vote.ResponseTopicData(TOPIC, [no])])
-        replica.quorum.on_response(asked, refused if asked.node_id == 2 else KafkaError(ErrorCode.NETWORK_EXCEPTION))
+    for outgoing in replica.sent(ApiKey.VOTE):
+        partition = vote.ResponsePartitionData(0, 0, -1, 1, False)
+        refused = vote.VoteResponse(0, [vote.ResponseTopicData(TOPIC, [partition])])
+        replica.quorum.on_response(
+            outgoing, refused if outgoing.node_id == 2 else KafkaError(ErrorCode.NETWORK_EXCEPTION)
+        )
     replica.wait(2 * SETTINGS.retry_backoff_ms)
     assert isinstance(replica.quorum.role, Prospective), "long before the election timeout"
 
 
-# --- one leader an epoch
+# --- one leader per epoch
 
 
-def test_two_leaders_of_one_epoch_are_not_believed() -> None:
+def test_a_second_leader_of_the_same_epoch_is_refused() -> None:
     replica = Replica()
     assert replica.ask(begin_request(2, 4)).topics[0].partitions[0].error_code == 0
     refused = replica.ask(begin_request(3, 4)).topics[0].partitions[0]
@@ -209,20 +211,20 @@ def test_two_leaders_of_one_epoch_are_not_believed() -> None:
     assert leader.quorum.is_leader
 
 
-def test_answers_to_an_earlier_role_mean_nothing() -> None:
+def test_responses_to_an_earlier_role_are_ignored() -> None:
     replica = Replica()
     replica.wait(1_000)
-    asked = [each for each in replica.sent(ApiKey.VOTE) if each.node_id == 2]
+    outgoing = [each for each in replica.sent(ApiKey.VOTE) if each.node_id == 2]
     replica.ask(begin_request(3, 4))
-    yes = vote.ResponsePartitionData(0, 0, -1, 0, True)
-    replica.quorum.on_response(asked[0], vote.VoteResponse(0, [vote.ResponseTopicData(TOPIC, [yes])]))
+    partition = vote.ResponsePartitionData(0, 0, -1, 0, True)
+    replica.quorum.on_response(outgoing[0], vote.VoteResponse(0, [vote.ResponseTopicData(TOPIC, [partition])]))
     assert (replica.quorum.leader_id, replica.quorum.leader_epoch) == (3, 4)
 
 
-# --- what is strange
+# --- invalid requests
 
 
-NOBODY_FITS: list[Message] = [
+REQUESTS_WITHOUT_PARTITION: list[Message] = [
     vote.VoteRequest(CLUSTER_ID, 1),
     vote.VoteRequest(CLUSTER_ID, 1, [vote.RequestTopicData(TOPIC)]),
     vote.VoteRequest(CLUSTER_ID, 1, [vote.RequestTopicData("x", [vote.RequestPartitionData()])]),
@@ -240,8 +242,8 @@ NOBODY_FITS: list[Message] = [
 ]
 
 
-@pytest.mark.parametrize("request_", NOBODY_FITS, ids=lambda each: type(each).__name__)
-def test_requests_that_name_no_partition_are_refused_by_leaders_and_others(request_: Message) -> None:
+@pytest.mark.parametrize("request_", REQUESTS_WITHOUT_PARTITION, ids=lambda each: type(each).__name__)
+def test_requests_without_a_known_partition_are_refused_by_leaders_and_others(request_: Message) -> None:
     for replica in (Replica(), Replica().lead()):
         before = type(replica.quorum.role)
         assert replica.ask(request_).error_code == ErrorCode.INVALID_REQUEST
@@ -253,8 +255,8 @@ def test_a_describe_request_without_topics_is_answered_without_topics() -> None:
 
 
 def snapshot_request(epoch: int, position: int, end_offset: int = 2) -> fetch_snapshot.FetchSnapshotRequest:
-    named = fetch_snapshot.RequestSnapshotId(end_offset, 1)
-    partition = fetch_snapshot.RequestPartitionSnapshot(0, epoch, named, position)
+    snapshot_id = fetch_snapshot.RequestSnapshotId(end_offset, 1)
+    partition = fetch_snapshot.RequestPartitionSnapshot(0, epoch, snapshot_id, position)
     return fetch_snapshot.FetchSnapshotRequest(
         CLUSTER_ID, 2, 50, [fetch_snapshot.RequestTopicSnapshot(TOPIC, [partition])]
     )
@@ -271,7 +273,7 @@ def snapshot_request(epoch: int, position: int, end_offset: int = 2) -> fetch_sn
         (0, 0, ErrorCode.SNAPSHOT_NOT_FOUND),
     ],
 )
-def test_pieces_of_a_snapshot_are_bounded_and_within_it(position: int, end_offset: int, code: ErrorCode) -> None:
+def test_pieces_of_a_snapshot_are_limited_in_size_and_range(position: int, end_offset: int, code: ErrorCode) -> None:
     replica = Replica().lead()
     replica.quorum.append([b"x"])
     replica.log.write_snapshot(SnapshotId(2, 1), [b"value"] * 10, 0)
@@ -282,15 +284,15 @@ def test_pieces_of_a_snapshot_are_bounded_and_within_it(position: int, end_offse
         assert piece.size == len(replica.log.snapshots[SnapshotId(2, 1)])
 
 
-def test_a_fetch_waits_no_longer_than_it_asked_to_and_gets_what_came() -> None:
+def test_a_parked_fetch_is_answered_at_its_deadline_or_when_data_arrives() -> None:
     replica = Replica().lead()
-    answer = replica.ask(fetch_request(3, 1, 1, 1, wait_ms=300))
-    assert isinstance(answer, Promise)
+    promise = replica.ask(fetch_request(3, 1, 1, 1, wait_ms=300))
+    assert isinstance(promise, Promise)
     replica.wait(299)
     assert replica.quorum.take_replies() == []
     replica.wait(1)
-    [(waiting, response)] = replica.quorum.take_replies()
-    assert waiting is answer
+    [(answered, response)] = replica.quorum.take_replies()
+    assert answered is promise
     assert response.responses[0].partitions[0].records == b""  # type: ignore[attr-defined]
     replica.ask(fetch_request(3, 1, 1, 1, wait_ms=300))
     replica.quorum.append([b"x"])
@@ -298,7 +300,7 @@ def test_a_fetch_waits_no_longer_than_it_asked_to_and_gets_what_came() -> None:
     assert response.responses[0].partitions[0].records == replica.log.content[-1]  # type: ignore[attr-defined]
 
 
-def test_who_waits_when_the_leader_goes_is_told_so() -> None:
+def test_a_parked_fetch_is_refused_when_the_leader_steps_down() -> None:
     replica = Replica().lead()
     replica.ask(fetch_request(3, 1, 1, 1, wait_ms=300))
     replica.ask(vote_request(2, 9, last=(50, 8)))
@@ -308,22 +310,22 @@ def test_who_waits_when_the_leader_goes_is_told_so() -> None:
     assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (-1, 9)
 
 
-def test_batches_that_are_broken_are_asked_for_again() -> None:
+def test_corrupt_batches_are_fetched_again() -> None:
     replica = Replica()
     replica.ask(begin_request(2, 4))
-    asked = replica.sent(ApiKey.FETCH)[-1]
+    outgoing = replica.sent(ApiKey.FETCH)[-1]
     batch = build_batch([Record(0, 0, None, b"x" * 50)], leader_epoch=4)
     batch[-1] ^= 1
     partition = fetch.PartitionData(0, records=bytes(batch), current_leader=fetch.LeaderIdAndEpoch(2, 4))
     topics = [fetch.FetchableTopicResponse(TOPIC_ID, "", [partition])]
-    replica.quorum.on_response(asked, fetch.FetchResponse(responses=topics))
+    replica.quorum.on_response(outgoing, fetch.FetchResponse(responses=topics))
     assert replica.log.end_offset == 0
     assert isinstance(replica.quorum.role, Follower)
     replica.wait(SETTINGS.retry_backoff_ms)
-    assert [each.request for each in replica.sent(ApiKey.FETCH)][-1:] == [asked.request]
+    assert [each.request for each in replica.sent(ApiKey.FETCH)][-1:] == [outgoing.request]
 
 
-def test_an_observer_asks_around_until_somebody_names_the_leader() -> None:
+def test_an_observer_asks_all_bootstrap_servers_until_one_names_the_leader() -> None:
     log = MemoryRaftLog()
     addresses = {each: (f"node{each}", 9093) for each in (1, 2, 3)}
     bootstrap = [Endpoint(LISTENER, *address) for address in addresses.values()]
@@ -332,21 +334,21 @@ def test_an_observer_asks_around_until_somebody_names_the_leader() -> None:
     voters = static_voters(addresses, LISTENER)
     quorum = Quorum(me, voters, bootstrap, log, MemoryStateStore(), Random(3), clock, SETTINGS)
     quorum.start()
-    asked_hosts = set()
+    hosts = set()
     for _ in range(40):
-        for asked in quorum.take_outgoing():
-            asked_hosts.add(asked.to.host)
-            quorum.on_response(asked, KafkaError(ErrorCode.NETWORK_EXCEPTION))
+        for outgoing in quorum.take_outgoing():
+            hosts.add(outgoing.to.host)
+            quorum.on_response(outgoing, KafkaError(ErrorCode.NETWORK_EXCEPTION))
         clock.move(SETTINGS.retry_backoff_ms)
         quorum.poll()
-    assert asked_hosts == {"node1", "node2", "node3"}
+    assert hosts == {"node1", "node2", "node3"}
     assert isinstance(quorum.role, Unattached), "it is never a candidate"
-    [asked] = quorum.take_outgoing()
+    [outgoing] = quorum.take_outgoing()
     partition = fetch.PartitionData(
         0, ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=fetch.LeaderIdAndEpoch(3, 6), records=b""
     )
     topics = [fetch.FetchableTopicResponse(TOPIC_ID, "", [partition])]
-    where = [fetch.NodeEndpoint(3, "elsewhere", 9999)]
-    quorum.on_response(asked, fetch.FetchResponse(responses=topics, node_endpoints=where))
+    node_endpoints = [fetch.NodeEndpoint(3, "elsewhere", 9999)]
+    quorum.on_response(outgoing, fetch.FetchResponse(responses=topics, node_endpoints=node_endpoints))
     assert (quorum.leader_id, quorum.leader_endpoint) == (3, Endpoint(LISTENER, "elsewhere", 9999))
     assert [each.to.host for each in quorum.take_outgoing()] == ["elsewhere"]

@@ -1,4 +1,4 @@
-"""What a voter remembers across restarts, in the two versions of Apache's file."""
+"""The quorum-state file, in the two versions of Apache's format."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from moldau.raft.states import QuorumState
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 
 
-def test_version_1_is_apaches_too() -> None:
+def test_version_1_is_apaches_format() -> None:
     assert QuorumState("", 1, 7, 3, (), bytes(range(16)), 1).encode() == (
         b'{"leaderId":1,"leaderEpoch":7,"votedId":3,"votedDirectoryId":"AAECAwQFBgcICQoLDA0ODw","data_version":1}'
     )
 
 
-def test_the_file_is_apaches() -> None:
+def test_version_0_is_apaches_format() -> None:
     assert QuorumState(CLUSTER_ID, 1, 7, 1, (1,)).encode() == (
         b'{"clusterId":"MkU3OEVBNTcwNTJENDM2Qg","leaderId":1,"leaderEpoch":7,"votedId":1,'
         b'"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}'
@@ -31,7 +31,7 @@ def test_the_file_is_apaches() -> None:
         QuorumState("", 2, 5, 2, (), b"x" * 16, 1),
     ],
 )
-def test_it_reads_what_it_wrote(state: QuorumState) -> None:
+def test_a_state_is_decoded_as_it_was_encoded(state: QuorumState) -> None:
     assert QuorumState.decode(state.encode()) == state
 
 
@@ -53,6 +53,6 @@ def test_it_reads_what_it_wrote(state: QuorumState) -> None:
         b'{"leaderId":1,"leaderEpoch":7,"votedId":1,"votedDirectoryId":"short","data_version":1}',
     ],
 )
-def test_a_file_that_does_not_parse_is_malformed_not_a_new_beginning(content: bytes) -> None:
+def test_a_file_that_cannot_be_parsed_is_malformed(content: bytes) -> None:
     with pytest.raises(MalformedData):
         QuorumState.decode(content)

@@ -1,4 +1,4 @@
-"""Snapshots: their names, their batches, and how a reader tells a whole one."""
+"""Snapshots: their names, their batches, and how a reader detects an incomplete one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_batches(content: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
     return split_batches(memoryview(content))
 
 
-def test_a_name_tells_end_offset_and_epoch() -> None:
+def test_a_file_name_contains_end_offset_and_epoch() -> None:
     assert SnapshotId(1234, 56).file_name == "00000000000000001234-0000000056.checkpoint"
     assert BOOTSTRAP.file_name == "00000000000000000000-0000000000.checkpoint"
     assert SnapshotId.of_file("00000000000000001234-0000000056.checkpoint") == SnapshotId(1234, 56)
@@ -43,7 +43,7 @@ def test_a_name_tells_end_offset_and_epoch() -> None:
         "bootstrap.checkpoint",
     ],
 )
-def test_other_files_are_none(name: str) -> None:
+def test_other_files_have_no_snapshot_id(name: str) -> None:
     assert SnapshotId.of_file(name) is None
 
 
@@ -66,36 +66,36 @@ def test_a_snapshot_begins_with_its_header_and_ends_with_its_footer() -> None:
     assert {header.leader_epoch for header in headers} == {7}
 
 
-def test_one_that_is_empty_is_whole() -> None:
+def test_a_snapshot_without_values_is_valid() -> None:
     content = b"".join(snapshot_batches(0, [], last_contained_ms=0, now_ms=0))
     check_snapshot(read_batches(content))
     assert list(snapshot_values(read_batches(content))) == []
 
 
-def test_with_kraft_version_1_the_voters_are_in_it() -> None:
+def test_a_snapshot_with_kraft_version_1_contains_the_voters() -> None:
     content = bootstrap_snapshot([b"feature"], VOTERS, 9)
     kinds = [ControlType.SNAPSHOT_HEADER, ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS]
     assert control_kinds(content) == [kinds, [ControlType.SNAPSHOT_FOOTER]]
     assert list(snapshot_values(read_batches(content))) == [b"feature"]
 
 
-def test_many_records_become_many_batches_of_moderate_size() -> None:
+def test_many_records_are_split_into_batches_of_limited_size() -> None:
     values = [bytes(BATCH_BYTES_MAX // 4)] * 10 + [bytes(2 * BATCH_BYTES_MAX)]
     batches = list(snapshot_batches(1, values, last_contained_ms=0, now_ms=0))
     assert len(batches) == 2 + 4
     assert list(snapshot_values(read_batches(b"".join(batches)))) == values
 
 
-def test_without_one_of_its_batches_it_is_not_whole() -> None:
+def test_a_snapshot_without_header_or_footer_is_malformed() -> None:
     batches = list(snapshot_batches(1, [b"x"], last_contained_ms=0, now_ms=0))
     for missing in (0, 2):
         with pytest.raises(MalformedData):
-            check_snapshot(read_batches(b"".join(batch for place, batch in enumerate(batches) if place != missing)))
+            check_snapshot(read_batches(b"".join(batch for index, batch in enumerate(batches) if index != missing)))
     with pytest.raises(MalformedData):
         check_snapshot(read_batches(b""))
 
 
-def test_a_flipped_bit_is_noticed_by_who_reads_it() -> None:
+def test_a_reader_detects_a_flipped_bit() -> None:
     content = bytearray(b"".join(snapshot_batches(1, [b"xyz" * 20], last_contained_ms=0, now_ms=0)))
     content[content.index(b"xyz")] ^= 1
     with pytest.raises(MalformedData):

@@ -1,7 +1,7 @@
-"""Many storms, each from a seed: whatever befalls a quorum, what it promised holds, and afterwards it works.
+"""Many storms, each from a seed: the quorum keeps its invariants under all faults, and recovers afterwards.
 
-A seed that fails is run again, with all that happened, by `pytest tests/unit/raft/test_storms.py -k 'storm[SEED]'`.
-MOLDAU_SEEDS makes it more of them.
+To repeat a seed that failed: `pytest tests/unit/raft/test_storms.py -k 'storm[SEED]'`.
+MOLDAU_SEEDS sets the number of seeds.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from moldau.raft.roles import Prospective, Unattached
 
 SEEDS = int(os.environ.get("MOLDAU_SEEDS", deep(60)))
 HUNTS = SEEDS // 6
-HUNTED = 400
-"""Seeds that a quorum broken on purpose is given to show it."""
+BROKEN_SEEDS = 400
+"""Seeds within which a storm must detect a quorum that is broken on purpose."""
 
-befell: Counter[str] = Counter()
+counts: Counter[str] = Counter()
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_quorum_keeps_its_promises_in_a_storm(seed: int) -> None:
+def test_a_quorum_keeps_its_invariants_in_a_storm(seed: int) -> None:
     world = run_storm(seed)
-    befell.update(world.happened)
-    befell["epochs"] += len(world.truth.leaders)
-    befell["committed"] += len(world.truth.values)
+    counts.update(world.happened)
+    counts["epochs"] += len(world.truth.leaders)
+    counts["committed"] += len(world.truth.values)
 
 
 @pytest.mark.parametrize("seed", range(HUNTS))
-def test_a_quorum_keeps_its_promises_while_its_leaders_are_hunted(seed: int) -> None:
-    assert len(run_hunt(seed).truth.leaders) > 6, "many came to lead"
+def test_a_quorum_keeps_its_invariants_while_its_leaders_crash_in_a_hunt(seed: int) -> None:
+    assert len(run_hunt(seed).truth.leaders) > 6, "there were many leaders"
 
 
-def test_the_storms_were_storms() -> None:
-    """Enough of everything happened for the test above to mean something."""
-    if befell["epochs"] < SEEDS:
+def test_the_storms_injected_enough_faults() -> None:
+    """Without enough faults of each kind the tests above would prove nothing."""
+    if counts["epochs"] < SEEDS:
         pytest.skip("not all storms were run")
     for what in ("crash", "pause", "cut", "struck", "snapshot", "AddRaftVoterRequest", "RemoveRaftVoterRequest"):
-        assert befell[what] >= SEEDS // 10, befell
-    assert befell["committed"] > 20 * SEEDS
+        assert counts[what] >= SEEDS // 10, counts
+    assert counts["committed"] > 20 * SEEDS
 
 
-# --- and a broken one does not ------------------------------------------------------------------------------------
+# --- quorums that are broken on purpose ---------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["unflushed counts", "no truncation", "votes twice"])
@@ -63,7 +63,7 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 def count_what_is_not_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        leading, "count_own_flush", lambda core, leader: _own(core, leader, core.log.end_offset), raising=True
+        leading, "count_own_flush", lambda core, leader: _count_own(core, leader, core.log.end_offset), raising=True
     )
     real = following.fetch
 
@@ -77,13 +77,13 @@ def count_what_is_not_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "fetch", fetch_at_once)
 
 
-def _own(core: Core, leader: object, offset: int) -> None:
-    if leader.progress.own_flushed(offset):  # type: ignore[attr-defined]
+def _count_own(core: Core, leader: object, offset: int) -> None:
+    if leader.progress.on_own_flush(offset):  # type: ignore[attr-defined]
         core.commit(leader.progress.high_watermark or 0)  # type: ignore[attr-defined]
 
 
 def never_truncate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is told that its log parts from the leader's believes to have the leader's."""
+    """The leader never reports a divergence, so a follower with a diverging log goes on as if it had the leader's."""
     monkeypatch.setattr(leading, "compare", lambda core, offset, epoch: None)
     monkeypatch.setattr(MemoryRaftLog, "read", _read_leniently)
 
@@ -99,10 +99,10 @@ def vote_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(role, "may_grant", lambda self, candidate, is_up_to_date, is_pre_vote: is_up_to_date)
 
 
-def test_a_quorum_broken_on_purpose_is_found_out(broken: str) -> None:
-    for seed in range(HUNTED):
+def test_a_quorum_broken_on_purpose_is_detected(broken: str) -> None:
+    for seed in range(BROKEN_SEEDS):
         try:
             run_storm(seed)
         except AssertionError:
             return
-    pytest.fail(f"{broken}: not found in {HUNTED} storms")
+    pytest.fail(f"{broken}: not detected in {BROKEN_SEEDS} storms")

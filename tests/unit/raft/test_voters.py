@@ -1,4 +1,4 @@
-"""Sets of voters, what the log says of them, and the votes and offsets that are counted by them."""
+"""Sets of voters, their records in the log, and the counting of votes and offsets."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def voters(*ids: int) -> VoterSet:
 # --- sets
 
 
-def test_a_static_voter_is_known_by_its_node_and_another_by_its_directory_too() -> None:
+def test_static_voters_are_identified_by_node_id_and_others_by_directory_id_too() -> None:
     assert ReplicaKey(1, b"x" * 16) in STATIC
     assert ReplicaKey(4, b"x" * 16) not in STATIC
     assert voter(1).key in voters(1, 2)
-    assert ReplicaKey(1, b"x" * 16) not in voters(1, 2), "the node came back with another disk"
+    assert ReplicaKey(1, b"x" * 16) not in voters(1, 2), "the node restarted with another disk"
     assert ReplicaKey(1, ZERO_UUID) not in voters(1, 2)
 
 
-def test_one_is_added_once_and_only_the_one_named_is_removed() -> None:
+def test_a_voter_is_added_once_and_removed_by_its_exact_key() -> None:
     two = voters(1, 2)
     assert two.add(voter(3)) == voters(1, 2, 3)
     assert two.add(voter(2, directory=9)) is None
@@ -48,10 +48,10 @@ def test_one_is_added_once_and_only_the_one_named_is_removed() -> None:
     assert two.remove(voter(2, directory=9).key) is None
     assert two.remove(voter(7).key) is None
     assert voters(1).remove(voter(1).key) is None, "the last one stays"
-    assert two == voters(2, 1), "nothing was changed in place"
+    assert two == voters(2, 1), "the set was not changed in place"
 
 
-def test_a_voter_that_moved_is_updated() -> None:
+def test_a_voter_with_a_new_endpoint_is_updated() -> None:
     moved = voter(2, port=9999)
     assert voters(1, 2).needs_update(moved)
     assert not voters(1, 2).needs_update(voter(2))
@@ -62,26 +62,26 @@ def test_a_voter_that_moved_is_updated() -> None:
     assert voters(1).update(moved) is None
 
 
-def test_a_record_of_voters_reads_back() -> None:
+def test_a_voters_record_is_read_as_it_was_written() -> None:
     assert read_voters(voters_record(voters(1, 2, 3), 0)) == voters(1, 2, 3)
     assert read_voters(voters_record(STATIC, 0)) == STATIC
 
 
-def test_the_first_record_of_a_term_is_apaches() -> None:
+def test_a_leader_change_record_is_in_apaches_format() -> None:
     # version 0, leader 4, one voter 4, one granting voter 4; each struct with its empty tags
     one_voter = b"\x02" + b"\0\0\0\x04" + b"\0"
     assert leader_change(4, [4], [4], 0).value == b"\0\0" + b"\0\0\0\x04" + one_voter + one_voter + b"\0"
 
 
-# --- what the log says
+# --- voters in the log
 
 
 def append(log: MemoryRaftLog, history: VoterHistory, *records: Record) -> None:
     log.append(build_batch(records, is_control=True), 1, 0)
-    history.learn(log.headers[-1], memoryview(log.content[-1]))
+    history.read_batch(log.headers[-1], memoryview(log.content[-1]))
 
 
-def test_voters_count_from_their_record_on_and_a_cut_takes_them_back() -> None:
+def test_voters_count_from_their_record_on_until_it_is_truncated() -> None:
     log, history = MemoryRaftLog(), VoterHistory(STATIC)
     assert (history.voters, history.voters_offset, history.can_change) == (STATIC, None, False)
     append(log, history, kraft_version_record(1, 0), voters_record(voters(1), 0))
@@ -94,7 +94,7 @@ def test_voters_count_from_their_record_on_and_a_cut_takes_them_back() -> None:
     assert (history.voters, history.can_change) == (STATIC, False)
 
 
-def test_what_a_snapshot_says_comes_before_the_log() -> None:
+def test_voters_of_a_snapshot_come_before_those_of_the_log() -> None:
     log = MemoryRaftLog()
     content = snapshot_batches(1, [], last_contained_ms=0, now_ms=0, kraft_version=1, voters=voters(1, 2))
     log.snapshots[SnapshotId(10, 1)] = b"".join(content)
@@ -108,7 +108,7 @@ def test_what_a_snapshot_says_comes_before_the_log() -> None:
 # --- votes
 
 
-def test_a_majority_elects_and_a_later_word_replaces_an_earlier_one() -> None:
+def test_a_majority_elects_and_a_later_vote_replaces_an_earlier_one() -> None:
     tally = Tally(voters(1, 2, 3, 4), 1)
     tally.record(2, True)
     assert not tally.is_won, "two of four are no majority"
@@ -121,14 +121,14 @@ def test_a_majority_elects_and_a_later_word_replaces_an_earlier_one() -> None:
     assert (tally.is_won, tally.granting) == (True, [1, 2, 3])
 
 
-def test_who_is_removed_has_no_vote_of_its_own() -> None:
+def test_a_removed_voter_does_not_count_its_own_vote() -> None:
     tally = Tally(voters(2), 1)
     assert not tally.is_won
     tally.record(2, True)
     assert tally.is_won
 
 
-def test_without_those_who_cannot_be_reached_it_is_hopeless_but_not_lost() -> None:
+def test_an_election_that_needs_unreachable_voters_is_hopeless_but_not_lost() -> None:
     tally = Tally(voters(1, 2, 3), 1)
     tally.record(2, False)
     assert not tally.is_hopeless
@@ -136,7 +136,7 @@ def test_without_those_who_cannot_be_reached_it_is_hopeless_but_not_lost() -> No
     assert (tally.is_hopeless, tally.is_lost) == (True, False)
 
 
-def test_times_are_spread_and_bounded() -> None:
+def test_timeouts_are_random_and_bounded() -> None:
     settings, rng = RaftSettings(), Random(1)
     timeouts = {election_timeout_ms(settings, rng) for _ in range(500)}
     assert min(timeouts) >= 1_000
@@ -146,12 +146,12 @@ def test_times_are_spread_and_bounded() -> None:
     assert 500 < max(lost_election_backoff_ms(settings, rng, 30) for _ in range(200)) <= 1_000
 
 
-@pytest.mark.parametrize(("place", "delay_ms"), [(0, 0), (1, 250), (2, 500), (3, 1_000), (-1, 1_000)])
-def test_successors_come_one_after_the_other(place: int, delay_ms: int) -> None:
-    assert successor_delay_ms(RaftSettings(), place, 3) == delay_ms
+@pytest.mark.parametrize(("position", "delay_ms"), [(0, 0), (1, 250), (2, 500), (3, 1_000), (-1, 1_000)])
+def test_each_successor_waits_longer_than_the_one_before(position: int, delay_ms: int) -> None:
+    assert successor_delay_ms(RaftSettings(), position, 3) == delay_ms
 
 
-# --- what is committed
+# --- the high watermark
 
 
 def progress_of(epoch_start_offset: int, *ids: int) -> Progress:
@@ -159,24 +159,24 @@ def progress_of(epoch_start_offset: int, *ids: int) -> Progress:
 
 
 def fetch(progress: Progress, node_id: int, offset: int, at_ms: int = 0) -> bool:
-    return progress.fetched(voter(node_id).key, offset, 100, at_ms, at_ms)
+    return progress.on_fetch(voter(node_id).key, offset, 100, at_ms, at_ms)
 
 
-def test_what_a_majority_has_is_committed() -> None:
+def test_records_on_a_majority_are_committed() -> None:
     progress = progress_of(0, 1, 2, 3, 4, 5)
-    progress.own_flushed(50)
+    progress.on_own_flush(50)
     assert not fetch(progress, 2, 40)
     assert fetch(progress, 3, 30)
     assert progress.high_watermark == 30
     assert fetch(progress, 4, 60)
     assert progress.high_watermark == 40
-    assert not fetch(progress, 4, 10), "it never goes back"
+    assert not fetch(progress, 4, 10), "the high watermark never decreases"
     assert progress.high_watermark == 40
 
 
-def test_what_earlier_leaders_wrote_is_committed_only_with_something_of_this_ones() -> None:
+def test_records_of_earlier_epochs_are_committed_only_with_one_of_this_epoch() -> None:
     progress = progress_of(10, 1, 2, 3)
-    progress.own_flushed(11)
+    progress.on_own_flush(11)
     assert not fetch(progress, 2, 10)
     assert not fetch(progress, 3, 10)
     assert progress.high_watermark is None
@@ -184,37 +184,37 @@ def test_what_earlier_leaders_wrote_is_committed_only_with_something_of_this_one
     assert progress.high_watermark == 11
 
 
-def test_the_leader_counts_by_its_own_disk() -> None:
+def test_the_leader_counts_only_what_it_has_flushed() -> None:
     progress = progress_of(0, 1, 2)
     assert not fetch(progress, 2, 50)
-    assert progress.own_flushed(20)
+    assert progress.on_own_flush(20)
     assert progress.high_watermark == 20
 
 
-def test_observers_commit_nothing_and_nor_do_voters_with_another_disk() -> None:
+def test_observers_and_voters_with_another_disk_do_not_count() -> None:
     progress = progress_of(0, 1, 2)
-    progress.own_flushed(50)
+    progress.on_own_flush(50)
     assert not fetch(progress, 9, 50)
-    assert not progress.fetched(voter(2, directory=9).key, 50, 100, 0, 0)
+    assert not progress.on_fetch(voter(2, directory=9).key, 50, 100, 0, 0)
     assert {key.id for key in progress.observers} == {9, 2}
     assert progress.high_watermark is None
 
 
-def test_a_new_voter_keeps_what_it_had_as_an_observer_and_counts() -> None:
+def test_a_new_voter_keeps_its_progress_as_an_observer() -> None:
     progress = progress_of(0, 1)
-    assert progress.own_flushed(50)
+    assert progress.on_own_flush(50)
     fetch(progress, 2, 30)
     progress.update_voters(voters(1, 2))
     assert progress.voters[2].end_offset == 30
-    assert progress.high_watermark == 50, "what is committed stays so"
+    assert progress.high_watermark == 50, "the high watermark never decreases, although a voter is behind it"
     assert fetch(progress, 2, 60) is False
-    assert progress.own_flushed(70)
+    assert progress.on_own_flush(70)
     assert progress.high_watermark == 60
 
 
-def test_a_leader_that_is_no_voter_any_more_does_not_count_itself() -> None:
+def test_a_leader_that_was_removed_does_not_count_itself() -> None:
     progress = progress_of(0, 1, 2, 3)
-    progress.own_flushed(90)
+    progress.on_own_flush(90)
     progress.update_voters(voters(2, 3))
     fetch(progress, 2, 50)
     assert progress.high_watermark is None
@@ -222,7 +222,7 @@ def test_a_leader_that_is_no_voter_any_more_does_not_count_itself() -> None:
     assert progress.high_watermark == 40
 
 
-def test_only_an_observer_that_was_level_once_is_caught_up() -> None:
+def test_only_an_observer_that_reached_the_end_of_the_log_is_caught_up() -> None:
     progress = progress_of(0, 1)
     fetch(progress, 2, 60)
     assert not progress.is_caught_up(voter(2).key, 1)
@@ -232,7 +232,7 @@ def test_only_an_observer_that_was_level_once_is_caught_up() -> None:
     assert not progress.is_caught_up(voter(3).key, 1)
 
 
-def test_a_majority_has_to_fetch_again_and_again() -> None:
+def test_check_quorum_needs_a_majority_to_fetch_repeatedly() -> None:
     progress = progress_of(0, 1, 2, 3, 4, 5)
     fetch(progress, 2, 0, at_ms=1_000)
     assert progress.check_quorum_at_ms == 1_500, "two of the other four are needed"
@@ -241,10 +241,10 @@ def test_a_majority_has_to_fetch_again_and_again() -> None:
     assert progress.check_quorum_at_ms == 1_500
     fetch(progress, 5, 0, at_ms=1_400)
     assert progress.check_quorum_at_ms == 2_900
-    assert progress_of(0, 1).check_quorum_at_ms > 1 << 60, "alone there is nobody to hear of"
+    assert progress_of(0, 1).check_quorum_at_ms > 1 << 60, "a single voter needs no fetches"
 
 
-def test_those_who_have_most_are_named_first() -> None:
+def test_successors_with_the_highest_end_offset_come_first() -> None:
     progress = progress_of(0, 1, 2, 3, 4)
     fetch(progress, 4, 5)
     fetch(progress, 3, 9)
@@ -253,7 +253,7 @@ def test_those_who_have_most_are_named_first() -> None:
     assert progress.silent_voters(4, 5) == [2]
 
 
-def test_observers_that_are_gone_are_forgotten() -> None:
+def test_silent_observers_are_forgotten() -> None:
     progress = progress_of(0, 1)
     fetch(progress, 7, 0, at_ms=0)
     fetch(progress, 8, 0, at_ms=200_000)

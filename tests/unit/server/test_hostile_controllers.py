@@ -54,7 +54,7 @@ def waiting_in(besieged: Besieged) -> int:
     role = leader.driver.quorum.role
     assert isinstance(role, Leader)
     assert leader.controller_side is not None
-    own = [each for each in role.parked if each.wanted.high_watermark == leader.driver.high_watermark]
+    own = [each for each in role.parked if each.partition.high_watermark == leader.driver.high_watermark]
     return len(role.parked) - len(own) + len(leader.controller_side.controller._parked)
 
 

@@ -1,9 +1,8 @@
-"""AlterPartition v2–3: a leader proposes another ISR for partitions it leads. Each partition by itself.
+"""AlterPartition v2–3: a leader proposes a new ISR for its partitions. Each partition succeeds or fails alone.
 
-Only what the leader based on the newest state counts: its leader epoch and the partition epoch must be those of the
-image. A member must be a broker that may be in sync, and (v3) the very incarnation of it that the leader saw fetching:
-one that was restarted since may have lost what it had (KIP-903). The proposal that brings the last new replica into the
-ISR ends a reassignment.
+A proposal must be based on the newest state: its leader epoch and partition epoch must be those of the image. Each
+member must be an active broker and (v3) the same incarnation that the leader saw fetching: one that restarted since
+then may have lost records (KIP-903). The proposal that adds the last new replica to the ISR completes a reassignment.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.metadata.apply import changed_partition
 from moldau.metadata.controller.decision import Decision
-from moldau.metadata.controller.partition_change import Election, Wanted, active_in, change
+from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change
 from moldau.metadata.controller.unclean_elections import unclean_allowed
 from moldau.metadata.image import RECOVERED, RECOVERING, MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import LEADER_UNCHANGED, PartitionChangeRecord
@@ -29,41 +28,41 @@ from moldau.wire.messages.alter_partition import (
 )
 
 ANY_EPOCH = -1
-"""A broker epoch that the leader does not know: v2 has none."""
+"""The broker epoch is unknown to the leader: version 2 has none."""
 
 
 def decide_alter_partition(
     image: MetadataImage, request: AlterPartitionRequest, broker: BrokerLayers
 ) -> Decision[AlterPartitionResponse]:
-    found = image.brokers.get(request.broker_id)
-    if found is None or found.epoch != request.broker_epoch:
+    sender = image.brokers.get(request.broker_id)
+    if sender is None or sender.epoch != request.broker_epoch:
         return Decision(AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     allowed = unclean_allowed(image, broker)
     records: dict[tuple[Uuid, int], PartitionChangeRecord] = {}
     topics: list[ResponseTopicData] = []
-    for asked in request.topics:
-        topic = image.topic_by_id(asked.topic_id)
+    for requested_topic in request.topics:
+        topic = image.topic_by_id(requested_topic.topic_id)
         partitions: list[ResponsePartitionData] = []
-        for partition in asked.partitions:
-            key = (asked.topic_id, partition.partition_index)
+        for partition in requested_topic.partitions:
+            key = (requested_topic.topic_id, partition.partition_index)
             try:
-                # The second proposal for a partition in one request does not know of the first.
+                # A second proposal for a partition in one request is not based on the first.
                 if key in records:
                     raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
-                state = _checked(image, topic, partition, request.broker_id)
+                state = _check_proposal(image, topic, partition, request.broker_id)
             except KafkaError as refused:
                 partitions.append(ResponsePartitionData(partition.partition_index, refused.code))
                 continue
-            assert topic is not None, "it was checked"
-            record = _proposed(image, topic, partition, allowed(topic.name))
+            assert topic is not None, "_check_proposal refuses unknown topics"
+            record = _build_record(image, topic, partition, allowed(topic.name))
             if record is not None:
                 records[key] = record
-            partitions.append(_answered(partition.partition_index, state, record, request.broker_id))
-        topics.append(ResponseTopicData(asked.topic_id, partitions))
+            partitions.append(_build_response(partition.partition_index, state, record, request.broker_id))
+        topics.append(ResponseTopicData(requested_topic.topic_id, partitions))
     return Decision(AlterPartitionResponse(topics=topics), tuple(records.values()))
 
 
-def _checked(
+def _check_proposal(
     image: MetadataImage, topic: TopicImage | None, request: RequestPartitionData, leader: int
 ) -> PartitionState:
     if topic is None:
@@ -72,7 +71,7 @@ def _checked(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     state = topic.partitions[request.partition_index]
     if request.leader_epoch > state.leader_epoch or request.partition_epoch > state.partition_epoch:
-        # The leader knows more than we do: somebody else has become the controller.
+        # The leader has a newer state than this controller, so another controller is active.
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
     if request.leader_epoch < state.leader_epoch:
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
@@ -102,22 +101,22 @@ def _members(request: RequestPartitionData) -> Sequence[BrokerState]:
     return request.new_isr_with_epochs or [BrokerState(broker_id, ANY_EPOCH) for broker_id in request.new_isr]
 
 
-def _proposed(
+def _build_record(
     image: MetadataImage, topic: TopicImage, request: RequestPartitionData, is_unclean_allowed: bool
 ) -> PartitionChangeRecord | None:
-    wanted = Wanted(
+    desired = DesiredState(
         isr=[member.broker_id for member in _members(request)],
         recovery_state=request.leader_recovery_state,
         election=Election.UNCLEAN if is_unclean_allowed else Election.ONLINE,
     )
-    return change(image, topic, request.partition_index, wanted, active_in(image))
+    return change(image, topic, request.partition_index, desired, active_in(image))
 
 
-def _answered(
+def _build_response(
     index: int, state: PartitionState, record: PartitionChangeRecord | None, leader: int
 ) -> ResponsePartitionData:
     if record is not None and record.leader not in (LEADER_UNCHANGED, leader):
-        # The end of a reassignment takes the leadership from a leader that goes: it learns it with the next metadata.
+        # A completed reassignment removed the sender as leader. It learns the new state from the next metadata.
         return ResponsePartitionData(index, ErrorCode.NEW_LEADER_ELECTED)
     after = state if record is None else changed_partition(state, record)
     return ResponsePartitionData(

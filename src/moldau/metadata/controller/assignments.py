@@ -1,4 +1,4 @@
-"""Which brokers a request may name as replicas, and a new partition on the brokers it was given."""
+"""Check the brokers of a manual assignment, and build the record of a new partition."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def check_assignment(image: MetadataImage, brokers: Sequence[int]) -> tuple[int,
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"The manual partition assignment includes broker {broker}, but no such broker is registered.",
             )
-    for broker, times in Counter(brokers).items():
-        if times > 1:
+    for broker, count in Counter(brokers).items():
+        if count > 1:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"The manual partition assignment includes the broker {broker} more than once.",
@@ -32,7 +32,7 @@ def check_assignment(image: MetadataImage, brokers: Sequence[int]) -> tuple[int,
 
 
 def partition_record(image: MetadataImage, index: int, topic_id: Uuid, replicas: tuple[int, ...]) -> PartitionRecord:
-    """A new partition: in sync are those who are there to take part from the beginning, and the first of them leads."""
+    """Build the record of a new partition: all active replicas are in sync, and the first of them leads."""
     isr = tuple(broker for broker in replicas if image.brokers[broker].is_active)
     if not isr:
         raise KafkaError(

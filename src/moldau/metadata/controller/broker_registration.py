@@ -1,9 +1,9 @@
-"""BrokerRegistration v0–4: a broker comes, comes back, or amends what it said of itself.
+"""BrokerRegistration v0–4: a broker registers for the first time, after a restart, or to update its registration.
 
-It is fenced until a heartbeat shows that it has read its own registration. Another incarnation of it is another
-process, and its leaderships move. If it names the epoch of the last one, nothing of what that one wrote is lost, and
-it stays in sync where it was. If it cannot, the broker leaves every ISR that has other members (KIP-966's reason).
-A clean stop has handed over everything before, and nothing is left to do.
+It is fenced until a heartbeat shows that it has read its own registration. A new incarnation is another process, and
+the leaderships of the old one move. If it sends the epoch of the previous incarnation, no record was lost, and it stays
+in its ISRs. Otherwise the broker leaves every ISR that has other members (for the reason in KIP-966). A controlled
+shutdown has already moved everything, so nothing is left to do then.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.features import METADATA_VERSION
-from moldau.metadata.controller.leaderships import leaves, steps_back
+from moldau.metadata.controller.leaderships import leave_changes, step_down_changes
 from moldau.metadata.image import BrokerImage, MetadataImage
 from moldau.metadata.records import BrokerEndpoint, BrokerFeature, MetadataRecord, RegisterBrokerRecord
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 BROKERS_MAX: Final = 1_000
-"""Registered at a time; unregistering makes room."""
+"""Brokers registered at a time; unregistering one makes room."""
 ENTRIES_MAX: Final = 256
 HOST_LENGTH_MAX: Final = 255
 RESERVED_DIRECTORIES = frozenset(bytes(15) + bytes([number]) for number in range(100))
@@ -36,21 +36,24 @@ def decide_broker_registration(
     cluster_id: str,
     broker: BrokerLayers,
 ) -> Decision[BrokerRegistrationResponse]:
-    """The broker's epoch is the offset of its record, larger than any before: read so far, it may be unfenced."""
+    """Decide a registration. The broker epoch is its record's offset; a broker that has read up to it is unfenced."""
     try:
         _check(image, request, sessions, now_ms, cluster_id)
     except KafkaError as refused:
         return Decision(BrokerRegistrationResponse(error_code=refused.code))
-    known = image.brokers.get(request.broker_id)
-    if known is not None and known.incarnation_id == request.incarnation_id:
-        record = _registration(request, known.epoch, known)
-        return Decision(BrokerRegistrationResponse(broker_epoch=known.epoch), (record,))
+    registered = image.brokers.get(request.broker_id)
+    if registered is not None and registered.incarnation_id == request.incarnation_id:
+        record = _registration_record(request, registered.epoch, registered)
+        return Decision(BrokerRegistrationResponse(broker_epoch=registered.epoch), (record,))
     sessions.end(request.broker_id)
-    has_all = known is not None and request.previous_broker_epoch == known.epoch
-    changes = steps_back(image, request.broker_id, broker) if has_all else leaves(image, [request.broker_id], broker)
+    is_complete = registered is not None and request.previous_broker_epoch == registered.epoch
+    if is_complete:
+        changes = step_down_changes(image, request.broker_id, broker)
+    else:
+        changes = leave_changes(image, [request.broker_id], broker)
     records: list[MetadataRecord] = [*changes]
     epoch = next_offset + len(records)
-    records.append(_registration(request, epoch, None))
+    records.append(_registration_record(request, epoch, None))
     return Decision(BrokerRegistrationResponse(broker_epoch=epoch), tuple(records))
 
 
@@ -62,11 +65,11 @@ def _check(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"Expected cluster ID {cluster_id}, but got cluster ID {request.cluster_id}",
         )
-    known = image.brokers.get(request.broker_id)
+    registered = image.brokers.get(request.broker_id)
     if (
-        known is not None
-        and known.incarnation_id != request.incarnation_id
-        and sessions.is_live(known.id, known.epoch, now_ms)
+        registered is not None
+        and registered.incarnation_id != request.incarnation_id
+        and sessions.is_live(registered.id, registered.epoch, now_ms)
     ):
         raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "Another broker is registered with that broker id.")
     _check_bounds(image, request)
@@ -77,15 +80,15 @@ def _check(
 
 
 def _check_bounds(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
-    """Registrations are for ever, in every node's memory: who asks for absurd ones or for ever more is no broker."""
+    """Refuse absurd or too many registrations: they stay in every node's memory until they are removed."""
     if request.broker_id < 0:
-        raise KafkaError(ErrorCode.INVALID_REGISTRATION, "Broker ids are not negative")
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, "Broker ids must not be negative")
     if request.broker_id not in image.brokers and len(image.brokers) >= BROKERS_MAX:
-        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"There are {BROKERS_MAX} brokers already")
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"{BROKERS_MAX} brokers are registered already")
     if max(len(request.listeners), len(request.features), len(request.log_dirs)) > ENTRIES_MAX:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, "Too many listeners, features or directories")
     if any(not 0 < len(each.host) <= HOST_LENGTH_MAX or not each.host.isprintable() for each in request.listeners):
-        raise KafkaError(ErrorCode.INVALID_REGISTRATION, "A listener without a host that could be one")
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, "A listener's host is empty, too long or unprintable")
 
 
 def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
@@ -103,7 +106,7 @@ def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest)
 
 
 def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
-    """A broker must be able to do what the cluster has agreed on; what it does not name it can only at level 0."""
+    """Check that the broker supports the cluster's feature levels; features that it does not list have only level 0."""
     supported = {each.name: (each.min_supported_version, each.max_supported_version) for each in request.features}
     if METADATA_VERSION not in supported:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"Request features do not contain '{METADATA_VERSION}'")
@@ -118,7 +121,9 @@ def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) ->
             )
 
 
-def _registration(request: BrokerRegistrationRequest, epoch: int, amended: BrokerImage | None) -> RegisterBrokerRecord:
+def _registration_record(
+    request: BrokerRegistrationRequest, epoch: int, updated: BrokerImage | None
+) -> RegisterBrokerRecord:
     return RegisterBrokerRecord(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,
@@ -131,7 +136,7 @@ def _registration(request: BrokerRegistrationRequest, epoch: int, amended: Broke
             for each in request.features
         ],
         rack=request.rack,
-        fenced=True if amended is None else amended.fenced,
-        in_controlled_shutdown=False if amended is None else amended.in_controlled_shutdown,
+        fenced=True if updated is None else updated.fenced,
+        in_controlled_shutdown=False if updated is None else updated.in_controlled_shutdown,
         log_dirs=request.log_dirs,
     )

@@ -1,8 +1,7 @@
-"""Which brokers the active controller has heard of lately: soft state, told to nobody, begun anew by the next one.
+"""The sessions of the brokers at the active controller: soft state, which is not written and not taken over.
 
-A session ends when its broker was not heard of for `session_timeout_ms`. A connection that breaks says more than
-silence: then two heartbeat intervals are enough, unless the broker is heard of again. Time is handed in, from the clock
-that never goes back.
+A session ends `session_timeout_ms` after the broker's last heartbeat. After a lost connection it ends within two
+heartbeat intervals, unless the broker sends another heartbeat. Times are arguments, from the monotonic clock.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Final
 from moldau.metadata.image import MetadataImage
 
 HEARTBEATS_OF_GRACE: Final = 3
-"""What a new controller leaves the brokers to find it."""
+"""How many heartbeat intervals brokers have to find a new controller."""
 HEARTBEATS_WITHOUT_CONNECTION: Final = 2
 
 
@@ -22,9 +21,9 @@ class _Session:
     broker_epoch: int
     deadline_ms: int
     metadata_offset: int = -1
-    """How far the broker has come in the metadata log, as it said last."""
+    """The metadata offset in the broker's last heartbeat."""
     shutdown_offset: int | None = None
-    """Once it wants to stop: where the others must have come to know that it leads nothing any more."""
+    """During a controlled shutdown: the offset at which the other brokers know that this one leads nothing any more."""
 
 
 class BrokerSessions:
@@ -34,12 +33,12 @@ class BrokerSessions:
         self._sessions: dict[int, _Session] = {}
 
     def begin(self, image: MetadataImage, now_ms: int) -> None:
-        """This controller is the active one from now on: each unfenced broker has some time to find it."""
+        """Begin sessions of all unfenced brokers when this controller becomes active; each has some time to find it."""
         grace_ms = min(self._session_timeout_ms, HEARTBEATS_OF_GRACE * self._heartbeat_interval_ms)
         self._sessions = {broker.id: _Session(broker.epoch, now_ms + grace_ms) for broker in image.live_brokers()}
 
     def contact(self, broker_id: int, broker_epoch: int, now_ms: int, metadata_offset: int = -1) -> None:
-        """The broker was heard of."""
+        """Extend the broker's session after a heartbeat."""
         session = self._sessions.get(broker_id)
         if session is None or session.broker_epoch != broker_epoch:
             session = self._sessions[broker_id] = _Session(broker_epoch, 0)
@@ -47,14 +46,14 @@ class BrokerSessions:
         session.metadata_offset = max(session.metadata_offset, metadata_offset)
 
     def connection_lost(self, broker_id: int, now_ms: int) -> None:
-        """The connection on which its heartbeats came broke."""
+        """Shorten the broker's session: the connection of its heartbeats broke."""
         session = self._sessions.get(broker_id)
         if session is not None:
             sooner_ms = now_ms + HEARTBEATS_WITHOUT_CONNECTION * self._heartbeat_interval_ms
             session.deadline_ms = min(session.deadline_ms, sooner_ms)
 
     def end(self, broker_id: int) -> None:
-        """It may go, or is gone: the next to come with its id need not wait."""
+        """End the broker's session, so that another process may register with its id at once."""
         self._sessions.pop(broker_id, None)
 
     def is_live(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
@@ -62,17 +61,17 @@ class BrokerSessions:
         return session is not None and session.broker_epoch == broker_epoch and now_ms < session.deadline_ms
 
     def stale(self, now_ms: int) -> list[tuple[int, int]]:
-        """The brokers whose session is over, each with its epoch."""
+        """Return the ids and epochs of the brokers whose session has expired."""
         return sorted((id, each.broker_epoch) for id, each in self._sessions.items() if now_ms >= each.deadline_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """When to look for stale ones next; None while there is nobody to wait for."""
+        """Return when the next session expires; None if there is none."""
         return min((session.deadline_ms for session in self._sessions.values()), default=None)
 
     # --- controlled shutdown --------------------------------------------------------------------------------------
 
     def begin_shutdown(self, broker_id: int, offset: int) -> None:
-        """Its leaderships were moved by records up to this offset; what counts is the first time."""
+        """Note the offset of the last record that moved its leaderships; only the first call counts."""
         session = self._sessions[broker_id]
         if session.shutdown_offset is None:
             session.shutdown_offset = offset
@@ -82,6 +81,6 @@ class BrokerSessions:
         return None if session is None else session.shutdown_offset
 
     def others_have_reached(self, image: MetadataImage, broker_id: int, offset: int) -> bool:
-        """Whether every other active broker has applied the metadata log up to there."""
+        """Whether every other active broker has applied the metadata log up to `offset`."""
         others = [broker.id for broker in image.brokers.values() if broker.is_active and broker.id != broker_id]
         return all(each in self._sessions and self._sessions[each].metadata_offset >= offset for each in others)

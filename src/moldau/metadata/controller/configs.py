@@ -1,5 +1,6 @@
-"""Changing configs of topics and brokers: AlterConfigs v0–2 (all at once, what is not named falls back to its default)
-and IncrementalAlterConfigs v0–1 (one by one, with APPEND and SUBTRACT for lists). Each resource by itself.
+"""Changing configs of topics and brokers: AlterConfigs v0–2 (replaces all configs of a resource; others fall back to
+their default) and IncrementalAlterConfigs v0–1 (changes single configs, with APPEND and SUBTRACT for lists). Each
+resource succeeds or fails alone.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from moldau.wire.messages.incremental_alter_configs import (
 
 R = TypeVar("R", alter_configs.AlterConfigsResource, incremental_alter_configs.AlterConfigsResource)
 Outcome = tuple[int, str | None, int, str]
-"""Error code, message, resource type and name, as both responses have them."""
+"""Error code, message, resource type and resource name, as in both responses."""
 
 BROKER_ID_DIGITS_MAX = 10
 CLUSTER_DEFAULT = ""
-"""The broker resource with the empty name stands for all brokers."""
+"""The broker resource with an empty name means all brokers."""
 
 
 class Operation(IntEnum):
@@ -41,7 +42,7 @@ class Operation(IntEnum):
 
 
 def broker_layers(image: MetadataImage, node_id: int, static: Mapping[str, str]) -> BrokerLayers:
-    """What is said about one broker's keys: to it, to all, and in its file."""
+    """Return the configs of one broker: its own dynamic ones, those of all brokers, and those of its file."""
     return BrokerLayers(
         dynamic=image.configs_of(ConfigResource.BROKER, str(node_id)),
         dynamic_default=image.configs_of(ConfigResource.BROKER, CLUSTER_DEFAULT),
@@ -52,10 +53,10 @@ def broker_layers(image: MetadataImage, node_id: int, static: Mapping[str, str])
 def decide_alter_configs(
     image: MetadataImage, request: AlterConfigsRequest, broker: BrokerLayers
 ) -> Decision[AlterConfigsResponse]:
-    def wanted(resource: alter_configs.AlterConfigsResource) -> dict[str, str]:
-        return _all_given({config.name: config.value for config in resource.configs})
+    def new_configs(resource: alter_configs.AlterConfigsResource) -> dict[str, str]:
+        return _check_no_nulls({config.name: config.value for config in resource.configs})
 
-    outcomes, records = _decide(image, request.resources, broker, wanted)
+    outcomes, records = _decide(image, request.resources, broker, new_configs)
     responses = [alter_configs.AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
     return Decision(AlterConfigsResponse(responses=responses), () if request.validate_only else records)
 
@@ -63,46 +64,46 @@ def decide_alter_configs(
 def decide_incremental_alter_configs(
     image: MetadataImage, request: IncrementalAlterConfigsRequest, broker: BrokerLayers
 ) -> Decision[IncrementalAlterConfigsResponse]:
-    def wanted(resource: incremental_alter_configs.AlterConfigsResource) -> dict[str, str]:
+    def new_configs(resource: incremental_alter_configs.AlterConfigsResource) -> dict[str, str]:
         key = (resource.resource_type, resource.resource_name)
         configs = dict(image.configs_of(*key))
         for config in resource.configs:
-            _operate(configs, config, key, broker)
+            _apply_operation(configs, config, key, broker)
         return configs
 
-    outcomes, records = _decide(image, request.resources, broker, wanted)
+    outcomes, records = _decide(image, request.resources, broker, new_configs)
     responses = [incremental_alter_configs.AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
     return Decision(IncrementalAlterConfigsResponse(responses=responses), () if request.validate_only else records)
 
 
 def _decide(
-    image: MetadataImage, resources: Sequence[R], broker: BrokerLayers, wanted: Callable[[R], Mapping[str, str]]
+    image: MetadataImage, resources: Sequence[R], broker: BrokerLayers, new_configs: Callable[[R], Mapping[str, str]]
 ) -> tuple[list[Outcome], tuple[MetadataRecord, ...]]:
-    """What comes of each resource, and the records of those that may be as `wanted`."""
+    """Return the outcome of each resource, and the records that give the valid ones their `new_configs`."""
     outcomes: list[Outcome] = []
     records: list[MetadataRecord] = []
-    repeated = _repeated([(each.resource_type, each.resource_name) for each in resources])
+    duplicates = _find_duplicates([(each.resource_type, each.resource_name) for each in resources])
     for resource in resources:
         key: tuple[int, str] = (resource.resource_type, resource.resource_name)
         error, message = 0, None
         try:
-            _check_resource(image, key, repeated, [config.name for config in resource.configs])
-            records += _change(image, key, wanted(resource), broker)
+            _check_resource(image, key, duplicates, [config.name for config in resource.configs])
+            records += _config_records(image, key, new_configs(resource), broker)
         except KafkaError as refused:
             error, message = refused.code, refused.message
         outcomes.append((error, message, key[0], key[1]))
     return outcomes, tuple(records)
 
 
-def _repeated(keys: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
-    return {key for key, times in Counter(keys).items() if times > 1}
+def _find_duplicates(keys: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
+    return {key for key, count in Counter(keys).items() if count > 1}
 
 
 def _check_resource(
-    image: MetadataImage, key: tuple[int, str], repeated: set[tuple[int, str]], names: list[str]
+    image: MetadataImage, key: tuple[int, str], duplicates: set[tuple[int, str]], names: list[str]
 ) -> None:
     kind, name = key
-    if key in repeated:
+    if key in duplicates:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
     if len(set(names)) < len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -117,41 +118,43 @@ def _check_resource(
 
 
 def _is_broker(image: MetadataImage, name: str) -> bool:
-    # Longer ones are no ids, and Python does not even read numbers of some thousand digits.
+    # Check the length first: Python refuses to parse numbers with thousands of digits.
     return len(name) <= BROKER_ID_DIGITS_MAX and name.isascii() and name.isdecimal() and int(name) in image.brokers
 
 
-def _all_given(configs: Mapping[str, str | None]) -> dict[str, str]:
-    empty = [name for name, value in configs.items() if value is None]
-    if empty:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(empty)}")
+def _check_no_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
+    nulls = [name for name, value in configs.items() if value is None]
+    if nulls:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
     return {name: value for name, value in configs.items() if value is not None}
 
 
-def _operate(wanted: dict[str, str], config: AlterableConfig, key: tuple[int, str], broker: BrokerLayers) -> None:
-    """Does one operation on the configs a resource has."""
+def _apply_operation(
+    configs: dict[str, str], config: AlterableConfig, key: tuple[int, str], broker: BrokerLayers
+) -> None:
+    """Apply one operation to the configs of a resource."""
     try:
         operation = Operation(config.config_operation)
     except ValueError:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {config.config_operation}.") from None
     if operation is Operation.DELETE:
-        wanted.pop(config.name, None)
+        configs.pop(config.name, None)
         return
-    value = _all_given({config.name: config.value})[config.name]
+    value = _check_no_nulls({config.name: config.value})[config.name]
     if operation is Operation.SET:
-        wanted[config.name] = value
+        configs[config.name] = value
         return
     definition = _definition(key[0], config.name)
     if definition is None or definition.type is not ConfigType.LIST:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {config.name} because its type is not LIST."
         )
-    have = _list_value(wanted, definition, key, broker)
+    current = _list_value(configs, definition, key, broker)
     items = [item for item in value.split(",") if item]
     if operation is Operation.APPEND:
-        wanted[config.name] = ",".join([*have, *(item for item in items if item not in have)])
+        configs[config.name] = ",".join([*current, *(item for item in items if item not in current)])
     else:
-        wanted[config.name] = ",".join(item for item in have if item not in items)
+        configs[config.name] = ",".join(item for item in current if item not in items)
 
 
 def _definition(kind: int, name: str) -> ConfigDef | None:
@@ -159,12 +162,12 @@ def _definition(kind: int, name: str) -> ConfigDef | None:
 
 
 def _list_value(
-    wanted: Mapping[str, str], definition: ConfigDef, key: tuple[int, str], broker: BrokerLayers
+    configs: Mapping[str, str], definition: ConfigDef, key: tuple[int, str], broker: BrokerLayers
 ) -> tuple[str, ...]:
-    """The list in force now, whoever set it: what is appended to."""
+    """Return the effective list, from the resource, the broker or the default: APPEND and SUBTRACT change it."""
     value: ConfigValue
-    if definition.name in wanted:
-        value = definition.parse(wanted[definition.name])
+    if definition.name in configs:
+        value = definition.parse(configs[definition.name])
     elif key[0] == ConfigResource.TOPIC:
         value = topic_config_values({}, broker)[definition.name]
     else:
@@ -173,16 +176,16 @@ def _list_value(
     return value or ()
 
 
-def _change(
-    image: MetadataImage, key: tuple[int, str], wanted: Mapping[str, str], broker: BrokerLayers
+def _config_records(
+    image: MetadataImage, key: tuple[int, str], new: Mapping[str, str], broker: BrokerLayers
 ) -> list[MetadataRecord]:
-    """The records from what a resource has to what it shall have; KafkaError if it cannot have that."""
+    """Return the records that change a resource's configs to `new`; raise KafkaError if they are invalid."""
     kind, name = key
-    have = image.configs_of(kind, name)
+    old = image.configs_of(kind, name)
     if kind == ConfigResource.TOPIC:
-        check_topic_configs(wanted, broker)
+        check_topic_configs(new, broker)
     else:
-        changed = {n: value for n, value in wanted.items() if have.get(n) != value}
+        changed = {n: value for n, value in new.items() if old.get(n) != value}
         check_dynamic_broker_configs(changed, per_broker=name != CLUSTER_DEFAULT)
-    gone: list[MetadataRecord] = [ConfigRecord(kind, name, n, None) for n in have if n not in wanted]
-    return gone + [ConfigRecord(kind, name, n, value) for n, value in wanted.items() if have.get(n) != value]
+    removed: list[MetadataRecord] = [ConfigRecord(kind, name, n, None) for n in old if n not in new]
+    return removed + [ConfigRecord(kind, name, n, value) for n, value in new.items() if old.get(n) != value]

@@ -1,4 +1,4 @@
-"""What a request to the controller comes to: an answer, and the records that make it true."""
+"""The result of a request to the controller: a response, and the records to write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[R]):
-    """`decide` reads and never changes; only applying the records does."""
+    """The `decide_…` functions never change the image; only applying the records does."""
 
     response: R
     records: tuple[MetadataRecord, ...] = ()

@@ -1,7 +1,7 @@
-"""Elections that somebody asks for (ElectLeaders v0–2), and those that give leaderships back to preferred leaders.
+"""Elections on request (ElectLeaders v0–2), and those that return leaderships to the preferred leaders.
 
-A preferred election makes the first replica leader if it is in sync. An unclean one makes any replica leader that
-lives, if nobody in sync does: it is asked for by name, and acknowledged records may be lost.
+A preferred election makes the first replica the leader if it is in sync. An unclean one makes any active replica the
+leader if none of the ISR is active: acknowledged records may be lost, so the request has to name this type.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.metadata.controller.decision import Decision
-from moldau.metadata.controller.partition_change import Election, Wanted, active_in, change
+from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change
 from moldau.metadata.controller.unclean_elections import unclean_allowed
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import NO_LEADER, PartitionChangeRecord
@@ -25,7 +25,7 @@ from moldau.wire.messages.elect_leaders import (
 )
 
 ELECTIONS_MAX: Final = 1000
-"""Of one round that nobody asked for: the next round goes on with the rest."""
+"""Elections in one round that runs without a request; the next round continues with the rest."""
 
 
 class ElectionType(IntEnum):
@@ -34,30 +34,30 @@ class ElectionType(IntEnum):
 
 
 def decide_elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> Decision[ElectLeadersResponse]:
-    """For all partitions, if none are named; then those that need no election are not spoken of."""
-    asked: list[tuple[str, Sequence[int]]] = (
+    """Elect leaders of the named partitions, or of all; then the response omits those that need no election."""
+    requested: list[tuple[str, Sequence[int]]] = (
         [(name, range(len(image.topics[name].partitions))) for name in sorted(image.topics)]
         if request.topic_partitions is None
         else [(each.topic, each.partitions) for each in request.topic_partitions]
     )
     records: dict[tuple[str, int], PartitionChangeRecord] = {}
     results: list[ReplicaElectionResult] = []
-    for name, indexes in asked:
+    for name, indexes in requested:
         partitions: list[PartitionResult] = []
         for index in indexes:
             try:
-                records[name, index] = _elected(image, name, index, request.election_type)
+                records[name, index] = _election_record(image, name, index, request.election_type)
                 partitions.append(PartitionResult(index, 0, None))
             except KafkaError as refused:
                 if request.topic_partitions is not None or refused.code != ErrorCode.ELECTION_NOT_NEEDED:
                     partitions.append(PartitionResult(index, refused.code, refused.message))
         results.append(ReplicaElectionResult(name, partitions))
-    is_known = request.election_type in set(ElectionType)
-    error_code = ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST
+    is_valid = request.election_type in set(ElectionType)
+    error_code = ErrorCode.NONE if is_valid else ErrorCode.INVALID_REQUEST
     return Decision(ElectLeadersResponse(0, error_code, results), tuple(records.values()))
 
 
-def _elected(image: MetadataImage, name: str, index: int, kind: int) -> PartitionChangeRecord:
+def _election_record(image: MetadataImage, name: str, index: int, kind: int) -> PartitionChangeRecord:
     if kind not in set(ElectionType):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
     topic = image.topics.get(name)
@@ -70,7 +70,7 @@ def _elected(image: MetadataImage, name: str, index: int, kind: int) -> Partitio
     if _has_preferred_leader(state) if is_preferred else state.leader != NO_LEADER:
         raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
     election = Election.PREFERRED if is_preferred else Election.UNCLEAN
-    record = change(image, topic, index, Wanted(election=election), active_in(image))
+    record = change(image, topic, index, DesiredState(election=election), active_in(image))
     if record is None and is_preferred:
         raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
     if record is None:
@@ -81,33 +81,38 @@ def _elected(image: MetadataImage, name: str, index: int, kind: int) -> Partitio
 
 
 def decide_balance(image: MetadataImage) -> Decision[bool]:
-    """Gives brokers back what others lead for them; True if there may be more to do."""
-    places = ((topic, index) for topic, index, state in _all(image) if not _has_preferred_leader(state))
-    return _round(image, places, Election.PREFERRED)
+    """Elect the preferred leaders where others lead. The response is True if more partitions may be left."""
+    partitions = ((topic, index) for topic, index, state in _all_partitions(image) if not _has_preferred_leader(state))
+    return _elect_round(image, partitions, Election.PREFERRED)
 
 
 def decide_unclean_elections(image: MetadataImage, broker: BrokerLayers) -> Decision[bool]:
-    """Leaders for what has none, where an unclean election was allowed since; True if there may be more to do."""
+    """Elect leaders of partitions without one, where unclean elections are allowed. The response is True if more may be
+    left."""
     allowed = unclean_allowed(image, broker)
-    places = (
-        (topic, index) for topic, index, state in _all(image) if state.leader == NO_LEADER and allowed(topic.name)
+    partitions = (
+        (topic, index)
+        for topic, index, state in _all_partitions(image)
+        if state.leader == NO_LEADER and allowed(topic.name)
     )
-    return _round(image, places, Election.UNCLEAN)
+    return _elect_round(image, partitions, Election.UNCLEAN)
 
 
-def _round(image: MetadataImage, places: Iterator[tuple[TopicImage, int]], election: Election) -> Decision[bool]:
+def _elect_round(
+    image: MetadataImage, partitions: Iterator[tuple[TopicImage, int]], election: Election
+) -> Decision[bool]:
     active = active_in(image)
     records: list[PartitionChangeRecord] = []
-    for topic, index in places:
+    for topic, index in partitions:
         if len(records) == ELECTIONS_MAX:
             return Decision(True, tuple(records))
-        record = change(image, topic, index, Wanted(election=election), active)
+        record = change(image, topic, index, DesiredState(election=election), active)
         if record is not None:
             records.append(record)
     return Decision(False, tuple(records))
 
 
-def _all(image: MetadataImage) -> Iterator[tuple[TopicImage, int, PartitionState]]:
+def _all_partitions(image: MetadataImage) -> Iterator[tuple[TopicImage, int, PartitionState]]:
     for name in sorted(image.topics):
         topic = image.topics[name]
         for index, state in enumerate(topic.partitions):

@@ -1,7 +1,7 @@
-"""Feature levels: what this release can, what a new cluster begins with, and how that is changed (UpdateFeatures v0–2).
+"""Feature levels: those that this release supports, those of a new cluster, and their updates (UpdateFeatures v0–2).
 
-A level is listed only when the feature behind it works; clients fall back cleanly from what they do not see. A cluster
-can be brought to a level that each of its brokers and controllers can do; of a request, everything or nothing is done.
+A level is listed only when the feature works; clients fall back if they do not see it. A level can be set if all
+brokers and controllers support it. All updates of a request succeed, or none.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from moldau.wire.messages.update_features import (
 
 METADATA_VERSION: Final = "metadata.version"
 METADATA_VERSION_LEVEL: Final = 30
-"""What Kafka 4.3 writes: the record formats of `metadata.records` are those of this level."""
+"""The level of Kafka 4.3, which defines the record formats of `metadata.records`."""
 
 GROUP_VERSION: Final = "group.version"
 """Level 1 is the consumer protocol of KIP-848."""
 
 TRANSACTION_VERSION: Final = "transaction.version"
-"""Level 1 writes the coordinator's records so that they can grow; at 2 every end of a transaction gives its producer a
-new epoch (KIP-890)."""
+"""Level 1 writes the coordinator's records in a flexible format; level 2 gives the producer a new epoch at the end of
+every transaction (KIP-890)."""
 
 SUPPORTED: Final[dict[str, tuple[int, int]]] = {
     METADATA_VERSION: (METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
@@ -48,7 +48,7 @@ class UpgradeType(IntEnum):
 
 
 def decide_bootstrap(image: MetadataImage) -> Decision[None]:
-    """The records a new metadata log begins with; for one of an earlier release, those of features that came since."""
+    """Return the first records of a new metadata log; for the log of an older release, the levels of newer features."""
     missing = [name for name in SUPPORTED if name not in image.features and name not in image.features_off]
     return Decision(None, tuple(FeatureLevelRecord(name, SUPPORTED[name][1]) for name in missing))
 
@@ -72,28 +72,28 @@ def decide_update_features(image: MetadataImage, request: UpdateFeaturesRequest)
 def _check(image: MetadataImage, update: FeatureUpdateKey) -> None:
     level, current = update.max_version_level, image.features.get(update.feature, 0)
     try:
-        kind = UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType(update.upgrade_type)
+        upgrade_type = UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType(update.upgrade_type)
     except ValueError:
         raise _invalid(update, "The controller does not support the given upgrade type.") from None
     if level < 0:
         raise _invalid(update, "A feature version cannot be less than 0.")
-    for who, supported in _nodes(image):
+    for node, supported in _nodes(image):
         low, high = supported.get(update.feature, NOT_SUPPORTED)
         if not low <= level <= high:
             reason = f"only supports versions {low}-{high}" if high else "does not support this feature."
-            raise _invalid(update, f"{who} {reason}")
-    if level < current and kind is UpgradeType.UPGRADE:
+            raise _invalid(update, f"{node} {reason}")
+    if level < current and upgrade_type is UpgradeType.UPGRADE:
         raise _invalid(
             update,
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
             "downgrade.",
         )
-    if level > current and kind is not UpgradeType.UPGRADE:
+    if level > current and upgrade_type is not UpgradeType.UPGRADE:
         raise _invalid(update, "Can't downgrade to a newer version.")
 
 
 def _nodes(image: MetadataImage) -> Iterator[tuple[str, Mapping[str, tuple[int, int]]]]:
-    """Whoever must be able to do it, with what each can."""
+    """Yield the name and the supported levels of every node that must support an update."""
     yield "Local controller", SUPPORTED
     for broker_id in sorted(image.brokers):
         yield f"Broker {broker_id}", image.brokers[broker_id].features
@@ -101,8 +101,8 @@ def _nodes(image: MetadataImage) -> Iterator[tuple[str, Mapping[str, tuple[int, 
         yield f"Controller {controller_id}", image.controllers[controller_id].features
 
 
-def _invalid(update: FeatureUpdateKey, why: str) -> KafkaError:
+def _invalid(update: FeatureUpdateKey, reason: str) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_UPDATE_VERSION,
-        f"Invalid update version {update.max_version_level} for feature {update.feature}. {why}",
+        f"Invalid update version {update.max_version_level} for feature {update.feature}. {reason}",
     )

@@ -1,4 +1,4 @@
-"""Brokers that are not heard of any more, and brokers that are taken off the list."""
+"""Fencing brokers whose session has expired, and unregistering brokers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode
 from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.controller.decision import Decision
-from moldau.metadata.controller.leaderships import leaves
+from moldau.metadata.controller.leaderships import leave_changes
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import (
     FENCE,
@@ -20,33 +20,34 @@ from moldau.wire.messages.unregister_broker import UnregisterBrokerRequest, Unre
 def decide_fence_stale(
     image: MetadataImage, sessions: BrokerSessions, now_ms: int, broker: BrokerLayers
 ) -> Decision[list[int]]:
-    """Fences every broker whose session is over; the answer is who was fenced. Their sessions end with that."""
+    """Fence every broker whose session has expired, and end the sessions. The response lists the fenced brokers."""
     fenced: list[int] = []
     for broker_id, broker_epoch in sessions.stale(now_ms):
         sessions.end(broker_id)
-        found = image.brokers.get(broker_id)
-        if found is not None and found.epoch == broker_epoch and not found.fenced:
+        registered = image.brokers.get(broker_id)
+        if registered is not None and registered.epoch == broker_epoch and not registered.fenced:
             fenced.append(broker_id)
     return Decision(fenced, fence(image, fenced, broker))
 
 
 def fence(image: MetadataImage, broker_ids: list[int], broker: BrokerLayers) -> tuple[MetadataRecord, ...]:
-    """First what they led and where they were in sync, then they themselves, as Kafka orders it."""
+    """Return the records of the partitions that the brokers leave, then those of the brokers: this is Kafka's order."""
     if not broker_ids:
         return ()
     changes = [BrokerRegistrationChangeRecord(id, image.brokers[id].epoch, FENCE) for id in broker_ids]
-    return (*leaves(image, broker_ids, broker), *changes)
+    return (*leave_changes(image, broker_ids, broker), *changes)
 
 
 def decide_unregister_broker(
     image: MetadataImage, request: UnregisterBrokerRequest, sessions: BrokerSessions, broker: BrokerLayers
 ) -> Decision[UnregisterBrokerResponse]:
-    """UnregisterBroker v0. The broker stays on the lists of replicas: where they go is for a reassignment to say."""
-    found = image.brokers.get(request.broker_id)
-    if found is None:
+    """UnregisterBroker v0. The broker stays in the lists of replicas; only a reassignment removes it from them."""
+    registered = image.brokers.get(request.broker_id)
+    if registered is None:
         message = f"Broker ID {request.broker_id} is not currently registered"
         refused = UnregisterBrokerResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED, error_message=message)
         return Decision(refused)
     sessions.end(request.broker_id)
-    gone = UnregisterBrokerRecord(request.broker_id, found.epoch)
-    return Decision(UnregisterBrokerResponse(error_message=None), (*leaves(image, [request.broker_id], broker), gone))
+    record = UnregisterBrokerRecord(request.broker_id, registered.epoch)
+    changes = leave_changes(image, [request.broker_id], broker)
+    return Decision(UnregisterBrokerResponse(error_message=None), (*changes, record))

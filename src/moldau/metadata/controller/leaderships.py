@@ -1,7 +1,7 @@
-"""What becomes of all partitions when brokers go or come: who leaves which ISR, and who leads instead.
+"""The changes of all partitions when brokers leave or return: who leaves which ISR, and who leads instead.
 
-One tight walk over the cluster's partitions; what it finds is told by topic name, so that it does not depend on the
-order of a map. Thousands of partitions of a cluster are in the same state: each state is thought through once.
+Each function scans all partitions once and sorts the result by topic name, so that it does not depend on the order of
+a map. Thousands of partitions are in the same state: the change of each distinct state is computed once.
 """
 
 from __future__ import annotations
@@ -9,48 +9,54 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from moldau.base.config_def import BrokerLayers
-from moldau.metadata.controller.partition_change import Active, Election, Wanted, active_in, change
+from moldau.metadata.controller.partition_change import Active, DesiredState, Election, active_in, change
 from moldau.metadata.controller.unclean_elections import unclean_allowed
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import NO_LEADER, PartitionChangeRecord
 
-Place = tuple[TopicImage, list[int]]
-"""A topic, and which of its partitions are meant."""
+TopicPartitions = tuple[TopicImage, list[int]]
+"""A topic, and the indexes of some of its partitions."""
 
 
-def leaves(image: MetadataImage, gone: Collection[int], broker: BrokerLayers) -> list[PartitionChangeRecord]:
-    """These brokers are out of every ISR that has other members, and lead nothing."""
+def leave_changes(image: MetadataImage, gone: Collection[int], broker: BrokerLayers) -> list[PartitionChangeRecord]:
+    """Remove these brokers from every ISR that has other members, and from all leaderships."""
     gone = frozenset(gone)
     is_active = active_in(image)
-    found = _find(image, lambda state: not gone.isdisjoint(state.isr))
-    return _changes(
-        image, found, lambda state: _remaining(state, gone), lambda id: id not in gone and is_active(id), broker
+    affected = _find_partitions(image, lambda state: not gone.isdisjoint(state.isr))
+    return _change_records(
+        image, affected, lambda state: _remaining_isr(state, gone), lambda id: id not in gone and is_active(id), broker
     )
 
 
-def steps_back(image: MetadataImage, broker_id: int, broker: BrokerLayers) -> list[PartitionChangeRecord]:
-    """This broker leads nothing for now, and is in sync as before: what it had, it has."""
+def step_down_changes(image: MetadataImage, broker_id: int, broker: BrokerLayers) -> list[PartitionChangeRecord]:
+    """Move the leaderships of this broker. It lost no records, so it stays in its ISRs."""
     is_active = active_in(image)
-    found = _find(image, lambda state: state.leader == broker_id)
-    return _changes(image, found, lambda state: state.isr, lambda id: id != broker_id and is_active(id), broker)
+    affected = _find_partitions(image, lambda state: state.leader == broker_id)
+    return _change_records(
+        image, affected, lambda state: state.isr, lambda id: id != broker_id and is_active(id), broker
+    )
 
 
-def returns(image: MetadataImage, broker_id: int, broker: BrokerLayers) -> list[PartitionChangeRecord]:
-    """This broker is unfenced: what has no leader gets one if it can have one now."""
+def unfence_changes(image: MetadataImage, broker_id: int, broker: BrokerLayers) -> list[PartitionChangeRecord]:
+    """Elect leaders of partitions without one, where this broker, which is being unfenced, makes that possible."""
     is_active = active_in(image)
-    found = _find(image, lambda state: state.leader == NO_LEADER)
-    return _changes(image, found, lambda state: state.isr, lambda id: id == broker_id or is_active(id), broker)
+    affected = _find_partitions(image, lambda state: state.leader == NO_LEADER)
+    return _change_records(
+        image, affected, lambda state: state.isr, lambda id: id == broker_id or is_active(id), broker
+    )
 
 
-def loses_directories(
+def lost_directory_changes(
     image: MetadataImage, broker_id: int, directories: Collection[bytes], broker: BrokerLayers
 ) -> list[PartitionChangeRecord]:
-    """The broker lives, but these directories of it are gone, and with them the replicas that lay there."""
+    """Remove the broker from the ISRs and leaderships of the replicas that were in these lost directories."""
     is_active = active_in(image)
     gone = frozenset([broker_id])
-    found = _find(image, lambda state: broker_id in state.isr and state.directory_of(broker_id) in directories)
-    return _changes(
-        image, found, lambda state: _remaining(state, gone), lambda id: id not in gone and is_active(id), broker
+    affected = _find_partitions(
+        image, lambda state: broker_id in state.isr and state.directory_of(broker_id) in directories
+    )
+    return _change_records(
+        image, affected, lambda state: _remaining_isr(state, gone), lambda id: id not in gone and is_active(id), broker
     )
 
 
@@ -58,34 +64,34 @@ def leads_any(image: MetadataImage, broker_id: int) -> bool:
     return any(state.leader == broker_id for topic in image.topics.values() for state in topic.partitions)
 
 
-def _remaining(state: PartitionState, gone: frozenset[int]) -> tuple[int, ...]:
-    """The ISR without those who are gone. If all are, one stays: the leader, who has at least what the others have."""
-    rest = tuple(replica for replica in state.isr if replica not in gone)
-    if rest:
-        return rest
+def _remaining_isr(state: PartitionState, gone: frozenset[int]) -> tuple[int, ...]:
+    """Return the ISR without the brokers that are gone. If all are, the leader stays: it has the most records."""
+    remaining = tuple(replica for replica in state.isr if replica not in gone)
+    if remaining:
+        return remaining
     return (state.leader,) if state.leader in state.isr else state.isr[:1]
 
 
-def _find(image: MetadataImage, meant: Callable[[PartitionState], bool]) -> list[Place]:
-    found: list[Place] = []
+def _find_partitions(image: MetadataImage, matches: Callable[[PartitionState], bool]) -> list[TopicPartitions]:
+    result: list[TopicPartitions] = []
     for topic in image.topics.values():
-        indexes = [index for index, state in enumerate(topic.partitions) if meant(state)]
+        indexes = [index for index, state in enumerate(topic.partitions) if matches(state)]
         if indexes:
-            found.append((topic, indexes))
-    return sorted(found, key=lambda place: place[0].name)
+            result.append((topic, indexes))
+    return sorted(result, key=lambda entry: entry[0].name)
 
 
-def _changes(
+def _change_records(
     image: MetadataImage,
-    found: list[Place],
+    affected: list[TopicPartitions],
     isr: Callable[[PartitionState], tuple[int, ...]],
     active: Active,
     broker: BrokerLayers,
 ) -> list[PartitionChangeRecord]:
     allowed = unclean_allowed(image, broker)
-    known: dict[object, PartitionChangeRecord | None] = {}
+    computed: dict[object, PartitionChangeRecord | None] = {}
     records: list[PartitionChangeRecord] = []
-    for topic, indexes in found:
+    for topic, indexes in affected:
         election = Election.UNCLEAN if allowed(topic.name) else Election.ONLINE
         for index in indexes:
             state = topic.partitions[index]
@@ -99,16 +105,17 @@ def _changes(
                 state.leader_recovery_state,
                 election,
             )
-            if key in known:
-                record = known[key]
+            if key in computed:
+                record = computed[key]
             else:
-                record = known[key] = change(image, topic, index, Wanted(isr=isr(state), election=election), active)
+                desired = DesiredState(isr=isr(state), election=election)
+                record = computed[key] = change(image, topic, index, desired, active)
             if record is not None:
-                records.append(_same_for(record, topic, index))
+                records.append(_copy_for(record, topic, index))
     return records
 
 
-def _same_for(record: PartitionChangeRecord, topic: TopicImage, index: int) -> PartitionChangeRecord:
+def _copy_for(record: PartitionChangeRecord, topic: TopicImage, index: int) -> PartitionChangeRecord:
     return PartitionChangeRecord(
         index,
         topic.id,

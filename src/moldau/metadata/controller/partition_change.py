@@ -1,9 +1,9 @@
-"""How a partition gets from the state it is in to the one that is wanted: the one place where leaders are elected.
+"""The change of a partition from its current to a desired state: the only place where leaders are elected.
 
-Whoever wants something of a partition (another ISR, other replicas, another leader) says it as a `Wanted`; what comes
-out is one record with all that follows from it, or none. A leader is taken from the ISR, in the order of the replicas;
-from outside of it only where an unclean election is allowed. The ISR is never empty: its last member stays in it,
-dead or not, because nobody else is known to have every acknowledged record.
+The caller describes the new ISR, replicas or leader as a `DesiredState`; the result is one record with all
+consequences, or none. The leader is the first active replica that is in the ISR; one outside of the ISR only if an
+unclean election is allowed. The ISR is never empty: its last member stays in it, alive or not, because no other replica
+is known to have every acknowledged record.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from moldau.metadata.records import (
 )
 
 Active = Callable[[int], bool]
-"""Whether a broker may lead and be in sync: it is there, unfenced, and not about to stop."""
+"""Whether a broker may lead and be in sync: it is registered, unfenced, and not in controlled shutdown."""
 
 
 class Election(Enum):
     ONLINE = auto()
-    """The leader stays if it can; otherwise another one of the ISR."""
+    """The leader stays if it can; otherwise another member of the ISR leads."""
     PREFERRED = auto()
     """The first replica if it is in the ISR; otherwise as ONLINE."""
     UNCLEAN = auto()
-    """As ONLINE, and if there is nobody in the ISR, any replica that lives."""
+    """As ONLINE, and if no member of the ISR is active, any active replica."""
 
 
 @dataclass(slots=True)
-class Wanted:
-    """What a partition shall be; what is None stays as it is."""
+class DesiredState:
+    """The desired state of a partition; fields that are None stay unchanged."""
 
     isr: Sequence[int] | None = None
     replicas: Sequence[int] | None = None
@@ -57,28 +57,28 @@ def active_in(image: MetadataImage) -> Active:
 
 
 def change(
-    image: MetadataImage, topic: TopicImage, index: int, wanted: Wanted, active: Active
+    image: MetadataImage, topic: TopicImage, index: int, desired: DesiredState, active: Active
 ) -> PartitionChangeRecord | None:
-    """The record that makes it so; None if it is so already."""
+    """Return the record that brings the partition into the desired state; None if nothing changes."""
     old = topic.partitions[index]
-    replicas = tuple(old.replicas if wanted.replicas is None else wanted.replicas)
-    removing = tuple(old.removing_replicas if wanted.removing is None else wanted.removing)
-    adding = tuple(old.adding_replicas if wanted.adding is None else wanted.adding)
-    isr = tuple(old.isr if wanted.isr is None else wanted.isr)
-    completed = _completed(replicas, isr, removing, adding)
+    replicas = tuple(old.replicas if desired.replicas is None else desired.replicas)
+    removing = tuple(old.removing_replicas if desired.removing is None else desired.removing)
+    adding = tuple(old.adding_replicas if desired.adding is None else desired.adding)
+    isr = tuple(old.isr if desired.isr is None else desired.isr)
+    completed = _complete_reassignment(replicas, isr, removing, adding)
     if completed is not None:
         replicas, isr = completed
         removing = adding = ()
-    leader, unclean = _elect(image, old, replicas, isr, wanted.election, active)
-    recovery_state = old.leader_recovery_state if wanted.recovery_state is None else wanted.recovery_state
-    if unclean:
-        # Only the new leader's log counts from now on, whatever the others had.
+    leader, is_unclean = _elect(image, old, replicas, isr, desired.election, active)
+    recovery_state = old.leader_recovery_state if desired.recovery_state is None else desired.recovery_state
+    if is_unclean:
+        # From now on only the new leader's log counts, whatever the other replicas had.
         isr, recovery_state = (leader,), RECOVERING
-    assert isr, "whoever wants an ISR names one who stays in it"
-    # A replica that goes must stop to fetch as a follower of this epoch, so the epoch ends with it.
+    assert isr, "the desired ISR has at least one member"
+    # A removed replica must stop fetching as a follower of this epoch, so a new epoch begins.
     is_new_epoch = leader != old.leader or not set(old.replicas) <= set(replicas)
-    arrived = (leader,) if unclean else [replica for replica in isr if replica not in old.isr]
-    directories = _directories(image, old, replicas, arrived)
+    joining = (leader,) if is_unclean else [replica for replica in isr if replica not in old.isr]
+    directories = _directories(image, old, replicas, joining)
     record = PartitionChangeRecord(
         partition_id=index,
         topic_id=topic.id,
@@ -92,20 +92,20 @@ def change(
         else RECOVERY_STATE_UNCHANGED,
         directories=directories if directories != old.directories else None,
     )
-    return None if _says_nothing(record) else record
+    return None if _is_empty(record) else record
 
 
-def _completed(
+def _complete_reassignment(
     replicas: tuple[int, ...], isr: tuple[int, ...], removing: tuple[int, ...], adding: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The replicas and ISR with which a reassignment ends, as soon as nothing is lost by ending it."""
+    """Return the replicas and the ISR after a reassignment, as soon as it can be completed safely; None until then."""
     if not removing and not adding:
         return None
     target = tuple(replica for replica in replicas if replica not in removing)
     in_sync = tuple(replica for replica in isr if replica not in removing)
     if not target or not in_sync or not set(adding) <= set(in_sync):
         return None
-    # With fewer replicas than before, all that stay must be in sync: otherwise the ISR would shrink for nothing.
+    # With fewer replicas than before, all remaining ones must be in sync: otherwise the ISR would shrink too far.
     if len(adding) < len(removing) and not set(target) <= set(in_sync):
         return None
     return target, in_sync
@@ -119,10 +119,10 @@ def _elect(
     election: Election,
     active: Active,
 ) -> tuple[int, bool]:
-    """Who leads, and whether the election was unclean."""
+    """Return the leader, and whether the election was unclean."""
 
     def may_lead(replica: int) -> bool:
-        return replica in isr and active(replica) and _has_its_log(image, old, replica)
+        return replica in isr and active(replica) and _has_log(image, old, replica)
 
     if election is Election.PREFERRED and may_lead(replicas[0]):
         return replicas[0], False
@@ -133,36 +133,37 @@ def _elect(
             return replica, False
     if election is Election.UNCLEAN:
         alive = [replica for replica in replicas if active(replica)]
-        # An empty disk is the worst of all choices, but still one that somebody made.
-        with_a_log = [replica for replica in alive if _has_its_log(image, old, replica)]
+        # A replica with an empty disk is the last choice, but unclean elections allow it.
+        with_log = [replica for replica in alive if _has_log(image, old, replica)]
         if alive:
-            return (with_a_log or alive)[0], True
+            return (with_log or alive)[0], True
     return NO_LEADER, False
 
 
-def _has_its_log(image: MetadataImage, old: PartitionState, replica: int) -> bool:
-    """Not so for a broker that came back with other disks than those on which it was in sync."""
+def _has_log(image: MetadataImage, old: PartitionState, replica: int) -> bool:
+    """Whether the replica still has its log. A broker that restarted with other disks has lost it."""
     broker = image.brokers.get(replica)
     return broker is not None and broker.has_directory(old.directory_of(replica))
 
 
 def _directories(
-    image: MetadataImage, old: PartitionState, replicas: tuple[int, ...], arrived: Collection[int]
+    image: MetadataImage, old: PartitionState, replicas: tuple[int, ...], joining: Collection[int]
 ) -> tuple[Uuid, ...]:
-    """Where each replica lies. What arrived on a broker whose old directory is gone lies where new replicas do."""
-    if replicas == old.replicas and not arrived:
+    """Return each replica's directory. New replicas, and those that joined after their directory was lost, get the
+    broker's default directory."""
+    if replicas == old.replicas and not joining:
         return old.directories
     directories = []
     for replica in replicas:
         broker, directory = image.brokers.get(replica), old.directory_of(replica)
         is_new = replica not in old.replicas
-        if broker is not None and (is_new or (replica in arrived and not broker.has_directory(directory))):
+        if broker is not None and (is_new or (replica in joining and not broker.has_directory(directory))):
             directory = broker.default_directory
         directories.append(directory)
     return tuple(directories)
 
 
-def _says_nothing(record: PartitionChangeRecord) -> bool:
+def _is_empty(record: PartitionChangeRecord) -> bool:
     return (
         record.isr is None
         and record.leader == LEADER_UNCHANGED

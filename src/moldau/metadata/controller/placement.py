@@ -1,9 +1,9 @@
-"""Which brokers hold the replicas of a new partition.
+"""The placement of the replicas of new partitions.
 
-Brokers are taken in turn, racks interleaved, each partition starting one broker further on, so leaders spread evenly;
-its other replicas are the next in turn, from racks that have the fewest of them. The first broker is drawn by chance,
-so that many small topics do not pile up on the same one. A fenced broker is never first; it is taken where otherwise a
-rack, or a replica, would be missing: it catches up when it comes back.
+Brokers are used in turn, with racks interleaved, and each partition starts one broker later, so that leaders are spread
+evenly; its other replicas are the next in turn, from the racks with the fewest replicas so far. The first broker is
+random, so that many small topics do not all use the same one. A fenced broker is never first; it is used only if a rack
+or a replica would be missing without it: it catches up when it returns.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from moldau.metadata.image import BrokerImage
 def place(
     brokers: Iterable[BrokerImage], partitions: int, replication_factor: int, rng: Random
 ) -> list[tuple[int, ...]]:
-    """The replicas of each partition, preferred leader first."""
+    """Return the replicas of each partition, with the preferred leader first."""
     usable = {broker.id: broker for broker in brokers if not broker.in_controlled_shutdown}
-    live = interleaved([broker for broker in usable.values() if not broker.fenced])
-    fenced = interleaved([broker for broker in usable.values() if broker.fenced])
+    live = interleave_racks([broker for broker in usable.values() if not broker.fenced])
+    fenced = interleave_racks([broker for broker in usable.values() if broker.fenced])
     if replication_factor > len(usable) or not live:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): "
-            + _shortage(replication_factor, len(usable)),
+            + _shortage_reason(replication_factor, len(usable)),
         )
     first = rng.randrange(len(live))
-    turns = [live[start:] + live[:start] for start in ((first + turn) % len(live) for turn in range(len(live)))]
-    placed = [_spread(turn + fenced, usable, replication_factor) for turn in turns[:partitions]]
-    return [placed[partition % len(live)] for partition in range(partitions)]
+    starts = ((first + delta) % len(live) for delta in range(len(live)))
+    rotations = [live[start:] + live[:start] for start in starts]
+    replicas = [_choose_replicas(order + fenced, usable, replication_factor) for order in rotations[:partitions]]
+    return [replicas[partition % len(live)] for partition in range(partitions)]
 
 
-def _shortage(replication_factor: int, usable: int) -> str:
+def _shortage_reason(replication_factor: int, usable: int) -> str:
     if replication_factor <= usable:
         return "All brokers are currently fenced or in controlled shutdown."
     return (
@@ -45,22 +46,24 @@ def _shortage(replication_factor: int, usable: int) -> str:
     )
 
 
-def _spread(turn: Sequence[int], brokers: Mapping[int, BrokerImage], replication_factor: int) -> tuple[int, ...]:
-    """The first in turn, then each time the next one of a rack that was used least, and of those one that lives."""
-    chosen: list[int] = [turn[0]]
-    used: Counter[str | None] = Counter([brokers[turn[0]].rack])
+def _choose_replicas(
+    order: Sequence[int], brokers: Mapping[int, BrokerImage], replication_factor: int
+) -> tuple[int, ...]:
+    """Return the first broker of `order`, then each time the next one from the least used rack, unfenced ones first."""
+    chosen: list[int] = [order[0]]
+    rack_counts: Counter[str | None] = Counter([brokers[order[0]].rack])
     while len(chosen) < replication_factor:
         broker = min(
-            (each for each in turn if each not in chosen),
-            key=lambda each: (used[brokers[each].rack], brokers[each].fenced),
+            (each for each in order if each not in chosen),
+            key=lambda each: (rack_counts[brokers[each].rack], brokers[each].fenced),
         )
         chosen.append(broker)
-        used[brokers[broker].rack] += 1
+        rack_counts[brokers[broker].rack] += 1
     return tuple(chosen)
 
 
-def interleaved(brokers: Sequence[BrokerImage]) -> list[int]:
-    """Broker ids ordered so that neighbours are in different racks as far as that is possible."""
+def interleave_racks(brokers: Sequence[BrokerImage]) -> list[int]:
+    """Return broker ids in an order in which neighbours are in different racks where possible."""
     racks: dict[str | None, list[int]] = {}
     for broker in sorted(brokers, key=lambda b: b.id):
         racks.setdefault(broker.rack, []).append(broker.id)

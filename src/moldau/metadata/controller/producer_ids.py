@@ -1,4 +1,4 @@
-"""Producer ids, given out in blocks: one record a thousand producers, and none is ever given twice."""
+"""Producer ids, allocated in blocks: one record per thousand producers, and no id is ever allocated twice."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from moldau.metadata.records import ProducerIdsRecord
 from moldau.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 BLOCK_SIZE: Final = 1000
-"""Kafka's own. A restart loses the rest of a block, which costs nothing: there are 2⁶³ ids."""
+"""Kafka's block size. A restart wastes the rest of a block, which does no harm: there are 2⁶³ ids."""
 
 
 def decide_allocate_producer_ids(
     image: MetadataImage, request: AllocateProducerIdsRequest
 ) -> Decision[AllocateProducerIdsResponse]:
-    """AllocateProducerIds v0: a block for a broker that asks from its own process."""
+    """AllocateProducerIds v0: allocate a block for a broker that sends its current epoch."""
     broker = image.brokers.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         return Decision(AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
-    given = decide_allocate(image, request.broker_id, request.broker_epoch)
-    block = given.response
+    decision = decide_allocate(image, request.broker_id, request.broker_epoch)
+    block = decision.response
     return Decision(
-        AllocateProducerIdsResponse(producer_id_start=block.start, producer_id_len=len(block)), given.records
+        AllocateProducerIdsResponse(producer_id_start=block.start, producer_id_len=len(block)), decision.records
     )
 
 

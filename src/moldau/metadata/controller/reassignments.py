@@ -1,7 +1,7 @@
-"""Other replicas for a partition: AlterPartitionReassignments v0–1 and ListPartitionReassignments v0.
+"""Reassigning replicas: AlterPartitionReassignments v0–1 and ListPartitionReassignments v0.
 
-A reassignment first adds what is new to the replicas. When all of it is in sync, what is to go goes (`partition_change`
-sees to that, whoever changes the ISR). Until then it can be called off (KIP-455), or given another goal.
+A reassignment first adds the new replicas. When all of them are in sync, `partition_change` removes the old ones with
+the change of the ISR. Until then the reassignment can be cancelled (KIP-455) or get another target.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.metadata.controller.assignments import check_assignment
 from moldau.metadata.controller.decision import Decision
-from moldau.metadata.controller.partition_change import Election, Wanted, active_in, change
+from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change
 from moldau.metadata.controller.unclean_elections import unclean_allowed
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import PartitionChangeRecord
@@ -36,14 +36,16 @@ def decide_alter_reassignments(
 ) -> Decision[AlterPartitionReassignmentsResponse]:
     records: dict[tuple[str, int], PartitionChangeRecord] = {}
     topics: list[ReassignableTopicResponse] = []
-    for asked in request.topics:
+    for requested_topic in request.topics:
         partitions: list[ReassignablePartitionResponse] = []
-        for partition in asked.partitions:
-            key = (asked.name, partition.partition_index)
+        for partition in requested_topic.partitions:
+            key = (requested_topic.name, partition.partition_index)
             try:
                 if key in records:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "A partition must be named at most once.")
-                record = _reassigned(image, asked.name, partition, request.allow_replication_factor_change, broker)
+                record = _reassignment_record(
+                    image, requested_topic.name, partition, request.allow_replication_factor_change, broker
+                )
             except KafkaError as refused:
                 partitions.append(
                     ReassignablePartitionResponse(partition.partition_index, refused.code, refused.message)
@@ -52,15 +54,15 @@ def decide_alter_reassignments(
             if record is not None:
                 records[key] = record
             partitions.append(ReassignablePartitionResponse(partition.partition_index, 0, None))
-        topics.append(ReassignableTopicResponse(asked.name, partitions))
+        topics.append(ReassignableTopicResponse(requested_topic.name, partitions))
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None, responses=topics
     )
     return Decision(response, tuple(records.values()))
 
 
-def _reassigned(
-    image: MetadataImage, name: str, request: ReassignablePartition, is_factor_free: bool, broker: BrokerLayers
+def _reassignment_record(
+    image: MetadataImage, name: str, request: ReassignablePartition, may_change_factor: bool, broker: BrokerLayers
 ) -> PartitionChangeRecord | None:
     topic = image.topics.get(name)
     if topic is None:
@@ -71,26 +73,28 @@ def _reassigned(
         )
     state = topic.partitions[request.partition_index]
     if request.replicas is None:
-        wanted = _called_off(topic, request.partition_index, unclean_allowed(image, broker)(name))
+        desired = _cancelled_state(topic, request.partition_index, unclean_allowed(image, broker)(name))
     else:
-        wanted = _aimed_at(image, state, request.replicas, is_factor_free)
-    return change(image, topic, request.partition_index, wanted, active_in(image))
+        desired = _state_for_target(image, state, request.replicas, may_change_factor)
+    return change(image, topic, request.partition_index, desired, active_in(image))
 
 
-def _aimed_at(image: MetadataImage, state: PartitionState, replicas: Sequence[int], is_factor_free: bool) -> Wanted:
+def _state_for_target(
+    image: MetadataImage, state: PartitionState, replicas: Sequence[int], may_change_factor: bool
+) -> DesiredState:
     target = check_assignment(image, replicas)
-    if not is_factor_free:
+    if not may_change_factor:
         _check_factor(state, target)
-    before = [replica for replica in state.replicas if replica not in state.adding_replicas]
-    adding = tuple(sorted(set(target) - set(before)))
-    # What an earlier goal was adding and this one does not want is dropped at once, unless nobody else is in sync.
-    isr = tuple(replica for replica in state.isr if replica in target or replica in before)
-    removing = tuple(sorted(set(before if isr else state.replicas) - set(target)))
-    return Wanted(isr=isr or state.isr, replicas=target + removing, removing=removing, adding=adding)
+    previous = [replica for replica in state.replicas if replica not in state.adding_replicas]
+    adding = tuple(sorted(set(target) - set(previous)))
+    # Drop replicas that only an earlier target was adding at once, unless no other replica is in sync.
+    isr = tuple(replica for replica in state.isr if replica in target or replica in previous)
+    removing = tuple(sorted(set(previous if isr else state.replicas) - set(target)))
+    return DesiredState(isr=isr or state.isr, replicas=target + removing, removing=removing, adding=adding)
 
 
 def _check_factor(state: PartitionState, target: tuple[int, ...]) -> None:
-    """KIP-860: as many replicas as it would have when the reassignment under way, if any, is done."""
+    """KIP-860: refuse a number of replicas other than that at the end of the current reassignment, if there is one."""
     factor = len(state.replicas) - len(state.removing_replicas)
     if len(target) != factor:
         raise KafkaError(
@@ -99,8 +103,8 @@ def _check_factor(state: PartitionState, target: tuple[int, ...]) -> None:
         )
 
 
-def _called_off(topic: TopicImage, index: int, is_unclean_allowed: bool) -> Wanted:
-    """Back to the replicas from before: without those that were being added."""
+def _cancelled_state(topic: TopicImage, index: int, is_unclean_allowed: bool) -> DesiredState:
+    """Return the state before the reassignment: without the replicas that were being added."""
     state = topic.partitions[index]
     if not state.is_reassigning:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
@@ -113,30 +117,30 @@ def _called_off(topic: TopicImage, index: int, is_unclean_allowed: bool) -> Want
             "leader election.",
         )
     election = Election.UNCLEAN if is_unclean_allowed else Election.ONLINE
-    return Wanted(isr=isr or replicas[:1], replicas=replicas, removing=(), adding=(), election=election)
+    return DesiredState(isr=isr or replicas[:1], replicas=replicas, removing=(), adding=(), election=election)
 
 
 def decide_list_reassignments(
     image: MetadataImage, request: ListPartitionReassignmentsRequest
 ) -> Decision[ListPartitionReassignmentsResponse]:
-    """Those under way of the partitions named, or of all."""
-    asked: list[tuple[str, Sequence[int] | None]] = (
+    """List the ongoing reassignments of the named partitions, or of all."""
+    requested: list[tuple[str, Sequence[int] | None]] = (
         [(name, None) for name in sorted(image.topics)]
         if request.topics is None
         else [(each.name, each.partition_indexes) for each in request.topics if each.name in image.topics]
     )
     topics: list[OngoingTopicReassignment] = []
-    for name, indexes in asked:
-        ongoing = _ongoing(image.topics[name], indexes)
+    for name, indexes in requested:
+        ongoing = _ongoing_reassignments(image.topics[name], indexes)
         if ongoing:
             topics.append(OngoingTopicReassignment(name, ongoing))
     return Decision(ListPartitionReassignmentsResponse(error_message=None, topics=topics))
 
 
-def _ongoing(topic: TopicImage, indexes: Sequence[int] | None) -> list[OngoingPartitionReassignment]:
-    chosen = range(len(topic.partitions)) if indexes is None else indexes
+def _ongoing_reassignments(topic: TopicImage, indexes: Sequence[int] | None) -> list[OngoingPartitionReassignment]:
+    requested = range(len(topic.partitions)) if indexes is None else indexes
     return [
         OngoingPartitionReassignment(index, state.replicas, state.adding_replicas, state.removing_replicas)
-        for index in chosen
+        for index in requested
         if 0 <= index < len(topic.partitions) and (state := topic.partitions[index]).is_reassigning
     ]

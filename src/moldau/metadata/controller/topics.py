@@ -1,6 +1,6 @@
-"""Creating, growing and deleting topics. Pure: the image in, an answer and records out.
+"""Creating, growing and deleting topics, as pure functions of the image that return a response and records.
 
-CreateTopics v2–7, CreatePartitions v0–3, DeleteTopics v1–6: each topic of a request succeeds or fails by itself.
+CreateTopics v2–7, CreatePartitions v0–3, DeleteTopics v1–6: each topic of a request succeeds or fails alone.
 """
 
 from __future__ import annotations
@@ -46,48 +46,48 @@ from moldau.wire.messages.delete_topics import (
 )
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
-"""Kafka's bound on what one request may create: a slip of the finger should not make a million files."""
+"""Kafka's limit of one request: a typing error should not create a million files."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDefaults:
-    """What a topic gets where the request is silent, and who judges its configs."""
+    """The defaults of topics that a request does not set, and the functions that check and describe their configs."""
 
     num_partitions: int
     replication_factor: int
     delete_enabled: bool
     check_configs: Callable[[Mapping[str, str]], None]
-    """Raises KafkaError INVALID_CONFIG for a config that no topic can have."""
+    """Raises KafkaError INVALID_CONFIG for an invalid config."""
     describe_configs: Callable[[Mapping[str, str]], Sequence[CreatableTopicConfigs]]
-    """All configs a topic with these overrides has."""
+    """Returns all configs of a topic with these overrides."""
     ignores_case: bool = False
-    """Whether names that differ only in case collide: they do where the file system takes them for one."""
+    """Whether names that differ only in case collide, because the file system ignores case."""
 
 
 def decide_create_topics(
     image: MetadataImage, request: CreateTopicsRequest, defaults: TopicDefaults, rng: Random
 ) -> Decision[CreateTopicsResponse]:
-    times = Counter(topic.name for topic in request.topics)
-    taken: dict[str, str] = {}
+    counts = Counter(topic.name for topic in request.topics)
+    new_names: dict[str, str] = {}
     lowered = {name.lower(): name for name in image.topics} if defaults.ignores_case else {}
     results: list[CreatableTopicResult] = []
     records: list[MetadataRecord] = []
-    room = PARTITIONS_PER_REQUEST_MAX
+    partitions_left = PARTITIONS_PER_REQUEST_MAX
     for topic in request.topics:
         try:
-            if times[topic.name] > 1:
+            if counts[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            result, made = _create(image, topic, taken, lowered, defaults, rng, room)
+            result, topic_records = _create(image, topic, new_names, lowered, defaults, rng, partitions_left)
         except KafkaError as refused:
-            results.append(_refused_topic(topic.name, refused))
+            results.append(_topic_error(topic.name, refused))
             continue
-        room -= result.num_partitions
-        taken[collision_key(topic.name)] = topic.name
+        partitions_left -= result.num_partitions
+        new_names[collision_key(topic.name)] = topic.name
         if defaults.ignores_case:
             lowered[topic.name.lower()] = topic.name
         results.append(result)
         if not request.validate_only:
-            records += made
+            records += topic_records
     unique = list({result.name: result for result in results}.values())
     return Decision(CreateTopicsResponse(topics=unique), tuple(records))
 
@@ -95,19 +95,19 @@ def decide_create_topics(
 def _create(
     image: MetadataImage,
     topic: CreatableTopic,
-    taken: Mapping[str, str],
+    new_names: Mapping[str, str],
     lowered: Mapping[str, str],
     defaults: TopicDefaults,
     rng: Random,
-    room: int,
+    partitions_left: int,
 ) -> tuple[CreatableTopicResult, list[MetadataRecord]]:
-    _check_name(topic.name, image, taken, lowered)
+    _check_name(topic.name, image, new_names, lowered)
     configs = {config.name: config.value for config in topic.configs}
-    null = [name for name, value in configs.items() if value is None]
-    if null:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(null)}")
+    nulls = [name for name, value in configs.items() if value is None]
+    if nulls:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(nulls)}")
     overrides = {name: value for name, value in configs.items() if value is not None}
-    replicas = _replicas(image, topic, defaults, rng, room)
+    replicas = _choose_replicas(image, topic, defaults, rng, partitions_left)
     defaults.check_configs(overrides)
     topic_id = new_uuid(rng)
     records: list[MetadataRecord] = [TopicRecord(topic.name, topic_id)]
@@ -123,8 +123,9 @@ def _create(
     return result, records
 
 
-def _check_name(name: str, image: MetadataImage, taken: Mapping[str, str], lowered: Mapping[str, str]) -> None:
-    """`lowered` has the names of all topics in lower case where case makes no difference, and is empty elsewhere."""
+def _check_name(name: str, image: MetadataImage, new_names: Mapping[str, str], lowered: Mapping[str, str]) -> None:
+    """Refuse a name that is invalid, in use or colliding. `lowered` maps the topics' names in lower case to them where
+    the file system ignores case, and is empty elsewhere."""
     problem = topic_name_problem(name)
     if problem:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
@@ -132,7 +133,7 @@ def _check_name(name: str, image: MetadataImage, taken: Mapping[str, str], lower
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
     if name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    other = taken.get(collision_key(name)) or image.colliding_names.get(collision_key(name))
+    other = new_names.get(collision_key(name)) or image.colliding_names.get(collision_key(name))
     if other is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
     if (other := lowered.get(name.lower())) is not None:
@@ -142,13 +143,13 @@ def _check_name(name: str, image: MetadataImage, taken: Mapping[str, str], lower
         )
 
 
-def _replicas(
-    image: MetadataImage, topic: CreatableTopic, defaults: TopicDefaults, rng: Random, room: int
+def _choose_replicas(
+    image: MetadataImage, topic: CreatableTopic, defaults: TopicDefaults, rng: Random, partitions_left: int
 ) -> list[tuple[int, ...]]:
-    """The replicas of each partition: as the request assigns them, or as we place them."""
+    """Return the replicas of each partition: as the request assigns them, or as `place` chooses them."""
     if topic.assignments:
-        _check_room(len(topic.assignments), room)
-        return _assigned(image, topic)
+        _check_partition_count(len(topic.assignments), partitions_left)
+        return _assigned_replicas(image, topic)
     if topic.num_partitions == 0 or topic.num_partitions < -1:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     if topic.replication_factor == 0 or topic.replication_factor < -1:
@@ -157,19 +158,19 @@ def _replicas(
         )
     partitions = defaults.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = defaults.replication_factor if topic.replication_factor == -1 else topic.replication_factor
-    _check_room(partitions, room)
+    _check_partition_count(partitions, partitions_left)
     return place(list(image.brokers.values()), partitions, factor, rng)
 
 
-def _check_room(partitions: int, room: int) -> None:
-    if partitions > room:
+def _check_partition_count(partitions: int, partitions_left: int) -> None:
+    if partitions > partitions_left:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
             f"Excessively large number of partitions per request: at most {PARTITIONS_PER_REQUEST_MAX}.",
         )
 
 
-def _assigned(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:
+def _assigned_replicas(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:
     if topic.replication_factor != -1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -180,35 +181,35 @@ def _assigned(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ..
             ErrorCode.INVALID_REQUEST,
             "A manual partition assignment was specified, but numPartitions was not set to -1.",
         )
-    wanted: dict[int, tuple[int, ...]] = {}
+    assigned: dict[int, tuple[int, ...]] = {}
     for assignment in topic.assignments:
-        if assignment.partition_index in wanted:
+        if assignment.partition_index in assigned:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Found multiple manual partition assignments for partition {assignment.partition_index}",
             )
-        wanted[assignment.partition_index] = check_assignment(image, assignment.broker_ids)
-    if sorted(wanted) != list(range(len(wanted))):
+        assigned[assignment.partition_index] = check_assignment(image, assignment.broker_ids)
+    if sorted(assigned) != list(range(len(assigned))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "partitions should be a consecutive 0-based integer sequence",
         )
-    if len({len(brokers) for brokers in wanted.values()}) > 1:
+    if len({len(brokers) for brokers in assigned.values()}) > 1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment has uneven replica counts."
         )
-    return [wanted[index] for index in range(len(wanted))]
+    return [assigned[index] for index in range(len(assigned))]
 
 
 def new_uuid(rng: Random) -> Uuid:
-    """A random id that is none of the reserved ones and, as Kafka takes care of, does not begin with a dash."""
+    """Return a random id that is not reserved and, like Kafka's, does not begin with a dash in its text form."""
     while True:
         uuid = rng.randbytes(16)
         if uuid[:15] != bytes(15) and uuid[0] >> 2 != 62:
             return uuid
 
 
-def _refused_topic(name: str, refused: KafkaError) -> CreatableTopicResult:
+def _topic_error(name: str, refused: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=name,
         error_code=refused.code,
@@ -223,51 +224,51 @@ def _refused_topic(name: str, refused: KafkaError) -> CreatableTopicResult:
 def decide_create_partitions(
     image: MetadataImage, request: CreatePartitionsRequest, rng: Random
 ) -> Decision[CreatePartitionsResponse]:
-    times = Counter(topic.name for topic in request.topics)
+    counts = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
     records: list[MetadataRecord] = []
     for topic in request.topics:
         try:
-            if times[topic.name] > 1:
+            if counts[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            made = _grow(image, topic, rng)
+            new_partitions = _new_partitions(image, topic, rng)
         except KafkaError as refused:
             results[topic.name] = CreatePartitionsTopicResult(topic.name, refused.code, refused.message)
             continue
         results[topic.name] = CreatePartitionsTopicResult(topic.name, 0, None)
         if not request.validate_only:
-            records += made
+            records += new_partitions
     return Decision(CreatePartitionsResponse(results=list(results.values())), tuple(records))
 
 
-def _grow(image: MetadataImage, request: CreatePartitionsTopic, rng: Random) -> list[PartitionRecord]:
+def _new_partitions(image: MetadataImage, request: CreatePartitionsTopic, rng: Random) -> list[PartitionRecord]:
     topic = image.topics.get(request.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-    have = len(topic.partitions)
-    if request.count == have:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s).")
-    if request.count < have:
+    current = len(topic.partitions)
+    if request.count == current:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
+    if request.count < current:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {request.name} currently has {have} partition(s); {request.count} would not be an increase.",
+            f"The topic {request.name} currently has {current} partition(s); {request.count} would not be an increase.",
         )
-    more = request.count - have
-    _check_room(more, PARTITIONS_PER_REQUEST_MAX)
+    added = request.count - current
+    _check_partition_count(added, PARTITIONS_PER_REQUEST_MAX)
     if request.assignments is None:
-        replicas = place(list(image.brokers.values()), more, topic.replication_factor, rng)
+        replicas = place(list(image.brokers.values()), added, topic.replication_factor, rng)
     else:
-        replicas = _assigned_growth(image, topic, [a.broker_ids for a in request.assignments], more)
-    return [partition_record(image, have + index, topic.id, brokers) for index, brokers in enumerate(replicas)]
+        replicas = _assigned_new_replicas(image, topic, [a.broker_ids for a in request.assignments], added)
+    return [partition_record(image, current + index, topic.id, brokers) for index, brokers in enumerate(replicas)]
 
 
-def _assigned_growth(
-    image: MetadataImage, topic: TopicImage, assignments: list[Sequence[int]], more: int
+def _assigned_new_replicas(
+    image: MetadataImage, topic: TopicImage, assignments: list[Sequence[int]], added: int
 ) -> list[tuple[int, ...]]:
-    if len(assignments) != more:
+    if len(assignments) != added:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"Attempted to add {more} additional partition(s), but only {len(assignments)} assignment(s) "
+            f"Attempted to add {added} additional partition(s), but only {len(assignments)} assignment(s) "
             "were specified.",
         )
     replicas = [check_assignment(image, brokers) for brokers in assignments]
@@ -282,31 +283,31 @@ def _assigned_growth(
 def decide_delete_topics(
     image: MetadataImage, request: DeleteTopicsRequest, defaults: TopicDefaults
 ) -> Decision[DeleteTopicsResponse]:
-    wanted = list(request.topics) or [DeleteTopicState(name=name) for name in request.topic_names]
+    requested = list(request.topics) or [DeleteTopicState(name=name) for name in request.topic_names]
     results: list[DeletableTopicResult] = []
     records: dict[Uuid, RemoveTopicRecord] = {}
-    times = Counter((topic.name, topic.topic_id) for topic in wanted)
-    for topic in wanted:
+    counts = Counter((topic.name, topic.topic_id) for topic in requested)
+    for topic in requested:
         try:
-            if times[topic.name, topic.topic_id] > 1:
+            if counts[topic.name, topic.topic_id] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
-            found = _to_delete(image, topic, defaults)
+            deleted = _find_deletable(image, topic, defaults)
         except KafkaError as refused:
             results.append(DeletableTopicResult(topic.name, topic.topic_id, refused.code, refused.message))
             continue
-        results.append(DeletableTopicResult(found.name, found.id, 0, None))
-        records[found.id] = RemoveTopicRecord(found.id)
+        results.append(DeletableTopicResult(deleted.name, deleted.id, 0, None))
+        records[deleted.id] = RemoveTopicRecord(deleted.id)
     return Decision(DeleteTopicsResponse(responses=results), tuple(records.values()))
 
 
-def _to_delete(image: MetadataImage, request: DeleteTopicState, defaults: TopicDefaults) -> TopicImage:
+def _find_deletable(image: MetadataImage, request: DeleteTopicState, defaults: TopicDefaults) -> TopicImage:
     if (request.name is None) == (request.topic_id == ZERO_UUID):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Either the name or the id of a topic must be given, not both.")
     if not defaults.delete_enabled:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
-    found = image.topics.get(request.name) if request.name is not None else image.topic_by_id(request.topic_id)
-    if found is None and request.name is None:
+    topic = image.topics.get(request.name) if request.name is not None else image.topic_by_id(request.topic_id)
+    if topic is None and request.name is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-    if found is None:
+    if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-    return found
+    return topic

@@ -1,7 +1,7 @@
-"""Whether a replica that is behind may lead a topic when no other is left: acknowledged records are lost by it.
+"""Whether a replica outside of the ISR may lead when no other is active, although acknowledged records are lost then.
 
-`unclean.leader.election.enable` of the topic says so, or that of the brokers. A leader that somebody asked for with
-ElectLeaders is another matter: whoever asks has decided.
+`unclean.leader.election.enable` of the topic decides, otherwise that of the brokers. It does not apply to ElectLeaders:
+there the client chooses.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ KEY: Final = "unclean.leader.election.enable"
 
 
 def unclean_allowed(image: MetadataImage, broker: BrokerLayers) -> Callable[[str], bool]:
-    """The answer for each topic; that of the brokers is looked up once, for a broker's end may concern thousands."""
-    by_default = bool(broker_value(KEY, broker))
+    """Return a function of the topic's name. The brokers' value is read once, since a change may concern thousands."""
+    default = bool(broker_value(KEY, broker))
 
     def allowed(topic: str) -> bool:
         text = image.configs_of(ConfigResource.TOPIC, topic).get(KEY)
-        return by_default if text is None else bool(TOPIC_CONFIGS[KEY].parse(text))
+        return default if text is None else bool(TOPIC_CONFIGS[KEY].parse(text))
 
     return allowed

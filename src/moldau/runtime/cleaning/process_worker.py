@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.log.files import DiskFiles
-from moldau.platforms.scheduling import die_before_others, let_others_go_first
+from moldau.platforms.scheduling import lower_priority, set_oom_score
 from moldau.runtime.cleaning.ports import CleaningFailed, Order, failure
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ class Worker:
 
 
 def main() -> None:
-    let_others_go_first(NICENESS)
-    die_before_others(OOM_SCORE)
+    lower_priority(NICENESS)
+    set_oom_score(OOM_SCORE)
     Worker(Connection(sys.stdin.fileno())).run()
 
 

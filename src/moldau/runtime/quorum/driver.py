@@ -18,7 +18,7 @@ from moldau.log.log import Log
 from moldau.raft.listener import QuorumListener
 from moldau.raft.machine import Quorum
 from moldau.raft.news import Committed, LeaderChanged, Leading, News, NoLongerLeading
-from moldau.raft.roles import NEVER_MS, Asked
+from moldau.raft.roles import NEVER_MS, OutgoingRequest
 from moldau.raft.snapshots import SnapshotId
 from moldau.replica.flushing import Flusher
 from moldau.runtime.quorum.metadata_log import MetadataLog
@@ -209,14 +209,14 @@ class QuorumDriver:
             self._notify(each)
         return bool(outgoing or replies or news)
 
-    def _send(self, call: Asked) -> None:
+    def _send(self, call: OutgoingRequest) -> None:
         if not self._is_running:
             return
         purpose = FETCHES if call.api in (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT) else REQUESTS
         peer = self._peers.to(call.to.host, call.to.port, purpose)
         peer.ask(call.api, call.request, call.timeout_ms, call.version).then(partial(self._on_response, call))
 
-    def _on_response(self, call: Asked, response: Message | KafkaError) -> None:
+    def _on_response(self, call: OutgoingRequest, response: Message | KafkaError) -> None:
         if self._is_running:
             self._guarded(lambda: self._quorum.on_response(call, response))
 
