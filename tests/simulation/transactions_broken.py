@@ -24,7 +24,7 @@ from moldau.replica.verification import Verifications
 from moldau.runtime.cleaning import choice as log_cleaner_choice
 from moldau.runtime.cleaning import cleaner as log_cleaner
 from moldau.runtime.coordinators.marker_sender import MarkerSender
-from moldau.runtime.coordinators.transaction_gate import NOTHING, TransactionGate
+from moldau.runtime.coordinators.transaction_gate import TransactionGate
 from moldau.server.handlers.transactions.write_markers import WriteTxnMarkers
 
 Patch = pytest.MonkeyPatch
@@ -126,7 +126,7 @@ def a_marker_counts_before_the_in_sync_replicas_have_it(patch: Patch) -> None:
 
 
 def nothing_is_verified(patch: Patch) -> None:
-    patch.setattr(TransactionGate, "pass_through", lambda *_: NOTHING)
+    patch.setattr(TransactionGate, "verify", lambda *_: None)
     patch.setattr(Verifications, "check", lambda *_: None)
 
 

@@ -16,7 +16,7 @@ from moldau.base.errors import ErrorCode
 from moldau.base.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.base.promise import Promise
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
-from moldau.runtime.coordinators.transaction_gate import Passed, TransactionGate
+from moldau.runtime.coordinators.transaction_gate import TransactionGate
 from moldau.server.handlers import produce
 from moldau.server.handlers.transactions.write_markers import WriteTxnMarkers
 from moldau.wire.apis import ApiKey
@@ -161,17 +161,17 @@ def test_markers_of_nobody_change_nothing_that_is_there(alone: Transacting, prod
 def test_a_topic_made_anew_while_the_coordinator_is_asked_takes_nothing_meant_for_the_old_one(
     alone: Transacting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    passed: Promise[Passed] = Promise()
+    verified: Promise[None] = Promise()
     alone.besieged.create("short-lived")
     producer = alone.init("tx")
-    monkeypatch.setattr(TransactionGate, "pass_through", lambda *_: passed)
+    monkeypatch.setattr(TransactionGate, "verify", lambda *_: verified)
     sent = alone.begin_write("tx", producer, topic="short-lived")
     monkeypatch.undo()
     gone = DeleteTopicsRequest([DeleteTopicState("short-lived")], timeout_ms=5_000)
     assert not alone.ask(gone, ApiKey.DELETE_TOPICS, 6, 1).responses[0].error_code
     alone.until(lambda: "short-lived" not in alone.besieged.led().current.image.topics, "it is deleted")
     alone.besieged.create("short-lived")
-    passed.complete(Passed({}, {}))
+    verified.complete(None)
     assert codes(sent) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 

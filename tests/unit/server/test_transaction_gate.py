@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 from rooms import Rooms
@@ -11,7 +12,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
 from moldau.replica.verification import Verifications
-from moldau.runtime.coordinators.transaction_gate import Passed, Patience, TransactionGate
+from moldau.runtime.coordinators.transaction_gate import Patience, TransactionalWrite, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import Codes, InTransaction, TransactionVerifier
 
 T0 = TopicPartition("t", 0)
@@ -27,6 +28,15 @@ class Coordinator(TransactionVerifier):
     def verify(self, transaction: InTransaction, partitions: object) -> Promise[Codes]:
         self.asked.append(Promise())
         return self.asked[-1]
+
+
+class Asked(NamedTuple):
+    write: TransactionalWrite
+    verified: Promise[None] | None
+
+    @property
+    def is_done(self) -> bool:
+        return self.verified is None or self.verified.done
 
 
 class Gate:
@@ -45,9 +55,13 @@ class Gate:
             lambda: verifies,
         )
 
-    def ask(self, *, adds: bool = True, knows_abortable: bool = True, sequence: int = 0) -> Passed | Promise[Passed]:
-        self.transaction = InTransaction("tx", 7, 1, adds)
-        return self.gate.pass_through(self.transaction, [(self.partition, sequence)], knows_abortable)
+    def ask(self, *, adds: bool = True, knows_abortable: bool = True, sequence: int = 0) -> Asked:
+        return self.send(
+            TransactionalWrite(InTransaction("tx", 7, 1, adds), {self.partition: sequence}, knows_abortable)
+        )
+
+    def send(self, write: TransactionalWrite) -> Asked:
+        return Asked(write, self.gate.verify(write))
 
     def answer(self, code: ErrorCode = ErrorCode.NONE) -> None:
         self.coordinator.asked.pop(0).complete({T0: code} if code else {})
@@ -60,18 +74,17 @@ class Gate:
             waited_ms += 1
         return waited_ms
 
-    def code_at_the_append(self, passed: Passed | Promise[Passed]) -> ErrorCode:
+    def code_at_the_append(self, asked: Asked) -> ErrorCode:
+        assert asked.is_done
         try:
-            self.gate.check(
-                self.partition, self.transaction, 0, passed.value() if isinstance(passed, Promise) else passed
-            )
+            self.gate.check(asked.write, self.partition)
         except KafkaError as refused:
             return refused.code
         return ErrorCode.NONE
 
 
-def are_done(asked: Sequence[Passed | Promise[Passed]]) -> list[bool]:
-    return [not isinstance(each, Promise) or each.done for each in asked]
+def are_done(asked: Sequence[Asked]) -> list[bool]:
+    return [each.is_done for each in asked]
 
 
 def test_what_is_part_of_the_transaction_passes() -> None:
@@ -190,22 +203,21 @@ def test_without_verification_who_added_it_beforehand_is_believed() -> None:
 def test_what_a_producer_sent_first_is_not_overtaken_while_it_waits() -> None:
     world = Gate()
     first, second = world.ask(), world.ask()
-    assert isinstance(first, Promise)
-    assert isinstance(second, Promise)
     world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
     world.await_question()
     world.coordinator.asked.reverse()
     world.rooms.timers.advance(RETRY_MS)
     asked_again, asked_once = world.coordinator.asked
     asked_once.complete({})
-    assert not second.done
+    assert not second.is_done
     asked_again.complete({})
     assert are_done([first, second]) == [True, True]
 
 
 def test_who_need_not_be_verified_stands_in_line_too() -> None:
     world = Gate()
-    asked = [world.ask(), world.gate.pass_through(world.transaction, [], True)]
+    first = world.ask()
+    asked = [first, world.send(TransactionalWrite(first.write.transaction, {}, True))]
     assert are_done(asked) == [False, False]
     world.answer()
     assert are_done(asked) == [True, True]

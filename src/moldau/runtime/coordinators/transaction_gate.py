@@ -7,7 +7,7 @@ which is verified here; newer clients add a partition by writing to it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -20,19 +20,6 @@ from moldau.replica.partition import Partition
 from moldau.replica.verification import Guard, Verifications
 from moldau.runtime.coordinators.transaction_verifier import Codes, InTransaction, TransactionVerifier
 
-PartitionSequences = Sequence[tuple[Partition, int]]
-"""Partitions, each with the first sequence number that is to be appended."""
-
-
-class Passed(NamedTuple):
-    """The result: guards for the partitions that may be appended to, if nothing happened meanwhile, and the errors of
-    the others."""
-
-    guards: Mapping[TopicPartition, Guard]
-    refused: Mapping[TopicPartition, KafkaError]
-
-
-NOTHING = Passed({}, {})
 UNKNOWN_PRODUCER_CODES = frozenset(
     {ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_REQUEST}
 )
@@ -41,18 +28,37 @@ FIRST_RETRY_MS = 1
 
 
 @dataclass(slots=True, eq=False)
-class _PendingWrite:
-    """A write that waits until its partitions are verified."""
+class TransactionalWrite:
+    """Records, or offsets, of one transaction for some partitions, from the request to the append."""
 
     transaction: InTransaction
-    partitions: PartitionSequences
+    sequences: Mapping[Partition, int]
+    """The first sequence number that is to be appended, by partition."""
     knows_abortable: bool
+    """The client supports TRANSACTION_ABORTABLE."""
+    guards: Mapping[TopicPartition, Guard] = field(default_factory=dict)
+    """Of the partitions that may be appended to, if nothing happens meanwhile."""
+    errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
+    """Of the partitions that may not be appended to."""
+
+    @property
+    def transaction_version(self) -> int:
+        return 2 if self.transaction.adds else 1
+
+    def refuse(self, partitions: Iterable[Partition], error: KafkaError) -> None:
+        self.errors = {**self.errors, **{partition.name: error for partition in partitions}}
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A write that waits until its partitions are verified, and the writes before it."""
+
+    write: TransactionalWrite
     give_up_ms: int
     wait_ms: int
     """The delay before the next request, if one is needed."""
-    answer: Promise[Passed] = field(default_factory=Promise)
-    passed: Passed | None = None
-    """The result, while earlier writes are still waiting for theirs."""
+    promise: Promise[None] = field(default_factory=Promise)
+    is_verified: bool = False
 
 
 class Patience(NamedTuple):
@@ -80,81 +86,85 @@ class TransactionGate:
         self._timers = timers
         self._patience = patience
         self._verifies = verifies
-        self._queues: dict[InTransaction, deque[_PendingWrite]] = {}
+        self._queues: dict[InTransaction, deque[_Pending]] = {}
         """Waiting writes by transaction, in order: what a producer sends first must be appended first."""
 
-    def pass_through(
-        self, transaction: InTransaction, partitions: PartitionSequences, knows_abortable: bool
-    ) -> Passed | Promise[Passed]:
-        """Verify the partitions of a write. `knows_abortable`: the client supports TRANSACTION_ABORTABLE."""
-        if not transaction.adds and not self._verifies():
-            return NOTHING
-        guards, refused = self._begin(transaction, partitions)
-        if not guards and transaction not in self._queues:
-            return Passed(guards, refused)
+    def verify(self, write: TransactionalWrite) -> Promise[None] | None:
+        """Get guards, or errors, for the partitions of a write. None if the write need not wait for them."""
+        transaction = write.transaction
+        if not self._is_checked(transaction):
+            return None
+        write.guards, fenced = self._guards(write)
+        write.errors = {**write.errors, **fenced}
+        if not write.guards and transaction not in self._queues:
+            return None
         patience = self._patience
         give_up_ms = self._clock.elapsed_ms() + patience.retry_max_ms
-        wait_ms = min(FIRST_RETRY_MS, patience.retry_ms)
-        write = _PendingWrite(transaction, partitions, knows_abortable, give_up_ms, wait_ms)
-        self._queues.setdefault(transaction, deque()).append(write)
-        self._verify(write, Passed(guards, refused))
-        return write.answer
+        pending = _Pending(write, give_up_ms, min(FIRST_RETRY_MS, patience.retry_ms))
+        self._queues.setdefault(transaction, deque()).append(pending)
+        self._ask_coordinator(pending)
+        return pending.promise
 
-    def _verify(self, write: _PendingWrite, started: Passed) -> None:
-        if started.guards:
-            self._verifier.verify(write.transaction, started.guards).then(partial(self._settle, write, started))
+    def _is_checked(self, transaction: InTransaction) -> bool:
+        return transaction.adds or self._verifies()
+
+    def _ask_coordinator(self, pending: _Pending) -> None:
+        write = pending.write
+        if write.guards:
+            self._verifier.verify(write.transaction, write.guards).then(partial(self._on_response, pending))
         else:
-            self._pass(write, started)
+            self._finish(pending)
 
-    def _verify_again(self, write: _PendingWrite) -> None:
-        self._verify(write, Passed(*self._begin(write.transaction, write.partitions)))
+    def _ask_again(self, pending: _Pending) -> None:
+        pending.write.guards, pending.write.errors = self._guards(pending.write)
+        self._ask_coordinator(pending)
 
-    def _settle(self, write: _PendingWrite, started: Passed, codes: Codes) -> None:
-        transaction, partitions = write.transaction, write.partitions
+    def _on_response(self, pending: _Pending, codes: Codes) -> None:
+        write = pending.write
         # The marker of the previous transaction may not be here yet; clients of version 2 do not see that, so retry.
         # A marker invalidates the guards: get new ones, also if it came between the request and the response.
-        is_early = ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and self._clock.elapsed_ms() < write.give_up_ms
-        is_invalid = not codes and self._are_invalid(transaction, partitions, started.guards)
-        if transaction.adds and (is_early or is_invalid):
-            self._timers.after_ms(write.wait_ms, partial(self._verify_again, write))
-            write.wait_ms = min(2 * write.wait_ms, self._patience.retry_ms)
+        is_early = ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and self._clock.elapsed_ms() < pending.give_up_ms
+        is_invalid = not codes and self._has_invalid_guards(write)
+        if write.transaction.adds and (is_early or is_invalid):
+            self._timers.after_ms(pending.wait_ms, partial(self._ask_again, pending))
+            pending.wait_ms = min(2 * pending.wait_ms, self._patience.retry_ms)
             return
-        self._forget_unknown_producers(transaction, partitions, codes)
+        self._forget_unknown_producers(write, codes)
         errors = {name: KafkaError(_error_for_client(code, write.knows_abortable)) for name, code in codes.items()}
-        self._pass(write, Passed(started.guards, {**started.refused, **errors}))
+        write.errors = {**write.errors, **errors}
+        self._finish(pending)
 
-    def _pass(self, write: _PendingWrite, passed: Passed) -> None:
-        write.passed = passed
-        transaction = write.transaction
+    def _finish(self, pending: _Pending) -> None:
+        pending.is_verified = True
+        transaction = pending.write.transaction
         queue = self._queues[transaction]
-        while queue and (first := queue[0]).passed is not None:
-            queue.popleft()
+        while queue and queue[0].is_verified:
+            first = queue.popleft()
             if not queue:
                 del self._queues[transaction]
-            first.answer.complete(first.passed)
+            first.promise.complete(None)
 
-    def _forget_unknown_producers(
-        self, transaction: InTransaction, partitions: PartitionSequences, codes: Codes
-    ) -> None:
+    def _forget_unknown_producers(self, write: TransactionalWrite, codes: Codes) -> None:
         """Keep no state of producers that the coordinator does not know: clients can invent any number of them."""
-        for partition, _ in partitions:
+        transaction = write.transaction
+        for partition in write.sequences:
             if codes.get(partition.name) in UNKNOWN_PRODUCER_CODES:
                 self._verifications.forget(partition, transaction.producer_id, transaction.transactional_id)
 
-    def _are_invalid(
-        self, transaction: InTransaction, partitions: PartitionSequences, guards: Mapping[TopicPartition, Guard]
-    ) -> bool:
+    def _has_invalid_guards(self, write: TransactionalWrite) -> bool:
         """Whether a marker came to a partition that has no records of the transaction yet."""
-        new_guards, _ = self._begin(transaction, partitions)
-        return any(guards.get(name) is not guard for name, guard in new_guards.items())
+        current, _ = self._guards(write)
+        return any(write.guards.get(name) is not guard for name, guard in current.items())
 
-    def _begin(
-        self, transaction: InTransaction, partitions: PartitionSequences
+    def _guards(
+        self, write: TransactionalWrite
     ) -> tuple[dict[TopicPartition, Guard], dict[TopicPartition, KafkaError]]:
+        """Return the guards of the partitions, and the errors of those whose producer is fenced. A partition that has
+        records of the transaction already needs no guard."""
         guards: dict[TopicPartition, Guard] = {}
-        refused: dict[TopicPartition, KafkaError] = {}
-        now_ms = self._clock.elapsed_ms()
-        for partition, sequence in partitions:
+        errors: dict[TopicPartition, KafkaError] = {}
+        transaction, now_ms = write.transaction, self._clock.elapsed_ms()
+        for partition, sequence in write.sequences.items():
             try:
                 guard = self._verifications.begin(
                     partition,
@@ -164,25 +174,29 @@ class TransactionGate:
                     now_ms,
                     transaction.transactional_id,
                 )
-            except KafkaError as fenced:
-                refused[partition.name] = fenced
+            except KafkaError as error:
+                errors[partition.name] = error
                 continue
             if guard is not None:
                 guards[partition.name] = guard
-        return guards, refused
+        return guards, errors
 
-    def check(self, partition: Partition, transaction: InTransaction, sequence: int, passed: Passed) -> None:
+    def check(self, write: TransactionalWrite, partition: Partition) -> None:
         """Check right before the append. Raise KafkaError if it is not allowed."""
-        refused = passed.refused.get(partition.name)
-        if refused is not None:
-            raise refused
-        if not transaction.adds and not self._verifies():
-            return
-        guard = passed.guards.get(partition.name)
-        self._verifications.check(partition, transaction.producer_id, transaction.producer_epoch, sequence, guard)
+        error = write.errors.get(partition.name)
+        if error is not None:
+            raise error
+        sequence = write.sequences.get(partition)
+        if sequence is None:
+            # The partition came to this node, or was replaced by one of the same name, while the coordinator was asked.
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        transaction = write.transaction
+        if self._is_checked(transaction):
+            guard = write.guards.get(partition.name)
+            self._verifications.check(partition, transaction.producer_id, transaction.producer_epoch, sequence, guard)
 
-    def appended(self, partition: Partition, transaction: InTransaction) -> None:
-        self._verifications.over(partition, transaction.producer_id)
+    def appended(self, write: TransactionalWrite, partition: Partition) -> None:
+        self._verifications.over(partition, write.transaction.producer_id)
 
 
 def _error_for_client(code: ErrorCode, knows_abortable: bool) -> ErrorCode:

@@ -20,9 +20,9 @@ from moldau.log.validate import RecordsRejected
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import ACKS_ALL, Partition
 from moldau.replica.partitions import Partitions
-from moldau.runtime.coordinators.transaction_gate import Passed, TransactionGate
+from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.server.handlers.current_leaders import add_leaders_to_produce
-from moldau.server.handlers.transactions.produced import Written, written_in
+from moldau.server.handlers.transactions.produced import check_append, transactional_write
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import ATTRIBUTES_LOW_BYTE, BATCH_HEADER_BYTES, CODEC_MASK, TRANSACTIONAL_BIT
@@ -66,41 +66,42 @@ class Produce:
     def _produce_verified(
         self, request: ProduceRequest, caller: Caller
     ) -> ProduceResponse | Promise[ProduceResponse] | None:
-        written = written_in(request, caller.version, self._topic_name, self._partitions)
-        if written is None:
-            return self._produce(request, caller, None)
-        passed = self._gate.pass_through(written.transaction, written.partitions, written.knows_abortable)
-        if not isinstance(passed, Promise):
-            return self._produce(request, caller, written.passed(passed))
+        write = transactional_write(request, caller.version, self._topic_name, self._partitions)
+        verified = None if write is None else self._gate.verify(write)
+        if write is None or verified is None:
+            return self._produce(request, caller, write)
         size = _size(request)
         if self._unverified_bytes + size > UNVERIFIED_BYTES_MAX and self._unverified_bytes:
-            return self._produce(request, caller, written.passed(written.all_refused(ErrorCode.NOT_ENOUGH_REPLICAS)))
+            write.refuse(write.sequences, KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
+            return self._produce(request, caller, write)
         self._unverified_bytes += size
         _copy_records(request)
         if request.acks == 0:
-            passed.then(lambda passed: self._produce_unacknowledged(request, caller, written.passed(passed), size))
+            verified.then(lambda _: self._produce_unacknowledged(request, caller, write, size))
             return None
 
-        def append(passed: Passed) -> ProduceResponse | Promise[ProduceResponse]:
+        def append(_: None) -> ProduceResponse | Promise[ProduceResponse]:
             self._unverified_bytes -= size
-            response = self._produce(request, caller, written.passed(passed))
+            response = self._produce(request, caller, write)
             assert response is not None, "only acks=0 has no response"
             return response
 
-        return passed.and_then(append)
+        return verified.and_then(append)
 
-    def _produce_unacknowledged(self, request: ProduceRequest, caller: Caller, written: Written, size: int) -> None:
+    def _produce_unacknowledged(
+        self, request: ProduceRequest, caller: Caller, write: TransactionalWrite, size: int
+    ) -> None:
         """Append with acks=0 after the verification by another node: an error can no longer be reported to the
         client."""
         self._unverified_bytes -= size
         with suppress(MalformedData):
-            self._produce(request, caller, written)
+            self._produce(request, caller, write)
 
     def _topic_name(self, topic: TopicProduceData, version: int) -> str | None:
         return self._current.image.topic_names.get(topic.topic_id) if version >= TOPIC_ID_FROM_VERSION else topic.name
 
     def _produce(
-        self, request: ProduceRequest, caller: Caller, written: Written | None
+        self, request: ProduceRequest, caller: Caller, write: TransactionalWrite | None
     ) -> ProduceResponse | Promise[ProduceResponse] | None:
         now_ms = self._clock.now_ms()
         waiting: Waiting = []
@@ -111,7 +112,7 @@ class Produce:
             batches = topic.partition_data
             if len(batches) > 1:  # for a partition that is named twice the last batch counts, as in Kafka
                 batches = list({data.index: data for data in batches}.values())
-            results = [self._append(name, data, request, caller, now_ms, waiting, refused, written) for data in batches]
+            results = [self._append(name, data, request, caller, now_ms, waiting, refused, write) for data in batches]
             topics.append(TopicProduceResponse(topic.topic_id, topic.name, results))
         response = ProduceResponse(topics)
         if refused and caller.version >= LEADER_FROM_VERSION:
@@ -132,7 +133,7 @@ class Produce:
         now_ms: int,
         waiting: Waiting,
         refused: list[PartitionProduceResponse],
-        written: Written | None,
+        write: TransactionalWrite | None,
     ) -> PartitionProduceResponse:
         """Append one partition's batch. An error is reported for this partition alone."""
         if name in INTERNAL_TOPICS and caller.client_id != ADMIN_CLIENT_ID:
@@ -147,7 +148,7 @@ class Produce:
             _check(request, data, caller)
             assert isinstance(data.records, memoryview)
             if data.records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
-                appended = self._append_in_transaction(partition, data.records, request, now_ms, written)
+                appended = self._append_in_transaction(partition, data.records, request, now_ms, write)
             else:
                 appended = partition.append(data.records, request.acks, now_ms)
         except KafkaError as error:
@@ -163,15 +164,20 @@ class Produce:
         return result
 
     def _append_in_transaction(
-        self, partition: Partition, records: memoryview, request: ProduceRequest, now_ms: int, written: Written | None
+        self,
+        partition: Partition,
+        records: memoryview,
+        request: ProduceRequest,
+        now_ms: int,
+        write: TransactionalWrite | None,
     ) -> Appended:
-        if written is None:
+        if write is None:
             raise KafkaError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "records of a transaction without a transactional id"
             )
-        written.check(self._gate, partition)
-        appended = partition.append(records, request.acks, now_ms, transaction_version=written.transaction_version)
-        self._gate.appended(partition, written.transaction)
+        check_append(self._gate, write, partition)
+        appended = partition.append(records, request.acks, now_ms, transaction_version=write.transaction_version)
+        self._gate.appended(write, partition)
         return appended
 
     def _when_acknowledged(

@@ -10,7 +10,7 @@ from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.group import GroupCoordinator
-from moldau.runtime.coordinators.transaction_gate import Passed, TransactionGate
+from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import InTransaction
 from moldau.server.handlers.answering import client_of, reply_or_error
 from moldau.server.router import Caller
@@ -72,23 +72,16 @@ class TxnOffsetCommit:
         )
         if partition is None or not partition.is_leader:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        passed = self._gate.pass_through(
-            transaction, [(partition, NO_SEQUENCE)], client.version >= KNOWS_ABORTABLE_FROM
-        )
-        return when_ready(passed, lambda passed: self._commit(request, client, partition, transaction, passed))
+        write = TransactionalWrite(transaction, {partition: NO_SEQUENCE}, client.version >= KNOWS_ABORTABLE_FROM)
+        return when_ready(self._gate.verify(write), lambda _: self._commit(request, client, partition, write))
 
     def _commit(
-        self,
-        request: TxnOffsetCommitRequest,
-        client: Client,
-        partition: Partition,
-        transaction: InTransaction,
-        passed: Passed,
+        self, request: TxnOffsetCommitRequest, client: Client, partition: Partition, write: TransactionalWrite
     ) -> Response:
-        self._gate.check(partition, transaction, NO_SEQUENCE, passed)
+        self._gate.check(write, partition)
         response = self._submit(request, client)
         if partition.log.producers.has_open_transaction(request.producer_id, request.producer_epoch):
-            self._gate.appended(partition, transaction)
+            self._gate.appended(write, partition)
         return response
 
     def _submit(self, request: TxnOffsetCommitRequest, client: Client) -> Response:
