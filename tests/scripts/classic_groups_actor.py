@@ -28,7 +28,7 @@ from conversation import Said
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
-from moldau.coordinator.group import serde
+from moldau.coordinator.group import listing, serde
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
@@ -179,7 +179,7 @@ class ClassicGroupsActor:
         )
 
     def _delete(self, said: Said) -> None:
-        self._ask("delete", lambda: self._groups.delete("g"), lambda _, answer: _code(answer.error_code))
+        self._ask("delete", lambda: listing.delete(self._groups.state, "g"), lambda _, answer: _code(answer.error_code))
 
     def _drop(self, said: Said) -> None:
         topics = dict(self._current.image.topics)

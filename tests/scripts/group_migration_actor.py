@@ -231,7 +231,7 @@ class GroupMigrationActor:
 
     def _say(self, said: Said, request: ConsumerGroupHeartbeatRequest) -> None:
         name = said.words[0]
-        self._ask(name, lambda groups: groups.consumer_heartbeat(request, Client(name, "/here", 1)), self._heard)
+        self._ask(name, lambda groups: groups.consumer.heartbeat(request, Client(name, "/here", 1)), self._heard)
 
     def _heard(self, name: str, response: ConsumerGroupHeartbeatResponse) -> str:
         self._epochs[name] = response.member_epoch

@@ -183,12 +183,12 @@ class Process:
     # --- what is inside, for those who judge ----------------------------------------------------------------------
 
     def shards(self) -> Iterator[tuple[int, Shard, Groups]]:
-        for index, (shard, machine) in self.groups._shards._shards.items():
+        for index, (shard, machine) in self.groups.shards._shards.items():
             yield index, shard, machine
 
     def machine_of(self, group_id: str) -> Groups | None:
         """The machine that has the group, if it is ready."""
-        found = self.groups._shards._shards.get(self.groups._shards.partition_of(group_id))
+        found = self.groups.shards._shards.get(self.groups.shards.partition_of(group_id))
         return found[1] if found is not None and found[0].is_ready else None
 
     def offsets_partitions(self) -> list[Partition]:

@@ -12,6 +12,7 @@ from transactional_offsets_model import Committed, GroupRemoved, Marker, Offsets
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
+from moldau.coordinator.group import listing
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.settings import GroupSettings
@@ -111,7 +112,7 @@ class Coordinator:
 
     def delete_group(self, group: str) -> None:
         if self.model.exists(group):
-            self.take(self.groups.delete(group))
+            self.take(listing.delete(self.groups.state, group))
             assert not self.model.exists(group)
 
     def expire(self) -> None:

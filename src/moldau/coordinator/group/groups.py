@@ -1,17 +1,19 @@
-"""One shard of the group coordinator as a state machine: its requests, its records and its deadlines.
+"""One shard of the group coordinator as a state machine: requests of classic members, records and deadlines.
+
+Requests of consumer groups go to `consumer`, commits to `offsets`, those of administrators to `listing`.
 
 It has no log, socket or clock of its own: `runtime/coordinators/shard` appends its records and runs its deadlines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
 from moldau.base.clock import Clock
 from moldau.base.promise import Promise
-from moldau.coordinator.group import listing, offset_removal, serde
+from moldau.coordinator.group import offset_removal, serde
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.classic.groups import ClassicGroups
 from moldau.coordinator.group.consumer.group import ConsumerGroup
@@ -31,17 +33,9 @@ from moldau.coordinator.machine import Action, Client, CoordinatorRecord, Outcom
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
-from moldau.wire.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
-from moldau.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from moldau.wire.messages.delete_groups import DeletableGroupResult
-from moldau.wire.messages.describe_groups import DescribedGroup
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from moldau.wire.messages.list_groups import ListedGroup
 from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from moldau.wire.schema import Buffer
 
@@ -76,28 +70,9 @@ class Groups:
         group = self._consumer_group(request.group_id)
         return self.classic.leave(request, client) if group is None else self._mixed.leave(group, request)
 
-    def consumer_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, client: Client
-    ) -> Outcome[ConsumerGroupHeartbeatResponse]:
-        return self.consumer.heartbeat(request, client)
-
     def _consumer_group(self, group_id: str) -> ConsumerGroup | None:
         group = self.state.groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
-
-    # --- requests of administrators -----------------------------------------------------------------------------
-
-    def listed(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-        return listing.list_groups(self.state, states, types)
-
-    def describe(self, group_id: str, version: int, with_operations: bool) -> DescribedGroup:
-        return listing.describe(self.state, group_id, version, with_operations)
-
-    def consumer_described(self, group_id: str, with_operations: bool) -> DescribedConsumerGroup:
-        return listing.describe_consumer_group(self.state, group_id, with_operations)
-
-    def delete(self, group_id: str) -> Outcome[DeletableGroupResult]:
-        return listing.delete(self.state, group_id)
 
     # --- deadlines and changes of topics ------------------------------------------------------------------------
 

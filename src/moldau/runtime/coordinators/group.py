@@ -12,7 +12,7 @@ from moldau.base.names import CONSUMER_OFFSETS_TOPIC
 from moldau.base.promise import Promise
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.settings import GroupSettings
-from moldau.coordinator.machine import Outcome, ProducerIdAndEpoch
+from moldau.coordinator.machine import Outcome
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
@@ -20,7 +20,6 @@ from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.shards import Shards
 from moldau.runtime.coordinators.topic import CoordinatorTopic, topic_spec
 from moldau.wire.messages.create_topics import CreatableTopic
-from moldau.wire.records import EndTxnMarker
 
 R = TypeVar("R")
 GROUP_ID_BYTES_MAX = 2**15 - 1
@@ -43,7 +42,7 @@ class GroupCoordinator:
         self.topic = topic
         self._clock = clock
         self._timers = timers
-        self._shards: Shards[Groups] = Shards(
+        self.shards: Shards[Groups] = Shards(
             topic,
             node_id,
             partitions,
@@ -61,39 +60,29 @@ class GroupCoordinator:
         may also be completed with a KafkaError."""
         if not (group_id or may_be_empty) or len(group_id.encode()) > GROUP_ID_BYTES_MAX:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        return self._shards.submit(group_id, decide)
-
-    def submit_all(self, decide: Callable[[Groups], Outcome[R]]) -> list[R | Promise[R]]:
-        return self._shards.submit_all(decide)
+        return self.shards.submit(group_id, decide)
 
     def find(self, group_id: str) -> int:
         """Return the node that coordinates the group. Raise KafkaError if there is none now."""
         return self.topic.leader_of(group_id)
 
-    def end_transaction(
-        self, index: int, producer: ProducerIdAndEpoch, marker: EndTxnMarker, transaction_version: int
-    ) -> Promise[ErrorCode]:
-        """Write a transaction's marker to partition `index` of `__consumer_offsets`, which commits or aborts its
-        offsets. Raise KafkaError if this node cannot do it; the promise may also be completed with one."""
-        return self._shards.end_transaction(index, producer, marker, transaction_version)
-
     # --- changes of metadata, expiration, shutdown --------------------------------------------------------------
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         self.topic.warn_of_loss(image, changes, LOSS)
-        self._shards.on_image(image, changes)
+        self.shards.on_image(image, changes)
         if changes.topics or changes.removed:
             # The machines read the current image, which is set only after all listeners were called.
-            self._timers.soon(lambda: self._shards.notify(lambda groups: groups.topics_changed(image, changes)))
+            self._timers.soon(lambda: self.shards.notify(lambda groups: groups.topics_changed(image, changes)))
 
     def expire_offsets(self) -> None:
         """Remove expired offsets and empty groups."""
         now_ms = self._clock.now_ms()
-        self._shards.submit_outcomes(lambda groups: groups.expire(now_ms))
+        self.shards.submit_outcomes(lambda groups: groups.expire(now_ms))
 
     def close(self) -> None:
         """Fail all waiting requests because the node stops; members look for another coordinator then."""
-        self._shards.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self.shards.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def offsets_topic(partitions: int, replication_factor: int, segment_bytes: int) -> CreatableTopic:

@@ -69,8 +69,9 @@ class Shards(Generic[M]):
     def end_transaction(
         self, index: int, producer: ProducerIdAndEpoch, marker: EndTxnMarker, transaction_version: int
     ) -> Promise[ErrorCode]:
-        """Append a marker to one of the topic's partitions. Raise KafkaError if this node does not lead it, or its log
-        refuses the marker."""
+        """Append a transaction's marker to partition `index` of the topic, which for groups commits or aborts its
+        offsets. Raise KafkaError if this node does not lead it, or its log refuses the marker; the promise may also be
+        completed with one."""
         entry = self._shards.get(index)
         if entry is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)

@@ -55,7 +55,7 @@ class TransactionCoordinator:
         self._clock = clock
         self._partitions = partitions
         self._markers = MarkerSender(current, brokers, timers, self._on_markers_written, self._is_ours)
-        self._shards: Shards[Transactions] = Shards(topic, node_id, partitions, self._machine, clock, timers)
+        self.shards: Shards[Transactions] = Shards(topic, node_id, partitions, self._machine, clock, timers)
 
     def _machine(self, partition: Partition) -> Transactions:
         return Transactions(
@@ -75,10 +75,7 @@ class TransactionCoordinator:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         _check_length(transactional_id)
-        return self._shards.submit(transactional_id, decide)
-
-    def submit_all(self, decide: Callable[[Transactions], Outcome[R]]) -> list[R | Promise[R]]:
-        return self._shards.submit_all(decide)
+        return self.shards.submit(transactional_id, decide)
 
     def with_producer_id(self, call: Callable[[], R | Promise[R]]) -> R | Promise[R]:
         """Run `call` once a producer id is available, in case it needs one; a promise may be completed with a
@@ -95,7 +92,7 @@ class TransactionCoordinator:
 
     def _on_markers_written(self, markers: TransactionMarkers) -> None:
         try:
-            self._shards.submit(markers.transactional_id, lambda machine: machine.markers_written(markers))
+            self.shards.submit(markers.transactional_id, lambda machine: machine.markers_written(markers))
         except KafkaError:
             # The shard is loading again; it will find the prepared transaction and send the markers again.
             return
@@ -110,17 +107,17 @@ class TransactionCoordinator:
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         self.topic.warn_of_loss(image, changes, LOSS)
-        self._shards.on_image(image, changes)
+        self.shards.on_image(image, changes)
 
     def expire(self) -> None:
         """Remove transactional ids that were not used for their expiration time."""
         now_ms = self._clock.now_ms()
-        self._shards.submit_outcomes(lambda machine: machine.expire(now_ms))
+        self.shards.submit_outcomes(lambda machine: machine.expire(now_ms))
 
     def close(self) -> None:
         """Fail all waiting requests because the node stops; producers look for another coordinator then."""
         self._markers.close()
-        self._shards.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self.shards.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def _check_length(transactional_id: str) -> None:

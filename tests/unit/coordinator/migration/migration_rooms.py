@@ -74,7 +74,7 @@ class MigrationRooms:
     ) -> tuple[ConsumerGroupHeartbeatResponse, Sequence[CoordinatorRecord]]:
         before = len(self.written)
         answer = self.ask(
-            lambda groups: groups.consumer_heartbeat(request, Client(request.member_id, "/here", version))
+            lambda groups: groups.consumer.heartbeat(request, Client(request.member_id, "/here", version))
         )
         response = answer.value()
         if isinstance(response, KafkaError):

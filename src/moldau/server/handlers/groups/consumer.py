@@ -9,6 +9,7 @@ from typing import Any
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
+from moldau.coordinator.group import listing
 from moldau.coordinator.machine import Outcome
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.server.handlers.answering import client_of, combine_replies, reply_or_error
@@ -38,7 +39,7 @@ class ConsumerGroupHeartbeat:
         client = client_of(caller)
         return reply_or_error(
             lambda: self._coordinator.submit(
-                request.group_id, lambda groups: groups.consumer_heartbeat(request, client)
+                request.group_id, lambda groups: groups.consumer.heartbeat(request, client)
             ),
             _heartbeat_error,
         )
@@ -70,7 +71,8 @@ class ConsumerGroupDescribe:
     def _describe_group(self, group_id: str, with_operations: bool) -> Any:
         return reply_or_error(
             lambda: self._coordinator.submit(
-                group_id, lambda groups: Outcome(groups.consumer_described(group_id, with_operations))
+                group_id,
+                lambda groups: Outcome(listing.describe_consumer_group(groups.state, group_id, with_operations)),
             ),
             lambda error: DescribedGroup(error.code, error.message, group_id),
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 from moldau.base.errors import KafkaError
 from moldau.base.promise import Promise
+from moldau.coordinator.group import listing
 from moldau.coordinator.machine import Outcome
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.server.handlers.answering import combine_replies, reply_or_error
@@ -25,8 +26,8 @@ class ListGroups:
 
     def answer(self, request: ListGroupsRequest, caller: Caller) -> ListGroupsResponse | Promise[ListGroupsResponse]:
         try:
-            parts = self._coordinator.submit_all(
-                lambda groups: Outcome(groups.listed(request.states_filter, request.types_filter))
+            parts = self._coordinator.shards.submit_all(
+                lambda groups: Outcome(listing.list_groups(groups.state, request.states_filter, request.types_filter))
             )
         except KafkaError as error:
             return ListGroupsResponse(error_code=error.code)
@@ -57,7 +58,9 @@ class DescribeGroups:
         return reply_or_error(
             lambda: self._coordinator.submit(
                 group_id,
-                lambda groups: Outcome(groups.describe(group_id, version, request.include_authorized_operations)),
+                lambda groups: Outcome(
+                    listing.describe(groups.state, group_id, version, request.include_authorized_operations)
+                ),
                 may_be_empty=True,
             ),
             lambda error: DescribedGroup(error_code=error.code, group_id=group_id),
@@ -79,6 +82,8 @@ class DeleteGroups:
 
     def _delete(self, group_id: str) -> Any:
         return reply_or_error(
-            lambda: self._coordinator.submit(group_id, lambda groups: groups.delete(group_id), may_be_empty=True),
+            lambda: self._coordinator.submit(
+                group_id, lambda groups: listing.delete(groups.state, group_id), may_be_empty=True
+            ),
             lambda error: DeletableGroupResult(group_id, error.code),
         )

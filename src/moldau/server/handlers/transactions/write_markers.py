@@ -86,7 +86,9 @@ class WriteTxnMarkers:
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if name.topic == CONSUMER_OFFSETS_TOPIC:
-            written = self._groups.end_transaction(name.partition, producer, end_marker, marker.transaction_version)
+            written = self._groups.shards.end_transaction(
+                name.partition, producer, end_marker, marker.transaction_version
+            )
             self._verifications.over(partition, marker.producer_id)
             return written
         now_ms = self._clock.now_ms()
