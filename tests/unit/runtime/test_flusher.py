@@ -159,7 +159,7 @@ def test_a_flush_without_room_is_told_and_tried_again(desk: Desk, monkeypatch: p
     desk.loop.works[0].run()
     monkeypatch.undo()
     assert not desk.faults
-    assert told == ["a-0: records cannot be brought to disk and will be tried again"]
+    assert told == ["a-0: flush failed and will be retried"]
     assert promise is not None
     assert not promise.done
     desk.rooms.files.bytes_left = None

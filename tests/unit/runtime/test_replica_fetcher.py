@@ -245,7 +245,7 @@ def test_an_unclean_leader_makes_others_cut_what_was_committed_and_they_say_so()
     assert high_watermarks(world) == [2, 2, 2]
     for node_id in (1, 2):
         (told,) = world.nodes[node_id].reports
-        assert "cut at offset 2, below its high watermark 6" in told
+        assert "truncated to offset 2, below its high watermark 6" in told
 
 
 def test_a_wiped_follower_begins_where_its_leader_does() -> None:

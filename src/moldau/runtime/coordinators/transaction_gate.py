@@ -175,7 +175,7 @@ class TransactionGate:
         self._verifications.check(partition, transaction.producer_id, transaction.producer_epoch, sequence, guard)
 
     def appended(self, partition: Partition, transaction: InTransaction) -> None:
-        self._verifications.over(partition, transaction.producer_id)
+        self._verifications.finish(partition, transaction.producer_id)
 
 
 def _error_for_client(code: ErrorCode, knows_abortable: bool) -> ErrorCode:

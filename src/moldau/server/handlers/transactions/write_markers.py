@@ -85,7 +85,7 @@ class WriteTxnMarkers:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if name.topic == CONSUMER_OFFSETS_TOPIC:
             written = self._groups.end_transaction(name.partition, producer, decided, marker.transaction_version)
-            self._verifications.over(partition, marker.producer_id)
+            self._verifications.finish(partition, marker.producer_id)
             return written
         now_ms = self._clock.now_ms()
         batch = end_txn_batch(decided, now_ms, *producer)
@@ -96,7 +96,7 @@ class WriteTxnMarkers:
             Origin.COORDINATOR,
             transaction_version=marker.transaction_version,
         )
-        self._verifications.over(partition, marker.producer_id)
+        self._verifications.finish(partition, marker.producer_id)
         return partition.acknowledged(appended.last_offset) or ErrorCode.NONE
 
 
