@@ -90,11 +90,11 @@ class ControllerSide:
 
     def _serve(self, current: CurrentImage, cluster_id: str) -> None:
         quorum = quorum_handlers(self._driver)
-        forwarded = [Forwarded(api, versions, self.ask) for api, versions in FORWARDED.items() if api not in
-        QUORUM_APIS] self.router.serve(
+        apis = {api: versions for api, versions in FORWARDED.items() if api not in QUORUM_APIS}
+        self.router.serve(
             [
                 *quorum,
-                *forwarded,
+                *(Forwarded(api, versions, self.ask) for api, versions in apis.items()),
                 *reports(self.ask, self.duties.heard_of),
                 Envelope(self.ask),
                 ApiVersions(current, self.router.served, self._driver.kraft_version),
