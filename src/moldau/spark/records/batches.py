@@ -1,4 +1,4 @@
-"""Selects the record batches of a fetch that is_aborted rows: whole, of magic 2, in the requested range, not aborted.
+"""Selects the record batches of a fetch that hold rows: whole, of magic 2, in the requested range, not aborted.
 
 Only headers are read, and the control batches of producers with an aborted transaction; records are not decoded.
 Malformed bytes raise MalformedData, which begins with the batch's base offset.
