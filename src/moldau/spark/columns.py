@@ -1,4 +1,4 @@
-"""The connector's columns, and the user's schema held against them: naming fewer columns is how Spark prunes here."""
+"""The connector's columns, and checks of the user's schema. A schema with fewer columns prunes the others."""
 
 from __future__ import annotations
 
