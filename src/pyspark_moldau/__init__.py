@@ -1,4 +1,4 @@
-"""Where Spark looks for the format `moldau`: a package of this name with a `DefaultSource` needs no registering."""
+"""Spark finds the format `moldau` here: a package of this name with a `DefaultSource` needs no registration."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_more_partitions_than_open_files_do_not_stop_the_broker(tmp_path: Path) 
         admin.create_topics([NewTopic("many", PARTITIONS, 1)])["many"].result(PATIENCE_S)
         assert produced(server.bootstrap, "many", [b"the first partition is open"]) == []
         (line,) = server.lines("Too many open files")
-        assert "cannot be opened and will be tried again" in line
+        assert "cannot be opened and will be retried" in line
         assert line.endswith("; raise the limit of open files (`ulimit -n`)")
         admin.delete_topics(["many"])["many"].result(PATIENCE_S)
         admin.create_topics([NewTopic("few", 1, 1)])["few"].result(PATIENCE_S)

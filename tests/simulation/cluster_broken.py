@@ -53,7 +53,7 @@ def a_leader_that_was_deposed_goes_on(patch: Patch) -> None:
         for _, promise in waiting:
             promise.complete(ErrorCode.NONE)
 
-    patch.setattr(Partition, "_refuse_waiting", deaf)
+    patch.setattr(Partition, "_fail_waiting", deaf)
 
 
 # --- the controller -----------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""A node's parts, put together. Plain code over a world of ports: on sockets and disks it is a broker, in virtual time
-it is one of a simulated cluster, and the same lines run.
+"""Puts a node's parts together. The code is plain and uses ports (`World`): the same code runs as a broker on sockets
+and disks, and as a node of a simulated cluster in virtual time.
 
-No logic lives here: parts are made, started, and stopped in reverse order. What every node has is in `assembly`, what a
-controller adds in `controller_side`, what a broker adds in `broker_side`.
+There is no logic here: parts are created, started, and stopped in reverse order. `assembly` has what every node has,
+`controller_side` what a controller adds, `broker_side` what a broker adds.
 """
 
 from moldau.assembly.assembly import Assembly

@@ -1,4 +1,4 @@
-"""A node: the data directory, its part in the quorum, and what its roles add to that."""
+"""A node: the data directory, its quorum member, and the parts of its roles."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ from moldau.settings import Settings
 log = logging.getLogger("moldau.node")
 METADATA = TopicPartition(METADATA_TOPIC, 0)
 CONTROLLER_LISTENER = "CONTROLLER"
-"""What a controller's listener is called where none was named: a node alone has no need of one."""
+"""Name of the controller listener if none is configured: a single node needs none."""
 
 
 class Assembly:
     def __init__(self, settings: Settings, world: World) -> None:
-        """Takes the data directory and reads it. StorageFault if it cannot, ForeignDirectory if it is another's."""
+        """Lock and load the data directory. StorageFault if that fails, ForeignDirectory if it belongs to another
+        node."""
         self.settings = settings
         self._world = world
         self.current = CurrentImage()
@@ -65,14 +66,14 @@ class Assembly:
                 "%s: this file system ignores case; a topic whose name differs from another's only in case is refused",
                 self.store.directory,
             )
-        found = self.store.load(lambda _: LogConfig(), world.clock.now_ms())
-        self._previous_epoch = found.broker_epoch
-        if found.logs and not found.was_clean:
-            log.warning("unclean shutdown of the last run: %d logs were checked", found.logs)
-        for recovered in found.recovered:
+        report = self.store.load(lambda _: LogConfig(), world.clock.now_ms())
+        self._previous_epoch = report.broker_epoch
+        if report.logs and not report.was_clean:
+            log.warning("unclean shutdown of the last run: %d logs were checked", report.logs)
+        for recovered in report.recovered:
             log.warning("recovered: %s", recovered)
-        for directory, why in found.unreadable:
-            log.error("%s cannot be read and is left as it is: %s", directory, why)
+        for directory, reason in report.unreadable:
+            log.error("%s cannot be read and is left as it is: %s", directory, reason)
 
     def _build(self) -> None:
         settings, world = self.settings, self._world
@@ -109,10 +110,10 @@ class Assembly:
             )
 
     def _metadata_log(self) -> MetadataLog:
-        found = self.store.get(METADATA) or self.store.create(
+        metadata = self.store.get(METADATA) or self.store.create(
             METADATA, METADATA_TOPIC_UUID, LogConfig(), self._world.clock.now_ms()
         )
-        return MetadataLog(found, self.store, self._world.files)
+        return MetadataLog(metadata, self.store, self._world.files)
 
     def _quorum(self, metadata_log: MetadataLog) -> Quorum:
         settings, world = self.settings, self._world
@@ -137,14 +138,14 @@ class Assembly:
         )
 
     def _endpoints(self, listener: str) -> tuple[Endpoint, ...]:
-        """Where other controllers reach this one."""
+        """The endpoints at which other controllers reach this one."""
         own = next((voter for voter in self.settings.quorum.voters if voter.id == self.settings.node_id), None)
         if own is not None:
             return (Endpoint(listener, own.host, own.port),)
         return tuple(Endpoint(each.name, each.host, each.port) for each in self.settings.controller_listeners)
 
     def _voters(self, listener: str) -> VoterSet:
-        """Those of the settings; without them the log names the voters, or a controller is alone."""
+        """The voters of the settings; without them the metadata log has them, or this controller is the only one."""
         settings = self.settings
         if settings.quorum.voters:
             return static_voters({each.id: (each.host, each.port) for each in settings.quorum.voters}, listener)
@@ -153,17 +154,17 @@ class Assembly:
         own = self._endpoints(listener) or (Endpoint(listener, "localhost", 0),)
         return static_voters({settings.node_id: (own[0].host, own[0].port)}, listener)
 
-    # --- a life -------------------------------------------------------------------------------------------------
+    # --- lifecycle ----------------------------------------------------------------------------------------------
 
     def start(self, advertised: Sequence[Listener]) -> Promise[None]:
-        """Joins the quorum. Comes when this node may be asked what its roles are for."""
+        """Join the quorum. The promise is completed when this node serves requests."""
         self.driver.start()
         if self.broker_side is not None:
             return self.broker_side.start(advertised, self._previous_epoch)
         return resolved(None)
 
     def leave(self) -> Promise[None]:
-        """Hands over what this node leads. Comes when others do its work, or nobody is there to."""
+        """Hand over what this node leads. The promise is completed when others lead it, or none can."""
         left: Promise[None] = Promise()
         if self.broker_side is None:
             return self.driver.resign()
@@ -171,44 +172,45 @@ class Assembly:
         return left
 
     def release(self) -> None:
-        """Nobody new will be served: those who wait are answered as things are."""
+        """Send responses to waiting requests; no new requests will come."""
         if self.broker_side is not None:
             self.broker_side.release()
 
     def stop(self) -> None:
-        """Nothing beats any more."""
+        """Stop all periodic work."""
         if self.broker_side is not None:
             self.broker_side.stop()
         self.driver.stop()
 
     def halt(self) -> None:
-        """Nothing beats any more, and nobody is told: as if the process had died."""
+        """Stop all periodic work without telling anyone, as if the process had died."""
         if self.broker_side is not None:
             self.broker_side.stop()
         self.driver.halt()
 
     def close(self) -> None:
-        """Brings everything to disk and marks the directory as cleanly left. Waits for the disk."""
+        """Sync everything and write the clean-shutdown marker. Blocks."""
         if self.broker_side is None:
             self.store.close()
         else:
             self.store.close(self.broker_side.housekeeping.high_watermarks(), self.broker_side.lifecycle.epoch)
 
     def distrust(self) -> None:
-        """The disk failed: the next life must not rely on what this one wrote. StorageFault if not even that works."""
+        """Mark that the disk failed: the next start must not rely on what this one wrote. StorageFault if that
+        fails."""
         if self.broker_side is not None:
             self.broker_side.distrust()
 
     def abandon(self) -> None:
-        """Lets go of the directory as a crash would."""
+        """Unlock the directory without closing the logs, as a crash would."""
         self.store.abandon()
 
     def connection_gone(self, address: str) -> None:
-        """A connection to the controllers' listener has ended."""
+        """Called when a connection to the controller listener has ended."""
         if self.controller_side is not None:
             self.controller_side.duties.connection_gone(address)
 
-    # --- what the quorum tells ----------------------------------------------------------------------------------
+    # --- callbacks of the quorum --------------------------------------------------------------------------------
 
     def leading(self, epoch: int) -> None:
         log.info("node %d is the active controller from epoch %d on", self.settings.node_id, epoch)
@@ -217,10 +219,10 @@ class Assembly:
         log.info("node %d is no longer the active controller", self.settings.node_id)
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:
-        """Those who talk to the controller talk to the new one, and the broker is heard of at once."""
+        """Send controller requests to the new leader, and a heartbeat at once."""
         self.channel.leader_changed()
         if leader_id >= 0 and self.broker_side is not None:
             self._world.timers.soon(self.broker_side.lifecycle.beat_now)
 
     def committed(self, high_watermark: int) -> None:
-        """What is committed comes by way of the image."""
+        """Nothing to do: committed records arrive with the image."""

@@ -1,5 +1,5 @@
-"""What a node has that serves clients: partitions and their replication, groups, producers' ids, the broker's own life,
-and the handlers over them.
+"""What a node with the broker role has: partitions and their replication, coordinators, producer ids, the broker's
+registration, and the request handlers.
 """
 
 from __future__ import annotations
@@ -237,8 +237,8 @@ class BrokerSide:
 
     def _verifies_transactions(self) -> bool:
         layers = broker_layers(self._current.image, self._settings.node_id, self._static).in_order()
-        said = next((given[VERIFICATION_ENABLE] for _, given in layers if VERIFICATION_ENABLE in given), "true")
-        return said.lower() == "true"
+        value = next((configs[VERIFICATION_ENABLE] for _, configs in layers if VERIFICATION_ENABLE in configs), "true")
+        return value.lower() == "true"
 
     def _parts(self, channel: ControllerChannel) -> Parts:
         settings, world = self._settings, self._world
@@ -270,7 +270,7 @@ class BrokerSide:
         )
 
     def _on_image(self, image: MetadataImage, changes: Changes) -> None:
-        """First the partitions, then those who live on them."""
+        """Update the partitions first, then the parts that use them."""
         self.partitions.on_image(image, changes, self._world.clock.now_ms())
         self._on_partitions_changed(image, changes)
 
@@ -285,14 +285,15 @@ class BrokerSide:
             self.cleaner.reconfigure(cleaner_settings(layers))
 
     def _retry(self) -> None:
-        """What the disk refused to open may open now."""
+        """Try again to open partitions whose log could not be opened."""
         image = self._current.image
         opened = self.partitions.retry(image, self._world.clock.now_ms())
         if opened:
             self._on_partitions_changed(image, Changes(topics=set(opened)))
 
     def start(self, advertised: Sequence[Listener], cleanly_left_epoch: int) -> Promise[None]:
-        """Comes when this broker may be asked. `cleanly_left_epoch` is what a clean stop left, below 0 after others."""
+        """Register the broker; the promise is completed when it serves clients. `cleanly_left_epoch` is the broker
+        epoch of the last clean stop, below 0 after any other stop."""
         settings = self._settings
         previous_epoch = cleanly_left_epoch if cleanly_left_epoch >= 0 else self._boot_marker.broker_epoch()
         registration = BrokerRegistrationRequest(
@@ -306,14 +307,14 @@ class BrokerSide:
         )
         serving: Promise[None] = Promise()
         unfenced = self.lifecycle.start(registration)
-        unfenced.then(lambda _: self._laying_out.when_done(lambda: self._begin_to_serve(serving)))
+        unfenced.then(lambda _: self._laying_out.when_done(lambda: self._start_serving(serving)))
         return serving
 
-    def _begin_to_serve(self, serving: Promise[None]) -> None:
-        self._begin_chores()
+    def _start_serving(self, serving: Promise[None]) -> None:
+        self._start_chores()
         serving.complete(None)
 
-    def _begin_chores(self) -> None:
+    def _start_chores(self) -> None:
         settings, keep, world = self._settings, self.housekeeping, self._world
         every = self._chores.every
         every(settings.log_retention_check_interval_ms, lambda: keep.retain(world.run_in_thread, world.on_fault))
@@ -334,21 +335,21 @@ class BrokerSide:
         self.verifications.expire(self._world.clock.elapsed_ms(), self._settings.producer_id_expiration_ms)
 
     def leave(self) -> Promise[None]:
-        """Hands over what this broker leads; comes when others do its work, or nobody is there to."""
+        """Hand over leadership of partitions; the promise is completed when others lead them, or none can."""
         return self.lifecycle.leave()
 
     def distrust(self) -> None:
-        """The disk failed: what this life wrote may not be there."""
+        """Remove the boot marker: the disk failed, and what this process wrote may be lost."""
         self._boot_marker.forget()
 
     def release(self) -> None:
-        """Nobody new will be served: those who wait are answered as things are."""
+        """Send responses to waiting requests; no new requests will come."""
         self.parked.release_all()
         self.groups.close()
         self.transactions.close()
 
     def stop(self) -> None:
-        """Nothing beats any more."""
+        """Stop heartbeats, fetchers and periodic work."""
         self.cleaner.stop()
         self.lifecycle.close()
         self._fetchers.close()

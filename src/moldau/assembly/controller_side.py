@@ -1,4 +1,4 @@
-"""What a node has that may lead the quorum: the controller, its duties, and what it may be asked."""
+"""What a node with the controller role has: the controller, its periodic duties, and its request handlers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from moldau.settings import Settings
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
-OF_QUORUM = frozenset({ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER})
-"""Passed on to the controller like the others, and answered by the quorum itself."""
+QUORUM_APIS = frozenset({ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER})
+"""Forwarded to the controller like the others, but handled by the quorum."""
 
 
 class ControllerSide:
@@ -46,7 +46,7 @@ class ControllerSide:
         cluster_id: str,
         ignores_case: bool,
     ) -> None:
-        """`ignores_case`: whether the file system of the data directory does."""
+        """`ignores_case`: whether the file system of the data directory ignores case."""
         self._settings = settings
         self._static: Mapping[str, str] = settings.broker_layers().static
         self._driver = driver
@@ -78,8 +78,8 @@ class ControllerSide:
         self._serve(current, cluster_id)
 
     def ask(self, api: ApiKey, request: Message, version: int) -> Promise[Any]:
-        """Whatever the controller may be asked; the answer may be a KafkaError NOT_CONTROLLER."""
-        if api in OF_QUORUM:
+        """Handle a request to the controller; the response may be a KafkaError NOT_CONTROLLER."""
+        if api in QUORUM_APIS:
             return self._ask_quorum(request, version)
         return self.reports.ask(api, request) if api in self.reports else self.admin.ask(api, request)
 
@@ -90,11 +90,11 @@ class ControllerSide:
 
     def _serve(self, current: CurrentImage, cluster_id: str) -> None:
         quorum = quorum_handlers(self._driver)
-        ours = [Forwarded(api, versions, self.ask) for api, versions in FORWARDED.items() if api not in OF_QUORUM]
+        apis = {api: versions for api, versions in FORWARDED.items() if api not in QUORUM_APIS}
         self.router.serve(
             [
                 *quorum,
-                *ours,
+                *(Forwarded(api, versions, self.ask) for api, versions in apis.items()),
                 *reports(self.ask, self.duties.heard_of),
                 Envelope(self.ask),
                 ApiVersions(current, self.router.served, self._driver.kraft_version),

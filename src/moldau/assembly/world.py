@@ -1,4 +1,4 @@
-"""What a node needs of the world around it."""
+"""The ports of a node: clock, timers, files, peers and the like."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class World:
     run_in_thread: RunInThread
     disk_space: DiskSpace
     on_fault: Callable[[Exception], None]
-    """Told of what this node cannot go on after."""
+    """Called with a fault after which this node must stop."""
     boot_id: str = ""
-    """Another after every start of the machine; empty where nobody knows."""
+    """Differs after every boot of the machine; empty if unknown."""
     cleans: Cleans | None = None
-    """Who cleans logs; None for `run_in_thread`."""
+    """Compacts logs; None to use `run_in_thread`."""

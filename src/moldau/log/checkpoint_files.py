@@ -1,7 +1,7 @@
-"""The checkpoints that speak of many logs at once, as they are on disk.
+"""The checkpoint files that cover all logs of a directory.
 
-They are computed on the loop and written apart from it, which takes as long as the disk does. Meanwhile a log may be
-cut, or its name given to a new one: what was computed before that must not be written after it.
+They are computed on the event loop and written in a thread. Meanwhile a log may be truncated, or its name reused for a
+new log: a checkpoint computed before that must not be written after it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ALL: Final = (layout.RECOVERY_POINTS, layout.LOG_STARTS, layout.CLEANER_OFFSETS,
 
 
 class Checkpoint(NamedTuple):
-    """A file as it should be."""
+    """The content that a checkpoint file should have."""
 
     name: str
     content: bytes
@@ -34,7 +34,7 @@ class CheckpointFiles:
 
     def read(self, name: str) -> dict[TopicPartition, int]:
         path = f"{self._directory}/{name}"
-        # No file says as much as an empty one: neither need be written for that.
+        # A missing file equals an empty checkpoint: an empty one need not be written.
         self._written[name] = self._files.read(path) or checkpoints.encode_offsets({})
         return checkpoints.read_offsets(self._files, path) or {}
 
@@ -42,18 +42,18 @@ class CheckpointFiles:
         return Checkpoint(name, checkpoints.encode_offsets(offsets), self._write_order.take())
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Safe in a thread. A file that would not change is left alone."""
-        with self._write_order.at(checkpoint.turn) as is_due:
-            if is_due and self._written.get(checkpoint.name) != checkpoint.content:
+        """Write the file if its content has changed. Thread-safe."""
+        with self._write_order.at(checkpoint.turn) as is_current:
+            if is_current and self._written.get(checkpoint.name) != checkpoint.content:
                 checkpoints.replace_file(self._files, self._directory, checkpoint.name, checkpoint.content)
                 self._written[checkpoint.name] = checkpoint.content
 
     def void(self) -> None:
-        """Whatever was computed before this is not written after it."""
+        """Never write checkpoints that were computed before this call."""
         self._write_order.void()
 
     def forget(self) -> None:
-        """Nothing is known any more, of any log, until they are written again."""
+        """Delete all checkpoint files; the next write creates them again."""
         self.void()
         for name in ALL:
             self._files.unlink(f"{self._directory}/{name}")

@@ -6,7 +6,7 @@ Kafka's checkpoint format, for offsets of partitions and for leader epochs alike
     2                     number of lines that follow
     orders 0 1234         fields of one entry, separated by one space
 
-A checkpoint that does not parse is MalformedData; who reads it can always do without it.
+A checkpoint that does not parse is MalformedData; every reader can do without it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VERSION = "0"
 
 
 def replace_file(files: Files, directory: str, name: str, content: bytes) -> None:
-    """After this returns, a crash shows the new content; before, the old one; never a mixture."""
+    """Replace a file atomically: after a crash it has either the old or the new content."""
     path = f"{directory}/{name}"
     temporary = path + layout.TEMPORARY
     file = files.open(temporary, create=True)
@@ -43,12 +43,12 @@ def decode_entries(content: bytes, fields: int) -> list[list[str]]:
     try:
         lines = content.decode().splitlines()
     except UnicodeDecodeError as error:
-        raise MalformedData("a checkpoint is not text") from error
+        raise MalformedData("checkpoint: not UTF-8 text") from error
     if len(lines) < 2 or lines[0] != VERSION or not lines[1].isdigit():
-        raise MalformedData("a checkpoint without its two first lines")
+        raise MalformedData("checkpoint: no version or number of entries")
     entries = [line.split(" ") for line in lines[2:]]
     if len(entries) != int(lines[1]) or any(len(entry) != fields for entry in entries):
-        raise MalformedData("a checkpoint with lines missing or cut")
+        raise MalformedData("checkpoint: lines are missing or incomplete")
     return entries
 
 
@@ -63,11 +63,11 @@ def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
             for topic, partition, offset in decode_entries(content, fields=3)
         }
     except ValueError as error:
-        raise MalformedData("a checkpoint with a number that is none") from error
+        raise MalformedData("checkpoint: a partition or offset is not a number") from error
 
 
 def read_offsets(files: Files, path: str) -> dict[TopicPartition, int] | None:
-    """None if the file is missing or unreadable: recovery then assumes nothing."""
+    """None if the file is missing or damaged: recovery then assumes nothing."""
     content = files.read(path)
     if content is None:
         return None
@@ -89,17 +89,17 @@ def decode_partition_metadata(content: bytes) -> Uuid:
         pairs = dict(line.split(": ", 1) for line in content.decode().splitlines() if line)
         return uuid_from_text(pairs["topic_id"])
     except (ValueError, KeyError) as error:
-        raise MalformedData("partition.metadata names no topic id") from error
+        raise MalformedData("partition.metadata: no topic id") from error
 
 
 def encode_clean_shutdown(broker_epoch: int) -> bytes:
-    """The clean-shutdown marker. It names the broker's epoch, so that the controller can tell whether anything was lost
+    """The clean-shutdown marker. It holds the broker epoch, so that the controller can tell whether anything was lost
     between two registrations (KIP-966)."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
 
 
 def decode_clean_shutdown(content: bytes) -> int:
-    """The epoch in it, -1 where there is none: that it was there at all is what counts for the logs."""
+    """The broker epoch in it, -1 without one: for the logs it only matters that the marker exists."""
     try:
         return int(json.loads(content)["brokerEpoch"])
     except (ValueError, KeyError, TypeError):

@@ -1,6 +1,6 @@
-"""A topic's settings as far as a log obeys them: Kafka's names with the units last, already typed.
+"""The topic settings that a log uses: Kafka's names with the units last, already typed.
 
-Checking what people write is not done here: properties that arrive have been accepted elsewhere.
+Nothing is validated here: properties were validated before they arrive.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LogConfig:
     compression_zstd_level: int = 3
     file_delete_delay_ms: int = 60 * 1000
     preallocate: bool = False
-    """Accepted and of no effect: files grow as they are written."""
+    """Accepted without effect: files grow as they are written."""
 
     @property
     def is_compacted(self) -> bool:
@@ -59,11 +59,11 @@ class LogConfig:
 
     @property
     def target_compression(self) -> Compression | None:
-        """The codec that records are kept in, None for as the producer sent them."""
+        """The codec in which records are stored; None to store them as the producer sent them."""
         return None if self.compression_type == "producer" else Compression.from_name(self.compression_type)
 
     def compression_level(self, codec: Compression) -> int | None:
-        """None where the codec has no levels, or the setting asks for the codec's own default."""
+        """None if the codec has no levels, or if the setting asks for the codec's default."""
         match codec:
             case Compression.GZIP:
                 return None if self.compression_gzip_level == -1 else self.compression_gzip_level
@@ -75,20 +75,20 @@ class LogConfig:
                 return None
 
     def roll_jitter_ms(self, partition: TopicPartition, base_offset: int) -> int:
-        """Spreads the rolls of many partitions over time. Computed from the name: it stays the same over a restart."""
+        """Spread the rolls of many partitions over time. It is computed from the name, so that a restart keeps it."""
         if self.segment_jitter_ms <= 0:
             return 0
         return crc32c(f"{partition} {base_offset}".encode()) % min(self.segment_jitter_ms, self.segment_ms)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
-        """From Kafka's dotted names; what is missing has its default, names that no log obeys are passed over."""
-        given: dict[str, int | float | bool | str | frozenset[str]] = {}
+        """Read Kafka's dotted names. A missing one has its default; names that a log does not use are ignored."""
+        values: dict[str, int | float | bool | str | frozenset[str]] = {}
         for field in fields(cls):
             text = properties.get(_PROPERTY_NAMES[field.name])
             if text is not None:
-                given[field.name] = _typed(text, field.default)
-        return cls(**given)  # type: ignore[arg-type]  # each value has its field's own type, see _typed
+                values[field.name] = _typed(text, field.default)
+        return cls(**values)  # type: ignore[arg-type]  # each value has its field's own type, see _typed
 
 
 def _property_name(field_name: str) -> str:

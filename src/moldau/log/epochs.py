@@ -1,6 +1,6 @@
-"""Which leader wrote from which offset on: the cache by which replicas find where their logs part (KIP-101, KIP-279).
+"""The start offset of each leader epoch, by which replicas find where their logs diverge (KIP-101, KIP-279).
 
-Kept in `leader-epoch-checkpoint`, in the format of checkpoints.py, a line for each epoch: `<epoch> <start offset>`.
+Stored in `leader-epoch-checkpoint`, in the format of checkpoints.py, a line for each epoch: `<epoch> <start offset>`.
 Epochs and offsets both rise.
 """
 
@@ -40,7 +40,7 @@ class LeaderEpochs:
         return self._entries[0] if self._entries else None
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """The leader of `epoch` writes from `start_offset` on. What contradicts it was cut off and is forgotten."""
+        """Add an epoch. Entries that contradict it are removed: their records were truncated."""
         if epoch == self.latest or epoch < 0:
             return
         while self._entries and (self._entries[-1].epoch >= epoch or self._entries[-1].start_offset >= start_offset):
@@ -49,28 +49,28 @@ class LeaderEpochs:
         self._changed()
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """(largest epoch not above the asked one, the offset at which it ends); undefined for what is not known."""
+        """(largest known epoch not above `epoch`, the offset at which it ends); undefined if there is none."""
         if epoch == UNDEFINED_EPOCH or not self._entries or epoch > self.latest:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest:
             return epoch, log_end
         above = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
-        known = self._entries[above - 1].epoch if above else epoch
-        return known, self._entries[above].start_offset
+        floor_epoch = self._entries[above - 1].epoch if above else epoch
+        return floor_epoch, self._entries[above].start_offset
 
     def epoch_for_offset(self, offset: int) -> int:
         above = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
         return self._entries[above - 1].epoch if above else UNDEFINED_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forgets epochs of which no record is left below `end_offset`."""
+        """Remove epochs that begin at `end_offset` or above."""
         kept = [entry for entry in self._entries if entry.start_offset < end_offset]
         if len(kept) < len(self._entries):
             self._entries = kept
             self._changed()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The epoch that the new first record belongs to now starts there."""
+        """Remove epochs that end at or below `start_offset`; the epoch of the new first record begins there."""
         above = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if not above:
             return
@@ -87,10 +87,10 @@ class LeaderEpochs:
         try:
             entries = [EpochEntry(int(epoch), int(start)) for epoch, start in decode_entries(content, fields=2)]
         except ValueError as error:
-            raise MalformedData("a leader epoch that is no number") from error
+            raise MalformedData("leader epochs: an epoch or offset is not a number") from error
         for before, after in pairwise(entries):
             if before.epoch >= after.epoch or before.start_offset >= after.start_offset:
-                raise MalformedData("leader epochs that do not rise")
+                raise MalformedData("leader epochs: epochs and start offsets must increase")
         return cls(entries)
 
     def _changed(self) -> None:

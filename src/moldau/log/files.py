@@ -1,4 +1,4 @@
-"""The disk, as the log sees it: a few calls that can be counted, refused and torn in tests.
+"""The disk as the log uses it: a few calls, so that tests can count them and make them fail or stop half-way.
 
 Every OSError of the log package becomes a StorageFault here and nowhere else. No formats, no names of files.
 """
@@ -19,7 +19,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class File(Protocol):
-    """An open file. It is closed when its last holder lets go, so a slice outlives the segment it was cut from."""
+    """An open file. It is closed with its last reference, so a slice can outlive its segment."""
 
     path: str
 
@@ -42,8 +42,8 @@ class Lock(Protocol):
 
 class Files(Protocol):
     def open(self, path: str, *, create: bool = False, stays_open: bool = False) -> File:
-        """One that stays open leaves the last file descriptors to those that are soon closed: checkpoints must be
-        written, and admins let in, however many segments there are."""
+        """With `stays_open` it fails while the last file descriptors are left: these are reserved for checkpoints and
+        admin connections, however many segments there are."""
         ...
 
     def read(self, path: str) -> bytes | None:
@@ -51,7 +51,7 @@ class Files(Protocol):
         ...
 
     def sync(self, path: str) -> None:
-        """Makes a file durable by name. One that is gone already needs it no more."""
+        """Sync a file by name. A missing file is no error: it was deleted."""
         ...
 
     def names(self, directory: str) -> list[str]: ...
@@ -63,7 +63,7 @@ class Files(Protocol):
     def rename(self, source: str, target: str) -> None: ...
 
     def unlink(self, path: str) -> None:
-        """A file that is gone already is no fault."""
+        """A missing file is no error."""
         ...
 
     def mkdir(self, directory: str) -> None: ...
@@ -76,7 +76,7 @@ class Files(Protocol):
 
 
 def write_all(file: File, data: Buffer, position: int) -> None:
-    """Writes to the last byte; the disk may take less at a time than it was given."""
+    """Write all bytes: a single pwrite may write fewer."""
     view = memoryview(data)
     while view:
         written = file.pwrite(view, position)
@@ -117,7 +117,7 @@ class DiskFile:
 
     def sync(self) -> None:
         try:
-            # Data and the size needed to read it back; times are not worth a second journal write.
+            # fdatasync: file times are not worth a second journal write.
             sync_data(self.fd)
         except OSError as error:
             raise StorageFault(self.path, error) from error
@@ -141,11 +141,11 @@ class DiskLock:
 
 
 class DiskFiles:
-    """The machine's own disk."""
+    """Files on the local disk."""
 
     def __init__(self, staying_descriptor_max: int = sys.maxsize) -> None:
-        """`staying_descriptor_max` is the highest number that the descriptor of a file that stays open may have. The
-        system gives the lowest that is free, so a higher one means that so many are in use."""
+        """`staying_descriptor_max` is the highest descriptor number for a file that stays open. The system assigns the
+        lowest free number, so a higher one means that as many are in use."""
         self._staying_descriptor_max = staying_descriptor_max
 
     def open(self, path: str, *, create: bool = False, stays_open: bool = False) -> DiskFile:

@@ -1,16 +1,16 @@
-"""Names of files and directories: Kafka's own, so that its tools find their way in ours. No contents here.
+"""Names of files and directories. They are Kafka's, so that Kafka's tools can read them. No contents here.
 
 <data directory>/
-  .lock                              held by the one process that owns the directory
-  .kafka_cleanshutdown               there only between a clean stop and the next start
-  recovery-point-offset-checkpoint   per partition: everything below is on disk for certain
+  .lock                              locked by the process that owns the directory
+  .kafka_cleanshutdown               exists only between a clean stop and the next start
+  recovery-point-offset-checkpoint   per partition: everything below is synced to disk
   log-start-offset-checkpoint        per partition whose start was moved (DeleteRecords)
   replication-offset-checkpoint      per partition: the high watermark
   cleaner-offset-checkpoint          per compacted partition: everything below was cleaned
   <topic>-<partition>/
     <base offset>.log .index .timeindex .txnindex    a segment; the name is its first offset, 20 digits
-    <base offset>.log.cleaned .log.swap …             a segment that is being cleaned, one that is to replace others
-    <offset>.snapshot                                producers as they were at that offset
+    <base offset>.log.cleaned .log.swap …             a segment being cleaned; a cleaned one that replaces others
+    <offset>.snapshot                                the producer state at that offset
     leader-epoch-checkpoint  partition.metadata
   <topic>-<partition>.<32 hex>-delete/               a deleted topic's partition, waiting to be removed
 """
@@ -32,7 +32,7 @@ CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 TEMPORARY: Final = ".tmp"
 CORRUPT: Final = ".corrupt"
-"""Ours: bytes that recovery took out of a log but would not destroy. Nothing reads or removes them but a person."""
+"""Not Kafka's: bytes that recovery took out of a log. Nothing reads or removes such files but an operator."""
 
 SEGMENT_FILES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 SIDE_FILES: Final = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
@@ -64,7 +64,7 @@ def offset_of(name: str, suffix: str) -> int | None:
 
 
 def partition_of(directory_name: str) -> TopicPartition | None:
-    """The partition that lives in a directory, None for directories that are no partition of a living topic."""
+    """The partition of a directory; None if it is no partition's, or a deleted one's."""
     if directory_name.endswith("-delete"):
         return None
     match = _PARTITION_DIRECTORY.fullmatch(directory_name)
@@ -76,7 +76,7 @@ def is_deleted_directory(directory_name: str) -> bool:
 
 
 def deleted_directory_name(partition: TopicPartition, unique: bytes) -> str:
-    """Kafka keeps such names within 255 bytes by shortening the topic: the suffix alone tells what it is."""
+    """Like Kafka, shorten the topic to keep the name within 255 bytes: only the suffix matters."""
     assert len(unique) == 16, "a UUID makes the name unique among deletions"
     suffix = f"-{partition.partition}.{unique.hex()}-delete"
     return partition.topic[: 255 - len(suffix)] + suffix

@@ -472,7 +472,7 @@ class Log:
         """Where the log will end if truncated to `offset`: at the start of the batch that holds it."""
         if offset < self.segments.first.base_offset:
             return offset
-        return self.segments.at(self.segments.floor(offset)).end_if_cut(offset)
+        return self.segments.at(self.segments.floor(offset)).end_after_truncation(offset)
 
     def truncate_to(self, offset: int) -> None:
         """Remove `offset` and all after it; the batch that holds it goes whole, and the log then ends before that.

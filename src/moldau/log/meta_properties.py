@@ -5,7 +5,8 @@
     node.id=1
     directory.id=lOLpbQhW6nUlMvV2WenSFw   a UUID of its own for each log directory
 
-A directory without it is formatted when nothing else is in it; data without it is left alone, for it may be another's.
+An empty directory without it is formatted. A directory with data but without it is refused: the data may be another
+node's.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from moldau.log.files import Files
 
 META_PROPERTIES: Final = "meta.properties"
 _VERSION: Final = "1"
-_INNOCENT: Final = frozenset((layout.LOCK, "lost+found", META_PROPERTIES + layout.TEMPORARY))
-"""Names in a directory that hold nobody's data."""
+_IGNORED_NAMES: Final = frozenset((layout.LOCK, "lost+found", META_PROPERTIES + layout.TEMPORARY))
+"""Names that may be in an empty directory: they hold no data."""
 
 
 class ForeignDirectory(Exception):
-    """The directory belongs to another node or cluster, or holds data that nobody has signed."""
+    """The directory belongs to another node or cluster, or holds data without a meta.properties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +40,19 @@ class MetaProperties:
 
 
 def parse(text: str) -> MetaProperties:
-    found = {each.key: each.value.strip() for each in properties.parse(text)}
+    values = {each.key: each.value.strip() for each in properties.parse(text)}
     try:
-        if found["version"] != _VERSION:
-            raise MalformedData(f"version {found['version']} of {META_PROPERTIES} is not known")
+        if values["version"] != _VERSION:
+            raise MalformedData(f"{META_PROPERTIES}: version {values['version']} is not supported")
         return MetaProperties(
-            cluster_id=_cluster_id(found["cluster.id"]),
-            node_id=_node_id(found["node.id"]),
-            directory_id=uuid_from_text(found["directory.id"]),
+            cluster_id=_cluster_id(values["cluster.id"]),
+            node_id=_node_id(values["node.id"]),
+            directory_id=uuid_from_text(values["directory.id"]),
         )
-    except KeyError as missing:
-        raise MalformedData(f"{META_PROPERTIES} has no {missing.args[0]}") from None
-    except ValueError as wrong:
-        raise MalformedData(f"{META_PROPERTIES}: {wrong}") from None
+    except KeyError as error:
+        raise MalformedData(f"{META_PROPERTIES} has no {error.args[0]}") from None
+    except ValueError as error:
+        raise MalformedData(f"{META_PROPERTIES}: {error}") from None
 
 
 def render(meta: MetaProperties) -> str:
@@ -66,14 +67,14 @@ def render(meta: MetaProperties) -> str:
 
 
 def read(files: Files, log_dir: str) -> MetaProperties | None:
-    """None if the directory is not formatted, or not there."""
+    """None if the directory is not formatted or does not exist."""
     content = files.read(f"{log_dir}/{META_PROPERTIES}")
     if content is None:
         return None
     try:
         return parse(content.decode())
-    except (MalformedData, UnicodeDecodeError) as wrong:
-        raise MalformedData(f"{log_dir}: {wrong}") from None
+    except (MalformedData, UnicodeDecodeError) as error:
+        raise MalformedData(f"{log_dir}: {error}") from None
 
 
 def write(files: Files, log_dir: str, meta: MetaProperties) -> None:
@@ -90,28 +91,28 @@ def claim(
     *,
     is_alone: bool = True,
 ) -> tuple[MetaProperties, ...]:
-    """The meta.properties of each directory, all of this node and one cluster; empty directories are formatted.
+    """Return the meta.properties of each directory, all of this node and one cluster; format empty directories.
 
-    The cluster is the one named, or the one already written down, or a new one, in this order. A node that is not alone
-    must not make one up: the others would have another.
+    The cluster id is `cluster_id`, else the one already in a directory, else a new one. Only a node that is alone may
+    generate a new one: otherwise each node of a cluster would have another id.
     """
-    found = {log_dir: read(files, log_dir) for log_dir in log_dirs}
-    for log_dir, meta in found.items():
+    metas = {log_dir: read(files, log_dir) for log_dir in log_dirs}
+    for log_dir, meta in metas.items():
         if meta is None:
-            _refuse_unsigned_data(files, log_dir)
+            _refuse_unformatted_data(files, log_dir)
         elif meta.node_id != node_id:
             raise ForeignDirectory(f"{log_dir} belongs to node {meta.node_id}, and this is node {node_id}")
-    written = next((meta.cluster_id for meta in found.values() if meta), None)
-    if not (cluster_id or written or is_alone):
+    stored_id = next((meta.cluster_id for meta in metas.values() if meta), None)
+    if not (cluster_id or stored_id or is_alone):
         raise ForeignDirectory(
             f"{log_dirs[0]} is not formatted, and nodes of one cluster have one cluster id: set CLUSTER_ID, or run "
             "`kafka-storage.sh format --cluster-id ID --config FILE` for each node"
         )
-    cluster_id = cluster_id or written or uuid_text(new_uuid())
-    for log_dir, meta in found.items():
+    cluster_id = cluster_id or stored_id or uuid_text(new_uuid())
+    for log_dir, meta in metas.items():
         if meta and meta.cluster_id != cluster_id:
             raise ForeignDirectory(f"{log_dir} belongs to cluster {meta.cluster_id}, and this is cluster {cluster_id}")
-    return tuple(meta or _format(files, log_dir, cluster_id, node_id, new_uuid) for log_dir, meta in found.items())
+    return tuple(meta or _format(files, log_dir, cluster_id, node_id, new_uuid) for log_dir, meta in metas.items())
 
 
 def _format(
@@ -122,11 +123,11 @@ def _format(
     return meta
 
 
-def _refuse_unsigned_data(files: Files, log_dir: str) -> None:
-    strangers = sorted(set(files.names(log_dir)) - _INNOCENT) if files.exists(log_dir) else []
-    if strangers:
+def _refuse_unformatted_data(files: Files, log_dir: str) -> None:
+    data_names = sorted(set(files.names(log_dir)) - _IGNORED_NAMES) if files.exists(log_dir) else []
+    if data_names:
         raise ForeignDirectory(
-            f"{log_dir} holds {strangers[0]} and no {META_PROPERTIES}; name an empty or a formatted directory"
+            f"{log_dir} holds {data_names[0]} and no {META_PROPERTIES}; name an empty or a formatted directory"
         )
 
 
@@ -138,5 +139,5 @@ def _cluster_id(text: str) -> str:
 
 def _node_id(text: str) -> NodeId:
     if not text.isascii() or not text.isdigit():
-        raise ValueError(f"node.id={text} is no node's number")
+        raise ValueError(f"node.id={text} is not a node id")
     return NodeId(int(text))

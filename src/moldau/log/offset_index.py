@@ -1,7 +1,7 @@
-"""The sparse offset index of one segment: from an offset to a position in the log not far before it.
+"""The sparse offset index of one segment: from an offset to a position in the log shortly before it.
 
-Entries live in memory as the bytes of the file; `<base offset>.index` is written at roll and close, because all of
-it can be read off the log again. 8 bytes an entry, big-endian, both columns rising:
+Entries are kept in memory as the bytes of the file. `<base offset>.index` is written only at roll and close, because
+it can be rebuilt from the log. 8 bytes an entry, big-endian, both columns rising:
 
     int32  last offset of a batch, less the segment's base offset
     int32  position of that batch in the .log file
@@ -29,7 +29,7 @@ class OffsetIndex:
         self._relative = array("I", [relative for relative, _ in ENTRY.iter_unpack(self._whole())])
         """The offsets alone, as numbers: a lookup is one native bisection."""
         self._bases = array("I", [UNKNOWN]) * len(self._relative)
-        """The base offset of each batch in the index, relative too, where this process wrote it."""
+        """The relative base offset of each indexed batch; UNKNOWN if it was written before this process started."""
 
     def _whole(self) -> bytes:
         return bytes(self.entries[: len(self) * ENTRY_BYTES])
@@ -44,11 +44,11 @@ class OffsetIndex:
         self._bases.append(UNKNOWN if base_offset is None else base_offset - self.base_offset)
 
     def exact(self, offset: int) -> tuple[int, int, int] | None:
-        """(position, base offset, size) of the batch that holds `offset`, if the index alone can tell: it is in the
-        index itself, and so is the one that follows it. No disk is asked, which is most of what a lookup costs."""
-        wanted = offset - self.base_offset
-        index = bisect_left(self._relative, wanted)
-        if index + 1 >= len(self._relative) or self._bases[index] > wanted:
+        """(position, base offset, size) of the batch that holds `offset`, if both it and the next batch are indexed.
+        This saves the disk read, which is most of what a lookup costs."""
+        relative_offset = offset - self.base_offset
+        index = bisect_left(self._relative, relative_offset)
+        if index + 1 >= len(self._relative) or self._bases[index] > relative_offset:
             return None
         if self._bases[index + 1] != self._relative[index] + 1:
             return None
@@ -75,14 +75,14 @@ class OffsetIndex:
         return self.base_offset + relative, position
 
     def truncate(self, offset: int) -> None:
-        """Forgets every batch that reaches `offset` or beyond."""
+        """Remove entries of batches that reach `offset` or beyond."""
         keep = bisect_left(self._relative, offset - self.base_offset)
         del self.entries[keep * ENTRY_BYTES :]
         del self._relative[keep:]
         del self._bases[keep:]
 
     def is_sane(self, log_bytes: int) -> bool:
-        """Whole entries, the last of them rising above the first and inside the log. Cheap, for files we closed."""
+        """Whether all entries are whole, and the last is above the first and inside the log. A cheap check."""
         if len(self.entries) % ENTRY_BYTES:
             return False
         if not self.entries:

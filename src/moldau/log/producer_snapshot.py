@@ -1,4 +1,4 @@
-"""Producers as they were at one offset, in `<offset>.snapshot`: so that opening a log need not read all of it.
+"""The producer state at one offset, in `<offset>.snapshot`, so that opening a log need not read all of it.
 
 Taken when a segment is rolled and when the log is closed. Only the last batch of each producer is kept, as in Kafka.
 Big-endian:
@@ -34,14 +34,14 @@ def encode_snapshot(producers: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(content: bytes) -> list[ProducerEntry]:
-    """MalformedData for anything that is not a whole snapshot with the right CRC."""
+    """Raise MalformedData for anything but a whole snapshot with the right CRC."""
     if len(content) < _HEAD.size:
-        raise MalformedData("a producer snapshot without its head")
+        raise MalformedData("producer snapshot: shorter than its header")
     version, crc, count = _HEAD.unpack_from(content)
     if version != VERSION or crc32c(memoryview(content)[_CRC_START:]) != crc:
-        raise MalformedData("a producer snapshot of another version, or damaged")
+        raise MalformedData(f"producer snapshot: version {version} is not supported, or the CRC does not match")
     if len(content) != _HEAD.size + count * _ENTRY.size:
-        raise MalformedData(f"a producer snapshot of {count} entries in {len(content)} bytes")
+        raise MalformedData(f"producer snapshot: {count} entries do not take {len(content)} bytes")
     return [_decode_entry(fields) for fields in _ENTRY.iter_unpack(content[_HEAD.size :])]
 
 
@@ -61,7 +61,7 @@ def _decode_entry(fields: tuple[int, ...]) -> ProducerEntry:
     producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, transaction_start = fields
     entry = ProducerEntry(producer_id, epoch, timestamp, coordinator_epoch, transaction_start)
     if last_offset >= 0:
-        # Sequences wrap, so the first one of the batch is counted back round the circle.
+        # Sequences wrap around, so the batch's first one may be larger than its last.
         first_sequence = (last_sequence - delta) & SEQUENCE_MAX if last_sequence >= 0 else -1
         entry.batches.append(BatchMemory(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp))
     return entry

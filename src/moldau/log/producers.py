@@ -1,7 +1,7 @@
-"""What a log remembers of its idempotent and transactional producers: enough to know a repeat from a gap (KIP-98).
+"""The state of a log's idempotent and transactional producers: enough to tell a repeated batch from a gap (KIP-98).
 
-State follows from the batches alone, so followers and restarts arrive at the same: `check` refuses and never changes,
-`record` and `end_transaction` change and never refuse. No clock: ages are told by the caller.
+The state depends on the batches alone, so followers and restarts compute the same state. `check` only raises, `record`
+and `end_transaction` only change the state. There is no clock here: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ NO_SEQUENCE: Final = -1
 SEQUENCE_MAX: Final = 2**31 - 1
 EPOCH_MAX: Final = 2**15 - 1
 EPOCH_BUMPED_FROM_VERSION: Final = 2
-"""From this transaction version on the end of a transaction is the end of its producer's epoch (KIP-890)."""
+"""From this transaction version on, the producer's epoch is bumped at the end of each transaction (KIP-890)."""
 
 
 class BatchMemory(NamedTuple):
-    """One batch that was appended: a repeat of it is answered with these offsets."""
+    """A batch that was appended. If the producer sends it again, the response has these offsets."""
 
     first_sequence: int
     last_sequence: int
@@ -48,7 +48,7 @@ class ProducerEntry:
     transaction_start: int = NO_TRANSACTION
     batches: deque[BatchMemory] = field(default_factory=lambda: deque(maxlen=PRODUCER_BATCHES_KEPT))
     is_from_snapshot: bool = field(default=False, compare=False)
-    """Snapshots know the last batch alone: those before it are in the log."""
+    """A snapshot holds only the last batch of a producer; the batches before it must be looked up in the log."""
 
     @property
     def last_sequence(self) -> int:
@@ -63,28 +63,28 @@ class Producers:
         self._ongoing: dict[int, int] = {}
         """First offset of each open transaction -> producer id. Appended in order, so the first is the oldest."""
         self.unreplicated: deque[CompletedTxn] = deque()
-        """Transactions that ended, but whose marker the high watermark has not passed, in the order of the markers."""
+        """Transactions that have ended, but whose marker is not below the high watermark yet, in marker order."""
         self.ended_known_from = 0
-        """Of markers below this offset nothing is known here: snapshots tell what is open, not what has just ended."""
+        """`unreplicated` lacks markers below this offset: a snapshot lists open transactions, not those just ended."""
 
     def active(self) -> list[ProducerEntry]:
         return list(self._entries.values())
 
     def load(self, entries: list[ProducerEntry], offset: int = 0) -> None:
-        """Begins anew from a snapshot of that offset."""
+        """Replace all state by a snapshot that was taken at `offset`."""
         self._entries = {entry.producer_id: entry for entry in entries}
         for entry in entries:
             entry.is_from_snapshot = True
-        open_ones = [entry for entry in entries if entry.transaction_start != NO_TRANSACTION]
-        open_ones.sort(key=lambda entry: entry.transaction_start)
-        self._ongoing = {entry.transaction_start: entry.producer_id for entry in open_ones}
+        open_entries = [entry for entry in entries if entry.transaction_start != NO_TRANSACTION]
+        open_entries.sort(key=lambda entry: entry.transaction_start)
+        self._ongoing = {entry.transaction_start: entry.producer_id for entry in open_entries}
         self.unreplicated = deque()
         self.ended_known_from = offset
 
     # --- a batch arrives ----------------------------------------------------------------------------------------
 
     def find_repeat(self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int) -> BatchMemory | None:
-        """The batch of which this one is a repeat, if it is among the last few."""
+        """Return the earlier batch with these sequences, if it is among the producer's last few batches."""
         entry = self._entries.get(producer_id)
         if entry is None or entry.epoch != epoch:
             return None
@@ -94,7 +94,8 @@ class Producers:
         return None
 
     def forgotten_before(self, producer_id: int, epoch: int, first_sequence: int) -> int | None:
-        """The offset below which a batch may lie of which this one is a repeat and which only the log remembers."""
+        """Return the offset below which the log may hold the same batch, if this state came from a snapshot and cannot
+        tell; None if the log need not be searched."""
         entry = self._entries.get(producer_id)
         if entry is None or entry.epoch != epoch or not entry.is_from_snapshot or not entry.batches:
             return None
@@ -103,7 +104,7 @@ class Producers:
         return entry.batches[0].first_offset
 
     def recall(self, producer_id: int, earlier: list[BatchMemory]) -> None:
-        """These were written just before those that are remembered."""
+        """Add batches that were written just before the ones in the state."""
         entry = self._entries[producer_id]
         entry.batches = deque([*earlier, *entry.batches], maxlen=PRODUCER_BATCHES_KEPT)
         entry.is_from_snapshot = False
@@ -118,18 +119,21 @@ class Producers:
         check_sequence: bool = True,
         transaction_version: int = 0,
     ) -> None:
-        """Refuses what the producer's own promises rule out. A producer not known here may begin anywhere: what it has
-        written may be deleted. Unless every transaction has its own epoch: then each begins to count anew."""
+        """Raise KafkaError for a fenced epoch, a sequence gap, or a write outside the open transaction.
+
+        An unknown producer may begin at any sequence, because its records may have been deleted. With transaction
+        version 2 it must begin at 0, because each transaction has its own epoch.
+        """
         entry = self._entries.get(producer_id)
         if entry is None:
-            begins_anew = is_transactional and transaction_version >= EPOCH_BUMPED_FROM_VERSION
-            if check_sequence and begins_anew and first_sequence != 0:
+            starts_at_zero = is_transactional and transaction_version >= EPOCH_BUMPED_FROM_VERSION
+            if check_sequence and starts_at_zero and first_sequence != 0:
                 raise _out_of_order(producer_id, epoch, first_sequence, 0)
             return
         if epoch < entry.epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"Producer {producer_id} has epoch {epoch}, but epoch {entry.epoch} has written already.",
+                f"Producer {producer_id} has epoch {epoch}, but epoch {entry.epoch} has already written.",
             )
         if check_sequence and first_sequence != (expected := _expected_sequence(entry, epoch)):
             raise _out_of_order(producer_id, epoch, first_sequence, expected)
@@ -140,7 +144,7 @@ class Producers:
             )
 
     def check_marker(self, producer_id: int, epoch: int, marker: EndTxnMarker, transaction_version: int) -> None:
-        """A marker of a fenced producer or of a coordinator that lost its place is refused."""
+        """Raise KafkaError for the marker of a fenced producer or of a fenced coordinator."""
         entry = self._entries.get(producer_id)
         if entry is None:
             return
@@ -153,11 +157,11 @@ class Producers:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"The marker for producer {producer_id} comes from coordinator epoch {marker.coordinator_epoch}, "
-                f"epoch {entry.coordinator_epoch} has written already.",
+                f"but epoch {entry.coordinator_epoch} has already written.",
             )
 
     def record(self, producer_id: int, epoch: int, batch: BatchMemory, is_transactional: bool) -> None:
-        """A data batch is in the log."""
+        """Update the producer's state after a data batch was appended."""
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_id, epoch, batch.timestamp)
@@ -173,7 +177,8 @@ class Producers:
     def end_transaction(
         self, producer_id: int, epoch: int, marker: EndTxnMarker, offset: int, timestamp: int
     ) -> CompletedTxn | None:
-        """A marker is in the log. None if it ended nothing that has records here."""
+        """Update the producer's state after a marker was appended. None if it ended no transaction with records in this
+        log."""
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_id, epoch, timestamp)
@@ -190,7 +195,7 @@ class Producers:
         self.unreplicated.append(completed)
         return completed
 
-    # --- what readers and housekeeping ask ----------------------------------------------------------------------
+    # --- queries and maintenance --------------------------------------------------------------------------------
 
     @property
     def oldest_open_transaction(self) -> int | None:
@@ -198,17 +203,17 @@ class Producers:
         return next(iter(self._ongoing), None)
 
     def epoch_of(self, producer_id: int) -> int | None:
-        """The latest that has written here; None for a producer that is not known."""
+        """The latest epoch that has written to this log; None for an unknown producer."""
         entry = self._entries.get(producer_id)
         return None if entry is None else entry.epoch
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether the producer has written here under that epoch, and no marker has followed."""
+        """Whether the producer has written to this log with that epoch, and no marker has followed."""
         entry = self._entries.get(producer_id)
         return entry is not None and entry.transaction_start != NO_TRANSACTION and entry.epoch == epoch
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Offset of the oldest transaction that a reader of committed data may not look into yet."""
+        """First offset of the oldest transaction that is open or whose marker is not replicated; None without one."""
         oldest = self.oldest_open_transaction
         if not self.unreplicated:
             return oldest
@@ -219,40 +224,40 @@ class Producers:
         return min(oldest, ended)
 
     def recall_ended(self, earlier: list[CompletedTxn], from_offset: int) -> None:
-        """These ended before all that are known, and no others from that offset on."""
+        """Add transactions that ended before those in `unreplicated`: all with markers from `from_offset` on."""
         self.unreplicated.extendleft(reversed(earlier))
         self.ended_known_from = from_offset
 
     def forget_replicated(self, high_watermark: int) -> None:
-        """Markers below the high watermark are where all in-sync replicas have them."""
+        """Drop transactions whose marker is below the high watermark: all in-sync replicas have it."""
         unreplicated = self.unreplicated
         while unreplicated and unreplicated[0].last_offset < high_watermark:
             unreplicated.popleft()
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers that were silent for so long; never one with an open transaction. Returns how many."""
-        gone = [
+        """Drop producers that have not written for `expiration_ms` and have no open transaction. Return how many."""
+        expired = [
             entry.producer_id
             for entry in self._entries.values()
             if entry.transaction_start == NO_TRANSACTION and now_ms - entry.last_timestamp >= expiration_ms
         ]
-        for producer_id in gone:
+        for producer_id in expired:
             del self._entries[producer_id]
-        return len(gone)
+        return len(expired)
 
 
 def _expected_sequence(entry: ProducerEntry, epoch: int) -> int:
-    """A new epoch begins at 0; so does the count after 2^31-1."""
+    """The sequence that must come next: 0 for a new epoch and after 2^31-1."""
     if epoch != entry.epoch or entry.last_sequence == SEQUENCE_MAX:
         return 0
     return entry.last_sequence + 1
 
 
 def _is_late(entry: ProducerEntry, epoch: int) -> bool:
-    """Whether a marker that should have ended an epoch belongs to an earlier transaction than the one that is open.
+    """Whether a marker belongs to an earlier transaction than the open one: it does not bump the epoch, but should.
 
-    Where none is open it is the same marker sent again, which does no harm (KAFKA-19999). The last epoch of all cannot
-    be followed by another one: a transaction begun under it could never be ended.
+    Without an open transaction it is the same marker sent again, which is harmless (KAFKA-19999). EPOCH_MAX cannot be
+    bumped: without this exception a transaction with that epoch could never end.
     """
     return epoch == entry.epoch != EPOCH_MAX and entry.transaction_start != NO_TRANSACTION
 
@@ -260,5 +265,5 @@ def _is_late(entry: ProducerEntry, epoch: int) -> bool:
 def _out_of_order(producer_id: int, epoch: int, sequence: int, expected: int) -> KafkaError:
     return KafkaError(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"Producer {producer_id} with epoch {epoch} sent sequence {sequence}, {expected} was to come.",
+        f"Producer {producer_id} with epoch {epoch} sent sequence {sequence}, expected {expected}.",
     )

@@ -1,6 +1,6 @@
-"""Producers and leader epochs, read off the batches again: from the newest snapshot that is whole, or from the start.
+"""Rebuilds producer state and leader epochs from the batches: from the newest intact snapshot, or from the start.
 
-Used when a log is opened and after it was cut. Side files that make no sense are passed over, never believed.
+Used when a log is opened and after it was truncated. Snapshots and checkpoints that are damaged are ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from moldau.wire.batch import BatchHeader, Buffer
 from moldau.wire.records import EndTxnMarker, decode_records, read_end_txn_marker
 
 RECALL_OFFSETS: Final = 10_000
-"""How far back in the log a repeat is looked for that a restart has forgotten."""
+"""How many offsets back the log is searched for the batches of a producer that a restart has forgotten."""
 
 
 def marker_in(batch: Buffer) -> EndTxnMarker | None:
@@ -36,7 +36,7 @@ def marker_in(batch: Buffer) -> EndTxnMarker | None:
 
 
 def replay_batch(producers: Producers, header: BatchHeader, read: Callable[[], Buffer]) -> CompletedTxn | None:
-    """What one batch of the log means for its producer. `read` is asked for the bytes only of control batches."""
+    """Apply one batch of the log to its producer's state. `read` is called only for control batches."""
     if header.producer_id < 0:
         return None
     if header.is_control:
@@ -57,7 +57,7 @@ def _memory(header: BatchHeader) -> BatchMemory:
 
 
 def aborted_txn(producers: Producers, completed: CompletedTxn) -> AbortedTxn:
-    """How the transaction index tells of it: with the last stable offset as the marker left it."""
+    """The transaction index's entry for it, with the last stable offset right after the marker."""
     oldest = producers.oldest_open_transaction
     stable = completed.last_offset + 1 if oldest is None else oldest
     return AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
@@ -73,7 +73,7 @@ def snapshot_offsets(names: list[str]) -> list[int]:
 
 
 def write_snapshot(files: Files, directory: str, offset: int, producers: Producers) -> str:
-    """Returns the path; it still needs a sync. Torn, it does not match its CRC and is passed over."""
+    """Return the path, which still needs a sync. A half-written snapshot fails its CRC and is ignored."""
     path = f"{directory}/{layout.offset_name(offset)}{layout.SNAPSHOT}"
     file = files.open(path, create=True)
     file.truncate(0)
@@ -89,7 +89,7 @@ def reload_producers(
     segments: Segments,
     end_offset: int,
 ) -> None:
-    """Brings `producers` to the state at `end_offset`. Snapshots beyond it, and broken ones, are removed."""
+    """Bring `producers` to the state at `end_offset`. Remove snapshots beyond it and broken ones."""
     replay_from = 0
     producers.load([])
     for offset in snapshot_offsets(names):
@@ -112,7 +112,7 @@ def _replay(producers: Producers, segments: Segments, from_offset: int, up_to: i
 
 
 def _headers(segments: Segments, from_offset: int, up_to: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
-    """Of the batches that begin in from_offset <= offset < up_to: where they are, and their headers."""
+    """(segment, position, header) of each batch with from_offset <= base offset < up_to."""
     for place in range(segments.floor(from_offset), len(segments)) if from_offset < up_to else ():
         segment = segments.at(place)
         if segment.base_offset >= up_to:
@@ -126,7 +126,7 @@ def _headers(segments: Segments, from_offset: int, up_to: int) -> Iterator[tuple
 
 
 def ended_since(files: Files, directory: str, segments: Segments, from_offset: int, up_to: int) -> list[CompletedTxn]:
-    """The transactions whose markers lie in from_offset <= offset < up_to, in their order."""
+    """The transactions whose markers lie in from_offset <= offset < up_to, in marker order."""
     if not any(header.is_control for _, _, header in _headers(segments, from_offset, up_to)):
         return []
     producers, replay_from = Producers(), 0
@@ -142,7 +142,7 @@ def ended_since(files: Files, directory: str, segments: Segments, from_offset: i
 
 
 def batches_before(segments: Segments, producer_id: int, epoch: int, offset: int) -> list[BatchMemory]:
-    """The last batches that the producer wrote under that epoch below that offset, as far back as is looked."""
+    """The last batches that the producer wrote with that epoch below `offset`, at most RECALL_OFFSETS back."""
     found: deque[BatchMemory] = deque(maxlen=PRODUCER_BATCHES_KEPT)
     for _, _, header in _headers(segments, max(offset - RECALL_OFFSETS, 0), offset):
         if (header.producer_id, header.producer_epoch) == (producer_id, epoch) and not header.is_control:
@@ -154,7 +154,7 @@ def batches_before(segments: Segments, producer_id: int, epoch: int, offset: int
 
 
 def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
-    """None if the checkpoint is missing or makes no sense."""
+    """None if the checkpoint is missing or damaged."""
     content = files.read(f"{directory}/{layout.LEADER_EPOCH_CHECKPOINT}")
     if content is None:
         return None
@@ -165,7 +165,7 @@ def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
 
 
 def epochs_from_batches(segments: Iterable[Segment]) -> LeaderEpochs:
-    """Every batch tells the epoch that wrote it: slow, and always right. Ends where the batches cannot be read."""
+    """Read the leader epoch of every batch: slow, but always right. Stops at the first batch that cannot be read."""
     epochs = LeaderEpochs()
     try:
         for segment in segments:

@@ -1,14 +1,14 @@
-"""Opening a log: quickly after a clean stop, carefully after any other.
+"""Opens a log: quickly after a clean stop, with recovery after any other.
 
-After a clean stop files are believed, once they pass a few cheap checks. After any other, every batch from the
+After a clean stop the files are trusted if they pass a few cheap checks. After any other stop, every batch from the
 recovery point's segment on is read and its CRC checked; the log ends before the first batch that is not whole.
 
-What is never done is to destroy data because something beside it is odd:
+Recovery never destroys records because another file is damaged:
   - indexes, time indexes, transaction indexes, snapshots and the epoch checkpoint are rebuilt from the batches;
-  - a log start beyond the end of the log is not believed;
-  - a torn tail is cut off: nothing in it was ever promised. But if whole batches stand behind the broken one, the
-    bytes cut off are first copied to `<base>.log.<position>.corrupt`, and later segments are renamed to
-    `<base>.log.corrupt`. Nothing here reads or removes such files: they are for a person, or for replicas to mend.
+  - a log start offset beyond the end of the log is ignored;
+  - an incomplete tail is truncated: it was never acknowledged. But if whole batches follow the broken one, the
+    truncated bytes are first copied to `<base>.log.<position>.corrupt`, and later segments are renamed to
+    `<base>.log.corrupt`. Nothing reads or removes such files: they are for the operator.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PIECE_BYTES: Final = 1 << 20
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What was found on opening that a person, or a leader election, may want to know."""
+    """What opening a log found that the operator or a leader election has to know."""
 
     partition: TopicPartition
     end_offset: int = -1
@@ -54,20 +54,20 @@ class RecoveryReport:
     set_aside: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lost_durable: bool = False
-    """The log ends below its recovery point: the disk lost what it had promised. Other replicas should lead."""
+    """The log ends below its recovery point: the disk lost synced records. Another replica should lead."""
 
     @property
-    def is_worth_telling(self) -> bool:
+    def has_findings(self) -> bool:
         return bool(self.bytes_cut or self.set_aside or self.notes)
 
     def __str__(self) -> str:
-        told = [f"{self.partition} ends at offset {self.end_offset}"]
+        findings = [f"{self.partition} ends at offset {self.end_offset}"]
         if self.bytes_cut:
-            told.append(f"{self.bytes_cut} bytes of a batch that was never whole were cut off")
+            findings.append(f"{self.bytes_cut} bytes of an incomplete or damaged batch were truncated")
         if self.lost_durable:
-            told.append("the disk lost records that it had confirmed")
-        told += [f"set aside as {path}" for path in self.set_aside]
-        return "; ".join(told + self.notes)
+            findings.append("the disk lost records that had been synced")
+        findings += [f"damaged bytes moved to {path}" for path in self.set_aside]
+        return "; ".join(findings + self.notes)
 
 
 def open_log(
@@ -81,36 +81,36 @@ def open_log(
     is_clean: bool,
     now_ms: int,
 ) -> tuple[Log, RecoveryReport]:
-    """`start_offset` and `recovery_point` are what the checkpoints say; neither is believed blindly."""
+    """Open a log. `start_offset` and `recovery_point` come from the checkpoints and are checked against the log."""
     report = RecoveryReport(partition)
-    names = _tidy(files, directory, complete_swaps(files, directory, files.names(directory)))
+    names = _remove_leftovers(files, directory, complete_swaps(files, directory, files.names(directory)))
     segments = _find_segments(files, directory, names, start_offset, now_ms)
     clean_end = _clean_end(segments, report) if is_clean else None
-    # The segment that ends right at the recovery point may have been rolled after that flush, its indexes unsynced.
+    # The segment that ends at the recovery point may have been rolled after that flush: its indexes may be unsynced.
     place = len(segments) - 1 if is_clean else segments.floor(recovery_point - 1)
-    believed = list(segments)[: len(segments) if clean_end is not None else place]
+    trusted = list(segments)[: len(segments) if clean_end is not None else place]
     epochs = read_epochs(files, directory)
     if epochs is None:
-        epochs = _rebuild_epochs(believed, report, is_clean)
+        epochs = _rebuild_epochs(trusted, report, is_clean)
     producers = Producers()
     if clean_end is not None:
         end_offset = recovery_point = clean_end
-        # A file without a batch may have been made just now, and its name not be on disk yet.
+        # A file without a batch may be new, and its directory entry not synced yet.
         unsynced = [] if segments.active.size else [segments.active.log_path]
         reload_producers(producers, files, directory, names, segments, end_offset)
     else:
-        doubtful = list(segments)[place:]
-        reload_producers(producers, files, directory, names, segments, doubtful[0].base_offset)
-        recovered, end_offset = _Recovery(files, directory, epochs, producers, report).recover(doubtful)
-        segments = Segments([*believed, *recovered])
+        suspect = list(segments)[place:]
+        reload_producers(producers, files, directory, names, segments, suspect[0].base_offset)
+        recovered, end_offset = _Recovery(files, directory, epochs, producers, report).recover(suspect)
+        segments = Segments([*trusted, *recovered])
         unsynced = [segment.path + suffix for segment in recovered for suffix in layout.SEGMENT_FILES]
         if layout.PARTITION_METADATA in names:
-            # Whoever made the log may have been killed before its first flush: the id must not be lost before the rest.
+            # The process that created the log may have been killed before its first flush: sync the topic id as well.
             unsynced.append(f"{directory}/{layout.PARTITION_METADATA}")
-    # Thousands of partitions mostly sleep: each opens its files again when it is first used.
+    # Most of thousands of partitions are idle: each opens its files again when it is first used.
     for segment in segments:
         segment.release()
-    start_offset = _believable_start(start_offset, segments.first.base_offset, end_offset, report)
+    start_offset = _checked_start(start_offset, segments.first.base_offset, end_offset, report)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)
     report.end_offset = end_offset
@@ -123,17 +123,17 @@ def open_log(
     return log, report
 
 
-# --- before ------------------------------------------------------------------------------------------------------
+# --- preparation -------------------------------------------------------------------------------------------------
 
 
-def _tidy(files: Files, directory: str, names: list[str]) -> list[str]:
-    """Removes what an earlier stop left half done: files on their way out, temporary ones, indexes of no log."""
+def _remove_leftovers(files: Files, directory: str, names: list[str]) -> list[str]:
+    """Remove deleted and temporary files, indexes without a log, and old snapshots; return the names left."""
     bases = {name[:20] for name in names if name.endswith(layout.LOG)}
     snapshots = snapshot_offsets(names)
-    kept = []
+    names_left = []
     for name in names:
         is_orphan = name.endswith(layout.SIDE_FILES) and name[:20] not in bases
-        # Snapshots stand where segments begin; of those taken at a close only the newest is of use.
+        # Snapshots belong to the start of a segment; of those taken at a close only the newest is needed.
         is_old_snapshot = (
             name.endswith(layout.SNAPSHOT)
             and name[:20] not in bases
@@ -142,18 +142,18 @@ def _tidy(files: Files, directory: str, names: list[str]) -> list[str]:
         if is_orphan or is_old_snapshot or name.endswith((layout.DELETED, layout.TEMPORARY)):
             files.unlink(f"{directory}/{name}")
         else:
-            kept.append(name)
-    return kept
+            names_left.append(name)
+    return names_left
 
 
 def _find_segments(files: Files, directory: str, names: list[str], start_offset: int | None, now_ms: int) -> Segments:
-    """What is there, by the names of the files; a log without any begins at its start."""
+    """The segments in the directory; a log without any gets a new one at its start offset."""
     bases = sorted(base for name in names if (base := layout.offset_of(name, layout.LOG)) is not None)
-    found = []
+    segments = []
     for base_offset in bases:
         size = files.size(f"{directory}/{layout.offset_name(base_offset)}{layout.LOG}")
-        found.append(Segment(files, directory, base_offset, size, now_ms))
-    return Segments(found or [Segment.create(files, directory, max(start_offset or 0, 0), now_ms)])
+        segments.append(Segment(files, directory, base_offset, size, now_ms))
+    return Segments(segments or [Segment.create(files, directory, max(start_offset or 0, 0), now_ms)])
 
 
 def _rebuild_epochs(segments: list[Segment], report: RecoveryReport, is_clean: bool) -> LeaderEpochs:
@@ -163,27 +163,27 @@ def _rebuild_epochs(segments: list[Segment], report: RecoveryReport, is_clean: b
 
 
 def _clean_end(segments: Segments, report: RecoveryReport) -> int | None:
-    """The next offset of a log that was closed; None if the files do not bear that out."""
+    """The log end offset after a clean stop; None if the active segment does not end with a whole batch."""
     active = segments.active
     try:
         return active.reload_tail()
     except MalformedData as error:
-        report.notes.append(f"closed, but not as it should be: {error}")
+        report.notes.append(f"the log was closed cleanly, but its last segment is damaged: {error}")
         return None
 
 
-def _believable_start(start_offset: int | None, first_base: int, end_offset: int, report: RecoveryReport) -> int:
+def _checked_start(start_offset: int | None, first_base: int, end_offset: int, report: RecoveryReport) -> int:
     if start_offset is None or start_offset < first_base:
         return first_base
     if start_offset > end_offset:
-        # Kafka would delete every segment here. We flush a log before its start is written down as moved, so a
-        # start beyond the end can only be a damaged checkpoint.
-        report.notes.append(f"a log start of {start_offset} beyond the end of the log, {end_offset}, was not believed")
+        # Kafka would delete every segment here. We flush a log before its new start offset is written, so a start
+        # beyond the end can only be a damaged checkpoint.
+        report.notes.append(f"ignored log start offset {start_offset}: it is beyond the log end offset {end_offset}")
         return first_base
     return start_offset
 
 
-# --- reading everything again -----------------------------------------------------------------------------------
+# --- recovery ---------------------------------------------------------------------------------------------------
 
 
 class _Recovery:
@@ -198,30 +198,30 @@ class _Recovery:
         self._producers = producers
         self._report = report
         self._epochs_to_come: list[EpochEntry] = []
-        """What the checkpoint says of the segments that are read again."""
+        """The checkpoint's epochs of the segments that are read again."""
 
-    def recover(self, doubtful: list[Segment]) -> tuple[list[Segment], int]:
-        """(the segments that remain, the next offset). Epochs and producers are brought along from the first one."""
-        next_offset = doubtful[0].base_offset
+    def recover(self, suspect: list[Segment]) -> tuple[list[Segment], int]:
+        """Return (the segments that remain, the log end offset). Rebuild epochs and producers from the first one on."""
+        next_offset = suspect[0].base_offset
         self._epochs_to_come = [entry for entry in self._epochs.entries if entry.start_offset >= next_offset]
         self._epochs.truncate_from_end(next_offset)
-        kept: list[Segment] = []
+        recovered: list[Segment] = []
         is_whole = True
-        for segment in doubtful:
-            # Each segment begins where the one before ends: if not, a tail was lost without a trace in its file.
+        for segment in suspect:
+            # Each segment begins where the one before ends: if not, the end of that one was lost.
             follows_on = segment.base_offset == next_offset or segment.base_offset - next_offset > RELATIVE_OFFSET_MAX
             if not (is_whole and follows_on):
                 is_whole = False
                 self._set_segment_aside(segment)
                 continue
             next_offset, is_whole = self._recover_segment(segment)
-            kept.append(segment)
-        for segment in kept:
+            recovered.append(segment)
+        for segment in recovered:
             segment.seal()
-        return kept, next_offset
+        return recovered, next_offset
 
     def _recover_segment(self, segment: Segment) -> tuple[int, bool]:
-        """Reads all batches, learns all of them anew, cuts off what is not whole: (next offset, nothing was cut)."""
+        """Read and index all batches, truncate what is not whole. Return (next offset, nothing was truncated)."""
         size, file = segment.size, segment.file
         segment.forget()
         next_offset = segment.base_offset
@@ -229,7 +229,7 @@ class _Recovery:
         aborted: list[AbortedTxn] = []
         for position, header in verified_batches(file, 0, size):
             base_offset, last_offset, epoch = header.base_offset, header.last_offset, header.leader_epoch
-            # Epochs never go down in a log: such a batch was cut off once, and came back with the crash.
+            # Epochs never decrease in a log: such a batch was truncated before, and the crash undid that.
             is_stale = epoch < self._epochs.latest
             if is_stale or not next_offset <= base_offset <= last_offset <= offset_max:
                 break
@@ -251,11 +251,11 @@ class _Recovery:
         file.truncate(segment.size)
         return next_offset, False
 
-    def _assign(self, epoch: int, hole_start: int, base_offset: int) -> None:
-        """A batch of another epoch. Where compaction has left a hole before it, only the checkpoint knows which epochs
-        began there; elsewhere the batches know better."""
+    def _assign(self, epoch: int, gap_start: int, base_offset: int) -> None:
+        """Add the epoch of a batch. Where compaction left a gap before it, only the checkpoint knows which epochs began
+        in the gap; elsewhere the batches decide."""
         for entry in self._epochs_to_come:
-            if hole_start <= entry.start_offset <= base_offset and self._epochs.latest < entry.epoch <= epoch:
+            if gap_start <= entry.start_offset <= base_offset and self._epochs.latest < entry.epoch <= epoch:
                 self._epochs.assign(*entry)
         self._epochs.assign(epoch, base_offset)
 
@@ -276,7 +276,7 @@ class _Recovery:
         self._report.set_aside.append(path)
 
     def _set_segment_aside(self, segment: Segment) -> None:
-        """A segment behind the break: its offsets no longer follow on."""
+        """Rename a segment that follows the broken batch: its offsets would not be contiguous."""
         path = segment.path + layout.LOG
         if segment.size:
             self._files.rename(path, path + layout.CORRUPT)
@@ -318,7 +318,7 @@ def _crc_of_file(file: File, start: int, end: int) -> int:
 
 
 def _good_batches_follow(file: File, position: int, end: int) -> bool:
-    """Whether a whole batch stands behind the one at `position`, which is broken, as far as its length leads there."""
+    """Whether a whole batch follows the broken one at `position`, if the length of the broken one can be trusted."""
     prefix = file.pread(BATCH_HEADER_BYTES, position)
     if len(prefix) < BATCH_HEADER_BYTES:
         return False

@@ -1,6 +1,6 @@
-"""Which of a log's oldest segments may go: by age of their records, by size of the log, by a start moved up.
+"""Which of a log's oldest segments may be deleted: by record age, by log size, or because they are below the start.
 
-Only arithmetic over segments; the log does the deed.
+This only counts; the log deletes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from moldau.log.segments import Segments
 def expired_count(
     segments: Segments, config: LogConfig, now_ms: int, *, start_offset: int, end_offset: int, high_watermark: int
 ) -> int:
-    """How many segments, counted from the oldest, have outlived their use. May be all: the active one counts too.
+    """How many of the oldest segments may be deleted. May be all of them, the active one included.
 
-    Nothing at or above the high watermark goes, so the start of a log never overtakes what is committed.
+    Nothing at or above the high watermark is deleted, so the log start offset never passes the high watermark.
     """
     bound = min(high_watermark, end_offset)
 
@@ -37,13 +37,13 @@ def expired_count(
 
 
 def age_timestamp(segment: Segment) -> int:
-    """The youngest record's timestamp; when the segment was made, for records without any."""
+    """The largest record timestamp; without any, the time when the segment was created."""
     largest = segment.largest_timestamp.timestamp
     return largest if largest >= 0 else segment.created_ms
 
 
 class _Shrink:
-    """Segments go while the log stays at least as large as `retention.bytes` without them."""
+    """True for segments without which the log still has at least `retention.bytes`."""
 
     def __init__(self, excess: int) -> None:
         self._excess = excess
@@ -53,8 +53,8 @@ class _Shrink:
         return self._excess >= 0
 
 
-def _leading(segments: Segments, end_offset: int, bound: int, goes: Callable[[Segment, int], bool]) -> int:
-    """How many of the oldest segments, whole below `bound`, go one after the other. An empty active one never does."""
+def _leading(segments: Segments, end_offset: int, bound: int, is_deletable: Callable[[Segment, int], bool]) -> int:
+    """Count the oldest segments that lie below `bound` and are deletable. An empty active one never counts."""
     count = 0
     for place, segment in enumerate(segments):
         next_base = segments.next_base(place)
@@ -62,7 +62,7 @@ def _leading(segments: Segments, end_offset: int, bound: int, goes: Callable[[Se
             if not segment.size:
                 break
             next_base = end_offset
-        if next_base > bound or not goes(segment, next_base):
+        if next_base > bound or not is_deletable(segment, next_base):
             break
         count += 1
     return count

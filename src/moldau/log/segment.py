@@ -1,7 +1,7 @@
-"""One segment: a .log file, what is known of its batches, and its indexes. The newest is written to, all are read.
+"""One segment: a .log file with its indexes. Only the newest segment of a log is written to.
 
-Offsets, epochs and producers are the log's affair; a segment stores batches at positions and finds them again.
-Its files are opened when first needed and let go by `release`.
+The log handles offsets, epochs and producers; a segment stores batches at positions and finds them again.
+Its files are opened when first needed and closed by `release`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from moldau.wire.crc import crc32c
 from moldau.wire.records import decode_records
 
 MARKS_MAX: Final = 128
-"""Recent batches whose positions are remembered: tail reads and high watermarks fall on them without a disk read."""
+"""How many recent batches' positions are kept: tail reads and high watermarks find them without a disk read."""
 
 HOT_BYTES: Final = 64 << 20
-"""So much of what was written last is taken to be in the page cache still."""
+"""The last bytes written are assumed to be in the page cache, this many of them."""
 
 INDEX_INTERVAL_BYTES: Final = 4096
-"""For indexes that are built again, whatever the topic asks for: Kafka's default."""
+"""For rebuilt indexes, whatever the topic's setting: Kafka's default."""
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 """Indexes hold offsets relative to the base in an int32."""
@@ -69,10 +69,10 @@ class Segment:
         self._first_timestamp: int | None = None
         self._bytes_since_index = 0
         self._cold_bytes = size
-        """What was there when the segment was opened: who knows whether it is in the page cache."""
+        """The size when the segment was opened: these bytes may not be in the page cache."""
         self._is_rebuilt = False
         self._index_bytes = 0
-        """Of the longer index, as of the last entry: neither may outgrow `segment.index.bytes`."""
+        """Size of the larger index at its last entry: neither may exceed `segment.index.bytes`."""
 
     @classmethod
     def create(cls, files: Files, directory: str, base_offset: int, now_ms: int) -> Segment:
@@ -119,19 +119,19 @@ class Segment:
             is_open = self._time_index is not None
             largest = self.largest = self.time_index.last()
             if not is_open:
-                # Retention asks this of every old segment, and nothing more.
+                # Retention reads this of every old segment, and nothing else.
                 self.release()
         return largest
 
     @property
     def first_timestamp(self) -> int:
-        """The first batch's largest timestamp: what `segment.ms` is counted from. -1 if it has none, or no batch."""
+        """The first batch's largest timestamp, from which `segment.ms` counts. -1 without a timestamp or batch."""
         if self._first_timestamp is None:
             self._first_timestamp = next((h.max_timestamp for _, h in walk_headers(self.file, 0, self.size)), -1)
         return self._first_timestamp
 
     def forget(self) -> None:
-        """As if nothing were in the segment: before filling it, or before reading everything again."""
+        """Reset the state to that of an empty segment, before it is filled or read again."""
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
         self.largest = TimestampOffset(-1, self.base_offset)
@@ -141,7 +141,7 @@ class Segment:
         self._bytes_since_index = self._index_bytes = 0
 
     def release(self) -> None:
-        """Lets go of the file and the indexes, which are on disk. Slices that hold the file keep it open."""
+        """Close the file and drop the indexes, which are on disk. Slices of the file keep it open."""
         self._file = self._offset_index = self._time_index = None
         self.txn_index.release()
 
@@ -157,9 +157,9 @@ class Segment:
         self.rebuild_indexes()
 
     def _fit(self, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
-        """Whether the ends of both indexes agree with the batches they speak of.
+        """Whether the last entries of both indexes match their batches.
 
-        Retention deletes by the last entry of the time index: it is looked up in the log before it is believed.
+        Retention deletes by the last entry of the time index, so that entry is compared with the log.
         """
         next_offset = self.base_offset + RELATIVE_OFFSET_MAX + 1
         if not offset_index.is_sane(self.size) or not time_index.is_sane(next_offset):
@@ -184,7 +184,7 @@ class Segment:
         return holder is not None and (holder.max_timestamp, holder.last_offset) == (largest.timestamp, largest.offset)
 
     def rebuild_indexes(self, index_interval: int = INDEX_INTERVAL_BYTES) -> None:
-        """Reads all headers, as far as they can be read, and writes both index files anew."""
+        """Read all headers up to the first broken one, and write both index files."""
         fresh = Segment(self._files, self.path.rpartition("/")[0], self.base_offset, 0, self.created_ms)
         fresh.forget()
         with suppress(MalformedData):
@@ -201,12 +201,12 @@ class Segment:
     # --- writing ------------------------------------------------------------------------------------------------
 
     def write(self, batch: Buffer) -> int:
-        """Puts one batch at the end of the file and returns its position; tell `note_batch` of it.
+        """Write one batch at the end of the file and return its position; the caller then calls `note_batch`.
 
-        On a fault the file is cut back to its old size, so that half a batch never stands in the log.
+        If the write fails, the file is truncated to its old size, so that the log never holds half a batch.
         """
         if self._offset_index is None:
-            # Woken before the file grows: what is on disk speaks of the batches until now.
+            # Load them before the file grows: the indexes on disk are checked against its present size.
             self._load_indexes()
         position = self.size
         file = self._file or self.file
@@ -222,7 +222,7 @@ class Segment:
     def note_batch(
         self, base_offset: int, last_offset: int, max_timestamp: int, size: int, position: int, index_interval: int
     ) -> None:
-        """Learns where a batch is, now that it is in the file: at `position`, the end until now."""
+        """Record and index a batch that was written at `position`, which was the end of the file."""
         largest = self.largest or self.largest_timestamp
         if max_timestamp > largest[0]:
             largest = self.largest = TimestampOffset(max_timestamp, last_offset)
@@ -243,7 +243,7 @@ class Segment:
     def should_roll(
         self, size: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig, jitter_ms: int
     ) -> bool:
-        """Whether a batch of these measures belongs in a new segment."""
+        """Whether a batch of this size, offset and timestamp belongs in a new segment."""
         if self.size + size > config.segment_bytes or last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return True
         if not self.size:
@@ -251,18 +251,18 @@ class Segment:
         first_timestamp = self._first_timestamp
         if first_timestamp is None:
             first_timestamp = self.first_timestamp
-        # Time is counted in the records' own timestamps, so that replaying old data rolls as it did live.
-        waited_ms = max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
-        wait_max_ms = config.segment_ms
-        if config.max_compaction_lag_ms < wait_max_ms and config.is_compacted:
-            # Nothing in the active segment is ever compacted.
-            wait_max_ms = config.max_compaction_lag_ms
-        if waited_ms > wait_max_ms - jitter_ms:
+        # By the records' timestamps, so that old data that is written again rolls as it did at first.
+        age_ms = max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
+        age_max_ms = config.segment_ms
+        if config.max_compaction_lag_ms < age_max_ms and config.is_compacted:
+            # The active segment is never compacted.
+            age_max_ms = config.max_compaction_lag_ms
+        if age_ms > age_max_ms - jitter_ms:
             return True
         return self._index_bytes > config.segment_index_bytes - TIME_ENTRY_BYTES
 
     def seal(self) -> list[str]:
-        """Writes the indexes whole, with the largest timestamp as the last entry; returns what needs a sync."""
+        """Write the indexes, with the largest timestamp as the last entry; return the paths to sync."""
         largest = self.largest_timestamp
         self.time_index.append(largest.timestamp, largest.offset)
         return self.write_indexes()
@@ -280,16 +280,16 @@ class Segment:
         return written
 
     def truncate(self, offset: int) -> int:
-        """Cuts off every batch that reaches `offset` or beyond; returns the first offset cut off, or `offset`."""
+        """Remove every batch that reaches `offset` or beyond; return the new end offset."""
         found = self.locate(offset)
         if found is None:
-            self._relearn_tail()
+            self._reload_largest_timestamp()
             return offset
         position, base_offset, _ = found
         end_offset = base_offset if base_offset <= offset else self._end_before(offset, position)
         self.offset_index.truncate(base_offset)
         self.time_index.truncate(base_offset)
-        # The side files go first: a log without them is whole, one with entries beyond its end is not.
+        # Delete the indexes first: a missing index is rebuilt, one with entries beyond the end of the log is wrong.
         for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX):
             self._files.unlink(self.path + suffix)
         self.txn_index.truncate(base_offset)
@@ -297,10 +297,10 @@ class Segment:
         self.size = position
         self.marks = {self.base_offset: 0}
         self._first_timestamp = None
-        self._relearn_tail()
+        self._reload_largest_timestamp()
         return end_offset
 
-    def end_if_cut(self, offset: int) -> int:
+    def end_after_truncation(self, offset: int) -> int:
         """What `truncate` would return."""
         found = self.locate(offset)
         if found is None or found[1] > offset:
@@ -308,16 +308,16 @@ class Segment:
         return found[1]
 
     def _end_before(self, offset: int, position: int) -> int:
-        """The end of the batch before that position, if `offset` is in a hole between the two. Compaction leaves such
-        holes, and a log that is cut in one ends where its records end: else the next segment would not follow on."""
+        """The end of the batch before `position`, if `offset` is in the gap between the two. Compaction leaves gaps. A
+        log truncated in one ends where its records end: else the next segment would not be contiguous."""
         _, start = self.offset_index.lookup(offset)
         end_offset = self.base_offset
         for _, header in walk_headers(self.file, start, position):
             end_offset = header.next_offset
         return end_offset
 
-    def _relearn_tail(self) -> None:
-        """The largest timestamp and the distance from the last index entry, after the end has moved."""
+    def _reload_largest_timestamp(self) -> None:
+        """Read the largest timestamp and the bytes since the last index entry again, after a truncation."""
         self.largest = self.time_index.last()
         _, indexed = self.offset_index.last()
         self._bytes_since_index = self.size - indexed
@@ -326,9 +326,9 @@ class Segment:
                 self.largest = TimestampOffset(header.max_timestamp, header.last_offset)
 
     def reload_tail(self) -> int:
-        """For the newest segment of a log that was closed: what `note_batch` must know. Returns the next offset.
+        """Load what `note_batch` needs, for the newest segment of a log that was closed. Return the next offset.
 
-        MalformedData if the file does not end with a whole batch.
+        Raises MalformedData if the file does not end with a whole batch.
         """
         if not self.size:
             return self.base_offset
@@ -339,24 +339,24 @@ class Segment:
         self._bytes_since_index = self.size - indexed
         return next_offset
 
-    # --- finding ------------------------------------------------------------------------------------------------
+    # --- lookup -------------------------------------------------------------------------------------------------
 
     def is_hot(self, position: int) -> bool:
-        """Whether the bytes from there on were written by this process, and not long ago."""
+        """Whether this process has recently written the bytes from `position` on."""
         return position >= self._cold_bytes and self.size - position <= HOT_BYTES
 
     def locate(self, offset: int) -> tuple[int, int, int] | None:
         """(position, base offset, size) of the batch that holds `offset`, or of the next; None beyond the last."""
         index = self.offset_index
-        known = index.exact(offset)
-        if known is not None:
-            return known
+        exact = index.exact(offset)
+        if exact is not None:
+            return exact
         last_offset, position = index.lookup(offset)
         try:
             return find_offset(self.file, position, self.size, offset, last_offset)
         except MalformedData:
-            # Either the index leads astray or the log is broken. A new index tells which, but only once: whoever
-            # keeps asking for a broken batch must not make us read the whole segment each time.
+            # Either the index is wrong or the log is broken. Rebuild the index, but only once: repeated reads of a
+            # broken batch must not read the whole segment each time.
             if self._is_rebuilt:
                 raise
             self.rebuild_indexes()
@@ -371,7 +371,7 @@ class Segment:
         return found[0] if found else None
 
     def offset_for_time(self, target_ms: int, from_offset: int) -> TimestampOffset | None:
-        """The first record at or after `from_offset` that is not older than `target_ms`. Opens one batch."""
+        """The first record from `from_offset` on that is not older than `target_ms`. Usually decodes one batch."""
         _, start = self.offset_index.lookup(max(self.time_index.lookup(target_ms), from_offset))
         for position, header in walk_headers(self.file, start, self.size):
             if header.max_timestamp < target_ms or header.last_offset < from_offset:

@@ -9,7 +9,7 @@ from typing import Final
 from moldau.log.segment import Segment
 
 OPEN_OLD_SEGMENTS_MAX: Final = 2
-"""Older segments of one log that keep their file and indexes open at a time: readers of old data are few."""
+"""How many older segments of a log keep their file and indexes open: few readers read old data."""
 
 
 class Segments:
@@ -33,11 +33,11 @@ class Segments:
         return self._list[0]
 
     def floor(self, offset: int) -> int:
-        """The place of the segment whose range holds `offset`; 0 for offsets before the first."""
+        """The index of the segment whose range holds `offset`; 0 for offsets before the first."""
         return max(0, bisect_right(self._bases, offset) - 1)
 
     def at(self, place: int) -> Segment:
-        """For reading: keeps the last few open and releases the others."""
+        """Return a segment for reading. The last few that were read stay open, older ones are released."""
         segment = self._list[place]
         open_old = self._open_old
         if segment is not self.active and (not open_old or open_old[-1] is not segment):
@@ -52,21 +52,21 @@ class Segments:
         return self._bases[place + 1] if place + 1 < len(self._bases) else None
 
     def add(self, segment: Segment) -> None:
-        assert segment.base_offset > self.active.base_offset, "segments grow upwards"
+        assert segment.base_offset > self.active.base_offset, "base offsets must increase"
         self._list.append(segment)
         self._bases.append(segment.base_offset)
         self._keep_open(self.active)
         self.active = segment
 
     def replace_all(self, segment: Segment) -> list[Segment]:
-        """Starts anew with one segment; returns the ones let go."""
+        """Replace all segments by one; return the old ones."""
         old = self._list
         self._list, self._bases, self._open_old = [segment], [segment.base_offset], []
         self.active = segment
         return old
 
     def swap(self, place: int, count: int, segment: Segment) -> list[Segment]:
-        """Puts one segment in the place of some older ones; returns those."""
+        """Replace some older segments by one; return the old ones."""
         assert place + count < len(self._list), "the active segment stays"
         old = self._list[place : place + count]
         self._list[place : place + count] = [segment]
@@ -75,7 +75,7 @@ class Segments:
         return old
 
     def drop_first(self, count: int) -> list[Segment]:
-        """Takes the oldest ones out. The active one never goes."""
+        """Remove the oldest `count` segments and return them; never the active one."""
         assert count < len(self._list), "the active segment stays"
         dropped = self._list[:count]
         del self._list[:count], self._bases[:count]
@@ -91,7 +91,7 @@ class Segments:
         return dropped
 
     def _keep_open(self, segment: Segment) -> None:
-        """The segment that was active is likely to be read for a while: it stays open."""
+        """Keep a segment open that was active until now: it is likely to be read for a while."""
         self._open_old.append(segment)
         if len(self._open_old) > OPEN_OLD_SEGMENTS_MAX:
             self._open_old.pop(0).release()

@@ -1,7 +1,7 @@
-"""All logs of one data directory: found at start, made and deleted while running, marked clean at the end.
+"""All logs of one data directory: loads them at start, creates and deletes them, and marks a clean stop.
 
-Owns the directory (`.lock`) and the checkpoints that speak of many logs at once. Clock-free: times are handed in.
-High watermarks are the caller's knowledge; the store only writes them down and reads them back.
+Owns the directory (`.lock`) and the checkpoints that cover all logs. There is no clock here: the caller passes times.
+The caller knows the high watermarks; the store only writes and reads their checkpoint.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ ConfigOf = Callable[[TopicPartition], LogConfig]
 
 @dataclass(slots=True)
 class StoreReport:
-    """What was found at start."""
+    """What `LogStore.load` found."""
 
     was_clean: bool
     broker_epoch: int = -1
-    """Under which epoch the broker was registered when it was left cleanly; below 0 if that is not known."""
+    """The broker epoch at the last clean stop; below 0 if unknown."""
     logs: int = 0
     recovered: list[RecoveryReport] = field(default_factory=list)
-    """Only those with something to tell."""
+    """Only logs with findings."""
     unreadable: list[tuple[str, str]] = field(default_factory=list)
-    """(directory, why) of partitions that could not be opened and were left untouched."""
+    """(directory, reason) of partitions that could not be opened. Their files are left as they are."""
 
 
 class LogStore:
     def __init__(self, files: Files, directory: str) -> None:
-        """Takes the directory for this process; StorageFault if another one has it."""
+        """Lock the directory for this process; StorageFault if another process has it."""
         files.mkdir(directory)
         self.directory = directory
         self.high_watermarks: dict[TopicPartition, int] = {}
-        """As last written down before the start: where a replica may begin."""
+        """From the checkpoint that was read at start: where a replica may begin."""
         self._files = files
         self._lock = files.lock(f"{directory}/{layout.LOCK}")
         self.ignores_case = files.exists(f"{directory}/{layout.LOCK.upper()}")
-        """Whether the file system does, as macOS' does by default: two topics could then be meant by one directory."""
+        """Whether the file system ignores case, as on macOS by default: two topics could share one directory then."""
         self._logs: dict[TopicPartition, Log] = {}
         self._topic_ids: dict[TopicPartition, Uuid] = {}
         self._deletable: list[tuple[int, int, str]] = []
-        """When a directory is due, after which delay, and its path."""
+        """(when to remove it in ms, delay in ms, path) of deleted partitions' directories."""
         self._checkpoints = CheckpointFiles(files, directory)
         self._checkpointed: set[TopicPartition] = set()
-        """Partitions of which the checkpoints on disk speak, whether they are still there or not."""
+        """Partitions in the checkpoints on disk, whether they still exist or not."""
 
     def __iter__(self) -> Iterator[Log]:
         return iter(self._logs.values())
@@ -73,13 +73,13 @@ class LogStore:
         return self._logs.get(partition)
 
     def topic_id(self, partition: TopicPartition) -> Uuid | None:
-        """As the partition's own directory says; None if it says nothing that can be read."""
+        """The topic id in the partition's partition.metadata; None if it is missing or damaged."""
         return self._topic_ids.get(partition)
 
     # --- start --------------------------------------------------------------------------------------------------
 
     def load(self, config_of: ConfigOf, now_ms: int) -> StoreReport:
-        """Opens every log there is. The clean-shutdown marker goes first: from here on a crash is a crash."""
+        """Open every log. The clean-shutdown marker is removed first: from here on a crash means recovery."""
         names = self._files.names(self.directory)
         report = StoreReport(was_clean=layout.CLEAN_SHUTDOWN in names)
         if report.was_clean:
@@ -90,8 +90,8 @@ class LogStore:
         recovery_points = self._checkpoints.read(layout.RECOVERY_POINTS)
         starts = self._checkpoints.read(layout.LOG_STARTS)
         self.high_watermarks = self._checkpoints.read(layout.HIGH_WATERMARKS)
-        cleaned = self._checkpoints.read(layout.CLEANER_OFFSETS)
-        self._checkpointed = {*recovery_points, *starts, *cleaned}
+        cleaner_offsets = self._checkpoints.read(layout.CLEANER_OFFSETS)
+        self._checkpointed = {*recovery_points, *starts, *cleaner_offsets}
         for name in sorted(names):
             partition = layout.partition_of(name)
             if layout.is_deleted_directory(name):
@@ -106,7 +106,7 @@ class LogStore:
                     report,
                 )
         for partition, log in self._logs.items():
-            log.cleaned_up_to = cleaned.get(partition, 0)
+            log.cleaned_up_to = cleaner_offsets.get(partition, 0)
         report.logs = len(self._logs)
         return report
 
@@ -138,7 +138,7 @@ class LogStore:
         self._logs[partition] = log
         if metadata is None:
             recovered.notes.append("no topic id could be read from partition.metadata")
-        if recovered.is_worth_telling:
+        if recovered.has_findings:
             report.recovered.append(recovered)
 
     # --- while running ------------------------------------------------------------------------------------------
@@ -146,12 +146,12 @@ class LogStore:
     def create(
         self, partition: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int, start_offset: int = 0
     ) -> Log:
-        """A new, empty log. It is durable after its first flush, like all it will hold."""
+        """Create an empty log. It is durable after its first flush, like its records."""
         assert partition not in self._logs, f"{partition} exists"
         directory = self._directory_of(partition)
-        self._refuse_names_of_another_case(partition, directory)
+        self._refuse_same_name_in_other_case(partition, directory)
         self._files.mkdir(directory)
-        self._refuse_what_was_not_loaded(directory)
+        self._refuse_unloaded_records(directory)
         if partition in self._checkpointed:
             self._forget_checkpoints()
         metadata = self._files.open(f"{directory}/{layout.PARTITION_METADATA}", create=True)
@@ -167,41 +167,43 @@ class LogStore:
         self._topic_ids[partition] = topic_id
         return log
 
-    def _refuse_names_of_another_case(self, partition: TopicPartition, directory: str) -> None:
+    def _refuse_same_name_in_other_case(self, partition: TopicPartition, directory: str) -> None:
         if not self.ignores_case or not self._files.exists(directory):
             return
         name = str(partition).lower()
         for other in self._logs:
             if str(other).lower() == name:
-                why = f"this file system ignores case, and the directory is {other}'s; delete one of the two topics"
-                raise StorageFault(directory, OSError(errno.EEXIST, why))
+                reason = f"this file system ignores case, and the directory is {other}'s; delete one of the two topics"
+                raise StorageFault(directory, OSError(errno.EEXIST, reason))
 
-    def _refuse_what_was_not_loaded(self, directory: str) -> None:
-        """Records that `load` could not make sense of are for a person to look at: no new log goes on top of them."""
+    def _refuse_unloaded_records(self, directory: str) -> None:
+        """Raise StorageFault for records that `load` could not read: a new log must not overwrite them."""
         for name in self._files.names(directory):
             if name.endswith(layout.LOG) and self._files.size(f"{directory}/{name}"):
-                raise StorageFault(directory, OSError(errno.EEXIST, "holds the records of another log"))
+                raise StorageFault(
+                    directory, OSError(errno.EEXIST, "the directory holds records of another log; move it away")
+                )
 
     def _forget_checkpoints(self) -> None:
-        """What they say of a log that is gone must not be believed of a new one with its name: a start that was moved
-        would hide records, a high watermark would show what never was committed. They are written again at the next
-        turn; until then a crash means reading everything."""
+        """Delete the checkpoints, so that a new log does not inherit offsets of a deleted one with its name: an old
+        start offset would hide records, an old high watermark would expose uncommitted ones. They are written again
+        at the next interval; after a crash before that everything is read."""
         self._checkpoints.forget()
         self._checkpointed.clear()
 
     def assign_topic_id(self, partition: TopicPartition, topic_id: Uuid) -> None:
-        """For a log whose `partition.metadata` a crash has taken: without it nobody could tell whose records these are
-        when a topic of the same name is made again."""
+        """Write `partition.metadata` of a log that lost it in a crash: without the id nobody could tell which topic the
+        records belong to if a topic of the same name is created again."""
         content = checkpoints.encode_partition_metadata(topic_id)
         checkpoints.replace_file(self._files, self._logs[partition].directory, layout.PARTITION_METADATA, content)
         self._topic_ids[partition] = topic_id
 
     def delete(self, partition: TopicPartition, unique: bytes, now_ms: int) -> None:
-        """Takes the log out of the store at once; its directory, renamed with the help of a fresh UUID, goes later."""
+        """Remove the log from the store and rename its directory, which is deleted later. `unique` is a new UUID."""
         log = self._logs[partition]
         target = f"{self.directory}/{layout.deleted_directory_name(partition, unique)}"
         self._files.rename(log.directory, target)
-        # Only now: a log that keeps its name on disk keeps it here, lest another one be made on top of it.
+        # Not before the rename: if that fails, no other log may be created in the same directory.
         del self._logs[partition]
         self._topic_ids.pop(partition, None)
         log.retire()
@@ -210,13 +212,13 @@ class LogStore:
         self._files.sync_directory(self.directory)
 
     def truncate(self, partition: TopicPartition, offset: int) -> None:
-        """Cuts a log. The recovery point on disk goes down first: else a crash would trust bytes never synced."""
+        """Truncate a log. Lower the recovery point on disk first: else a crash would trust bytes never synced."""
         log = self._logs[partition]
         self._lower_recovery_point(log, log.end_after_truncation(offset))
         log.truncate_to(offset)
 
     def truncate_fully(self, partition: TopicPartition, offset: int) -> None:
-        """Forgets all that a log holds and begins it anew at that offset."""
+        """Delete all records of a log and let it begin at `offset`."""
         log = self._logs[partition]
         self._lower_recovery_point(log, min(offset, log.segments.first.base_offset))
         log.truncate_fully(offset)
@@ -229,11 +231,13 @@ class LogStore:
             self.write_checkpoint(self._checkpoints.computed(layout.RECOVERY_POINTS, points))
 
     def take_deletable(self, now_ms: int) -> Callable[[], None] | None:
-        """What removes all that was deleted long enough ago, segments and whole partitions; None if nothing was. Safe
-        in a thread. What it does not get to, the next start removes."""
+        """Return a function that removes the segments and partitions whose delay is over; None if there are none.
+
+        The function is thread-safe. The next start removes what it does not reach.
+        """
         paths = [path for log in self for path in log.take_deletable(now_ms)]
         directories = [directory for due_ms, _, directory in self._deletable if due_ms <= now_ms]
-        self._deletable = [  # where the clock was put back, nothing waits for longer than its delay, as seen from now
+        self._deletable = [  # If the clock was put back, nothing waits longer than its delay from now on.
             (min(due_ms, now_ms + delay_ms), delay_ms, directory)
             for due_ms, delay_ms, directory in self._deletable
             if due_ms > now_ms
@@ -251,14 +255,14 @@ class LogStore:
                 self._files.rmdir(directory)
 
     def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """Recovery points, log starts, clean parts and, if given, high watermarks, all at once."""
+        """Write all checkpoints; that of the high watermarks only if they are given."""
         for each in self.checkpoints(high_watermarks):
             self.write_checkpoint(each)
 
     def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> list[Checkpoint]:
-        """The checkpoint files as they should be now. Cheap: writing them may then wait."""
+        """Return what to write to the checkpoint files. Cheap; the caller may write them later."""
         for log in self:
-            # A start beyond what is durable could, after a crash, lie beyond the end of the log.
+            # A start offset above the recovery point could be beyond the end of the log after a crash.
             if log.start_offset > log.recovery_point:
                 log.flush()
         starts = {log.partition: log.start_offset for log in self if log.start_offset > log.segments.first.base_offset}
@@ -273,16 +277,16 @@ class LogStore:
         return [self._checkpoints.computed(*each) for each in offsets]
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Safe in a thread."""
+        """Write one checkpoint. Thread-safe."""
         self._checkpoints.write(checkpoint)
 
     def _directory_of(self, partition: TopicPartition) -> str:
         return f"{self.directory}/{partition}"
 
-    # --- end ----------------------------------------------------------------------------------------------------
+    # --- stop ---------------------------------------------------------------------------------------------------
 
     def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1) -> None:
-        """Syncs everything and says so with the marker. If any log cannot be closed there is none: recovery decides."""
+        """Sync everything, then write the clean-shutdown marker. If a log cannot be closed, there is no marker."""
         try:
             for log in self:
                 log.close()
@@ -293,5 +297,5 @@ class LogStore:
             self._lock.release()
 
     def abandon(self) -> None:
-        """Lets go of the directory as a crash would: what is there is for recovery to judge."""
+        """Unlock the directory without closing the logs, as a crash would; the next start recovers them."""
         self._lock.release()

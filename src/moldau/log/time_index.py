@@ -1,11 +1,11 @@
-"""The sparse time index of one segment: from a timestamp to an offset before which nothing is as young.
+"""The sparse time index of one segment: from a timestamp to an offset below which all records are older.
 
 Written at roll and close like the offset index. 12 bytes an entry, big-endian, both columns rising:
 
     int64  the largest timestamp so far
     int32  last offset of the batch that holds it, less the segment's base offset
 
-The last entry of a segment that is closed holds its largest timestamp: retention reads no more than that.
+The last entry of a closed segment holds its largest timestamp: retention reads only that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TimeIndex:
         return len(self.entries) // ENTRY_BYTES
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Only a timestamp above all before it is worth an entry."""
+        """Add an entry if the timestamp is larger than all before it."""
         if timestamp > self.last().timestamp:
             self.entries += ENTRY.pack(timestamp, offset - self.base_offset)
 
@@ -52,14 +52,14 @@ class TimeIndex:
         return self.entry(index - 1).offset if index else self.base_offset
 
     def truncate(self, offset: int) -> None:
-        """Forgets what was learned from batches that reach `offset` or beyond."""
+        """Remove entries of batches that reach `offset` or beyond."""
         keep = len(self)
         while keep and self.entry(keep - 1).offset >= offset:
             keep -= 1
         del self.entries[keep * ENTRY_BYTES :]
 
     def is_sane(self, next_offset: int) -> bool:
-        """Whole entries, rising, none of a batch that the segment does not have."""
+        """Whether all entries are whole, the last is above the first, and all are below `next_offset`."""
         if len(self.entries) % ENTRY_BYTES:
             return False
         if not self.entries:

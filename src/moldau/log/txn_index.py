@@ -1,6 +1,6 @@
-"""The aborted transactions of one segment, in `<base offset>.txnindex`: there only if there is one to tell of.
+"""The aborted transactions of one segment, in `<base offset>.txnindex`. The file exists only if there are any.
 
-A transaction stands in the segment that holds its abort marker. 34 bytes an entry, big-endian:
+A transaction is listed in the segment that holds its abort marker. 34 bytes an entry, big-endian:
 
     int16  version, 0
     int64  producer id
@@ -40,7 +40,7 @@ class TxnIndex:
         self._unsynced: list[str] = []
 
     def transactions(self) -> list[AbortedTxn]:
-        """All of the segment, in the order of their markers. A torn last entry is passed over."""
+        """All aborted transactions of the segment, in marker order. An incomplete last entry is ignored."""
         if self._transactions is None:
             content = self._files.read(self.path) or b""
             whole = len(content) - len(content) % ENTRY_BYTES
@@ -56,27 +56,27 @@ class TxnIndex:
         write_all(self._files.open(self.path, create=True), ENTRY.pack(VERSION, *transaction), position)
 
     def take_unsynced(self) -> list[str]:
-        """The file, if it was written to since last asked: for a flush."""
-        taken, self._unsynced = self._unsynced, []
-        return taken
+        """Return the path if the file was written since the last call, so that a flush can sync it."""
+        paths, self._unsynced = self._unsynced, []
+        return paths
 
     def replace(self, transactions: Iterable[AbortedTxn]) -> None:
-        """What recovery found in the log, in place of whatever the file says."""
-        kept = list(transactions)
-        if not kept:
+        """Replace the file's content by what recovery found in the log."""
+        entries = list(transactions)
+        if not entries:
             self._files.unlink(self.path)
         else:
             file = self._files.open(self.path, create=True)
             file.truncate(0)
-            write_all(file, b"".join(ENTRY.pack(VERSION, *transaction) for transaction in kept), 0)
+            write_all(file, b"".join(ENTRY.pack(VERSION, *transaction) for transaction in entries), 0)
             self._unsynced = [self.path]
-        self._transactions = kept
+        self._transactions = entries
 
     def truncate(self, offset: int) -> None:
         known = self.transactions()
-        kept = [transaction for transaction in known if transaction.last_offset < offset]
-        if len(kept) < len(known):
-            self.replace(kept)
+        entries = [transaction for transaction in known if transaction.last_offset < offset]
+        if len(entries) < len(known):
+            self.replace(entries)
 
     def overlapping(self, offset: int, up_to: int) -> list[AbortedTxn]:
         """Aborted transactions with a record in offset..up_to-1, as far as this segment knows them."""
@@ -91,12 +91,12 @@ class TxnIndex:
         return found
 
     def tells_all_before(self, up_to: int) -> bool:
-        """Whether all that was open at `up_to` had ended with this segment: later ones have nothing to add."""
+        """Whether every transaction open at `up_to` has ended by this segment: later segments need not be searched."""
         known = self.transactions()
         return bool(known) and known[-1].last_stable_offset >= up_to
 
     def release(self) -> None:
-        """Lets go of what is on disk. That there is nothing is worth remembering: it spares the look."""
+        """Drop the entries from memory. An empty list is kept, so that the file need not be looked for again."""
         if self._transactions:
             self._transactions = None
 

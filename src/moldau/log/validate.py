@@ -1,7 +1,7 @@
-"""What a leader demands of a batch before it enters the log: the rules for clients, and the few for our own writers.
+"""What a leader checks before it appends a batch: the rules for clients, and the few for the broker's own writers.
 
-Checks look at the header and the CRC; records are opened only where a rule is about single records, and to tell a
-refused client which ones were wrong (KIP-467). Nothing here writes or knows the log.
+The checks read the header and the CRC. Records are decoded only where a rule is about single records, and to tell the
+client which ones were rejected (KIP-467). Nothing here writes or uses the log.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ CODEC_MAX: Final = max(Compression)
 
 LENGTH_PREFIX_BYTES: Final = LENGTH_PREFIX.size
 LEGACY_BATCH_BYTES_MIN: Final = LENGTH_PREFIX_BYTES + 14
-"""The smallest message of magic 0 with its offset and length: what claims less is nobody's batch."""
+"""The smallest message of magic 0 with its offset and length: a smaller size cannot be a batch."""
 
 
 class Origin(Enum):
     """Who appends."""
 
     CLIENT = auto()
-    """A producer: checked as if hostile; gets its offsets here."""
+    """A producer: checked as if hostile; the log assigns offsets."""
     COORDINATOR = auto()
-    """A group or transaction coordinator of this cluster: may write markers; gets its offsets here."""
+    """A group or transaction coordinator of this cluster: may write markers; the log assigns offsets."""
     RAFT = auto()
-    """The metadata quorum's leader: may write control records of any size; gets its offsets here."""
+    """The metadata quorum's leader: may write control records of any size; the log assigns offsets."""
     REPLICATION = auto()
     """A leader's bytes on a follower: offsets and epochs stay as they are."""
 
 
 class RecordsRejected(KafkaError):
-    """Some records of a batch broke a rule, and with them the batch. Carries (index in the batch, why) for each."""
+    """The batch is rejected because of some of its records: `record_errors` has (index in the batch, reason)."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -60,13 +60,13 @@ class RecordsRejected(KafkaError):
 
 
 HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""BatchHeader's fields, as struct gives them: naming them costs half a microsecond on every append."""
+"""BatchHeader's fields as struct unpacks them: a NamedTuple would cost half a microsecond on every append."""
 
 
 def check_batch(batch: memoryview, config: LogConfig, now_ms: int, origin: Origin) -> HeaderFields:
-    """Refuses with Kafka's error what may not be appended; returns the header for the rest of the way.
+    """Raise Kafka's error if the batch may not be appended; return its header fields.
 
-    The batch ends where its length says, see `one_batch`. What Kafka puts right in a client's header is put right.
+    The batch ends where its length says, see `one_batch`. A client's header is corrected where Kafka corrects it.
     """
     size = len(batch)
     if size < BATCH_HEADER_BYTES:
@@ -86,7 +86,7 @@ def check_batch(batch: memoryview, config: LogConfig, now_ms: int, origin: Origi
         raise _invalid(f"The record batch counts {record_count} records, its last offset delta is {last_offset_delta}.")
     if origin is Origin.CLIENT:
         if base_offset or attributes & CONTROL_BIT or (producer_id >= 0 > base_sequence):
-            raise _not_a_clients(BatchHeader._make(fields))
+            raise _rejection(BatchHeader._make(fields))
         if (
             attributes & LOG_APPEND_TIME_BIT
             or max_timestamp > now_ms + config.message_timestamp_after_max_ms
@@ -97,14 +97,14 @@ def check_batch(batch: memoryview, config: LogConfig, now_ms: int, origin: Origi
 
 
 def _is_marker(attributes: int, origin: Origin) -> bool:
-    """However small a topic's messages must be: a transaction whose end is refused would stay open for ever."""
+    """Markers are exempt from max.message.bytes: a transaction whose marker is rejected would stay open forever."""
     return origin is Origin.COORDINATOR and bool(attributes & CONTROL_BIT)
 
 
 def one_batch(records: memoryview) -> memoryview:
-    """The one batch of magic 2 that a produce request must hold, told apart as Kafka does, in its order.
+    """Return the one batch of magic 2 that a produce request must hold. The checks are Kafka's, in Kafka's order.
 
-    Fewer bytes behind it than would make the head of another batch are passed over; anything else is refused.
+    Trailing bytes are ignored if they are too few for the head of another batch; anything else is rejected.
     """
     sent = len(records)
     if sent < CRC_POSITION:
@@ -126,7 +126,7 @@ def one_batch(records: memoryview) -> memoryview:
 
 
 def check_keys(batch: memoryview) -> None:
-    """A compacted topic keeps the last record of each key: a record without one cannot be kept."""
+    """Reject records without a key: a compacted topic keeps the last record of each key."""
     errors = [
         (index, "A compacted topic cannot accept a record without a key.")
         for index, record in enumerate(open_records(batch))
@@ -137,9 +137,9 @@ def check_keys(batch: memoryview) -> None:
 
 
 def recompress(batch: memoryview, target: Compression, config: LogConfig) -> bytearray:
-    """The same records in the codec that the topic asks for."""
+    """Return the same records in the codec that the topic asks for."""
     header = BatchHeader._make(BATCH_HEADER.unpack_from(batch))
-    again = build_batch(
+    recompressed = build_batch(
         open_records(batch),
         base_offset=header.base_offset,
         compression=target,
@@ -149,9 +149,9 @@ def recompress(batch: memoryview, target: Compression, config: LogConfig) -> byt
         base_sequence=header.base_sequence,
         is_transactional=header.is_transactional,
     )
-    if len(again) > config.max_message_bytes:
-        raise too_large(len(again), config)
-    return again
+    if len(recompressed) > config.max_message_bytes:
+        raise too_large(len(recompressed), config)
+    return recompressed
 
 
 def open_records(batch: memoryview) -> list[Record]:
@@ -169,9 +169,9 @@ def too_large(size: int, config: LogConfig) -> KafkaError:
 
 
 def _check_timestamps(batch: memoryview, config: LogConfig, now_ms: int) -> HeaderFields:
-    """The header says that something is wrong with the time; look at the records, and say which ones it is.
+    """Reject the records whose timestamps are out of range; the header says that there are some.
 
-    If none is, the header lied: then it is put right, as Kafka does.
+    If there are none, the header is wrong and is corrected, as Kafka does.
     """
     is_log_append_time = bool(batch[ATTRIBUTES_LOW_BYTE] & LOG_APPEND_TIME_BIT)
     records = open_records(batch)
@@ -195,7 +195,7 @@ def _check_timestamps(batch: memoryview, config: LogConfig, now_ms: int) -> Head
     return corrected
 
 
-def _not_a_clients(header: BatchHeader) -> KafkaError:
+def _rejection(header: BatchHeader) -> KafkaError:
     if header.is_control:
         return _invalid("Clients may not write control records.")
     if header.base_offset:

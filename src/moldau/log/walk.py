@@ -1,6 +1,6 @@
-"""Walking over the batches of a .log file without opening them, read in pieces: their headers, or all of them.
+"""Iterates over the batches of a .log file without decoding records: their headers, or whole batches.
 
-Lengths found on disk are believed no further than the file reaches. Nothing here writes.
+Lengths found on disk are checked against the size of the file. Nothing here writes.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _STEP = struct.Struct(">qi11xi")
 """Base offset, batch length, last offset delta: all that finding an offset needs."""
 
 PIECE_BYTES = 8 << 10
-"""Two index intervals: one read is mostly enough to get from an index entry to the batch wanted."""
+"""Two index intervals: one read is mostly enough to get from an index entry to the requested batch."""
 WHOLE_PIECE_BYTES = 1 << 20
-"""Where everything is wanted, a read should be worth its call."""
+"""Read size where everything is read."""
 
 
 def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of every batch from `position`, which must be one's start, up to `end`.
+    """(position, header) of every batch from `position`, where a batch must begin, up to `end`.
 
-    MalformedData where the bytes stop being whole batches: the walk never steps over what it cannot explain.
+    Raises MalformedData where the bytes are not a whole batch; nothing is skipped.
     """
     piece, piece_start = b"", position
     while position < end:
@@ -42,25 +42,25 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
 
 
 def walk_batches(file: File, position: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """(header, the whole batch) of every batch from `position` up to `end`. CRCs are the caller's to check."""
-    wanted = WHOLE_PIECE_BYTES
+    """(header, the whole batch) of every batch from `position` up to `end`. The caller checks CRCs."""
+    read_bytes = WHOLE_PIECE_BYTES
     while position < end:
-        piece = memoryview(file.pread(min(wanted, end - position), position))
-        inside, wanted = 0, 0
+        piece = memoryview(file.pread(min(read_bytes, end - position), position))
+        inside, read_bytes = 0, 0
         while len(piece) - inside >= BATCH_HEADER_BYTES:
             header = BatchHeader._make(BATCH_HEADER.unpack_from(piece, inside))
             size = LENGTH_PREFIX.size + header.batch_length
             if size < BATCH_HEADER_BYTES or size > end - position - inside or header.magic != MAGIC:
                 raise MalformedData(f"{file.path}: no batch at {position + inside}")
             if size > len(piece) - inside:
-                wanted = size
+                read_bytes = size
                 break
             yield header, piece[inside : inside + size]
             inside += size
-        if not inside and not wanted:
+        if not inside and not read_bytes:
             raise MalformedData(f"{file.path}: {end - position} bytes at {position} are too few for a batch")
         position += inside
-        wanted = max(wanted, WHOLE_PIECE_BYTES)
+        read_bytes = max(read_bytes, WHOLE_PIECE_BYTES)
 
 
 def find_offset(
@@ -68,8 +68,8 @@ def find_offset(
 ) -> tuple[int, int, int] | None:
     """(position, base offset, size) of the first batch from `position` on that reaches `offset`; None if none does.
 
-    `expected_last` is what an index says of the first batch; MalformedData if that is another one. The same walk as
-    above with less said of each batch: it is taken on every fetch that meets no remembered batch.
+    `expected_last` is the first batch's last offset according to the index; MalformedData if it differs. This repeats
+    `walk_headers` with fewer fields, because every fetch outside the remembered batches does it.
     """
     step = _STEP.unpack_from
     while position < end:
@@ -81,7 +81,7 @@ def find_offset(
             base_offset, batch_length, last_offset_delta = step(piece, inside)
             if expected_last is not None:
                 if base_offset + last_offset_delta != expected_last:
-                    raise MalformedData(f"{file.path}: another batch than expected at {position}")
+                    raise MalformedData(f"{file.path}: the batch at {position} does not match the offset index")
                 expected_last = None
             if base_offset + last_offset_delta >= offset:
                 return position + inside, base_offset, LENGTH_PREFIX.size + batch_length

@@ -1,5 +1,6 @@
-"""Work that is prepared on the loop and done in a thread: one at a time, and not at all once something later has made
-it void. The one lock among the pure packages.
+"""Order of writes that are prepared on the event loop and carried out in a thread.
+
+One runs at a time, and none runs once a later change has made it void. The only lock in the pure packages.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ class WriteOrder:
         self._void_up_to = 0
 
     def take(self) -> int:
-        """A turn for what is being prepared."""
+        """Return the number of a write that is being prepared."""
         self._last += 1
         return self._last
 
     @contextmanager
     def at(self, turn: int) -> Iterator[bool]:
-        """Nobody else is at work meanwhile. Tells whether there is anything left to do."""
+        """Hold the lock and yield whether write `turn` still has to be done."""
         with self._lock:
             yield turn > self._void_up_to
 
     def done(self, turn: int) -> None:
-        """For who is at its turn: it has done all that those before it would."""
+        """Void all earlier writes: write `turn`, which holds the lock, has done their work too."""
         self._void_up_to = turn
 
     def void(self) -> None:
-        """Nothing that was prepared before this is done after it."""
+        """Void every write that was prepared before this call."""
         with self._lock:
             self._void_up_to = self._last

@@ -1,4 +1,4 @@
-"""How partitions tell what the disk refused, beside the client, who is told in Kafka's way."""
+"""How partitions report storage faults to the node's log, besides the error to the client."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from moldau.base.errors import StorageFault
 
 ReportFault = Callable[[str, StorageFault], None]
-"""What cannot be done to which partition, and why."""
+"""Called with what failed for which partition, and the fault."""
 
 
 def unreported(what: str, fault: StorageFault) -> None:
-    """For partitions of which nobody keeps a log."""
+    """Report nothing: the default of a partition."""

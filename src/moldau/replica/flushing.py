@@ -1,4 +1,4 @@
-"""Bringing a log to disk, as those who wait for it see it: ask, and be told. Who does it is not known here."""
+"""The interface to whoever flushes logs to disk."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Flushable(Protocol):
     def log(self) -> Log: ...
 
     def flushed(self) -> None:
-        """More of the log is on disk than before."""
+        """Called when more of the log is on disk."""
         ...
 
     def flush_postponed(self, fault: StorageFault) -> None:
-        """For want of room or descriptors: nothing is lost, and whoever asks again is tried again."""
+        """Called if disk space or file descriptors are short. Nothing is lost; the next request tries again."""
         ...
 
 

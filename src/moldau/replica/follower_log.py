@@ -1,8 +1,8 @@
-"""What a follower does to its log: takes what its leader has, cuts off where the two have parted, begins anew where the
-leader has nothing as old.
+"""The log of a follower: appends the leader's records, truncates where the two logs diverge, starts again where the
+leader's log begins after its end.
 
-Logs are compared by leader epochs, never by high watermarks (KIP-101, KIP-279). Below its high watermark a follower has
-to cut only if a replica that was not in sync was made leader: that is told, since what was acknowledged is lost.
+Logs are compared by leader epochs, never by high watermarks (KIP-101, KIP-279). A follower truncates below its high
+watermark only after an unclean leader election: it reports that, because acknowledged records are lost.
 """
 
 from __future__ import annotations
@@ -27,28 +27,30 @@ class FollowerLog:
         self._report = report
 
     def take(self, partition: Partition, records: memoryview, now_ms: int) -> None:
-        """Appends what the leader sent. KafkaError for what is not a log's continuation or what the disk refuses."""
+        """Append the leader's records. KafkaError if they do not continue the log, or the disk fails."""
         log = partition.log
         batches = up_to_epoch(records, partition.state.leader_epoch)
         try:
             if len(batches) >= BATCH_HEADER_BYTES:
-                self._make_room_before(log, batches)
+                self._move_empty_log(log, batches)
                 log.append(batches, leader_epoch=partition.state.leader_epoch, now_ms=now_ms, origin=Origin.REPLICATION)
         except StorageFault as fault:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
-        except MalformedData as broken:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(broken)) from broken
+        except MalformedData as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         if log.end_offset - log.recovery_point >= log.config.flush_messages:
             partition.request_flush()
 
-    def _make_room_before(self, log: Log, batches: memoryview) -> None:
-        """A leader's log may begin in the middle of a batch, which then comes whole."""
+    def _move_empty_log(self, log: Log, batches: memoryview) -> None:
+        """Move an empty log back to the first batch: the leader's log may begin in the middle of a batch, which is sent
+        whole."""
         header = read_header(batches, 0)
         if log.start_offset == log.end_offset and header.base_offset < log.end_offset <= header.last_offset:
             self._store.truncate_fully(log.partition, header.base_offset)
 
     def truncate_to_divergence(self, partition: Partition, epoch: int, end_offset: int) -> None:
-        """The leader's last epoch not above this log's own last one, and where it ended there."""
+        """Truncate to where the leader's log diverges: `epoch` is the leader's largest one not above this log's last
+        epoch, and ends there at `end_offset`."""
         log = partition.log
         own_epoch, own_end_offset = log.epochs.end_offset_for(epoch, log.end_offset)
         if own_epoch == epoch:
@@ -59,7 +61,7 @@ class FollowerLog:
 
     def truncate(self, partition: Partition, offset: int) -> None:
         offset = min(offset, partition.log.end_offset)
-        self._tell_loss(partition, offset)
+        self._report_loss(partition, offset)
         try:
             self._store.truncate(partition.name, offset)
         except StorageFault as fault:
@@ -68,7 +70,7 @@ class FollowerLog:
             partition.truncated()
 
     def truncate_fully(self, partition: Partition, offset: int) -> None:
-        """All that this log holds is older than what the leader has."""
+        """Restart the log at `offset`: all its records are below the leader's log start offset."""
         try:
             self._store.truncate_fully(partition.name, offset)
         except StorageFault as fault:
@@ -76,16 +78,16 @@ class FollowerLog:
         finally:
             partition.truncated()
 
-    def _tell_loss(self, partition: Partition, offset: int) -> None:
+    def _report_loss(self, partition: Partition, offset: int) -> None:
         if offset < partition.high_watermark:
             self._report(
-                f"{partition.name} is cut at offset {offset}, below its high watermark {partition.high_watermark}: its "
-                f"leader {partition.state.leader} lacks records that were acknowledged"
+                f"{partition.name} is truncated to offset {offset}, below its high watermark "
+                f"{partition.high_watermark}: leader {partition.state.leader} lacks acknowledged records"
             )
 
 
 def up_to_epoch(batches: memoryview, leader_epoch: int) -> memoryview:
-    """Without what a later leader wrote: it may have cut off records before it that came with the same answer."""
+    """Drop batches of a later leader epoch: that leader may have truncated earlier records of the same response."""
     position = 0
     while len(batches) - position >= BATCH_HEADER_BYTES:
         length, epoch = _LENGTH_AND_EPOCH.unpack_from(batches, position)

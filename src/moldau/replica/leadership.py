@@ -1,8 +1,8 @@
-"""A partition with followers as its leader sees it, for one leader epoch: how far each follower is, who is in sync, who
-should be, and how far everybody who counts has the log.
+"""The leader's view of a partition's followers in one leader epoch: their progress, which are in sync, which should be,
+and how far the high watermark may go.
 
-While a change of the in-sync replicas is under way nobody here knows whether it happened: those who are in sync and
-those who may be all count then (KIP-497).
+While an ISR change is under way the leader does not know whether it happened: the members of the old and of the
+proposed ISR all count then (KIP-497).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from moldau.replica.replication import UNKNOWN_BROKER_EPOCH, IsrProposal, Replic
 
 UNCOUNTED = -1
 REFUSED_PAUSE_MS = 500
-"""After the controller would not take a follower: it knows more of the brokers than the image here does yet."""
+"""Pause after the controller rejected a change: its image of the brokers is newer than this node's."""
 NOT_APPLIED = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
-"""Answers that mean that nothing was changed and nothing will be. After all others the image must tell."""
+"""Errors that mean that nothing was changed. After any other error the image must show the result."""
 
 
 class Leadership:
@@ -39,7 +39,7 @@ class Leadership:
         self, topic: tuple[Uuid, int], state: PartitionState, node_id: int, start_offset: int, replication: Replication
     ) -> None:
         self.start_offset = start_offset
-        """Where the log ended when the epoch began: who has not reached it may lack what was committed before."""
+        """The log end offset when the epoch began: a follower below it may lack committed records."""
         self.proposed: IsrProposal | None = None
         self.followers: dict[int, Progress] = {}
         self._topic = topic
@@ -50,33 +50,33 @@ class Leadership:
         self.adopt(state)
 
     def adopt(self, state: PartitionState) -> None:
-        """What is in force from now on. A proposal made before an earlier change of the partition is settled by it."""
+        """Take over a new state. It settles a proposal that was made for an older partition epoch."""
         now_ms = self._replication.clock.elapsed_ms()
-        known = self.followers
+        previous = self.followers
         self.followers = {
-            replica_id: known.get(replica_id) or Progress(now_ms if replica_id in state.isr else NEVER_MS)
+            replica_id: previous.get(replica_id) or Progress(now_ms if replica_id in state.isr else NEVER_MS)
             for replica_id in state.replicas
             if replica_id != self._node_id
         }
         self.state = state
         if self.proposed is not None and self.proposed.partition_epoch < state.partition_epoch:
             self.proposed = None
-        self._count()
+        self._update_maximal_isr()
 
-    def _count(self) -> None:
+    def _update_maximal_isr(self) -> None:
         proposed = () if self.proposed is None else self.proposed.isr
         self._maximal_isr = frozenset((*self.state.isr, *proposed))
 
     @property
     def has_outsiders(self) -> bool:
-        """Whether there are followers that might be in sync and are not."""
+        """Whether a follower is not in the ISR."""
         return len(self.state.isr) <= len(self.followers)
 
-    # --- how far ------------------------------------------------------------------------------------------------
+    # --- high watermark -----------------------------------------------------------------------------------------
 
     def limit(self, own_offset: int, min_insync_replicas: int) -> int:
-        """How far the high watermark may go. Where too few are in sync, nowhere: what they have could be lost with
-        them (KIP-966)."""
+        """How far the high watermark may go. It stays while fewer than `min_insync_replicas` are in sync: their records
+        could be lost with them (KIP-966)."""
         state = self.state
         if len(state.isr) < min_insync_replicas and len(state.isr) < len(state.replicas):
             return UNCOUNTED
@@ -89,15 +89,16 @@ class Leadership:
         return offset
 
     def _is_about_to_join(self, replica_id: int, progress: Progress) -> bool:
-        """A follower on the heels of a busy leader would never reach a high watermark that does not wait for it."""
+        """Whether the high watermark waits for a follower that is nearly caught up: else it would never reach the high
+        watermark of a busy leader."""
         replication = self._replication
         since_ms = replication.clock.elapsed_ms() - progress.caught_up_ms
         return since_ms <= replication.lag_time_max_ms and replication.may_join(replica_id, progress.broker_epoch)
 
-    # --- who is in sync -----------------------------------------------------------------------------------------
+    # --- in-sync replicas ---------------------------------------------------------------------------------------
 
     def change(self, end_offset: int, high_watermark: int, *, looks_for_laggards: bool) -> IsrProposal | None:
-        """What the controller should be asked for now, if anything; it is under way from here on."""
+        """Return the ISR change to propose to the controller now, or None. It counts as under way from here on."""
         now_ms = self._replication.clock.elapsed_ms()
         if self.proposed is not None or now_ms < self._not_before_ms:
             return None
@@ -110,11 +111,11 @@ class Leadership:
         members = tuple((replica_id, self._broker_epoch(replica_id)) for replica_id in isr)
         topic_id, index = self._topic
         self.proposed = IsrProposal(topic_id, index, self.state.leader_epoch, self.state.partition_epoch, members)
-        self._count()
+        self._update_maximal_isr()
         return self.proposed
 
     def _caught_up(self, end_offset: int, now_ms: int) -> list[int]:
-        """Also for who joins: one that has died since it last had all there was must not come back by itself."""
+        """Followers that have been caught up lately. A joining one must be too: it may have died since it last was."""
         lag_time_max_ms = self._replication.lag_time_max_ms
         return [
             replica_id
@@ -135,16 +136,17 @@ class Leadership:
         return UNKNOWN_BROKER_EPOCH if broker is None else broker.epoch
 
     def refused(self, code: ErrorCode) -> None:
-        """The controller did not do it. Unless that is certain, those who were proposed count on."""
+        """Called if the controller rejected the proposal. Unless it certainly changed nothing, the proposal still
+        counts."""
         if code in NOT_APPLIED:
             self.proposed = None
             self._not_before_ms = self._replication.clock.elapsed_ms() + REFUSED_PAUSE_MS
-            self._count()
+            self._update_maximal_isr()
 
     # --- deleting records ---------------------------------------------------------------------------------------
 
     def low_watermark(self, own_start_offset: int) -> int:
-        """Where the log begins on every replica that lives."""
+        """The smallest log start offset of all live replicas."""
         starts = [
             progress.start_offset
             for replica_id, progress in self.followers.items()
@@ -153,14 +155,14 @@ class Leadership:
         return min([own_start_offset, *starts])
 
     def deleted_below(self, offset: int, own_start_offset: int) -> Promise[ErrorCode] | None:
-        """None if no live replica has anything below the offset, else a promise of that."""
+        """Return None if no live replica has records below the offset, else a promise of that."""
         if self.low_watermark(own_start_offset) >= offset:
             return None
         promise: Promise[ErrorCode] = Promise()
         self._deletions.append((offset, promise))
         return promise
 
-    def tell_deletions(self, own_start_offset: int) -> None:
+    def complete_deletions(self, own_start_offset: int) -> None:
         if not self._deletions:
             return
         low_watermark = self.low_watermark(own_start_offset)
@@ -170,7 +172,7 @@ class Leadership:
             promise.complete(ErrorCode.NONE)
 
     def inherit(self, earlier: Leadership) -> None:
-        """The same node was elected again: who waits for a deletion goes on waiting."""
+        """Take over waiting deletions: the same node was elected again."""
         self._deletions, earlier._deletions = earlier._deletions, []
 
     def end(self, code: ErrorCode) -> None:

@@ -1,8 +1,8 @@
-"""One partition, led here or followed: who may append, how far consumers may read, who waits for what.
+"""One partition on this node, as leader or follower: appends, the high watermark, and waiting requests.
 
-The high watermark is what every in-sync replica has, on disk where `flush.messages` is 1. Consumers never see past it,
-and whoever waits, for an acknowledgement or for new data, is told when it moves. Followers read up to the end of the
-log. A partition without followers pays for none of this: `_leadership` is None.
+All in-sync replicas have the records below the high watermark, on disk if `flush.messages` is 1. Consumers never read
+past it. When it moves, waiting produce and fetch requests go on. Followers read up to the log end offset. Without
+followers `_leadership` is None, and none of this costs anything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from moldau.base.promise import Promise
 from moldau.log.log import Appended, Log
 from moldau.log.validate import Origin
 from moldau.metadata.image import PartitionState
-from moldau.replica.acknowledging import Waiting, tell_passed
 from moldau.replica.faults import ReportFault, unreported
 from moldau.replica.flushing import Flusher
 from moldau.replica.leadership import Leadership
@@ -27,6 +26,9 @@ from moldau.replica.watching import Watchers
 
 ACKS_ALL = -1
 ANY_EPOCH = -1
+
+_Waiting = deque[tuple[int, Promise[ErrorCode]]]
+"""(last offset, promise) of produce requests that wait until the log is acknowledged up to it, by offset."""
 
 
 class Partition:
@@ -74,36 +76,37 @@ class Partition:
         self.epoch_start_offset = 0
         """Where the log ended when this node began to lead it."""
         self.on_durable: Callable[[Partition], None] | None = None
-        """Told when a follower's log is on disk further than before."""
+        """Called when more of a follower's log is on disk."""
         self.report_fault: ReportFault = unreported
         self._node_id = node_id
         self._flusher = flusher
         self._replication = replication
         self._leadership: Leadership | None = None
-        self._waiting: Waiting = deque()
-        self._waiting_for_disk: Waiting | None = None
+        self._waiting: _Waiting = deque()
+        self._waiting_for_disk: _Waiting | None = None
         self.watchers: Watchers[Partition] = Watchers()
 
     @property
     def last_stable_offset(self) -> int:
-        """How far a reader of committed data may read."""
+        """How far a consumer with read_committed may read."""
         return self.log.last_stable_offset(self.high_watermark)
 
     @property
     def durable_offset(self) -> int:
-        """What this replica answers for: where `flush.messages` is 1 only what is on disk."""
+        """Up to where this replica acknowledges: if `flush.messages` is 1, only what is on disk."""
         log = self.log
         return log.recovery_point if log.config.flush_messages == 1 else log.end_offset
 
     @property
     def leadership(self) -> Leadership | None:
-        """What the leader of a partition with followers knows of them; None for all others."""
+        """The leader's view of its followers; None on a follower and without followers."""
         return self._leadership
 
-    # --- who leads ----------------------------------------------------------------------------------------------
+    # --- leadership ---------------------------------------------------------------------------------------------
 
     def lead(self, state: PartitionState) -> None:
-        """This node leads the partition, by the image, from this epoch on. Who waits goes on waiting if it led it."""
+        """Become or stay leader as the image says. Waiting requests go on waiting if this node was the leader
+        before."""
         if self._is_stale(state):
             return
         is_new_epoch = not self.is_leader or state.leader_epoch > self.state.leader_epoch
@@ -114,10 +117,11 @@ class Partition:
         elif self._leadership is not None:
             self._leadership.adopt(state)
         else:
-            self._leadership = self._over_followers(state)
+            self._leadership = self._new_leadership(state)
         self.reevaluate_isr()
         if is_new_epoch and self.high_watermark < self.log.end_offset:
-            # Found at start and perhaps never synced: without this, it would be seen with the next append only.
+            # Records found at start may never have been synced: without a flush, consumers would see them only after
+            # the next append.
             self._flusher.request(self)
 
     def _begin_epoch(self, state: PartitionState) -> None:
@@ -125,12 +129,12 @@ class Partition:
         self.epoch_start_offset = log.end_offset
         if log.epochs.latest < state.leader_epoch:
             log.epochs.assign(state.leader_epoch, log.end_offset)
-        self._leadership = leadership = self._over_followers(state)
+        self._leadership = leadership = self._new_leadership(state)
         if earlier is not None and leadership is not None:
             leadership.inherit(earlier)
 
-    def _over_followers(self, state: PartitionState) -> Leadership | None:
-        """For a new epoch; or within one, when a partition that had one replica is given more."""
+    def _new_leadership(self, state: PartitionState) -> Leadership | None:
+        """Called for a new epoch, and when a partition with one replica gets more within an epoch."""
         if self._replication is None or len(state.replicas) == 1:
             return None
         self._replication.expect_new_followers()
@@ -138,38 +142,37 @@ class Partition:
         return Leadership(topic, state, self._node_id, self.epoch_start_offset, self._replication)
 
     def become_follower(self, state: PartitionState) -> None:
-        """Another node leads the partition, or none does. Requests that wait here are refused."""
+        """Another node leads the partition, or none does. Waiting requests fail."""
         if self._is_stale(state) or (state == self.state and not self.is_leader):
             return
         self.state = state
         self.is_leader = False
-        self._refuse_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.watchers.readable(self, 0)
 
     def _is_stale(self, state: PartitionState) -> bool:
-        """The image may be behind what the controller has told this leader directly."""
-        known = self.state
-        is_older = state.leader_epoch < known.leader_epoch or state.partition_epoch < known.partition_epoch
-        return self.is_closed or is_older or (self.is_leader and state == known)
+        """Whether the image is behind what the controller has told this leader directly."""
+        current = self.state
+        is_older = state.leader_epoch < current.leader_epoch or state.partition_epoch < current.partition_epoch
+        return self.is_closed or is_older or (self.is_leader and state == current)
 
     def reevaluate_isr(self, *, looks_for_laggards: bool = False) -> None:
-        """Asks again who should be in sync and how far consumers may read: the brokers, the time or a config have
-        changed."""
+        """Compute the in-sync replicas and the high watermark again, after brokers, configs or the time changed."""
         leadership = self._leadership
         if leadership is not None:
             log_end = self.log.end_offset
             proposal = leadership.change(log_end, self.high_watermark, looks_for_laggards=looks_for_laggards)
             if proposal is not None:
                 self._propose(proposal)
-            leadership.tell_deletions(self.log.start_offset)
+            leadership.complete_deletions(self.log.start_offset)
         if self.is_leader:
             self._advance(0)
 
     def _propose(self, proposal: IsrProposal) -> None:
-        assert self._replication is not None, "who has followers has proposals"
-        self._replication.proposals.propose(proposal).then(partial(self._decided, proposal))
+        assert self._replication is not None, "proposals need followers"
+        self._replication.proposals.propose(proposal).then(partial(self._on_decision, proposal))
 
-    def _decided(self, proposal: IsrProposal, decision: IsrDecision | KafkaError) -> None:
+    def _on_decision(self, proposal: IsrProposal, decision: IsrDecision | KafkaError) -> None:
         leadership, state = self._leadership, self.state
         if leadership is None or leadership.proposed is not proposal:
             return
@@ -192,12 +195,12 @@ class Partition:
         *,
         transaction_version: int = 0,
     ) -> Appended:
-        """Takes somebody's batches into the log, or raises KafkaError and leaves the log as it was."""
+        """Append batches to the log, or raise KafkaError and leave the log unchanged."""
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         state = self.state
         if acks == ACKS_ALL and len(state.isr) < min(self.min_insync_replicas, len(state.replicas)):
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{len(state.isr)} in-sync replicas of {self.name}")
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.name} has {len(state.isr)} in-sync replicas")
         log = self.log
         try:
             appended = log.append(
@@ -219,8 +222,8 @@ class Partition:
         return appended
 
     def acknowledged(self, last_offset: int, acks: int = ACKS_ALL) -> Promise[ErrorCode] | None:
-        """None if it is acknowledged already, else a promise that it will be: by all in-sync replicas, that is when the
-        high watermark has passed it, or by this one."""
+        """Return None if the offset is already acknowledged, else a promise. With acks=all the high watermark must pass
+        it, otherwise this replica alone must have it."""
         if last_offset < self.high_watermark:
             return None
         waiting = self._waiting
@@ -233,22 +236,22 @@ class Partition:
         return promise
 
     def flushed(self) -> None:
-        """The log, or more of it, is on disk."""
+        """Called after a flush: more of the log is on disk."""
         if self._waiting_for_disk:
-            tell_passed(self._waiting_for_disk, self.log.recovery_point)
+            _complete_passed(self._waiting_for_disk, self.log.recovery_point)
         if self.is_leader:
             self._advance(0)
         elif self.on_durable is not None:
             self.on_durable(self)
 
     def flush_postponed(self, fault: StorageFault) -> None:
-        self.report_fault(f"{self.name}: records cannot be brought to disk and will be tried again", fault)
+        self.report_fault(f"{self.name}: flush failed and will be retried", fault)
 
     def request_flush(self) -> None:
         self._flusher.request(self)
 
     def _advance(self, size: int, committed: int | None = None) -> None:
-        """Moves the high watermark to what all in-sync replicas have; a follower is told what that is."""
+        """Move the high watermark to what all in-sync replicas have; on a follower the leader's `committed` says it."""
         if committed is None:
             log = self.log
             committed = log.recovery_point if log.config.flush_messages == 1 else log.end_offset
@@ -261,13 +264,13 @@ class Partition:
         if producers.unreplicated:
             producers.forget_replicated(committed)
         if self._waiting:
-            tell_passed(self._waiting, committed)
+            _complete_passed(self._waiting, committed)
         self.watchers.high_watermark_moved(self, size)
 
     # --- reading ------------------------------------------------------------------------------------------------
 
     def fence(self, current_leader_epoch: int, *, leader_only: bool = True) -> None:
-        """Raises KafkaError if the client's idea of who leads, and since when, is not ours."""
+        """Raise KafkaError if this node does not lead the partition, or not in that leader epoch."""
         if self.is_closed:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if current_leader_epoch not in (ANY_EPOCH, self.state.leader_epoch):
@@ -279,24 +282,24 @@ class Partition:
     # --- followers ----------------------------------------------------------------------------------------------
 
     def fence_replica(self, replica_id: int, broker_epoch: int, current_leader_epoch: int) -> None:
-        """Raises KafkaError if that broker, under that epoch, has no business in this partition: what a follower says
-        moves the high watermark, so it must be one."""
+        """Raise KafkaError if the broker with that epoch is no follower of this partition. A follower's fetch moves the
+        high watermark, so it must be checked."""
         self.fence(current_leader_epoch)
         leadership = self._leadership
         if leadership is None or replica_id not in leadership.followers:
-            # With an epoch that is ours: the image may not have brought the new replica here yet.
+            # If the leader epoch is right, the image with the new replica may not have arrived here yet.
             is_early = current_leader_epoch != ANY_EPOCH
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if is_early else ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        assert self._replication is not None, "who has followers has brokers"
+        assert self._replication is not None, "followers need the brokers"
         broker = self._replication.brokers.get(replica_id)
         if broker is None or broker.epoch != broker_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def replica_fetched(self, replica_id: int, broker_epoch: int, fetch_offset: int, start_offset: int) -> None:
-        """A follower, fenced before, has all below that offset, as far as it answers for it."""
+        """Record a follower's fetch, which `fence_replica` has accepted: it has all records below `fetch_offset`."""
         leadership = self._leadership
-        assert leadership is not None, "fenced before"
-        assert self._replication is not None, "who has followers has a clock"
+        assert leadership is not None, "fence_replica was called before"
+        assert self._replication is not None, "followers need the clock"
         progress = leadership.followers[replica_id]
         has_deleted = start_offset > progress.start_offset
         now_ms = self._replication.clock.elapsed_ms()
@@ -307,7 +310,7 @@ class Partition:
             self._advance(0)
 
     def update_from_leader(self, high_watermark: int, start_offset: int) -> None:
-        """As a follower: what its leader told of itself. The high watermark never goes back, unless the log does."""
+        """As a follower: take over the leader's offsets. The high watermark only decreases with a truncation."""
         log = self.log
         start_offset = min(start_offset, log.end_offset)
         if start_offset > log.start_offset:
@@ -316,7 +319,7 @@ class Partition:
         self._advance(0, min(high_watermark, log.end_offset))
 
     def truncated(self) -> None:
-        """As a follower: the log was truncated, and ends before what was thought to be committed."""
+        """As a follower, after a truncation: lower the high watermark to the log end offset."""
         if self.high_watermark > self.log.end_offset:
             self.high_watermark = self.log.end_offset
             self.watchers.readable_by_consumers(self, 0)
@@ -324,14 +327,14 @@ class Partition:
     # --- deleting -----------------------------------------------------------------------------------------------
 
     def delete_records(self, before_offset: int) -> int:
-        """Moves the start of the log; gives the new one. -1 means the high watermark."""
+        """Move the log start offset and return it. -1 means the high watermark."""
         if not self.log.config.deletes_by_retention:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "cleanup.policy of the topic does not include delete")
-        wanted = self.high_watermark if before_offset == -1 else before_offset
-        if not 0 <= wanted <= self.high_watermark:
+        start_offset = self.high_watermark if before_offset == -1 else before_offset
+        if not 0 <= start_offset <= self.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         try:
-            self.log.delete_records(wanted)
+            self.log.delete_records(start_offset)
         except StorageFault as fault:
             self.report_fault(f"{self.name}: records cannot be deleted", fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
@@ -339,23 +342,23 @@ class Partition:
         return self.log.start_offset
 
     def delete_expired(self, now_ms: int) -> int:
-        """Lets go of the segments whose time has come; gives how many. A log that begins elsewhere is news."""
+        """Delete expired segments and return how many. Watchers learn the new log start offset."""
         dropped = self.log.delete_expired(now_ms, self.high_watermark)
         if dropped:
             self.watchers.readable(self, 0)
         return len(dropped)
 
-    # --- the end ------------------------------------------------------------------------------------------------
+    # --- close --------------------------------------------------------------------------------------------------
 
     def close(self, code: ErrorCode) -> None:
-        """Nobody will be served here any more: those who wait are told why."""
+        """Stop serving the partition. Waiting requests fail with `code`."""
         self.is_closed = True
         self.is_leader = False
-        self._refuse_waiting(code)
+        self._fail_waiting(code)
         self.watchers.readable(self, 0)
         self.watchers.clear()
 
-    def _refuse_waiting(self, code: ErrorCode) -> None:
+    def _fail_waiting(self, code: ErrorCode) -> None:
         leadership, self._leadership = self._leadership, None
         waiting = [promise for _, promise in (*self._waiting, *(self._waiting_for_disk or ()))]
         self._waiting.clear()
@@ -364,3 +367,8 @@ class Partition:
             promise.complete(code)
         if leadership is not None:
             leadership.end(code)
+
+
+def _complete_passed(waiting: _Waiting, offset: int) -> None:
+    while waiting and waiting[0][0] < offset:
+        waiting.popleft()[1].complete(ErrorCode.NONE)

@@ -1,8 +1,8 @@
-"""All partitions this node holds, kept as the image says: made, grown, led or followed, reconfigured and removed when
-it changes.
+"""All partitions on this node. They follow the image: they are created, led or followed, reconfigured and removed as it
+changes.
 
-Finding one costs two lookups, however many there are. The first image that is followed must be one that was in force
-when the node went down, or later: a partition that an earlier one gives to others would be deleted here.
+Finding one takes two dict lookups. The first image must be no older than the one when the node went down: an older
+image may assign a partition to other brokers, and it would be deleted here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from moldau.replica.partition import Partition
 from moldau.replica.replication import Replication
 
 Effective = Callable[[MetadataImage, Mapping[str, str]], Mapping[str, str]]
-"""From what was set on a topic to all its configs, as texts; what was set on brokers is in the image."""
+"""Returns all configs of a topic as texts, from the image (which has the brokers' configs) and the topic's
+overrides."""
 
 
 class Partitions:
@@ -38,7 +39,7 @@ class Partitions:
         report_fault: ReportFault,
         replication: Replication | None = None,
     ) -> None:
-        """Without `replication` every partition is led as if it had no other replica."""
+        """Without `replication` every partition behaves as if it had no other replica."""
         self._node_id = node_id
         self._store = store
         self._flusher = flusher
@@ -60,41 +61,41 @@ class Partitions:
 
     def get(self, topic: str, index: int) -> Partition:
         partitions = self._topics.get(topic)
-        found = None if partitions is None else partitions.get(index)
-        if found is None:
+        partition = None if partitions is None else partitions.get(index)
+        if partition is None:
             raise KafkaError(self.absence(topic, index))
-        return found
+        return partition
 
     def of_topic(self, topic: str) -> list[Partition]:
         return list(self._topics.get(topic, {}).values())
 
     def absence(self, topic: str, index: int) -> ErrorCode:
-        """Why a partition is not here: a client that is told that it is elsewhere looks for it anew."""
+        """The error for a partition that is not on this node: NOT_LEADER_OR_FOLLOWER makes clients look it up again."""
         if TopicPartition(topic, index) in self._missing:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        known = self._image.topics.get(topic)
-        if known is None or not 0 <= index < len(known.partitions):
+        topic_image = self._image.topics.get(topic)
+        if topic_image is None or not 0 <= index < len(topic_image.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def on_image(self, image: MetadataImage, changes: Changes, now_ms: int) -> None:
-        """Brings what is here in line with what the image says of it."""
+        """Apply an image's changes to the partitions of this node."""
         self._image = image
         if self._replication is not None:
             self._replication.brokers = image.brokers
         for removed in changes.removed:
-            self._remove(removed, now_ms)
+            self._remove_topic(removed, now_ms)
         reconfigured = {name for kind, name in changes.configs if kind == ConfigResource.TOPIC}
-        everything = any(kind == ConfigResource.BROKER for kind, _ in changes.configs)
+        all_reconfigured = any(kind == ConfigResource.BROKER for kind, _ in changes.configs)
         for name in sorted(changes.topics):
-            self._lay_out(image, image.topics[name], now_ms)
-        for name in list(self._topics) if everything else sorted(reconfigured & self._topics.keys()):
+            self._apply_topic(image, image.topics[name], now_ms)
+        for name in list(self._topics) if all_reconfigured else sorted(reconfigured & self._topics.keys()):
             self._reconfigure(image, name)
         if changes.brokers:
             self.reevaluate_isr()
 
     def reevaluate_isr(self, *, looks_for_laggards: bool = False) -> None:
-        """Looks at all followers of what is led here: brokers have come or gone, or time has passed."""
+        """Check the followers of all partitions led here, after brokers have come or gone or time has passed."""
         for partition in list(self):
             if partition.leadership is not None:
                 partition.reevaluate_isr(looks_for_laggards=looks_for_laggards)
@@ -103,12 +104,12 @@ class Partitions:
         properties = self._effective(image, image.configs_of(ConfigResource.TOPIC, topic))
         return LogConfig.from_properties(properties), int(properties["min.insync.replicas"])
 
-    def _lay_out(self, image: MetadataImage, topic: TopicImage, now_ms: int) -> None:
+    def _apply_topic(self, image: MetadataImage, topic: TopicImage, now_ms: int) -> None:
         hosted = self._topics.setdefault(topic.name, {})
         config: tuple[LogConfig, int] | None = None
         for index, state in enumerate(topic.partitions):
             if self._node_id not in state.replicas:
-                self._let_go(hosted, TopicPartition(topic.name, index), topic.id, now_ms)
+                self._remove_partition(hosted, TopicPartition(topic.name, index), topic.id, now_ms)
                 continue
             if index not in hosted:
                 config = config or self._config(image, topic.name)
@@ -117,7 +118,7 @@ class Partitions:
                     hosted[index] = self._open(name, topic.id, config, image, now_ms)
                 except StorageFault as fault:
                     self._missing[name] = None
-                    self._report_fault(f"{name} cannot be opened and will be tried again", fault)
+                    self._report_fault(f"{name}: the log cannot be opened and will be retried", fault)
                     continue
             if state.leader == self._node_id:
                 hosted[index].lead(state)
@@ -125,11 +126,11 @@ class Partitions:
                 hosted[index].become_follower(state)
 
     def retry(self, image: MetadataImage, now_ms: int) -> list[str]:
-        """Tries again to open what the disk refused before; gives the topics of which something was missing."""
+        """Try again to open partitions whose log could not be opened; return their topics."""
         missing, self._missing = self._missing, {}
         topics = [name for name in dict.fromkeys(partition.topic for partition in missing) if name in image.topics]
         for name in topics:
-            self._lay_out(image, image.topics[name], now_ms)
+            self._apply_topic(image, image.topics[name], now_ms)
         return topics
 
     def _open(
@@ -152,19 +153,20 @@ class Partitions:
         return partition
 
     def _log(self, name: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int) -> Log:
-        """The log that was found at start, or a new one. One of an earlier topic of the same name gives way, and so
-        does one that may be: its id was lost with all that was never synced, of which nothing was promised."""
-        found = self._store.get(name)
-        known_id = self._store.topic_id(name)
-        if found is not None and (known_id not in (topic_id, None) or (known_id is None and not found.recovery_point)):
+        """Return the log that was loaded at start, or a new one. A log of an earlier topic of the same name is deleted.
+        So is one without a topic id that was never synced: it may be of an earlier topic, and nothing of it was
+        acknowledged."""
+        log = self._store.get(name)
+        stored_id = self._store.topic_id(name)
+        if log is not None and (stored_id not in (topic_id, None) or (stored_id is None and not log.recovery_point)):
             self._store.delete(name, self._rng.randbytes(16), now_ms)
-            found = None
-        if found is None:
+            log = None
+        if log is None:
             return self._store.create(name, topic_id, config, now_ms)
-        if known_id is None:
+        if stored_id is None:
             self._store.assign_topic_id(name, topic_id)
-        found.update_config(config)
-        return found
+        log.update_config(config)
+        return log
 
     def _reconfigure(self, image: MetadataImage, topic: str) -> None:
         config, min_insync_replicas = self._config(image, topic)
@@ -173,14 +175,16 @@ class Partitions:
             partition.min_insync_replicas = min_insync_replicas
             partition.reevaluate_isr()
 
-    def _let_go(self, hosted: dict[int, Partition], name: TopicPartition, topic_id: Uuid, now_ms: int) -> None:
-        """Other brokers have the partition now."""
+    def _remove_partition(
+        self, hosted: dict[int, Partition], name: TopicPartition, topic_id: Uuid, now_ms: int
+    ) -> None:
+        """Close and delete a partition that is now on other brokers."""
         partition = hosted.pop(name.partition, None)
         if partition is not None:
             partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._delete_log(name, topic_id, now_ms)
 
-    def _remove(self, topic: TopicImage, now_ms: int) -> None:
+    def _remove_topic(self, topic: TopicImage, now_ms: int) -> None:
         hosted = self._topics.get(topic.name, {})
         for index, partition in list(hosted.items()):
             if partition.topic_id == topic.id:
@@ -192,10 +196,10 @@ class Partitions:
             self._delete_log(TopicPartition(topic.name, index), topic.id, now_ms)
 
     def _delete_log(self, name: TopicPartition, topic_id: Uuid, now_ms: int) -> None:
-        """Also where no partition is open: the node may have gone down between the topic's removal and its files'."""
+        """Delete the log even if no partition is open: the node may have stopped after the topic's removal."""
         if name not in self._store or self._store.topic_id(name) != topic_id:
             return
         try:
             self._store.delete(name, self._rng.randbytes(16), now_ms)
         except StorageFault as fault:
-            self._report_fault(f"{name} was deleted, but its files are still there", fault)
+            self._report_fault(f"{name}: the partition was removed, but its files could not be deleted", fault)

@@ -1,4 +1,4 @@
-"""How far a follower is, as its leader knows it: from the offsets that its fetches ask for."""
+"""A follower's progress as its leader knows it: from the offsets of its fetches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NEVER_MS = -(2**62)
 
 
 class Progress:
-    """Of one follower in one leader epoch. Nothing is known of it before its first fetch."""
+    """One follower in one leader epoch. Its offsets are unknown before its first fetch."""
 
     __slots__ = ("broker_epoch", "caught_up_ms", "end_offset", "fetched_ms", "leader_end_offset", "start_offset")
 
@@ -18,18 +18,18 @@ class Progress:
         self.start_offset = UNKNOWN_OFFSET
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         self.caught_up_ms = caught_up_ms
-        """When it last had all that the leader had."""
+        """When it last had all of the leader's records."""
         self.fetched_ms = NEVER_MS
         self.leader_end_offset = UNKNOWN_OFFSET
-        """Where the leader's log ended at its last fetch."""
+        """The leader's log end offset at the follower's last fetch."""
 
     def fetched(
         self, fetch_offset: int, start_offset: int, leader_end_offset: int, broker_epoch: int, now_ms: int
     ) -> bool:
-        """Notes a fetch; gives whether the follower has moved.
+        """Record a fetch; return whether the follower has moved.
 
-        One that reaches what the leader had at the fetch before was caught up then. Without that, no follower of a busy
-        leader would ever count as caught up, however small its lag.
+        A follower that reaches the leader's log end offset of the previous fetch was caught up at that time. Without
+        this rule, no follower of a busy leader would ever count as caught up, however small its lag.
         """
         if fetch_offset >= leader_end_offset:
             self.caught_up_ms = now_ms
@@ -44,7 +44,8 @@ class Progress:
         return has_moved
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_time_max_ms: int) -> bool:
-        """Also notes it: a partition at rest is not fetched anew, so nothing else would tell that it was."""
+        """Whether the follower was caught up within `lag_time_max_ms`. If it is now, this is recorded: an idle
+        partition is left out of incremental fetches, so nothing else would."""
         if self.end_offset >= leader_end_offset:
             self.caught_up_ms = now_ms
             return True

@@ -1,5 +1,5 @@
-"""What one partition has for who fetches it: a consumer, who sees what is committed and may be sent to a replica nearer
-to it (KIP-392), or a follower, who sees all there is and whose fetch tells how far it has come.
+"""Reads one partition for a fetch. A consumer sees committed records and may be sent to a nearer replica (KIP-392); a
+follower sees all records, and its fetch offset tells its progress.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from moldau.wire.messages.fetch import AbortedTransaction, EpochEndOffset, Fetch
 
 EMPTY = b""
 NO_REPLICA = -1
-Wanted = FetchPartition | FetchedPartition
+PartitionFetch = FetchPartition | FetchedPartition
 
 
 class Reads(Protocol):
-    """How a fetch reads, for all its partitions."""
+    """How a fetch request reads its partitions."""
 
     @property
     def replica_id(self) -> int: ...
 
     @property
     def is_committed(self) -> bool:
-        """Whether only what is decided is read, and of that what is aborted is told."""
+        """Whether it reads with read_committed: only decided transactions, with a list of the aborted ones."""
         ...
 
     def read(
-        self, partition: Partition, index: int, wanted: Wanted, left: int, is_first: bool
+        self, partition: Partition, index: int, fetch: PartitionFetch, left: int, is_first: bool
     ) -> tuple[PartitionData, int]:
-        """What the partition has for the client, a slice or what is wrong, and the length of it."""
+        """Return (a slice of records or an error, the length of the slice). `left` bytes fit into the response."""
         ...
 
-    def is_read_up(self, wanted: Wanted, partition: Partition, data: PartitionData) -> bool:
-        """Whether there is nothing more to read than was."""
+    def is_caught_up(self, fetch: PartitionFetch, partition: Partition, data: PartitionData) -> bool:
+        """Whether there is nothing to read from the fetch offset on."""
         ...
 
-    def note(self, partition: Partition, wanted: Wanted) -> None:
-        """Learns what a request tells of who sends it."""
+    def record_position(self, partition: Partition, fetch: PartitionFetch) -> None:
+        """Record the sender's fetch offset."""
         ...
 
     def sent(self, partition: Partition, size: int) -> None:
-        """So much of a partition goes out."""
+        """Called when `size` bytes of a partition are sent."""
         ...
 
 
-class Nearness(Protocol):
-    """Which replica a consumer should rather read from, -1 for the leader."""
+class ReplicaSelector(Protocol):
+    """Returns the replica that a consumer should read from, -1 for the leader."""
 
     def __call__(self, partition: Partition, fetch_offset: int) -> int: ...
 
@@ -60,30 +60,30 @@ class ConsumerReads:
     __slots__ = ("_from_followers", "_nearest", "is_committed")
     replica_id = CONSUMER
 
-    def __init__(self, is_committed: bool, from_followers: bool, nearest: Nearness | None = None) -> None:
+    def __init__(self, is_committed: bool, from_followers: bool, nearest: ReplicaSelector | None = None) -> None:
         self.is_committed = is_committed
         self._from_followers = from_followers
         self._nearest = nearest
 
     def read(
-        self, partition: Partition, index: int, wanted: Wanted, left: int, is_first: bool
+        self, partition: Partition, index: int, fetch: PartitionFetch, left: int, is_first: bool
     ) -> tuple[PartitionData, int]:
         preferred = NO_REPLICA
         try:
-            partition.fence(wanted.current_leader_epoch, leader_only=not self._from_followers)
+            partition.fence(fetch.current_leader_epoch, leader_only=not self._from_followers)
             if self._nearest is not None:
-                preferred = self._nearest(partition, wanted.fetch_offset)
-            diverging = divergence(partition, wanted) if wanted.last_fetched_epoch >= 0 else None
+                preferred = self._nearest(partition, fetch.fetch_offset)
+            diverging = divergence(partition, fetch) if fetch.last_fetched_epoch >= 0 else None
             high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
             records, aborted = None, None
             if diverging is None and preferred == NO_REPLICA:
-                log, limit = partition.log, min(left, wanted.partition_max_bytes)
+                log, limit = partition.log, min(left, fetch.partition_max_bytes)
                 up_to = last_stable_offset if self.is_committed else high_watermark
-                records = log.read(wanted.fetch_offset, limit, up_to, at_least_one=is_first)
+                records = log.read(fetch.fetch_offset, limit, up_to, at_least_one=is_first)
                 if self.is_committed:
-                    aborted = () if records is None else _aborted(log.aborted_in(records, wanted.fetch_offset, up_to))
-        except KafkaError as refused:
-            return PartitionData(index, refused.code, -1, records=EMPTY), 0
+                    aborted = () if records is None else _aborted(log.aborted_in(records, fetch.fetch_offset, up_to))
+        except KafkaError as error:
+            return PartitionData(index, error.code, -1, records=EMPTY), 0
         except StorageFault as fault:
             partition.report_fault(f"{partition.name}: records cannot be read", fault)
             return PartitionData(index, ErrorCode.KAFKA_STORAGE_ERROR, -1, records=EMPTY), 0
@@ -100,18 +100,18 @@ class ConsumerReads:
         )
         return data, 0 if records is None else records.length
 
-    def is_read_up(self, wanted: Wanted, partition: Partition, data: PartitionData) -> bool:
-        return wanted.fetch_offset >= (data.last_stable_offset if self.is_committed else data.high_watermark)
+    def is_caught_up(self, fetch: PartitionFetch, partition: Partition, data: PartitionData) -> bool:
+        return fetch.fetch_offset >= (data.last_stable_offset if self.is_committed else data.high_watermark)
 
-    def note(self, partition: Partition, wanted: Wanted) -> None:
-        """Nothing rests on how far a consumer is."""
+    def record_position(self, partition: Partition, fetch: PartitionFetch) -> None:
+        """Nothing depends on the position of a consumer."""
 
     def sent(self, partition: Partition, size: int) -> None:
         """Consumers are not throttled here."""
 
 
 class ReplicaReads:
-    """`throttled` holds back those who are not in sync anyway: others would fall out of sync by it."""
+    """Reads for a follower. `throttled` limits only followers that are not in sync: it would make others fall out."""
 
     __slots__ = ("_broker_epoch", "_throttled", "replica_id")
     is_committed = False
@@ -121,29 +121,29 @@ class ReplicaReads:
         self._broker_epoch = broker_epoch
         self._throttled = throttled
 
-    def note(self, partition: Partition, wanted: Wanted) -> None:
-        """What is wrong with the fetch is told when it is read."""
+    def record_position(self, partition: Partition, fetch: PartitionFetch) -> None:
+        """Ignore errors here: `read` returns them."""
         try:
-            partition.fence_replica(self.replica_id, self._broker_epoch, wanted.current_leader_epoch)
-            if self._parted(partition, wanted) or wanted.fetch_offset > partition.log.end_offset:
+            partition.fence_replica(self.replica_id, self._broker_epoch, fetch.current_leader_epoch)
+            if self._divergence(partition, fetch) or fetch.fetch_offset > partition.log.end_offset:
                 return
         except KafkaError:
             return
-        partition.replica_fetched(self.replica_id, self._broker_epoch, wanted.fetch_offset, wanted.log_start_offset)
+        partition.replica_fetched(self.replica_id, self._broker_epoch, fetch.fetch_offset, fetch.log_start_offset)
 
     def read(
-        self, partition: Partition, index: int, wanted: Wanted, left: int, is_first: bool
+        self, partition: Partition, index: int, fetch: PartitionFetch, left: int, is_first: bool
     ) -> tuple[PartitionData, int]:
         log = partition.log
         try:
-            partition.fence_replica(self.replica_id, self._broker_epoch, wanted.current_leader_epoch)
-            diverging = self._parted(partition, wanted)
+            partition.fence_replica(self.replica_id, self._broker_epoch, fetch.current_leader_epoch)
+            diverging = self._divergence(partition, fetch)
             records = None
             if diverging is None and not self._is_held_back(partition):
-                limit = min(left, wanted.partition_max_bytes)
-                records = log.read(wanted.fetch_offset, limit, log.end_offset, at_least_one=is_first)
-        except KafkaError as refused:
-            return PartitionData(index, refused.code, -1, records=EMPTY), 0
+                limit = min(left, fetch.partition_max_bytes)
+                records = log.read(fetch.fetch_offset, limit, log.end_offset, at_least_one=is_first)
+        except KafkaError as error:
+            return PartitionData(index, error.code, -1, records=EMPTY), 0
         except StorageFault as fault:
             partition.report_fault(f"{partition.name}: records cannot be read", fault)
             return PartitionData(index, ErrorCode.KAFKA_STORAGE_ERROR, -1, records=EMPTY), 0
@@ -159,23 +159,23 @@ class ReplicaReads:
         )
         return data, 0 if records is None else records.length
 
-    def _parted(self, partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
-        if wanted.fetch_offset < partition.log.start_offset:
+    def _divergence(self, partition: Partition, fetch: PartitionFetch) -> EpochEndOffset | None:
+        if fetch.fetch_offset < partition.log.start_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        return divergence(partition, wanted) if wanted.last_fetched_epoch >= 0 else None
+        return divergence(partition, fetch) if fetch.last_fetched_epoch >= 0 else None
 
-    def is_read_up(self, wanted: Wanted, partition: Partition, data: PartitionData) -> bool:
-        return wanted.fetch_offset >= partition.log.end_offset
+    def is_caught_up(self, fetch: PartitionFetch, partition: Partition, data: PartitionData) -> bool:
+        return fetch.fetch_offset >= partition.log.end_offset
 
     def _is_held_back(self, partition: Partition) -> bool:
         return (
             self._throttled is not None
-            and self._throttled.holds_back(partition.name)
+            and self._throttled.is_throttled(partition.name)
             and self.replica_id not in partition.state.isr
         )
 
     def sent(self, partition: Partition, size: int) -> None:
-        if self._throttled is not None and self._throttled.names(partition.name):
+        if self._throttled is not None and self._throttled.includes(partition.name):
             self._throttled.limit.spend(size)
 
 
@@ -183,20 +183,20 @@ def _aborted(transactions: Sequence[AbortedTxn]) -> Sequence[AbortedTransaction]
     return [AbortedTransaction(txn.producer_id, txn.first_offset) for txn in transactions] if transactions else ()
 
 
-def divergence(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
-    """Whether the client's log has parted from ours before its fetch offset (KIP-595): where, by epoch."""
+def divergence(partition: Partition, fetch: PartitionFetch) -> EpochEndOffset | None:
+    """Return where the client's log diverged from this one before its fetch offset (KIP-595), None if it did not."""
     log = partition.log
-    epoch, end_offset = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.end_offset)
-    if end_offset < 0 or wanted.fetch_offset < log.start_offset:
+    epoch, end_offset = log.epochs.end_offset_for(fetch.last_fetched_epoch, log.end_offset)
+    if end_offset < 0 or fetch.fetch_offset < log.start_offset:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+    if epoch < fetch.last_fetched_epoch or end_offset < fetch.fetch_offset:
         return EpochEndOffset(epoch, end_offset)
     return None
 
 
 class SameRack:
-    """Kafka's RackAwareReplicaSelector: the leader if it stands in the consumer's rack or nobody does, else who has
-    most of those in sync there, and then who was caught up last."""
+    """Kafka's RackAwareReplicaSelector: the leader if it is in the consumer's rack or no replica is, else the in-sync
+    replica of the rack with the largest log end offset, then the one that was caught up last."""
 
     __slots__ = ("_brokers", "_listener", "_node_id", "_rack")
 
@@ -208,18 +208,18 @@ class SameRack:
 
     def __call__(self, partition: Partition, fetch_offset: int) -> int:
         leadership = partition.leadership
-        if leadership is None or self._stands_here(self._node_id):
+        if leadership is None or self._is_in_rack(self._node_id):
             return NO_REPLICA
         near = [
             (progress.end_offset, progress.caught_up_ms, replica_id)
             for replica_id, progress in leadership.followers.items()
             if replica_id in leadership.state.isr
             and progress.start_offset <= fetch_offset <= progress.end_offset
-            and self._stands_here(replica_id)
+            and self._is_in_rack(replica_id)
         ]
         return max(near)[2] if near else NO_REPLICA
 
-    def _stands_here(self, broker_id: int) -> bool:
+    def _is_in_rack(self, broker_id: int) -> bool:
         broker = self._brokers.get(broker_id)
         return (
             broker is not None

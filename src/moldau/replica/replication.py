@@ -1,5 +1,5 @@
-"""What stands around a partition with replicas elsewhere: the time, the brokers as the image has them, and the
-controller, which alone decides who is in sync.
+"""What a partition with followers needs from its node: the clock, the brokers of the image, and the controller, which
+alone decides which replicas are in sync.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from moldau.metadata.image import BrokerImage
 
 UNKNOWN_BROKER_EPOCH = -1
 EXPECTING_MS = 1_000
-"""After something new is led here: how long its followers may take to learn of it."""
+"""How long followers may take to learn that this node leads a partition."""
 
 
 class IsrProposal(NamedTuple):
-    """Who should be in sync with a leader, as the leader sees it."""
+    """The in-sync replicas that a leader proposes."""
 
     topic_id: Uuid
     partition_index: int
     leader_epoch: int
     partition_epoch: int
     members: tuple[tuple[int, int], ...]
-    """(broker, its epoch): a broker that has been restarted since is not the one that is meant (KIP-903)."""
+    """(broker id, broker epoch): the epoch excludes a broker that was restarted since (KIP-903)."""
 
     @property
     def isr(self) -> tuple[int, ...]:
@@ -34,7 +34,7 @@ class IsrProposal(NamedTuple):
 
 
 class IsrDecision(NamedTuple):
-    """What the controller made of it."""
+    """The controller's response to a proposal."""
 
     leader_epoch: int
     partition_epoch: int
@@ -43,15 +43,15 @@ class IsrDecision(NamedTuple):
 
 class Proposals(Protocol):
     def propose(self, proposal: IsrProposal) -> Promise[IsrDecision | KafkaError]:
-        """Sees to it that the controller learns of it, however long that takes. Never answers inside the call."""
+        """Send the proposal to the controller, with retries. The promise is never completed inside the call."""
         ...
 
 
 class Replication:
-    """One for all partitions of a node; `brokers` is kept as the image says by who follows it.
+    """Shared by all partitions of a node. `Partitions` keeps `brokers` up to date with the image.
 
-    A follower has one fetch under way at a leader. One that waits there for data knows nothing of what the leader has
-    come to lead since, which has no follower until the next fetch: while all is new, such fetches wait but briefly.
+    A follower has one fetch under way at a leader. If that fetch waits for data, it does not include partitions that
+    the leader has begun to lead since. So for a while after a new leadership such fetches wait only briefly.
     """
 
     __slots__ = ("_expecting_until_ms", "brokers", "clock", "lag_time_max_ms", "on_expecting_followers", "proposals")
@@ -78,7 +78,7 @@ class Replication:
         return broker is not None and not broker.fenced
 
     def may_join(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether a broker that fetched under that epoch may be in sync: one that leaves, or left, may not."""
+        """Whether a broker that fetched with that epoch may be in sync: not if it is fenced or shutting down."""
         broker = self.brokers.get(broker_id)
         return (
             broker is not None

@@ -1,8 +1,8 @@
-"""Incremental fetch sessions (KIP-227): the broker remembers which partitions a consumer or a follower reads and how
-far it is, and both sides speak of changes only.
+"""Incremental fetch sessions (KIP-227): the broker keeps the partitions and fetch offsets of a consumer or follower,
+and both sides send only changes.
 
-A session looks at the partitions that were touched since it last answered, not at all it holds: the cost of a fetch is
-that of what changed. A fetch without a session is a session that is forgotten after its one answer.
+A response looks only at the partitions that changed since the last one, so a fetch costs as much as what changed. A
+fetch without a session is a session that is dropped after one response.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 LAST_EPOCH = 2**31 - 1
 CONSUMER = -1
-"""The replica id of who is none."""
-UNTOLD = -1
+"""The replica id of a consumer."""
+NEVER_SENT = -1
 
 PartitionKey = tuple[str | Uuid, int]
 """A partition as the client names it: by topic name, or by topic id from Fetch v13 on."""
 
 
 class FetchedPartition:
-    """A partition in a session: where the client is in it, and what it was told last."""
+    """A partition in a session: the client's fetch offset, and what the last response said."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -39,8 +39,8 @@ class FetchedPartition:
         "partition",
         "partition_max_bytes",
         "seen_stable_offset",
-        "told_high_watermark",
-        "told_log_start_offset",
+        "sent_high_watermark",
+        "sent_log_start_offset",
         "topic",
     )
 
@@ -53,17 +53,17 @@ class FetchedPartition:
         self.current_leader_epoch = -1
         self.last_fetched_epoch = -1
         self.log_start_offset = -1
-        """Of a follower: where its own log begins."""
-        self.told_high_watermark = UNTOLD
-        self.told_log_start_offset = UNTOLD
-        self.seen_stable_offset = UNTOLD
-        """Of a reader of committed data: how far it could read when its fetch last looked."""
+        """Of a follower: its own log start offset."""
+        self.sent_high_watermark = NEVER_SENT
+        self.sent_log_start_offset = NEVER_SENT
+        self.seen_stable_offset = NEVER_SENT
+        """With read_committed: the last stable offset when the fetch last looked."""
         self.is_held_back = False
-        """Whether an open transaction has hidden something from it since."""
+        """With read_committed: whether an open transaction has hidden records since."""
 
 
 class FetchSession:
-    """Which partitions, and which of them must be looked at for the next answer, in the order of their turn."""
+    """The partitions of a session, and which of them (`dirty`) the next response looks at, in this order."""
 
     __slots__ = (
         "_by_partition",
@@ -89,7 +89,7 @@ class FetchSession:
         self._by_partition: dict[Partition, FetchedPartition] = {}
 
     def put(self, topic: str | Uuid, index: int, partition: Partition | None) -> FetchedPartition:
-        """Adds a partition, or finds it; either way it will be looked at next."""
+        """Add or find a partition; the next response looks at it."""
         key = (topic, index)
         entry = self.entries.get(key)
         if entry is None:
@@ -106,7 +106,7 @@ class FetchSession:
             self.dirty.pop(entry, None)
 
     def rebind(self, entry: FetchedPartition, partition: Partition | None) -> None:
-        """The same name leads to another partition now: made after it was asked for, or made anew."""
+        """Bind the entry to another partition of the same name, which was created since."""
         if entry.partition is not partition:
             self._rebind(entry, partition)
 
@@ -119,7 +119,7 @@ class FetchSession:
             self._watch(entry, partition)
 
     def watch_all(self) -> None:
-        """For a fetch without a session that must wait: be told of new data in any of its partitions."""
+        """Watch all partitions, for a fetch without a session that has to wait."""
         for entry in self.entries.values():
             if entry.partition is not None:
                 self._watch(entry, entry.partition)
@@ -132,8 +132,8 @@ class FetchSession:
             partition.watchers.followers[self] = None
 
     def high_watermark_moved(self, partition: Partition, size: int) -> None:
-        """What an open transaction hides wakes no reader of committed data. Once its marker is there more can be read
-        than has come with it, and the fetch must count anew."""
+        """Wake the waiting fetch. With read_committed, records of an open transaction do not wake it; once the marker
+        is there, more can be read than `size`, so the fetch must count again."""
         entry = self._by_partition.get(partition)
         if entry is None:
             return
@@ -154,7 +154,7 @@ class FetchSession:
         if entry is not None:
             self.dirty[entry] = None
             if partition.is_closed:
-                # The client may never come back: until then its session would keep the files of the log open.
+                # The client may never fetch again: its session must not keep the files of the log open.
                 self._rebind(entry, None)
             if self.on_touch is not None:
                 self.on_touch(size)
@@ -173,7 +173,7 @@ class FetchSession:
 
 
 class SessionCache:
-    """The sessions there are, the one unused for longest first: that one gives way when there are too many."""
+    """All sessions, the least recently used first: that one is evicted when there are too many."""
 
     def __init__(self, slots_max: int, evict_after_ms: int, rng: Random) -> None:
         self._slots_max = slots_max
@@ -185,8 +185,8 @@ class SessionCache:
         return len(self._sessions)
 
     def create(self, uses_topic_ids: bool, now_ms: int, replica_id: int = CONSUMER) -> FetchSession:
-        """A new session, or one with id 0, which is always a legal answer, when no place is free. Followers go before
-        consumers: what they would have to say in full each time is every partition they have."""
+        """Return a new session, or one with id 0 (no session, which is always allowed) if no slot is free. Followers
+        may evict consumers: without a session they would send all their partitions with every fetch."""
         if len(self._sessions) >= self._slots_max and not self._evict(now_ms, replica_id):
             return FetchSession(0, uses_topic_ids, replica_id)
         while (session_id := self._rng.randint(1, 2**31 - 1)) in self._sessions:
@@ -198,7 +198,7 @@ class SessionCache:
     def resume(
         self, session_id: int, epoch: int, uses_topic_ids: bool, now_ms: int, replica_id: int = CONSUMER
     ) -> FetchSession:
-        """The session for the next request of its client; KafkaError if there is none, or it is not that request's."""
+        """Return the session for its client's next request; KafkaError if there is none or it does not match."""
         found = self._sessions.get(session_id)
         if found is None or found[0].replica_id != replica_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

@@ -1,7 +1,7 @@
-"""Bounds on what replication may take of the network: so many bytes a second for the replicas that are named.
+"""Limits replication traffic, in bytes a second, for the configured replicas.
 
-`leader.replication.throttled.rate` and `follower.replication.throttled.rate` are a broker's, which replicas they are
-for is said by a topic's `{leader,follower}.replication.throttled.replicas`: `*`, or `partition:broker,…`.
+`leader.replication.throttled.rate` and `follower.replication.throttled.rate` are configs of a broker. The replicas they
+apply to are in a topic's `{leader,follower}.replication.throttled.replicas`: `*`, or `partition:broker,…`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ALL: Final = range(2**31)
 
 
 class RateLimit:
-    """A bucket that fills by `rate` bytes a second and holds one second's worth. What is spent is spent: after a large
-    answer it is in debt, and the debt is slept off."""
+    """A token bucket that fills by `rate` bytes a second and holds one second's worth. A large response may overdraw
+    it; the limit is exceeded until it is filled again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -52,7 +52,7 @@ class RateLimit:
 
 
 class ThrottledReplicas:
-    """One side's limit, and the partitions it is for."""
+    """The limit of one side, and the partitions that it applies to."""
 
     def __init__(self, side: str, node_id: int, static: Mapping[str, str], clock: Clock) -> None:
         self.limit = RateLimit(clock)
@@ -63,12 +63,12 @@ class ThrottledReplicas:
         self._throttled: dict[str, Container[int]] = {}
         self._set_rate(MetadataImage())
 
-    def names(self, partition: TopicPartition) -> bool:
+    def includes(self, partition: TopicPartition) -> bool:
         throttled = self._throttled.get(partition.topic)
         return throttled is not None and partition.partition in throttled
 
-    def holds_back(self, partition: TopicPartition) -> bool:
-        return bool(self._throttled) and self.names(partition) and self.limit.is_exceeded
+    def is_throttled(self, partition: TopicPartition) -> bool:
+        return bool(self._throttled) and self.includes(partition) and self.limit.is_exceeded
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         for topic in changes.removed:
@@ -96,7 +96,7 @@ class ThrottledReplicas:
 
 
 class Throttles:
-    """Both sides. `static` is what the broker's own file says."""
+    """The limits of both sides. `static` has the configs of the broker's properties file."""
 
     def __init__(self, node_id: int, static: Mapping[str, str], clock: Clock) -> None:
         self.leader = ThrottledReplicas("leader", node_id, static, clock)

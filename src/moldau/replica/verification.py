@@ -1,7 +1,7 @@
-"""Producers whose partition is just being verified as part of a transaction (KIP-890), and what may then be appended.
+"""Verifications under way of whether a partition is part of a producer's transaction (KIP-890).
 
-A marker that is written meanwhile ends the transaction that was asked about: the guard is gone, and the records that
-waited for the answer are refused. Otherwise they would open a transaction that nobody will ever end.
+If a marker is written meanwhile, the transaction that is being verified has ended: the guard is removed, and the
+records that waited are rejected. Otherwise they would open a transaction that nobody ends.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from moldau.replica.partition import Partition
 
 @dataclass(slots=True, eq=False)
 class Guard:
-    """Stands from the first question until records or a marker are in the log."""
+    """Exists from the first verification request until records or a marker are in the log."""
 
     epoch: int
     leader_epoch: int
-    """In another one others have led meanwhile, and taken who knows what."""
+    """In another leader epoch the guard is void: another leader may have appended records meanwhile."""
     lowest_sequence: int
-    """What a producer sent first must be written first, also if the answer to a later request comes sooner."""
+    """The first batch sent must be written first, even if a later request is verified sooner."""
     since_ms: int
-    """By the clock that never goes back."""
+    """By the monotonic clock."""
 
 
 class Verifications:
-    """All that are under way on a node."""
+    """All verifications under way on a node."""
 
     def __init__(self) -> None:
         self._guards: dict[tuple[Partition, int], dict[str, Guard]] = {}
-        """By transactional id: who names a producer that is another's has no say in what that one may write."""
+        """Guards by transactional id: a client that uses another's producer id must not affect that producer."""
 
     def begin(
         self, partition: Partition, producer_id: int, epoch: int, sequence: int, now_ms: int, transactional_id: str = ""
     ) -> Guard | None:
-        """None if the producer's transaction is open here already. KafkaError if the producer was fenced, or this is
-        not the leader."""
+        """Return None if the producer's transaction is already open in this log. Raises KafkaError if the producer is
+        fenced, or this node is not the leader."""
         if not partition.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         producers = partition.log.producers
-        known = producers.epoch_of(producer_id)
-        if known is not None and epoch < known:
+        latest_epoch = producers.epoch_of(producer_id)
+        if latest_epoch is not None and epoch < latest_epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"Producer {producer_id} has epoch {epoch}, but epoch {known} has written already.",
+                f"Producer {producer_id} has epoch {epoch}, but epoch {latest_epoch} has already written.",
             )
         if producers.has_open_transaction(producer_id, epoch):
             return None
@@ -60,7 +60,7 @@ class Verifications:
         return guard
 
     def check(self, partition: Partition, producer_id: int, epoch: int, sequence: int, guard: Guard | None) -> None:
-        """Raises KafkaError for records of a transaction that is not open here, nor verified since its last end."""
+        """Raise KafkaError unless the transaction is open in this log, or was verified since it last ended."""
         if partition.log.producers.has_open_transaction(producer_id, epoch):
             return
         if guard is not None and guard.leader_epoch != partition.state.leader_epoch:
@@ -72,22 +72,22 @@ class Verifications:
         if sequence > guard.lowest_sequence:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Producer {producer_id} sent sequence {sequence}, an earlier one has yet to come.",
+                f"Producer {producer_id} sent sequence {sequence}, but {guard.lowest_sequence} must be written first.",
             )
 
-    def over(self, partition: Partition, producer_id: int) -> None:
-        """Records of the producer, or a marker, are in the log."""
+    def finish(self, partition: Partition, producer_id: int) -> None:
+        """Remove the guards: records of the producer, or a marker, are in the log."""
         self._guards.pop((partition, producer_id), None)
 
     def forget(self, partition: Partition, producer_id: int, transactional_id: str) -> None:
-        """The transactional id has no such producer: nothing will come of it."""
+        """Remove the guard: the transactional id has no such producer."""
         guards = self._guards.get((partition, producer_id), {})
         guards.pop(transactional_id, None)
         if not guards:
             self._guards.pop((partition, producer_id), None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forgets those of which nothing came."""
+        """Remove guards that are too old or whose partition is closed."""
         for (partition, producer_id), guards in list(self._guards.items()):
             for transactional_id, guard in list(guards.items()):
                 if now_ms - guard.since_ms >= expiration_ms or partition.is_closed:

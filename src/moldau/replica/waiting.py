@@ -1,4 +1,4 @@
-"""Fetches that wait for data: woken when enough has come, when the client's time is up, or when the server stops."""
+"""Fetches that wait for data: until there is enough, the client's max wait is over, or the server stops."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from moldau.replica.sessions import CONSUMER, FetchSession
 
 R = TypeVar("R")
 Collect = Callable[[bool], R | None]
-"""Tries to answer; told True, it must."""
+"""Returns the response, or None if there is not enough data yet. With True it must return a response."""
 Missing = Callable[[], int]
-"""How many bytes the last try fell short of."""
+"""Returns how many bytes the last attempt lacked."""
 
 
 class ParkedFetches(Generic[R]):
-    """All fetches that wait, so that none is left without an answer when the server stops."""
+    """All waiting fetches, so that each gets a response when the server stops."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
@@ -30,15 +30,15 @@ class ParkedFetches(Generic[R]):
     def park(self, session: FetchSession, missing: Missing, max_wait_ms: int, collect: Collect[R]) -> Promise[R]:
         fetch = _ParkedFetch(session, missing, collect, self._timers, self._parked.pop)
         self._parked[fetch] = None
-        fetch.timer = self._timers.after_ms(max_wait_ms, fetch.time_is_up)
-        return fetch.answer
+        fetch.timer = self._timers.after_ms(max_wait_ms, fetch.expire)
+        return fetch.response
 
     def release_all(self) -> None:
         for fetch in list(self._parked):
-            fetch.time_is_up()
+            fetch.expire()
 
     def release_followers(self) -> None:
-        """Soon, and once for all who ask for it in this turn."""
+        """Release followers' fetches soon, once for all calls in this turn of the event loop."""
         if not self._is_releasing:
             self._is_releasing = True
             self._timers.soon(self._release_followers)
@@ -46,11 +46,11 @@ class ParkedFetches(Generic[R]):
     def _release_followers(self) -> None:
         self._is_releasing = False
         for fetch in [each for each in self._parked if each.is_of_follower]:
-            fetch.time_is_up()
+            fetch.expire()
 
 
 class _ParkedFetch(Generic[R]):
-    """One waiting fetch. Data that comes while it waits is counted; only enough of it makes it look again."""
+    """One waiting fetch. It counts new bytes, and looks at the log again only if there are enough."""
 
     __slots__ = (
         "_collect",
@@ -60,7 +60,7 @@ class _ParkedFetch(Generic[R]):
         "_missing_bytes",
         "_session",
         "_timers",
-        "answer",
+        "response",
         "timer",
     )
 
@@ -79,9 +79,9 @@ class _ParkedFetch(Generic[R]):
         self._timers = timers
         self._done = done
         self._is_woken = False
-        self.answer: Promise[R] = Promise()
+        self.response: Promise[R] = Promise()
         self.timer: Timer | None = None
-        session.on_touch = self._touched
+        session.on_touch = self._on_touch
         if not session.id:
             session.watch_all()
 
@@ -89,35 +89,35 @@ class _ParkedFetch(Generic[R]):
     def is_of_follower(self) -> bool:
         return self._session.replica_id != CONSUMER
 
-    def _touched(self, size: int) -> None:
-        """New data, or with size 0 another change that may end the waiting."""
+    def _on_touch(self, size: int) -> None:
+        """Count new data; with size 0 another change may end the wait."""
         self._missing_bytes -= size
         if not self._is_woken and (size == 0 or self._missing_bytes <= 0):
             self._is_woken = True
-            self._timers.soon(self._look)
+            self._timers.soon(self._try_again)
 
-    def _look(self) -> None:
+    def _try_again(self) -> None:
         self._is_woken = False
-        if self.answer.done:
+        if self.response.done:
             return
-        found = self._collect(False)
-        if found is not None:
-            self._finish(found)
+        result = self._collect(False)
+        if result is not None:
+            self._finish(result)
         else:
-            # What has come may be more or less than what can be read of it.
+            # The bytes that can be read may be more or fewer than those counted.
             self._missing_bytes = self._missing()
 
-    def time_is_up(self) -> None:
-        if not self.answer.done:
-            found = self._collect(True)
-            assert found is not None, "there is no more time"
-            self._finish(found)
+    def expire(self) -> None:
+        if not self.response.done:
+            result = self._collect(True)
+            assert result is not None, "the last attempt must return a response"
+            self._finish(result)
 
-    def _finish(self, found: R) -> None:
+    def _finish(self, result: R) -> None:
         self._done(self)
         if self.timer is not None:
             self.timer.cancel()
         self._session.on_touch = None
         if not self._session.id:
             self._session.close()
-        self.answer.complete(found)
+        self.response.complete(result)

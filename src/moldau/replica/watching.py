@@ -12,11 +12,11 @@ class Watcher(Protocol[Watched_contra]):
     """A fetch that is woken by new data."""
 
     def high_watermark_moved(self, partition: Watched_contra, size: int) -> None:
-        """Consumers can read `size` bytes more; 0 if nobody has counted them."""
+        """Consumers can read `size` bytes more; 0 if the number is unknown."""
         ...
 
     def readable(self, partition: Watched_contra, size: int) -> None:
-        """`size` bytes more can be read; 0 if something else happened that may end the waiting."""
+        """`size` bytes more can be read; 0 if another change may end the wait."""
         ...
 
     def metadata_changed(self, partition: Watched_contra) -> None:
@@ -25,7 +25,7 @@ class Watcher(Protocol[Watched_contra]):
 
 
 class Watchers(Generic[Watched]):
-    """Those of one partition. A watcher may remove itself while it is called."""
+    """The watchers of one partition. A watcher may remove itself while it is called."""
 
     __slots__ = ("consumers", "followers")
 

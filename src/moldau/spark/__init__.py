@@ -1,7 +1,7 @@
-"""Topics as Spark DataFrames: the connector (format "moldau"), lake tables, and a SparkSession that is ready for them.
+"""Topics as Spark DataFrames: the connector (format "moldau"), lake tables, and a SparkSession that supports them.
 
-Here is only the door. It must stay light: executors import this package for the connector, and the command line for
-its messages, so that neither pyspark nor pyarrow may be imported before somebody asks for a session.
+This module is the public interface and must import quickly: executors import it for the connector, and the command line
+for its messages, so neither pyspark nor pyarrow may be imported before a session is requested.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ def session(
     on_phase: Callable[[str], None] = lambda phase: None,
     **conf: object,
 ) -> SparkSession:
-    """A running SparkSession that knows the formats "moldau" and "moldau-lake"; the present one if there is one.
+    """Return a running SparkSession with the formats "moldau" and "moldau-lake"; the current one if there is one.
 
-    `master` as Spark writes it: "local[2]", "spark://host:7077", "k8s://…", "yarn"; by default what spark-defaults.conf
-    says, else every core of this machine. `conf` is any configuration of Spark's, which wins over our defaults:
+    `master` is Spark's: "local[2]", "spark://host:7077", "k8s://…", "yarn"; the default is that of spark-defaults.conf,
+    else every core of this machine. `conf` is any Spark configuration, which overrides our defaults:
 
         spark = moldau.spark.session("counts", **{"spark.driver.memory": "2g"})
         spark.read.format("moldau").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "clicks")
 
-    `quick_start` is for work of seconds, such as checks and tests: Java compiles once and not again for speed, which
-    saves half of the CPU time of a start and costs it back in queries that run for minutes.
+    `quick_start` is for work of seconds, such as checks and tests: Java uses only its fast compiler, which saves half
+    of the CPU time of a start, but makes queries that run for minutes slower.
 
-    `on_phase` is told what is going on ("starting Java", "starting Spark"), for whoever has to wait.
+    `on_phase` is called with the current phase ("starting Java", "starting Spark"), to show it to the user.
 
     Raises MissingPackage or MissingJava, each one line that says what to install.
     """
@@ -43,7 +43,7 @@ def session(
 
 
 def show_progress(query: StreamingQuery, seconds: float | None = None) -> None:
-    """Shows what a streaming query does in one line, until it ends or Ctrl-C is pressed; the query then goes on.
+    """Show the progress of a streaming query in one line, until it ends or Ctrl-C is pressed; the query then continues.
 
         query = counts.writeStream.format("console").queryName("counts").start()
         moldau.spark.show_progress(query)
@@ -51,7 +51,7 @@ def show_progress(query: StreamingQuery, seconds: float | None = None) -> None:
         counts: running · batch 41 (182 ms) · 20,500 rows in · 1,240 rows/s · lag 310
 
     In a notebook and on a terminal the line is rewritten in place, elsewhere there is one every ten seconds. A query
-    that fails is shown with the reason. `seconds`: look no longer than this.
+    that fails is shown with the reason. `seconds` limits the time.
     """
     from moldau.spark.progress.showing import show
 

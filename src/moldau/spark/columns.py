@@ -1,4 +1,4 @@
-"""The connector's columns, and the user's schema held against them: naming fewer columns is how Spark prunes here."""
+"""The connector's columns, and checks of the user's schema. A schema with fewer columns prunes the others."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def source_schema(include_headers: bool) -> StructType:
 
 
 def projection(schema: StructType) -> pa.Schema:
-    """The Arrow form of a schema made of the connector's columns, as Spark checks it. ValueError names what is not."""
+    """The Arrow schema of some of the connector's columns. ValueError for an unknown column or a wrong type."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     for field in schema.fields:
         if field.name not in TYPES:
             raise ValueError(f"The connector has no column {field.name}; it has {', '.join(TYPES)}")
         if not _same(field.dataType, TYPES[field.name]):
-            wanted = TYPES[field.name].simpleString()
-            raise ValueError(f"The column {field.name} is {wanted}, not {field.dataType.simpleString()}")
+            expected = TYPES[field.name].simpleString()
+            raise ValueError(f"The column {field.name} is {expected}, not {field.dataType.simpleString()}")
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def check_sink(schema: StructType, topic: str | None) -> None:
-    """Whether rows of this schema can become records. ValueError says what is missing or of a wrong type."""
+    """Raise ValueError if rows of this schema cannot become records: what is missing or of a wrong type."""
     columns = {field.name.lower(): field.dataType for field in schema.fields}
     if "value" not in columns:
         raise ValueError("A record needs a column value; the rows have " + (", ".join(schema.names) or "no columns"))
@@ -65,12 +65,12 @@ def check_sink(schema: StructType, topic: str | None) -> None:
         raise ValueError("Where to? Give the option topic, or a column topic that names one for each row")
     for name, allowed in SINK_TYPES.items():
         if name in columns and not any(_same(columns[name], one) for one in allowed):
-            wanted = " or ".join(one.simpleString() for one in allowed)
-            raise ValueError(f"The column {name} must be {wanted}, not {columns[name].simpleString()}")
+            expected = " or ".join(one.simpleString() for one in allowed)
+            raise ValueError(f"The column {name} must be {expected}, not {columns[name].simpleString()}")
 
 
 def _same(one: DataType, other: DataType) -> bool:
-    """Equal but for nullability, which says nothing about what a record may be. Collations of strings count as such."""
+    """Whether two types are equal except for nullability and the collation of strings, which do not matter here."""
     if isinstance(one, StringType) and isinstance(other, StringType):
         return True
     if isinstance(one, ArrayType) and isinstance(other, ArrayType):

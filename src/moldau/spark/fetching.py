@@ -1,7 +1,7 @@
-"""Ranges of records out of a cluster as Arrow batches: one request ahead of the decoder, leaders followed, loss told.
+"""Fetches ranges of records as Arrow batches: one request ahead of the decoder, follows leaders, reports data loss.
 
-All ranges that one node leads are asked for in one request, so a thousand small partitions cost a few round trips.
-What a range holds beyond its end is dropped by the decoder; what retention took is an error or skipped, as asked.
+One request asks for all ranges that a node leads, so a thousand small partitions cost a few round trips. The decoder
+drops records beyond a range's end. Records deleted by retention are an error or skipped, by `failOnDataLoss`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchRespon
 
 WAIT_MS_MAX: Final = 500
 ROWS_PER_BATCH_MIN: Final = 8_192
-"""Smaller Arrow batches are put together: each costs Spark about as much as a thousand rows."""
+"""Smaller Arrow batches are merged: each costs Spark about as much as a thousand rows."""
 
 
 @dataclass(slots=True)
-class _Rest:
-    """What is still to be read of one range."""
+class _RangeLeft:
+    """The part of a range that is still to be read."""
 
     where: TopicPartition
     position: int
@@ -39,11 +39,11 @@ class _Rest:
 
 
 class DataLoss(Exception):
-    """Records that should be there are not: retention, a truncated or a re-made topic."""
+    """Records are missing: by retention, or because the topic was truncated or created again."""
 
 
-def tell_loss(options: ReadOptions, what: str) -> None:
-    """An error or a warning, as the reader wants it."""
+def report_loss(options: ReadOptions, what: str) -> None:
+    """Raise DataLoss or warn, by the option failOnDataLoss."""
     if options.fail_on_data_loss:
         raise DataLoss(f"{what}. To read on past the loss, set failOnDataLoss=false")
     warnings.warn(f"{what}; reading on (failOnDataLoss=false)", stacklevel=2)
@@ -53,10 +53,10 @@ def fetch(
     cluster: Cluster, ranges: Sequence[Range], schema: pa.Schema, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
     """Every record of the ranges, in order within a partition."""
-    return _gathered(_Fetching(cluster, ranges, schema, options).batches())
+    return _merge_small(_Fetching(cluster, ranges, schema, options).batches())
 
 
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _merge_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -66,13 +66,13 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting.append(batch)
         rows += batch.num_rows
         if rows >= ROWS_PER_BATCH_MIN:
-            yield from _one(waiting)
+            yield from _merge(waiting)
             waiting, rows = [], 0
     if rows:
-        yield from _one(waiting)
+        yield from _merge(waiting)
 
 
-def _one(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _merge(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if len(batches) == 1:
         yield batches[0]
     else:
@@ -84,7 +84,7 @@ class _Fetching:
         self._cluster = cluster
         self._schema = schema
         self._options = options
-        self._rests = [_Rest(one.where, one.start, one.end) for one in ranges if one.size > 0]
+        self._rests = [_RangeLeft(one.where, one.start, one.end) for one in ranges if one.size > 0]
         self._progress_at = time.monotonic()
         self._backoff = BACKOFF_SECONDS_FIRST
 
@@ -101,7 +101,7 @@ class _Fetching:
                 self._wait_or_give_up(error)
 
     def _wait_or_give_up(self, error: Exception) -> None:
-        """The error itself, if nothing has come for so long that waiting is hopeless."""
+        """Raise the error if there was no progress within the poll timeout, else wait."""
         if (time.monotonic() - self._progress_at) * 1000 > self._options.poll_timeout_ms:
             raise error
         time.sleep(self._backoff)
@@ -109,44 +109,45 @@ class _Fetching:
         self._cluster.forget()
 
     def _from_next_leader(self) -> Iterator[pa.RecordBatch]:
-        """All that the leader of the first range leads, with one request ahead while the last answer is decoded."""
+        """Read all ranges of one leader. The next request is in flight while a response is decoded."""
         node = self._cluster.leader(self._rests[0].where)
-        mine = [rest for rest in self._rests if self._cluster.leader(rest.where) == node]
+        led_ranges = [rest for rest in self._rests if self._cluster.leader(rest.where) == node]
         channel = self._cluster.channel(node)
         try:
-            self._send(channel, mine)
-            while mine:
-                trouble: Exception | None
-                fetched, trouble = self._received(channel.receive(FetchResponse), mine)
-                mine = [rest for rest in mine if rest.position < rest.end]
-                if mine and trouble is None:
-                    trouble = self._sent_ahead(channel, mine)
+            self._send(channel, led_ranges)
+            while led_ranges:
+                error: Exception | None
+                fetched, error = self._take_response(channel.receive(FetchResponse), led_ranges)
+                led_ranges = [rest for rest in led_ranges if rest.position < rest.end]
+                if led_ranges and error is None:
+                    error = self._send_ahead(channel, led_ranges)
                 for one in fetched:
-                    yield from self._decoded(one)
-                if trouble is not None:
-                    raise trouble
-                self._give_up_if_stuck(mine)
+                    yield from self._decode(one)
+                if error is not None:
+                    raise error
+                self._give_up_if_stuck(led_ranges)
         finally:
             self._rests = [rest for rest in self._rests if rest.position < rest.end]
             if channel.in_flight:
                 self._cluster.drop(node)
 
-    def _sent_ahead(self, channel: Channel, rests: Sequence[_Rest]) -> Exception | None:
-        """A failure is kept for later: what has already come must reach the reader first."""
+    def _send_ahead(self, channel: Channel, rests: Sequence[_RangeLeft]) -> Exception | None:
+        """Send the next request. Return a failure instead of raising it: records already received must be read
+        first."""
         try:
             self._send(channel, rests)
         except (OSError, KafkaError) as error:
             return error
         return None
 
-    def _decoded(self, fetched: FetchedRecords) -> Iterator[pa.RecordBatch]:
-        """Bytes that do not parse end the read: their position has passed, trying again would skip them."""
+    def _decode(self, fetched: FetchedRecords) -> Iterator[pa.RecordBatch]:
+        """Decode records. Malformed ones end the read: the position has moved past them, so a retry would skip them."""
         try:
             yield from decode(fetched, self._schema)
         except MalformedData as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
-    def _send(self, channel: Channel, rests: Sequence[_Rest]) -> None:
+    def _send(self, channel: Channel, rests: Sequence[_RangeLeft]) -> None:
         at = {rest.where: rest.position for rest in rests}
         topics = [
             FetchTopic(
@@ -172,31 +173,31 @@ class _Fetching:
         )
         channel.send(ApiKey.FETCH, request)
 
-    def _received(
-        self, response: FetchResponse, rests: Sequence[_Rest]
+    def _take_response(
+        self, response: FetchResponse, rests: Sequence[_RangeLeft]
     ) -> tuple[list[FetchedRecords], KafkaError | None]:
-        """What came, for the decoder. A partition that must be asked elsewhere is the trouble.
+        """Return (records for the decoder, the error of a partition that must be fetched elsewhere).
 
-        Positions move only when the whole answer is understood: what is fetched and then lost to an error in another
-        partition would never be read.
+        Positions move only when the whole response is parsed: else records could be lost by an error in another
+        partition.
         """
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code))
         waiting = {rest.where: rest for rest in rests}
         names = {self._cluster.topic(rest.where.topic).topic_id: rest.where.topic for rest in rests}
         fetched: list[FetchedRecords] = []
-        moves: list[tuple[_Rest, int]] = []
-        trouble: KafkaError | None = None
+        moves: list[tuple[_RangeLeft, int]] = []
+        error: KafkaError | None = None
         for topic in response.responses:
             name = topic.topic or names.get(bytes(topic.topic_id), "")
             for data in topic.partitions:
                 rest = waiting.get(TopicPartition(name, data.partition_index))
                 if rest is None:
-                    raise MalformedData(f"the broker answered for {name}-{data.partition_index}, which was not asked")
+                    raise MalformedData(f"the response has {name}-{data.partition_index}, which was not in the request")
                 if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    self._lost(rest)
+                    self._skip_lost(rest)
                 elif data.error_code:
-                    trouble = KafkaError(ErrorCode(data.error_code), f"{rest.where}: {ErrorCode(data.error_code).name}")
+                    error = KafkaError(ErrorCode(data.error_code), f"{rest.where}: {ErrorCode(data.error_code).name}")
                 elif (after := _next_position(rest, data)) > rest.position:
                     fetched.append(_records(rest, data))
                     moves.append((rest, after))
@@ -205,36 +206,36 @@ class _Fetching:
         if moves:
             self._progress_at = time.monotonic()
             self._backoff = BACKOFF_SECONDS_FIRST
-        return fetched, trouble
+        return fetched, error
 
-    # --- what is not there ------------------------------------------------------------------------------------------
+    # --- missing records --------------------------------------------------------------------------------------------
 
-    def _lost(self, rest: _Rest) -> None:
-        """The position is before the log's start or behind its end: told, or stepped over."""
+    def _skip_lost(self, rest: _RangeLeft) -> None:
+        """The position is before the log start or beyond the log end offset: report it and skip."""
         start = self._bound(rest.where, EARLIEST)
         end = self._bound(rest.where, LATEST)
         if rest.position < start:
             last = min(start, rest.end) - 1
-            tell_loss(
+            report_loss(
                 self._options, f"{rest.where}: offsets {rest.position} to {last} are gone, the log starts at {start}"
             )
             rest.position = start
         elif rest.position > end:
-            tell_loss(self._options, f"{rest.where}: offset {rest.position} was expected, but the log ends at {end}")
+            report_loss(self._options, f"{rest.where}: offset {rest.position} was expected, but the log ends at {end}")
             rest.position = rest.end
 
     def _bound(self, where: TopicPartition, which: int) -> int:
-        """Asked on a connection of its own: answers to requests in flight must not be mistaken for this one's."""
+        """Look up an end of the log on a separate connection: this one may have a request in flight."""
         aside = Cluster(self._cluster.bootstrap, self._options.properties)
         try:
             return aside.retry(lambda: aside.list_offsets({where: which}), self._options.poll_timeout_ms)[where]
         finally:
             aside.close()
 
-    def _give_up_if_stuck(self, rests: Sequence[_Rest]) -> None:
+    def _give_up_if_stuck(self, rests: Sequence[_RangeLeft]) -> None:
         if rests and (time.monotonic() - self._progress_at) * 1000 > self._options.poll_timeout_ms:
             stuck = rests[0]
-            tell_loss(
+            report_loss(
                 self._options,
                 f"{stuck.where}: nothing came at offset {stuck.position} (up to {stuck.end} was expected) within"
                 f" {self._options.poll_timeout_ms / 1000:.0f} s",
@@ -243,8 +244,8 @@ class _Fetching:
                 rest.position = rest.end
 
 
-def _next_position(rest: _Rest, data: PartitionData) -> int:
-    """Where the next fetch begins. Bytes that are no batches end the read: they would be the same the next time."""
+def _next_position(rest: _RangeLeft, data: PartitionData) -> int:
+    """Where the next fetch begins. Malformed bytes end the read: a retry would get the same."""
     if not data.records:
         return rest.position
     assert isinstance(data.records, memoryview)
@@ -254,7 +255,7 @@ def _next_position(rest: _Rest, data: PartitionData) -> int:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{rest.where}, {error}") from error
 
 
-def _records(rest: _Rest, data: PartitionData) -> FetchedRecords:
+def _records(rest: _RangeLeft, data: PartitionData) -> FetchedRecords:
     assert isinstance(data.records, memoryview)
     aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
     return FetchedRecords(*rest.where, data.records, rest.position, rest.end, aborted)

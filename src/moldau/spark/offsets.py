@@ -1,4 +1,4 @@
-"""Positions in many partitions at once: read from and written as Spark's JSON, limited, cut into tasks. Pure.
+"""Offsets of many partitions: parsed from and written as Spark's JSON, limited, and divided among tasks. Pure.
 
 Spark keeps a stream's position as `{"topic": {"0": 12, "1": 7}}`, the form that its own Kafka connector writes into
 checkpoints too. In options the numbers -2 and -1 stand for the earliest and the latest offset.
@@ -29,7 +29,7 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets; with gaps in the log, records are fewer."""
+        """The number of offsets; with gaps in the log there are fewer records."""
         return self.end - self.start
 
 
@@ -48,18 +48,18 @@ def from_json(given: Mapping[str, Mapping[str, int]]) -> Offsets:
     }
 
 
-def offsets_in(told: Any) -> dict[TopicPartition, int]:
-    """A source's offset, as text or already parsed: {"topic": {"0": 123}}. Empty for sources that are no topics."""
-    if isinstance(told, str):
+def offsets_in(value: Any) -> dict[TopicPartition, int]:
+    """Parse a source's offset, text or parsed JSON: {"topic": {"0": 123}}. Empty for sources that are no topics."""
+    if isinstance(value, str):
         try:
-            told = json.loads(told)
+            value = json.loads(value)
         except ValueError:
             return {}
-    if not isinstance(told, Mapping):
+    if not isinstance(value, Mapping):
         return {}
     return {
         TopicPartition(topic, int(partition)): offset
-        for topic, partitions in told.items()
+        for topic, partitions in value.items()
         if isinstance(partitions, Mapping)
         for partition, offset in partitions.items()
         if partition.isdecimal() and isinstance(offset, int)
@@ -67,7 +67,7 @@ def offsets_in(told: Any) -> dict[TopicPartition, int]:
 
 
 def parse_offsets(text: str, lowest: int = EARLIEST) -> Offsets:
-    """Offsets or timestamps out of an option's JSON. ValueError in words for anything else."""
+    """Parse offsets or timestamps from an option's JSON. ValueError says what is wrong."""
     try:
         given = json.loads(text)
     except ValueError as error:
@@ -90,7 +90,7 @@ def parse_offsets(text: str, lowest: int = EARLIEST) -> Offsets:
 
 
 def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
-    """Partitions out of the option `assign`: `{"topic": [0, 1]}`."""
+    """Parse the partitions of the option `assign`: `{"topic": [0, 1]}`."""
     try:
         given = json.loads(text)
         chosen = [
@@ -111,9 +111,9 @@ def _shown(value: object) -> str:
 
 
 def limited(start: Offsets, latest: Offsets, rows_max: int) -> Offsets:
-    """Ends so that at most about `rows_max` offsets are read, each partition getting its share of what waits in it.
+    """Return end offsets such that about `rows_max` offsets are read, in proportion to each partition's backlog.
 
-    A partition with little waiting still moves by one, so a busy one cannot starve it.
+    A partition with a small backlog still moves by one, so a busy one cannot starve it.
     """
     waiting = {where: latest[where] - start.get(where, 0) for where in latest}
     total = sum(size for size in waiting.values() if size > 0)
@@ -128,7 +128,7 @@ def limited(start: Offsets, latest: Offsets, rows_max: int) -> Offsets:
 
 
 RECORDS_PER_TASK: Final = 20_000
-"""A Python task costs some milliseconds before its first record; fewer records than this do not earn one."""
+"""A Python task takes some milliseconds to start; fewer records than this are not worth a task."""
 
 
 def tasks(
@@ -137,24 +137,24 @@ def tasks(
     records_max: int | None = None,
     records_per_task: int = RECORDS_PER_TASK,
 ) -> list[list[Range]]:
-    """Which task reads what. Small ranges share a task, large ones have their own.
+    """Divide ranges among tasks. Small ranges share a task, large ones have their own.
 
-    `partitions_min` tasks are made at least, and none with more than `records_max` offsets, by cutting ranges.
+    Ranges are split to get at least `partitions_min` tasks, and none with more than `records_max` offsets.
     """
-    wanted = [one for one in ranges if one.size > 0]
-    total = sum(one.size for one in wanted)
+    nonempty = [one for one in ranges if one.size > 0]
+    total = sum(one.size for one in nonempty)
     if not total:
         return []
-    if partitions_min > len(wanted) or records_max is not None:
+    if partitions_min > len(nonempty) or records_max is not None:
         counts = [
-            max(round(partitions_min * one.size / total), ceil(one.size / (records_max or total))) for one in wanted
+            max(round(partitions_min * one.size / total), ceil(one.size / (records_max or total))) for one in nonempty
         ]
-        return [[piece] for one, count in zip(wanted, counts, strict=True) for piece in _cut(one, max(1, count))]
-    return _packed(wanted, max(partitions_min, min(len(wanted), ceil(total / records_per_task))))
+        return [[piece] for one, count in zip(nonempty, counts, strict=True) for piece in _cut(one, max(1, count))]
+    return _packed(nonempty, max(partitions_min, min(len(nonempty), ceil(total / records_per_task))))
 
 
 def _packed(ranges: Iterable[Range], count: int) -> list[list[Range]]:
-    """The largest first, each to the task that has least."""
+    """Assign the largest ranges first, each to the task with the fewest offsets."""
     packed: list[list[Range]] = [[] for _ in range(count)]
     loads = [(0, index) for index in range(count)]
     for one in sorted(ranges, key=lambda each: (-each.size, each.where)):
@@ -171,7 +171,7 @@ def _cut(one: Range, count: int) -> Iterator[Range]:
 
 
 def described(where: Iterable[TopicPartition], most: int = 5) -> str:
-    """Some partitions by name, for a message; the rest as a number."""
+    """List some partitions for a message, with the number of the rest."""
     names: Sequence[str] = [str(one) for one in sorted(where)]
     shown = ", ".join(islice(names, most))
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -1,6 +1,6 @@
-"""The text of one option made into a value. Pure.
+"""Parses the text of one option. Pure.
 
-A wrong text is a ValueError that names the option, says what may stand there, with an example, and what was given.
+A wrong text raises ValueError with the option's name, what is allowed, an example, and the wrong text.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 
 SHOWN_MAX: Final = 60
 UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-MEANT: Final = {
+SYNONYMS: Final = {
     **dict.fromkeys(["yes", "y", "on", "1", "t"], "true"),
     **dict.fromkeys(["no", "n", "off", "0", "f"], "false"),
     **dict.fromkeys(["begin", "beginning", "start", "first", "oldest", "smallest"], "earliest"),
     **dict.fromkeys(["end", "last", "newest", "now", "largest"], "latest"),
 }
-"""What people write, and the word for it here."""
+"""Other words that people use, and the option's word for them."""
 
 
 def wrong(name: str, allowed: str, text: str, hint: str = "") -> ValueError:
@@ -31,20 +31,20 @@ def shown(text: str) -> str:
     return cut if cut.strip() else repr(cut)
 
 
-def did_you_mean(text: str, names: Iterable[str], meant: Mapping[str, str] = MEANT) -> str:
-    """The end of a message: the name that was probably meant, or nothing."""
+def did_you_mean(text: str, names: Iterable[str], synonyms: Mapping[str, str] = SYNONYMS) -> str:
+    """Return the end of an error message with the name that was probably meant, or an empty text."""
     by_lower = {name.lower(): name for name in names}
-    said = text.strip().lower()
-    near = [meant[said]] if meant.get(said) in by_lower else difflib.get_close_matches(said, by_lower, 1)
+    word = text.strip().lower()
+    near = [synonyms[word]] if synonyms.get(word) in by_lower else difflib.get_close_matches(word, by_lower, 1)
     return f"; did you mean {by_lower[near[0]]}?" if near else ""
 
 
 def choice(name: str, text: str, allowed: tuple[str, ...]) -> str:
-    found = text.strip().lower()
-    if found not in allowed:
+    value = text.strip().lower()
+    if value not in allowed:
         listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
         raise wrong(name, listed, text, did_you_mean(text, allowed))
-    return found
+    return value
 
 
 def boolean(name: str, text: str) -> bool:
@@ -73,7 +73,7 @@ def _number(name: str, text: str, allowed: str, lowest: int) -> int:
 
 
 def milliseconds(name: str, text: str) -> int:
-    """A moment as Kafka counts it."""
+    """A time as Kafka counts it."""
     if not text.strip().isdecimal():
         raise wrong(name, "a time in milliseconds since 1970, such as 1767225600000", text, _as_milliseconds(text))
     return int(text)

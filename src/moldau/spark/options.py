@@ -1,7 +1,7 @@
-"""The connector's options: Spark's own Kafka connector's names and meanings, read once into frozen values. Pure.
+"""Parses the connector's options, which have the names and meanings of Spark's own Kafka connector. Pure.
 
-A wrong value is a ValueError that names the option. An option that neither connector knows is refused with the name it
-was probably meant to be; `kafka.*` are client properties: those that have a meaning here are obeyed, others ignored.
+A wrong value is a ValueError that names the option. An unknown option is rejected with the name that was probably
+meant. `kafka.*` are client properties: those that the connector uses are read, others ignored.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
 STAGING: Final = "moldau-staging"
 SPARK_OPTIONS: Final = frozenset(["checkpointLocation", "path", "queryName"])
-"""What Spark itself puts among a writer's options."""
+"""Options that Spark itself adds to a writer's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +128,13 @@ class ReadOptions:
 class ExactlyOnce:
     transactional_id_prefix: str
     staging: str
-    """A directory that driver and executors see under this name."""
+    """A directory that the driver and all executors reach by this path."""
     inline_bytes_max: int
-    """So many bytes of a task travel to the driver in its message; more go to a file."""
+    """Up to this size a task's batches are sent to the driver in its message; larger ones go to a file."""
     transaction_timeout_ms: int | None
-    """None: as the size of a batch asks for."""
+    """None: computed from the size of the batch."""
     batch: tuple[str, int] | None
-    """Query and batch, where Spark's own are not those of the stream: in a function of foreachBatch."""
+    """(query id, batch id) for a write in foreachBatch, where Spark does not pass those of the stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,8 @@ class WriteOptions:
 
 
 def check_options(given: Mapping[str, str]) -> None:
-    """Refuses what is wrong whatever they are for. Without a subscription they are taken for those of a write."""
+    """Raise ValueError for wrong options, before Spark says what they are for. Without a subscription they count as
+    those of a write."""
     lower = {name.lower() for name in given}
     if any(name.lower() in lower for name in SUBSCRIPTION_OPTIONS):
         read_options(given, is_stream=None)
@@ -165,7 +166,7 @@ def check_options(given: Mapping[str, str]) -> None:
 
 
 def read_options(given: Mapping[str, str], is_stream: bool | None) -> ReadOptions:
-    """None: it is not known yet; then what only a batch or only a stream refuses is let pass."""
+    """`is_stream` is None if that is not known yet: then options that only a batch or only a stream rejects pass."""
     _refuse_unknown(given, SOURCE_OPTIONS)
     options = {name.lower(): value for name, value in given.items()}
     kafka = _kafka(options)
@@ -223,7 +224,7 @@ def write_options(given: Mapping[str, str], is_stream: bool = False) -> WriteOpt
 def _exactly_once(
     options: Mapping[str, str], kafka: Mapping[str, str], is_stream: bool, idempotent: bool
 ) -> ExactlyOnce | None:
-    """The default of a stream whose producer is idempotent, and of a batch that says which batch it is."""
+    """Exactly-once is the default of a stream with an idempotent producer, and of a batch with queryId and batchId."""
     batch = _batch(options)
     default = EXACTLY_ONCE if idempotent and (is_stream or batch is not None) else AT_LEAST_ONCE
     guarantee = choice("deliveryGuarantee", options.get("deliveryguarantee", default), (EXACTLY_ONCE, AT_LEAST_ONCE))
@@ -250,7 +251,7 @@ def _batch(options: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def _staging(checkpoint: str) -> str:
-    """In the checkpoint, which the cluster must share anyway, if files can be written there as files."""
+    """In the checkpoint directory, which the cluster must share anyway, if it is a local path."""
     local = checkpoint.removeprefix("file://") if checkpoint.startswith("file:///") else checkpoint
     is_directory = bool(local) and ":/" not in local
     return os.path.join(os.path.abspath(local) if is_directory else tempfile.gettempdir(), STAGING)
@@ -266,7 +267,7 @@ def _refuse_unknown(given: Mapping[str, str], known: frozenset[str]) -> None:
 
 def _kafka(options: Mapping[str, str]) -> dict[str, str]:
     kafka = {name.removeprefix(KAFKA): value for name, value in options.items() if name.startswith(KAFKA)}
-    security(kafka)  # refuses what cannot be obeyed, before anything runs
+    security(kafka)  # raises for unsupported settings, before anything runs
     return kafka
 
 
@@ -326,7 +327,7 @@ def _refuse_place(place: Place, what: int, why: str) -> None:
 
 
 def _place(options: Mapping[str, str], prefix: str, default: Place) -> Place:
-    """A time for all partitions goes before a time for each, and that before offsets, as in Spark's connector."""
+    """A timestamp for all partitions wins over timestamps for each, and these win over offsets, as in Spark."""
     at, by_time, offsets = f"{prefix}Timestamp", f"{prefix}OffsetsByTimestamp", f"{prefix}Offsets"
     if at.lower() in options:
         return Place(timestamp=milliseconds(at, options[at.lower()]))

@@ -1,7 +1,7 @@
-"""Arrow rows to a cluster as record batches: grouped by partition, idempotent, order kept; at least once.
+"""Writes Arrow rows to a cluster as record batches: grouped by partition, idempotent, in order, at least once.
 
-The way of a row: its topic (option or column), its partition (column, murmur2 of the key, or a sticky choice), one
-record batch per partition and Arrow batch. How batches reach their leaders is in `sending.py`.
+A row's topic comes from the option or its column; its partition from its column, murmur2 of the key, or a sticky
+choice. There is one record batch per partition and Arrow batch. `sending.py` sends them to the leaders.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEQUENCES: Final = 1 << 31
 
 
 class Producing:
-    """One producer: its id, its sequence numbers, what it has in flight. Used by one task at a time."""
+    """One producer: its id, sequence numbers and requests in flight. Used by one task at a time."""
 
     def __init__(self, cluster: Cluster, options: WriteOptions, random: Random) -> None:
         self._cluster = cluster
@@ -34,16 +34,16 @@ class Producing:
         self._random = random
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[TopicPartition, int] = {}
-        self._sending = Sending(cluster, options, begin_anew=self._begin_anew)
+        self._sending = Sending(cluster, options, restart_producer=self._restart_producer)
 
     def send(self, rows: Rows) -> None:
-        """Encodes and sends; waits only while too much is in flight."""
+        """Encode and send rows. Blocks only while too many requests are in flight."""
         if len(rows.values):
             by_partition = grouped(rows, partition_counter(self._cluster, self._options), self._random)
             self._sending.send(encoded(by_partition, self._options, self._stamp))
 
     def flush(self) -> None:
-        """Waits until everything sent is acknowledged."""
+        """Wait until everything sent is acknowledged."""
         self._sending.flush()
 
     def abandon(self) -> None:
@@ -60,13 +60,14 @@ class Producing:
 
     def _new_producer(self) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        answer = self._cluster.ask_any(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse)
-        if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code), f"no producer id: {ErrorCode(answer.error_code).name}")
-        return answer.producer_id, answer.producer_epoch
+        response = self._cluster.ask_any(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse)
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code), f"no producer id: {ErrorCode(response.error_code).name}")
+        return response.producer_id, response.producer_epoch
 
-    def _begin_anew(self, unacknowledged: Iterable[Batch]) -> None:
-        """The broker no longer knows what this producer sent before: as a new one, rather twice than never."""
+    def _restart_producer(self, unacknowledged: Iterable[Batch]) -> None:
+        """Stamp the batches with a new producer id: the broker has lost the old producer's state. This may duplicate
+        records, but loses none."""
         self._producer = None
         self._sequences.clear()
         for batch in unacknowledged:
@@ -76,11 +77,11 @@ class Producing:
 
 
 def partition_counter(cluster: Cluster, options: WriteOptions) -> Callable[[str], int]:
-    """How many partitions a topic has; one that is missing is made by the broker, if it makes topics."""
+    """Return a function that counts a topic's partitions. The broker creates a missing topic if it is allowed to."""
 
     def count(topic: str) -> int:
-        found = cluster.retry(lambda: cluster.topic(topic, create=True), options.metadata_timeout_ms)
-        return len(found.leaders)
+        metadata = cluster.retry(lambda: cluster.topic(topic, create=True), options.metadata_timeout_ms)
+        return len(metadata.leaders)
 
     return count
 
@@ -93,5 +94,5 @@ def encoded(
     limits = batch_limits(rows.columns, options.batch_bytes_max, starts)
     targets = [rows.groups[bisect_right(starts, first) - 1][0] for first, _ in limits]
     stamps = [stamp(where, end - first) for where, (first, end) in zip(targets, limits, strict=True)]
-    made = encode_batches(rows.columns, limits, stamps, options.compression, options.compression_level)
-    return [Batch(where, data) for where, data in zip(targets, made, strict=True)]
+    batches = encode_batches(rows.columns, limits, stamps, options.compression, options.compression_level)
+    return [Batch(where, data) for where, data in zip(targets, batches, strict=True)]

@@ -1,4 +1,4 @@
-"""Rows of a sink as records to be: columns by name, topic and partition of each, put together by where they go."""
+"""A sink's rows before they become records: columns by name, topic and partition of each, grouped by partition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STICKY_ROWS: Final = 1000
 
 
 class UnusableRow(ValueError):
-    """A row that says of itself where it goes, and cannot go there."""
+    """A row's own topic or partition is missing or does not exist."""
 
 
 class Rows(NamedTuple):
@@ -28,13 +28,13 @@ class Rows(NamedTuple):
     values: pa.Array
     headers: pa.Array | None
     topics: pa.Array | str
-    """One for each row, or the same for all."""
+    """One per row, or one for all."""
     partitions: pa.Array | None
     timestamps: npt.NDArray[np.int64] | int
 
 
 def rows_of(batch: pa.RecordBatch, topic: str | None, now_ms: int, include_timestamp: bool) -> Rows:
-    """The option's topic goes before the column's, as in Spark's own sink."""
+    """Read the columns of a batch. The option topic wins over the column, as in Spark's own sink."""
     columns: dict[str, Any] = {
         name.lower(): column for name, column in zip(batch.schema.names, batch.columns, strict=True)
     }
@@ -53,15 +53,16 @@ def rows_of(batch: pa.RecordBatch, topic: str | None, now_ms: int, include_times
 
 
 class Grouped(NamedTuple):
-    """Rows put together by where they go."""
+    """Rows sorted by partition."""
 
     columns: EncodeColumns
     groups: list[tuple[TopicPartition, int]]
-    """Where, and the first row that goes there; one after the other."""
+    """(partition, its first row), in the order of rows."""
 
 
 def grouped(rows: Rows, partition_count: Callable[[str], int], random: Random) -> Grouped:
-    """The rows by partition, in their order. ValueError for a row that names no topic or no such partition."""
+    """Sort rows by partition, stably. UnusableRow (a ValueError) for a row without a topic or with a wrong
+    partition."""
     columns = EncodeColumns(rows.keys, rows.values, rows.timestamps, rows.headers)
     names, codes = _topics(rows)
     where = np.empty(len(rows.values), dtype=np.int64)
@@ -74,7 +75,7 @@ def grouped(rows: Rows, partition_count: Callable[[str], int], random: Random) -
     starts = np.flatnonzero(np.diff(where, prepend=-1)).tolist()
     targets = [divmod(int(where[start]), 1 << 32) for start in starts]
     places = [TopicPartition(names[code], partition) for code, partition in targets]
-    return Grouped(_taken(columns, order) if len(starts) > 1 else columns, list(zip(places, starts, strict=True)))
+    return Grouped(_take(columns, order) if len(starts) > 1 else columns, list(zip(places, starts, strict=True)))
 
 
 def _topics(rows: Rows) -> tuple[list[str], npt.NDArray[np.int32]]:
@@ -106,18 +107,18 @@ def _partitions(
         if wrong.any():
             raise UnusableRow(f"A row wants partition {explicit[wrong][0]} of {topic}, which has {count}")
         partitions[is_given] = explicit[is_given]
-    loose = np.flatnonzero(partitions < 0)
-    partitions[loose] = _sticky(len(loose), count, random)
+    unassigned = np.flatnonzero(partitions < 0)
+    partitions[unassigned] = _sticky(len(unassigned), count, random)
     return partitions
 
 
 def _sticky(rows: int, count: int, random: Random) -> npt.NDArray[np.int64]:
-    """Runs of rows over partitions, beginning at a random one: even in the long run, large batches in the short."""
+    """Spread runs of rows over partitions, from a random one on: balanced over time, with large batches."""
     runs = max(1, min(count, rows // STICKY_ROWS))
     return (np.arange(rows, dtype=np.int64) * runs // max(rows, 1) + random.randrange(count)) % count
 
 
-def _taken(columns: EncodeColumns, order: npt.NDArray[np.int64]) -> EncodeColumns:
+def _take(columns: EncodeColumns, order: npt.NDArray[np.int64]) -> EncodeColumns:
     indices = pa.array(order)
     stamps = columns.timestamps
     return EncodeColumns(

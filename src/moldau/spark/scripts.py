@@ -1,4 +1,4 @@
-"""Small shell scripts of ours that Spark runs in place of a program, in a directory of the user's alone."""
+"""Writes small shell scripts that Spark runs instead of a program, to a directory that only the user can write."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from contextlib import suppress
 from pathlib import Path
 
 
-class NoPlace(OSError):
-    """No directory takes a script; the message names each and why not."""
+class NoScriptDirectory(OSError):
+    """No directory can hold a script; the message lists each with the reason."""
 
 
 def place_script(name: str, text: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """The path of an executable `…/bin/<name>` that holds the text.
+    """Write an executable `…/bin/<name>` with the text and return its path.
 
-    The directory is named after what is in it, so that processes with different scripts never share one, and the script
-    arrives by a rename, so that processes that start at once never run half of one.
+    The directory's name has a hash of the text, so that processes with different scripts never share one. The script is
+    renamed into place, so that no process runs half of it.
     """
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    refusals = []
+    reasons = []
     for parent in _parents(environ):
         script = parent / f"{name}-{digest}" / "bin" / name
         try:
             _check_private(parent)
             _write_script(script, text)
-        except OSError as refused:  # another user's, read-only, full, noexec: the next one
-            refusals.append(f"{parent}: {refused.strerror}")
+        except OSError as error:  # another user's, read-only, full, noexec: try the next one
+            reasons.append(f"{parent}: {error.strerror}")
         else:
             return script
-    raise NoPlace("; ".join(refusals))
+    raise NoScriptDirectory("; ".join(reasons))
 
 
 def _write_script(target: Path, text: str) -> None:
-    """OSError if it cannot be written there, or not be run: a file system that is mounted noexec runs nothing."""
+    """Raise OSError if the script cannot be written or run there, as on a file system that is mounted noexec."""
     if not target.is_file() or target.read_text() != text or not os.access(target, os.X_OK):
         _replace_script(target, text)
     if not os.access(target, os.X_OK):
@@ -59,7 +59,7 @@ def _replace_script(target: Path, text: str) -> None:
 
 
 def private_directories(environ: Mapping[str, str] = os.environ) -> Iterator[Path]:
-    """Those that this user alone may write to, made where they are missing."""
+    """Directories that only this user can write; missing ones are created."""
     for directory in _parents(environ):
         with suppress(OSError):
             _check_private(directory)
@@ -67,10 +67,10 @@ def private_directories(environ: Mapping[str, str] = os.environ) -> Iterator[Pat
 
 
 def library_directory(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Where the JVM's libraries should unpack their native code; None if the temporary directory will do.
+    """Where JVM libraries should unpack native code; None if the temporary directory works.
 
-    snappy, zstd and RocksDB bring theirs in jars and load it from java.io.tmpdir. Where that is mounted noexec, Spark
-    could not even write Parquet.
+    snappy, zstd and RocksDB unpack it from their jars and load it from java.io.tmpdir. If that is mounted noexec, Spark
+    cannot even write Parquet.
     """
     if runs_programs(tempfile.gettempdir()):
         return None
@@ -84,22 +84,22 @@ def library_directory(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def runs_programs(directory: str | os.PathLike[str]) -> bool:
-    """Whether files there may be executed, and mapped as code: not on a file system that is mounted noexec."""
+    """Whether files there can be executed and mapped as code: not on a file system that is mounted noexec."""
     return not os.statvfs(directory).f_flag & getattr(os, "ST_NOEXEC", 0)
 
 
 def _parents(environ: Mapping[str, str]) -> Iterator[Path]:
-    """The user's cache; a directory under the temporary one that is the user's alone; one beside this Python, which is
-    run from there itself."""
+    """Candidates: the user's cache, a private directory under the temporary one, and one beside this Python, which
+    itself runs from there."""
     if cache := cache_directory(environ):
         yield cache
-    with suppress(FileNotFoundError):  # there is no temporary directory that could be written
+    with suppress(FileNotFoundError):  # no temporary directory is writable
         yield Path(tempfile.gettempdir()) / f"moldau-{os.getuid()}"
     yield Path(sys.prefix) / "share" / "moldau"
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path | None:
-    """None for a user without a home."""
+    """None for a user without a home directory."""
     if given := environ.get("XDG_CACHE_HOME"):
         return Path(given) / "moldau"
     try:
@@ -109,8 +109,8 @@ def cache_directory(environ: Mapping[str, str]) -> Path | None:
 
 
 def _check_private(directory: Path) -> None:
-    """What is found there is executed: OSError for a directory that another user owns or may write to."""
+    """Raise OSError for a directory that another user owns or can write: files in it are executed."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = directory.lstat()
-    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
+    status = directory.lstat()
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
         raise OSError(errno.EACCES, "others may write there")

@@ -1,7 +1,7 @@
-"""Record batches to the leaders of their partitions: a few requests in flight, order kept, what failed sent again.
+"""Sends record batches to the leaders of their partitions: a few requests in flight, in order, with retries.
 
-Who made the batches and whose sequence numbers they carry is the caller's affair. When something fails, all that is not
-acknowledged is sent again in its order with its sequence numbers, so the broker drops what it already has.
+The caller makes the batches and assigns sequence numbers. After a failure, all unacknowledged batches are sent again in
+order with the same sequence numbers, so that the broker drops those it already has.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 IN_FLIGHT_MAX: Final = 5
-"""A broker remembers the last five batches of a producer, so a sixth unacknowledged one could be doubled."""
+"""A broker remembers the last five batches of a producer, so a sixth unacknowledged one could be duplicated."""
 REQUEST_BYTES_MAX: Final = 16 << 20
 EXPLICIT_PARTITIONS: Final = (3, 11)
-"""Versions of Produce in which a transaction's partitions are added to it by a request of their own."""
-LOST_TRACK: Final = frozenset(
+"""Versions of Produce that need AddPartitionsToTxn for the partitions of a transaction."""
+PRODUCER_STATE_LOST: Final = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.UNKNOWN_PRODUCER_ID,
@@ -36,7 +36,7 @@ LOST_TRACK: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """A record batch on its way."""
+    """A record batch to be sent."""
 
     where: TopicPartition
     data: bytearray
@@ -50,47 +50,48 @@ class Sending:
         cluster: Cluster,
         options: WriteOptions,
         transactional_id: str | None = None,
-        begin_anew: Callable[[Iterable[Batch]], None] | None = None,
+        restart_producer: Callable[[Iterable[Batch]], None] | None = None,
     ) -> None:
         self._cluster = cluster
         self._options = options
         self._transactional_id = transactional_id
-        self._begin_anew = begin_anew
-        """Stamps batches anew when the broker no longer knows their producer; without it, that is an error."""
+        self._restart_producer = restart_producer
+        """Stamps batches with a new producer id if the broker has lost the producer's state; None makes that an
+        error."""
         self._flights: dict[int, deque[list[Batch]]] = {}
-        """By node, what each request holds that is not answered yet."""
+        """Node id -> the batches of each request without a response."""
         self._unacknowledged: dict[TopicPartition, deque[Batch]] = {}
 
     def send(self, batches: Iterable[Batch]) -> None:
-        """Sends; waits only while too much is in flight."""
+        """Send batches. Blocks only while too many requests are in flight."""
         batches = list(batches)
         if self._options.acks:
             for batch in batches:
                 self._unacknowledged.setdefault(batch.where, deque()).append(batch)
         try:
             for node, request in self._requests(batches):
-                self._launch(node, request)
+                self._send_request(node, request)
         except (OSError, MalformedData, KafkaError) as error:
             self._recover(error)
 
     def flush(self) -> None:
-        """Waits until everything sent is acknowledged."""
+        """Wait until everything sent is acknowledged."""
         try:
             for node in list(self._flights):
                 while self._flights[node]:
-                    self._land(node)
+                    self._receive_response(node)
         except (OSError, MalformedData, KafkaError) as error:
             self._recover(error)
 
     def abandon(self) -> None:
-        """Answers that nobody will read must not be mistaken for those of the next user of the connections."""
+        """Drop connections with requests in flight: the next user must not read their responses."""
         for node, flights in self._flights.items():
             if flights:
                 self._cluster.drop(node)
         self._flights.clear()
 
     def _requests(self, batches: Iterable[Batch]) -> Iterator[tuple[int, list[Batch]]]:
-        """What goes together: the same leader, one batch of a partition (the protocol's rule), not too many bytes."""
+        """Group batches into requests: one leader, one batch per partition (a rule of the protocol), a bounded size."""
         open_requests: dict[int, list[Batch]] = {}
         sizes: dict[int, int] = {}
         for batch in batches:
@@ -105,14 +106,14 @@ class Sending:
             sizes[node] = sizes.get(node, 0) + len(batch.data)
         yield from open_requests.items()
 
-    def _launch(self, node: int, batches: list[Batch]) -> None:
+    def _send_request(self, node: int, batches: list[Batch]) -> None:
         channel = self._cluster.channel(node)
         if not self._options.acks:
             channel.send_unanswered(ApiKey.PRODUCE, self._request(batches))
             return
         flights = self._flights.setdefault(node, deque())
         while len(flights) >= IN_FLIGHT_MAX:
-            self._land(node)
+            self._receive_response(node)
         versions = None if self._transactional_id is None else EXPLICIT_PARTITIONS
         channel.send(ApiKey.PRODUCE, self._request(batches), versions)
         flights.append(batches)
@@ -133,57 +134,62 @@ class Sending:
             ],
         )
 
-    def _land(self, node: int) -> None:
-        """Reads one answer. What was taken is forgotten; the first thing refused is raised."""
+    def _receive_response(self, node: int) -> None:
+        """Read one response. Drop acknowledged batches; raise the error of a rejected one."""
         response = self._cluster.channel(node).receive(ProduceResponse)
         batches = {batch.where: batch for batch in self._flights[node].popleft()}
         names = {self._cluster.topic(where.topic).topic_id: where.topic for where in batches}
-        refused: KafkaError | None = None
+        error: KafkaError | None = None
         for topic in response.responses:
             name = topic.name or names.get(bytes(topic.topic_id), "")
             for result in topic.partition_responses:
                 batch = batches.pop(TopicPartition(name, result.index), None)
                 if batch is None:
-                    raise MalformedData(f"the broker answered for {name}-{result.index}, which was not sent")
+                    raise MalformedData(f"the response has {name}-{result.index}, which was not in the request")
                 if result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                    self._acknowledged(batch)
+                    self._on_acknowledged(batch)
                 else:
                     code = ErrorCode(result.error_code)
-                    refused = KafkaError(code, f"{batch.where}: {result.error_message or code.name}")
+                    error = KafkaError(code, f"{batch.where}: {result.error_message or code.name}")
         if batches:
-            raise MalformedData(f"the broker did not answer for {next(iter(batches))}")
-        if refused is not None:
-            raise refused
+            raise MalformedData(f"the response lacks {next(iter(batches))}")
+        if error is not None:
+            raise error
 
-    def _acknowledged(self, batch: Batch) -> None:
+    def _on_acknowledged(self, batch: Batch) -> None:
         first = self._unacknowledged[batch.where].popleft()
-        assert first is batch, "answers come in the order of requests"
+        assert first is batch, "responses come in the order of requests"
 
-    # --- when something failed ------------------------------------------------------------------------------------
+    # --- retries --------------------------------------------------------------------------------------------------
 
     def _recover(self, error: Exception) -> None:
-        """Sends again, one batch of a partition at a time, until all is acknowledged or the time is over."""
+        """Send unacknowledged batches again, one per partition at a time, until all are acknowledged or time runs
+        out."""
         deadline = time.monotonic() + self._options.delivery_timeout_ms / 1000
         wait = BACKOFF_SECONDS_FIRST
         while True:
-            if not self._may_pass(error) or time.monotonic() + wait > deadline:
+            if not self._is_retriable(error) or time.monotonic() + wait > deadline:
                 raise error
             self._flights.clear()
             self._cluster.close()
             time.sleep(wait)
             wait = min(BACKOFF_SECONDS_MAX, wait * 2)
             try:
-                if isinstance(error, KafkaError) and error.code in LOST_TRACK and self._begin_anew is not None:
-                    self._begin_anew(batch for waiting in self._unacknowledged.values() for batch in waiting)
+                if (
+                    isinstance(error, KafkaError)
+                    and error.code in PRODUCER_STATE_LOST
+                    and self._restart_producer is not None
+                ):
+                    self._restart_producer(batch for waiting in self._unacknowledged.values() for batch in waiting)
                 while firsts := [waiting[0] for waiting in self._unacknowledged.values() if waiting]:
                     for node, request in self._requests(firsts):
-                        self._launch(node, request)
-                        self._land(node)
+                        self._send_request(node, request)
+                        self._receive_response(node)
                 return
             except (OSError, MalformedData, KafkaError) as again:
                 error = again
 
-    def _may_pass(self, error: Exception) -> bool:
+    def _is_retriable(self, error: Exception) -> bool:
         if not isinstance(error, KafkaError):
             return True
-        return error.code in RETRIABLE or (error.code in LOST_TRACK and self._begin_anew is not None)
+        return error.code in RETRIABLE or (error.code in PRODUCER_STATE_LOST and self._restart_producer is not None)

@@ -1,8 +1,8 @@
-"""The format `moldau` as a sink: Arrow rows become record batches in the tasks.
+"""The format `moldau` as a sink: tasks encode Arrow rows into record batches.
 
-At least once, tasks send them and the driver has nothing to commit: within one attempt of a task every record is
-written once (an idempotent producer), but a task or batch that Spark runs again writes its records again. Exactly once,
-tasks stage them, and the driver's commit writes them in one transaction (`exactly_once/`).
+With at-least-once delivery, tasks send them and the driver commits nothing: one attempt of a task writes every record
+once (idempotent producer), but a task or batch that Spark runs again writes its records again. With exactly-once
+delivery, tasks stage them, and the driver's commit writes them in one transaction (`exactly_once/`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 QUERY_ID: Final = "sql.streaming.queryId"
 TRANSACTION_TIMEOUT_MS_MIN: Final = 60_000
 TRANSACTION_TIMEOUT_MS_MAX: Final = 900_000
-"""What brokers allow at most, unless they are told otherwise."""
+"""The default of the brokers' transaction.max.timeout.ms."""
 BYTES_PER_MS_MIN: Final = 2_000
-"""A transaction may take as long as its bytes take at this rate."""
+"""The slowest expected rate, from which a transaction's timeout is computed."""
 
 
 @dataclass
@@ -49,11 +49,11 @@ class StagedRows(WriterCommitMessage):
     staged: Staged
 
 
-# --- what a task does -------------------------------------------------------------------------------------------------
+# --- tasks ------------------------------------------------------------------------------------------------------------
 
 
 def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:
-    """At least once. The producer is kept for the next task of this process, unless something went wrong."""
+    """Write rows at least once. After success the producer is kept for the next task of this process."""
     producing = _producers.pop(_key(options), None) or _new(options)
     rows = 0
     try:
@@ -69,7 +69,8 @@ def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:
 
 
 def stage(options: WriteOptions, how: ExactlyOnce, sink_id: str, batches: Iterator[pa.RecordBatch]) -> StagedRows:
-    """Exactly once: nothing reaches a topic before the driver has chosen which attempts of which tasks count."""
+    """Stage rows for exactly-once delivery: nothing is written to a topic before the driver knows which attempts of
+    which tasks count."""
     from moldau.spark.producing import encoded, partition_counter
     from moldau.spark.records.encode import ProducerStamp
 
@@ -81,8 +82,8 @@ def stage(options: WriteOptions, how: ExactlyOnce, sink_id: str, batches: Iterat
         for batch in batches:
             if batch.num_rows:
                 rows = rows_of(batch, options.topic, _now_ms(), options.include_timestamp)
-                made = encoded(grouped(rows, counter, random), options, lambda where, count: unstamped)
-                into.add(made, batch.num_rows)
+                encoded_batches = encoded(grouped(rows, counter, random), options, lambda where, count: unstamped)
+                into.add(encoded_batches, batch.num_rows)
         return StagedRows(sink_id, into.done())
     except BaseException:
         into.abandon()
@@ -106,20 +107,20 @@ def _key(options: WriteOptions) -> tuple[Any, ...]:
 _producers: dict[tuple[Any, ...], Producing] = {}
 
 
-# --- what the driver does ---------------------------------------------------------------------------------------------
+# --- driver -----------------------------------------------------------------------------------------------------------
 
 
 def commit_staged(options: WriteOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
-    """Writes what the tasks staged, if the topics do not hold it already. Without a task there is nothing to write."""
+    """Write what the tasks staged, unless the topics already have it. Without tasks there is nothing to write."""
     from moldau.spark.exactly_once.wire import KafkaWire
 
-    found = [message for message in messages if isinstance(message, StagedRows)]
-    if not found or options.exactly_once is None:
+    rows = [message for message in messages if isinstance(message, StagedRows)]
+    if not rows or options.exactly_once is None:
         return
-    staged = [message.staged for message in found]
+    staged = [message.staged for message in rows]
     timeout_ms = options.exactly_once.transaction_timeout_ms or timeout_for(sum(one.size for one in staged))
     cluster = cluster_of(options.bootstrap, options.properties)
-    commit(KafkaWire(cluster, options, found[0].sink_id, timeout_ms), staged, batch_id)
+    commit(KafkaWire(cluster, options, rows[0].sink_id, timeout_ms), staged, batch_id)
     drop_staged(options, messages)
 
 
@@ -130,15 +131,15 @@ def drop_staged(options: WriteOptions, messages: Sequence[WriterCommitMessage | 
 
 
 def timeout_for(size: int) -> int:
-    """How long a transaction of so many bytes may stay open: readers wait as long for one whose driver died."""
+    """The timeout of a transaction of `size` bytes. If the driver dies, consumers wait this long for its abort."""
     return min(TRANSACTION_TIMEOUT_MS_MAX, TRANSACTION_TIMEOUT_MS_MIN + size // BYTES_PER_MS_MIN)
 
 
-# --- what Spark calls -------------------------------------------------------------------------------------------------
+# --- Spark's interface ------------------------------------------------------------------------------------------------
 
 
 class TopicWriter(DataSourceArrowWriter):
-    """The same one, pickled, in tasks and at the commit."""
+    """One instance per write; tasks and the commit use a pickled copy."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -164,7 +165,7 @@ class TopicWriter(DataSourceArrowWriter):
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """Made anew by Spark for every batch, twice: to plan it, and to commit it."""
+    """Spark creates one twice for every batch: to plan it, and to commit it."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options

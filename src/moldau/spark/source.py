@@ -1,7 +1,7 @@
-"""The format `moldau`: what Spark calls, in its words. Batch and stream read here; sink.py writes.
+"""The format `moldau`: Spark's data source interface. Batch and stream reads are here; sink.py writes.
 
-The columns and options are those of Spark's own Kafka connector, so a program moves between the two by one word. An
-instance travels: it is made on the driver, pickled, and woken in workers, so it holds values and no connections.
+Columns and options are those of Spark's own Kafka connector, so that a program only changes the format's name. An
+instance is created on the driver and pickled to workers, so it holds values and no connections.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 class MoldauSource(DataSource):
-    """`spark.read.format("moldau")` and its three sisters."""
+    """The format "moldau" of `spark.read`, `readStream`, `write` and `writeStream`."""
 
     @untraced(ValueError)
     def __init__(self, options: dict[str, str]) -> None:
-        """Runs in load(), save() and start(): what is wrong is told there, not when rows are first asked for."""
+        """Called by load(), save() and start(): wrong options raise there, not when rows are first read."""
         super().__init__(options)
         check_options(options)
 
@@ -48,7 +48,7 @@ class MoldauSource(DataSource):
 
     @untraced(ValueError)
     def schema(self) -> StructType:
-        """Called for reading only, by load(), unless the reader brings a schema."""
+        """Called only for reading, by load(), unless the user gives a schema."""
         options = read_options(self.options, is_stream=None)
         refuse_missing(options)
         return source_schema(options.include_headers)
@@ -61,7 +61,7 @@ class MoldauSource(DataSource):
         try:
             return TopicStreamReader(read_options(self.options, is_stream=True), projection(schema))
         except ValueError as error:
-            return RefusedStream(error)
+            return InvalidStream(error)
 
     @untraced(ValueError)
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -83,7 +83,7 @@ class MoldauSource(DataSource):
 
 
 class TaskRanges(InputPartition):
-    """What one task reads."""
+    """The ranges that one task reads."""
 
     def __init__(self, ranges: Sequence[Range]) -> None:
         super().__init__(None)
@@ -91,7 +91,7 @@ class TaskRanges(InputPartition):
 
 
 def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """What a task does. A batch query without records has one partition that is empty."""
+    """Read one partition in a task. A batch query without records has one partition that is no TaskRanges."""
     if isinstance(partition, TaskRanges):
         with untraced(DataLoss):
             yield from fetch(cluster_of(options.bootstrap, options.properties), partition.ranges, schema, options)
@@ -113,7 +113,7 @@ class TopicReader(DataSourceReader):
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives for as long as the query, in a process of its own; `read` alone runs in workers."""
+    """One per query, in a Python process beside the driver; only `read` runs in workers."""
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = options
@@ -161,30 +161,30 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._stream.close()
 
 
-class RefusedStream(DataSourceStreamReader):
-    """Stands for a stream whose options are wrong, and says so when it is asked for anything.
+class InvalidStream(DataSourceStreamReader):
+    """A stream whose options are wrong: every call raises the error.
 
-    If the reader itself cannot be made, PySpark fails over the one that it lacks, and tells of that instead.
+    If the reader could not be created, PySpark would fail because of the missing reader and report that instead.
     """
 
-    def __init__(self, why: ValueError) -> None:
-        self._why = why
+    def __init__(self, error: ValueError) -> None:
+        self._error = error
 
     @untraced(ValueError)
     def initialOffset(self) -> dict[str, Any]:
-        raise self._why
+        raise self._error
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable()
 
     @untraced(ValueError)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        raise self._why
+        raise self._error
 
     @untraced(ValueError)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        raise self._why
+        raise self._error
 
     @untraced(ValueError)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        raise self._why
+        raise self._error

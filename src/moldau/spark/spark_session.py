@@ -1,7 +1,7 @@
-"""Starts Spark for scripts, notebooks and pipelines: Java found, logs quiet, the connector where it is needed.
+"""Starts Spark for scripts, notebooks and pipelines: finds Java, quiets the logs, makes the connector available.
 
-Who wins: what the caller says, then spark-defaults.conf, then the defaults of this module. A session that runs already
-is returned as it is, as Spark's own getOrCreate does. What is read and written with it is no matter of this module.
+The caller's configuration wins over spark-defaults.conf, which wins over the defaults of this module. A running session
+is returned unchanged, as Spark's own getOrCreate does.
 """
 
 from __future__ import annotations
@@ -32,24 +32,25 @@ LOG4J_FILE: Final = Path(__file__).with_name("log4j2.properties")
 NEEDED: Final = ("pyspark", "pyarrow", "numpy")
 LOOPBACK: Final = "127.0.0.1"
 JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
-"""Those that stand before spark.driver.extraJavaOptions, which is for the caller."""
+"""Come before spark.driver.extraJavaOptions, which is left to the caller."""
 
 QUICK_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""For seconds of work: no second compiler, one thread that collects garbage."""
+"""For work of seconds: no optimizing compiler, a single garbage collector thread."""
 LATE_OPTIMIZER: Final = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
-"""The second compiler waits for ten times the calls: it took a third of the CPU time of a start for what ran once."""
+"""The optimizing compiler waits for ten times as many calls: it took a third of a start's CPU time for code that ran
+once."""
 
-# Not among them is spark.python.unix.domain.socket.enabled, though it makes small micro-batches quicker: with it, every
-# Python worker that was idle for a minute ends with a traceback on stderr. It is for those who send stderr to a file.
+# spark.python.unix.domain.socket.enabled is left out, though it makes small micro-batches faster: with it, every Python
+# worker that was idle for a minute ends with a traceback on stderr.
 DEFAULTS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Timestamps reach Python with the session's zone on them; lake formats take no other than UTC.
+    # Timestamps reach Python with the session's time zone; lake formats accept only UTC.
     "spark.sql.session.timeZone": "UTC",
 }
 
@@ -69,7 +70,7 @@ LOCAL_CHECKPOINTS: Final = {
 
 
 class MissingPackage(ImportError):
-    """pyspark or what it needs is not installed. The message is one line and says what to install."""
+    """pyspark or a package it needs is not installed. The message is one line and says what to install."""
 
 
 def start(
@@ -97,7 +98,7 @@ def start(
             java = find_java()
             conf[JAVA_OPTIONS] = _with_class_archive(conf.get(JAVA_OPTIONS, ""), java)
             environment |= _environment_for_start(conf, java)
-    with _broken_java_named(), _environment(environment):
+    with _named_java_errors(), _environment(environment):
         if SparkContext._gateway is None and not _is_submitted():
             on_phase("starting Java")
             SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
@@ -109,27 +110,27 @@ def start(
 
 
 @contextmanager
-def _broken_java_named() -> Iterator[None]:
+def _named_java_errors() -> Iterator[None]:
     from pyspark.errors import PySparkRuntimeError
 
     try:
         yield
-    except PySparkRuntimeError as failed:
-        if failed.getCondition() != "JAVA_GATEWAY_EXITED":
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         chosen = find_java()
         raise BrokenJava(
             f"Java {chosen.version} of {chosen.origin} ({chosen.java}) ended before Spark had started;"
             " check JAVA_TOOL_OPTIONS, the memory that is free, and `moldau doctor`"
-        ) from failed
+        ) from error
 
 
 def _python_of_workers(conf: Mapping[str, str]) -> Mapping[str, str]:
-    """Chooses the Python of workers; returns what must be in the environment while Spark starts.
+    """Choose the Python of workers; return environment variables that must be set while Spark starts.
 
-    It is the one that has our packages, not the first on the PATH. PySpark reads the variable only, and Spark's
-    configuration of the same meaning is to win over it. Where nobody chose another and workers are on this machine,
-    they are forked from one process that has imported everything.
+    The default is this Python, which has our packages, not the first on the PATH. PySpark reads only the variable, but
+    Spark's configuration should win over it. If nobody chose another Python and workers run on this machine, they are
+    forked from one process that has imported everything.
     """
     chosen = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["PYSPARK_PYTHON"] = chosen
@@ -138,7 +139,7 @@ def _python_of_workers(conf: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _is_whole_install() -> bool:
-    """Whether Spark and PySpark are one installed package: else the PySpark of workers may be another than ours."""
+    """Whether Spark is the one of the installed PySpark: else workers may use another PySpark than this process."""
     import pyspark
     from pyspark.find_spark_home import _find_spark_home
 
@@ -151,14 +152,14 @@ def _check_packages() -> None:
 
 
 def _conf_for_start(given: Mapping[str, str], quick_start: bool) -> dict[str, str]:
-    """What Spark is started with: what was given, and of our defaults those that nobody else decided."""
+    """The configuration to start Spark with: the caller's, and our defaults that are configured nowhere else."""
     configured = _configured()
     master = given.get("spark.master") or configured.get("spark.master") or "local[*]"
     conf = dict(DEFAULTS)
     if (cores := local_cores(master)) is not None:
         conf |= {"spark.sql.shuffle.partitions": str(cores), **LOCAL_CHECKPOINTS}
     if library_directory():
-        conf["spark.local.dir"] = tempfile.gettempdir()  # which would follow java.io.tmpdir; only code has to move
+        conf["spark.local.dir"] = tempfile.gettempdir()  # else it would be java.io.tmpdir
     undecided = {key: value for key, value in conf.items() if key not in configured}
     options = " ".join([*_java_options(quick_start), configured.get(JAVA_OPTIONS, "")]).strip()
     return {**undecided, "spark.master": master, **({JAVA_OPTIONS: options} if options else {}), **given}
@@ -185,10 +186,10 @@ def _with_class_archive(options: str, java: JavaHome) -> str:
 
 
 def _environment_for_start(conf: Mapping[str, str], java: JavaHome) -> dict[str, str]:
-    """What the JVM that we are about to start must find in its environment."""
+    """Environment variables for the JVM that is about to start."""
     environment = {"JAVA_HOME": str(java.path)}
-    # Spark asks the resolver for the name of this host and warns, or hangs on a laptop that changes networks. Only
-    # executors on other machines need to reach the driver by more than loopback.
+    # Spark resolves this host's name and warns, or hangs on a laptop that changes networks. Only executors on other
+    # machines need another address than loopback.
     if is_on_loopback(conf["spark.master"]) and "SPARK_LOCAL_IP" not in os.environ:
         environment["SPARK_LOCAL_IP"] = LOOPBACK
     return environment
@@ -196,28 +197,28 @@ def _environment_for_start(conf: Mapping[str, str], java: JavaHome) -> dict[str,
 
 def local_cores(master: str) -> int | None:
     """How many tasks a local master runs at once; None for a cluster's."""
-    said = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master.strip())
-    if said is None:
+    match = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master.strip())
+    if match is None:
         return None
-    if said[1] == "*":
+    if match[1] == "*":
         return os.cpu_count() or 1
-    return int(said[1] or 1)
+    return int(match[1] or 1)
 
 
 def is_on_loopback(master: str) -> bool:
-    """Whether driver and executors all live on this machine and may talk through 127.0.0.1."""
+    """Whether driver and executors all run on this machine and can use 127.0.0.1."""
     if local_cores(master) is not None or master.startswith("local-cluster["):
         return True
     return re.match(r"spark://(localhost|127\.[\d.]+|\[::1\])(:\d+)?$", master) is not None
 
 
 def _is_submitted() -> bool:
-    """Whether spark-submit started this process: then the JVM runs, and what was submitted is with the executors."""
+    """Whether spark-submit started this process: then the JVM already runs, and executors have the submitted files."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _configured() -> dict[str, str]:
-    """What somebody decided before us: spark-submit's command line, or spark-defaults.conf."""
+    """The existing configuration: spark-submit's command line, or spark-defaults.conf."""
     if _is_submitted():
         from pyspark import SparkConf, SparkContext
 
@@ -228,7 +229,7 @@ def _configured() -> dict[str, str]:
 
 
 def read_spark_defaults(text: str) -> dict[str, str]:
-    """The format: a key, then white space or `=` or `:`, then the value; `#` begins a comment line."""
+    """Parse lines of a key, then white space or `=` or `:`, then the value; `#` begins a comment line."""
     lines = (line.strip() for line in text.splitlines())
     pairs = (re.split(r"\s*[=:]\s*|\s+", line, maxsplit=1) for line in lines if line and line[0] not in "#!")
     return {key: rest[0] if rest else "" for key, *rest in pairs}
@@ -247,22 +248,22 @@ def _conf_directory() -> Path:
 
 
 def _register_sources(session: SparkSession) -> None:
-    """The lake is not found by its name as the connector is. Neither is the connector by a Python that lacks it."""
+    """Register the lake format, which Spark does not find by name, and the connector where workers lack the package."""
     from moldau.spark.lake.source import LakeSource
     from moldau.spark.source import MoldauSource
 
-    # In this order: Spark remembers, as it registers a source, with which PYTHONPATH the source's workers start.
-    is_given = _give_to_workers(session.sparkContext)
+    # In this order: registering a source fixes the PYTHONPATH of its workers.
+    is_added = _add_to_workers(session.sparkContext)
     session.dataSource.register(LakeSource)
-    if is_given:
+    if is_added:
         session.dataSource.register(MoldauSource)
 
 
-def _give_to_workers(context: SparkContext) -> bool:
-    """Lets workers import Moldau where it is not installed for them; whether there was a need to.
+def _add_to_workers(context: SparkContext) -> bool:
+    """Make Moldau importable for workers where it is not installed; return whether that was needed.
 
-    Spark hands added files to executors, but not to the workers beside the driver that plan a stream: those follow
-    PYTHONPATH only. Executors fetch the archive as long as the session lives, so it stays until this process ends.
+    Spark sends added files to executors, but not to the workers beside the driver that plan a stream: those use only
+    PYTHONPATH. Executors fetch the archive during the whole session, so it is kept until this process ends.
     """
     if _is_submitted():
         sources = Path(__file__).parents[2]
@@ -283,13 +284,13 @@ def _give_to_workers(context: SparkContext) -> bool:
 
 
 def _text(value: object) -> str:
-    """As Spark writes it: Python's True is Spark's `true`."""
+    """The value as Spark writes it: Python's True is Spark's `true`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Variables for the JVM that is started within; afterwards the environment is what it was."""
+    """Set environment variables for a JVM that starts inside the block, and restore them afterwards."""
     before = {key: os.environ.get(key) for key in values}
     os.environ.update(values)
     try:

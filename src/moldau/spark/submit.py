@@ -1,11 +1,10 @@
-"""A pipeline handed to a cluster whole: the command line of spark-submit for `--deploy-mode cluster`.
+"""Submits a pipeline to a cluster: the command line of spark-submit for `--deploy-mode cluster`.
 
 In client mode nothing is submitted: the driver is this process, and `moldau.spark.session` connects to the master. In
-cluster mode the driver runs in the cluster, so that the pipeline's file, what lies beside it and Moldau itself travel
-there. What the pipeline does is no matter of this module.
+cluster mode the driver runs in the cluster, so the pipeline's file, the files beside it and Moldau are sent there.
 
-What the driver finds: spark-submit puts every file into the driver's working directory under its bare name. The program
-is this package's `__main__.py`, so that the same words do the same as here: `moldau pipeline run FILE …`.
+spark-submit puts every file into the driver's working directory under its base name. The program is this package's
+`__main__.py`, so that the same command runs there: `moldau pipeline run FILE …`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ PROGRAM: Final = Path(__file__).parents[1] / "__main__.py"
 
 
 class CannotSubmit(ValueError):
-    """This pipeline or this master does not go with --deploy-mode cluster. The message is one line and says why."""
+    """This pipeline or master does not support --deploy-mode cluster. The message is one line and says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +35,15 @@ class Submission:
     pipeline: Path
     conf: Mapping[str, str] = field(default_factory=dict)
     modules: Sequence[Path] = ()
-    """Python modules beside the pipeline's file, which steps name."""
+    """Python modules beside the pipeline's file that steps use."""
     files: Sequence[Path] = ()
-    """Schemas and data beside the pipeline's file, which sources name."""
+    """Schemas and data beside the pipeline's file that sources use."""
     words: Sequence[str] = ()
-    """What follows `moldau pipeline run FILE`."""
+    """The arguments after `moldau pipeline run FILE`."""
 
 
 def submit(submission: Submission) -> int:
-    """Runs spark-submit and returns its exit status. By default that is when the pipeline has ended."""
+    """Run spark-submit and return its exit status. By default it waits until the pipeline has ended."""
     from pyspark.find_spark_home import _find_spark_home
 
     check(submission)
@@ -56,7 +55,7 @@ def submit(submission: Submission) -> int:
 
 
 def command_line(submission: Submission, spark_submit: Path, built: Path) -> list[str]:
-    """What to run. `check` the submission first."""
+    """The command line to run. Call `check` first."""
     line = [str(spark_submit), "--master", submission.master, "--deploy-mode", "cluster", "--name", submission.name]
     for key, value in submission.conf.items():
         line += ["--conf", f"{key}={value}"]
@@ -66,14 +65,14 @@ def command_line(submission: Submission, spark_submit: Path, built: Path) -> lis
 
 
 def check(submission: Submission) -> None:
-    """CannotSubmit if the driver in the cluster would not find what it finds here."""
+    """Raise CannotSubmit if the driver in the cluster would lack files."""
     if submission.master.startswith("local"):
         raise CannotSubmit(f"--deploy-mode cluster needs a cluster, and --master is {submission.master}")
     if submission.master.startswith("spark://"):
         raise CannotSubmit("a standalone master runs no Python driver in the cluster: use --deploy-mode client")
     folder = submission.pipeline.parent
-    travelling = [submission.pipeline, *submission.modules, *submission.files]
-    for path in travelling:
+    sent_files = [submission.pipeline, *submission.modules, *submission.files]
+    for path in sent_files:
         if "," in str(path):
             raise CannotSubmit(f"{path}: spark-submit takes no comma in a file's name")
         if path.parent != folder:
@@ -81,6 +80,6 @@ def check(submission: Submission) -> None:
                 f"{path}: with --deploy-mode cluster a file lies beside {submission.pipeline.name}, "
                 "or on storage that the whole cluster sees, named by its absolute path"
             )
-    for name, times in Counter(path.name for path in travelling).items():
+    for name, times in Counter(path.name for path in sent_files).items():
         if times > 1:
             raise CannotSubmit(f"{name} is named {times} times")

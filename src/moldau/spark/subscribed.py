@@ -1,4 +1,4 @@
-"""Which partitions a subscription stands for now, and what is said of topics that are not there."""
+"""The partitions of a subscription as of now, and the errors for missing topics."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from moldau.client.cluster import Cluster, Topic
 from moldau.spark.option_values import did_you_mean
 from moldau.spark.options import ReadOptions, Subscription
 
-LOOK_SECONDS: Final = 2.0
-"""For a first look at the cluster; whoever reads has more patience."""
+CHECK_SECONDS: Final = 2.0
+"""Timeout of the first check; reading waits longer."""
 
 
 def refuse_missing(options: ReadOptions) -> None:
-    """KafkaError if the cluster answers and lacks what is named. Whatever else is wrong is told when it is read."""
+    """Raise KafkaError if the cluster responds and lacks a subscribed topic. Other errors are left to the read."""
     if options.subscription.pattern is not None:
         return
-    cluster = Cluster(options.bootstrap, options.properties, LOOK_SECONDS)
+    cluster = Cluster(options.bootstrap, options.properties, CHECK_SECONDS)
     try:
         subscribed_partitions(cluster, options.subscription)
     except KafkaError as error:
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
     except (OSError, MalformedData):
-        return  # the read asks again, and waits for an answer
+        return  # the read retries, and waits for the cluster
     finally:
         cluster.close()
 
 
 def subscribed_partitions(cluster: Cluster, subscription: Subscription) -> list[TopicPartition]:
-    """A named topic or partition that is missing is an error. Patterns leave internal topics out."""
+    """Return the subscribed partitions. A missing topic or partition is an error. Patterns exclude internal topics."""
     names = _names(cluster, subscription)
-    found = {TopicPartition(name, index) for name in names for index in _topic(cluster, name).leaders}
+    existing = {TopicPartition(name, index) for name in names for index in _topic(cluster, name).leaders}
     if not subscription.partitions:
-        return sorted(found)
-    missing = set(subscription.partitions) - found
+        return sorted(existing)
+    missing = set(subscription.partitions) - existing
     if missing:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {min(missing)}")
     return list(subscription.partitions)

@@ -1,7 +1,7 @@
-"""Waits for news in partitions without asking again and again: a Fetch parked at their ends wakes when one grows.
+"""Waits for new records without polling: a Fetch at the end of the partitions returns when one of them grows.
 
-The parked requests stay in flight between calls, on connections of their own. What they bring is thrown away (one
-batch at most, by `max_bytes`): that something came is all that is wanted.
+The requests stay in flight between calls, on separate connections. The records they return are dropped (one batch at
+most, by `max_bytes`): it only matters that there are some.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Watch:
         self._options = options
 
     def wait(self, ends: Offsets, seconds: float) -> bool:
-        """Whether something may have come behind `ends` within the time. Trouble is news too: the caller will see."""
+        """Whether there may be records beyond `ends` within the time. True on errors too: the caller will meet them."""
         try:
             channels = [
-                self._parked(node, partitions, ends) for node, partitions in self._cluster.by_leader(ends).items()
+                self._park(node, partitions, ends) for node, partitions in self._cluster.by_leader(ends).items()
             ]
             ready = _readable(channels, seconds)
-            answers = [channel.receive(FetchResponse) for channel in ready]
-            if any(map(_is_refused, answers)):
-                self.close()  # a leader has moved or a topic was made anew: to be looked up before the next request
+            responses = [channel.receive(FetchResponse) for channel in ready]
+            if any(map(_has_error, responses)):
+                self.close()  # a leader has moved or a topic was created again: look it up before the next request
         except (OSError, MalformedData, KafkaError):
             self.close()
             return True
@@ -44,7 +44,7 @@ class Watch:
     def close(self) -> None:
         self._cluster.close()
 
-    def _parked(self, node: int, partitions: list[TopicPartition], ends: Offsets) -> Channel:
+    def _park(self, node: int, partitions: list[TopicPartition], ends: Offsets) -> Channel:
         channel = self._cluster.channel(node)
         if not channel.in_flight:
             channel.send(ApiKey.FETCH, self._request(partitions, ends))
@@ -70,12 +70,14 @@ class Watch:
         )
 
 
-def _is_refused(answer: FetchResponse) -> bool:
-    return bool(answer.error_code) or any(data.error_code for topic in answer.responses for data in topic.partitions)
+def _has_error(response: FetchResponse) -> bool:
+    return bool(response.error_code) or any(
+        data.error_code for topic in response.responses for data in topic.partitions
+    )
 
 
 def _readable(channels: Sequence[Channel], seconds: float) -> list[Channel]:
-    """Not by `select`, which knows no file numbers above 1023: a driver may well have more files open."""
+    """Not with `select`, which fails for file descriptors above 1023: a driver may have more open files."""
     with selectors.DefaultSelector() as selector:
         for channel in channels:
             selector.register(channel, selectors.EVENT_READ, channel)

@@ -132,7 +132,7 @@ def cut_checkpoint(directory: Path) -> None:
         (tear_tail, "77 bytes at "),
         (misdirect_index, "entry 0 sends offset 2 to "),
         (repeat_offsets, "comes after 4"),
-        (cut_checkpoint, "a checkpoint with lines missing or cut"),
+        (cut_checkpoint, "checkpoint: lines are missing or incomplete"),
     ],
 )
 def test_verify_finds_damage(data_dir: Path, damage: object, problem: str) -> None:

@@ -203,14 +203,14 @@ def test_rot_below_the_recovery_point_does_not_stop_a_start() -> None:
     assert log.end_offset == 2 * BATCHES
 
 
-def test_a_log_start_beyond_the_end_is_not_believed() -> None:
+def test_a_log_start_beyond_the_end_is_ignored() -> None:
     files = written(close=True)
     start = files.open(f"data/{layout.LOG_STARTS}", create=True)
     start.truncate(0)
     start.pwrite(b"0\n1\norders 0 99999\n", 0)
     log, report = opened(files)
     assert log.start_offset == 0
-    assert "not believed" in report.recovered[0].notes[0]
+    assert "ignored log start offset 99999" in report.recovered[0].notes[0]
     check_whole(log)
 
 

@@ -125,7 +125,7 @@ def test_a_cut_below_the_high_watermark_is_told_and_takes_it_along() -> None:
     room.follower.truncate(room.partition, 4)
     assert room.reports == []
     room.follower.truncate(room.partition, 2)
-    assert "cut at offset 2, below its high watermark 4" in room.reports[0]
+    assert "truncated to offset 2, below its high watermark 4" in room.reports[0]
     assert room.partition.high_watermark == 2
 
 

@@ -253,7 +253,7 @@ def test_a_partition_the_disk_refuses_is_tried_again(rooms: Rooms, caplog: pytes
     rooms.store.create = full  # type: ignore[method-assign, assignment]
     rooms.create_topic("b", 2)
     assert held(rooms) == ["a-0"]
-    assert len([told for told in caplog.messages if "will be tried again" in told]) == 1, "the second is counted only"
+    assert len([told for told in caplog.messages if "will be retried" in told]) == 1, "the second is counted only"
     rooms.partitions.retry(rooms.current.image, rooms.clock.now_ms())
     assert held(rooms) == ["a-0"]
     rooms.store.create = real  # type: ignore[method-assign]

@@ -61,26 +61,26 @@ def configure(throttles: Throttles, key: tuple[int, str], **configs: str) -> Non
 def test_which_replicas_are_meant(text: str, named: list[int]) -> None:
     throttles = Throttles(NODE_ID, {}, FakeClock())
     configure(throttles, TOPIC, leader_replication_throttled_replicas=text)
-    assert [index for index in range(3) if throttles.leader.names(TopicPartition("a", index))] == named
-    assert not throttles.leader.names(TopicPartition("b", 0))
-    assert not throttles.follower.names(TopicPartition("a", 0))
+    assert [index for index in range(3) if throttles.leader.includes(TopicPartition("a", index))] == named
+    assert not throttles.leader.includes(TopicPartition("b", 0))
+    assert not throttles.follower.includes(TopicPartition("a", 0))
     topic = TopicImage("a", bytes(16), ())
     throttles.on_image(MetadataImage(), Changes(removed=[topic]))
-    assert not throttles.leader.names(TopicPartition("a", named[0] if named else 0))
+    assert not throttles.leader.includes(TopicPartition("a", named[0] if named else 0))
 
 
 def test_rates_come_from_the_file_and_change_while_running() -> None:
     throttles = Throttles(NODE_ID, {"follower.replication.throttled.rate": "500"}, FakeClock())
     configure(throttles, TOPIC, follower_replication_throttled_replicas="*")
     partition = TopicPartition("a", 0)
-    assert not throttles.follower.holds_back(partition)
+    assert not throttles.follower.is_throttled(partition)
     throttles.follower.limit.spend(500)
-    assert throttles.follower.holds_back(partition)
+    assert throttles.follower.is_throttled(partition)
     configure(throttles, EVERYONE, follower_replication_throttled_rate="9000")
-    assert not throttles.follower.holds_back(partition)
+    assert not throttles.follower.is_throttled(partition)
     throttles.follower.limit.spend(9000)
     configure(throttles, BROKER, follower_replication_throttled_rate="100")
     throttles.follower.limit.spend(99)
-    assert not throttles.follower.holds_back(partition)
+    assert not throttles.follower.is_throttled(partition)
     throttles.follower.limit.spend(1)
-    assert throttles.follower.holds_back(partition)
+    assert throttles.follower.is_throttled(partition)

@@ -43,7 +43,7 @@ def mark(partition: Partition, verifications: Verifications, epoch: int = EPOCH)
         is_control=True,
     )
     partition.append(memoryview(marker), -1, 0, Origin.COORDINATOR)
-    verifications.over(partition, PRODUCER)
+    verifications.finish(partition, PRODUCER)
 
 
 def code_of(verifications: Verifications, partition: Partition, sequence: int, guard: object) -> ErrorCode:
@@ -58,7 +58,7 @@ def test_what_was_asked_for_may_be_written_and_then_needs_no_asking(partition: P
     assert guard is not None
     verifications.check(partition, PRODUCER, EPOCH, 0, guard)
     append(partition)
-    verifications.over(partition, PRODUCER)
+    verifications.finish(partition, PRODUCER)
     assert verifications.begin(partition, PRODUCER, EPOCH, 1, 0) is None
     verifications.check(partition, PRODUCER, EPOCH, 1, None)
 

@@ -159,7 +159,7 @@ def test_a_flush_without_disk_space_is_postponed_and_retried(desk: Desk, monkeyp
     desk.loop.works[0].run()
     monkeypatch.undo()
     assert not desk.faults
-    assert reports == ["a-0: records cannot be brought to disk and will be tried again"]
+    assert reports == ["a-0: flush failed and will be retried"]
     assert promise is not None
     assert not promise.done
     desk.rooms.files.bytes_left = None

@@ -114,7 +114,7 @@ def test_a_changed_byte_under_the_crc_is_always_found(codec: Compression) -> Non
     for at in range(CRC_START - 4, size):
         changed = bytearray(log)
         changed[at] ^= 0x10
-        with pytest.raises(MalformedData, match=rf"{WHERE}its CRC"):
+        with pytest.raises(MalformedData, match=rf"{WHERE}the CRC"):
             decoded(fetched(changed, start=0, end=1))
 
 

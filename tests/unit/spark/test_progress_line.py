@@ -73,9 +73,9 @@ class TestTally:
     def test_the_end(self) -> None:
         counts = tally()
         counts.take([report(0, 1, end=1, latest=1)], START_S + 1)
-        counts.became("finished")
+        counts.set_state("finished")
         assert counts.progress.line() == "counts: finished · batch 0 (150 ms) · 1 row in · lag 0"
-        counts.became("failed", "There is no topic t")
+        counts.set_state("failed", "There is no topic t")
         assert counts.progress.line().endswith("lag 0 · There is no topic t")
 
 

@@ -1,9 +1,8 @@
-"""One round of cleaning: of each key in a log's older segments only the last record stays, where it is.
+"""One round of compaction: keeps only the last record of each key in a log's older segments, at its offset.
 
-Two passes. The first goes over what is dirty and learns the last offset of each key; if there is no room for more keys
-the round ends there. The second goes over everything up to that offset and writes what stays into new segments beside
-the old ones (`.cleaned`), small ones together in one; those are synced. Nothing else is touched: whatever goes wrong,
-the log is as it was.
+There are two passes. The first reads the dirty part and collects the last offset of each key; if the map is full, the
+round ends at that offset. The second reads everything up to that offset and writes the remaining records into new
+segments (`.cleaned`), merging small ones, and syncs them. If anything fails, the log is unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from moldau.log.cleaning.job import Cleaned, CleanedGroup, CleaningJob, SourceSe
 from moldau.log.cleaning.key_map import KeyMap
 from moldau.log.cleaning.pieces import Piece, read_pieces
 from moldau.log.cleaning.retention import Retention
-from moldau.log.cleaning.rewriting import rewritten
+from moldau.log.cleaning.rewriting import rewrite
 from moldau.log.cleaning.rows import Rows, open_rows
 from moldau.log.cleaning.swap import path_of
 from moldau.log.cleaning.target import Target
@@ -30,19 +29,19 @@ from moldau.log.segment import RELATIVE_OFFSET_MAX
 from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 
 Throttle = Callable[[int], None]
-"""Told of every piece that was read or written; it may take its time, and whatever it raises ends the round."""
+"""Called with the size of every piece read or written. It may block; an exception from it ends the round."""
 
 PIECE_BYTES_MIN: Final = 4 << 20
-"""Of a batch that is cut off at the end of a piece the rest is read twice, and batches of producers that are busy are
-nearly as large as the default of `log.cleaner.io.buffer.size`."""
+"""A batch that a piece cuts off is read twice, and batches of busy producers are nearly as large as the default of
+`log.cleaner.io.buffer.size`."""
 WORKING_BYTES: Final = 48 << 20
-"""What is needed besides the map, numpy itself included, as long as batches are no larger than pieces (measured)."""
+"""Memory needed besides the map, numpy included, while batches are no larger than pieces (measured)."""
 FEW_ROWS: Final = 64
-"""With room for fewer than this for certain, the map counts as full."""
+"""If fewer rows than this are certain to fit, the map counts as full."""
 
 
 def clean(files: Files, job: CleaningJob, throttle: Throttle) -> Cleaned:
-    """StorageFault for what the disk would not do, MalformedData for a log that cannot be read."""
+    """Run one round. Raises StorageFault if the disk fails, MalformedData if the log cannot be read."""
     return _Round(files, job, throttle).run()
 
 
@@ -70,16 +69,16 @@ class _Round:
 
     def _pieces(self, segment: SourceSegment) -> Iterator[Piece]:
         file = self._files.open(path_of(self._job.directory, segment.base_offset) + layout.LOG)
-        return read_pieces(file, segment.size, max(self._job.io_buffer_bytes, PIECE_BYTES_MIN), self._was_read)
+        return read_pieces(file, segment.size, max(self._job.io_buffer_bytes, PIECE_BYTES_MIN), self._on_read)
 
-    def _was_read(self, size: int) -> None:
+    def _on_read(self, size: int) -> None:
         self._bytes_read += size
         self._throttle(size)
 
     # --- first pass: the last offset of each key ----------------------------------------------------------------
 
     def _map_keys(self) -> int:
-        """The offset up to which the map speaks of every record."""
+        """Fill the map; return the offset up to which it covers every record."""
         job = self._job
         dirty = job.first_dirty_offset
         transactions = TransactionWalk(txn for txn in job.aborted if txn.last_offset >= dirty)
@@ -88,15 +87,15 @@ class _Round:
             if end <= dirty:
                 continue
             for piece in self._pieces(segment):
-                wanted = _wanted(piece, dirty, transactions)
-                piece.check_crcs(np.flatnonzero(wanted))
-                for rows in open_rows(piece, wanted):
+                has_keys = _batches_with_keys(piece, dirty, transactions)
+                piece.check_crcs(np.flatnonzero(has_keys))
+                for rows in open_rows(piece, has_keys):
                     if (full_at := self._put(rows)) is not None:
                         return full_at
         return job.up_to
 
     def _put(self, rows: Rows) -> int | None:
-        """The offset of the first record for which there was no room, None if there was for all."""
+        """Add the rows' keys to the map. Return the offset of the first record that did not fit; None if all did."""
         chosen = rows.has_key & (rows.offsets >= self._job.first_dirty_offset)
         keys, offsets = rows.keys.cut(chosen), rows.offsets[chosen]
         while offsets.size:
@@ -107,7 +106,7 @@ class _Round:
             keys, offsets = keys.cut(slice(fit, None)), offsets[fit:]
         return None
 
-    # --- second pass: what stays --------------------------------------------------------------------------------
+    # --- second pass: writing -----------------------------------------------------------------------------------
 
     def _clean_group(self, old: Sequence[SourceSegment], retention: Retention) -> CleanedGroup:
         job = self._job
@@ -124,7 +123,7 @@ class _Round:
     def _clean_piece(self, piece: Piece, is_end: bool, retention: Retention, target: Target) -> None:
         fate = retention.fate_of(piece, is_end)
         for rows in open_rows(piece, ~fate.is_discarded & ~piece.is_control):
-            written, kept = rewritten(piece, rows, retention.kept(piece, rows), fate, retention.horizon_ms())
+            written, kept = rewrite(piece, rows, retention.kept(piece, rows), fate, retention.horizon_ms())
             target.append(written)
             self._records_kept += kept
             self._bytes_written += len(written.content)
@@ -132,22 +131,22 @@ class _Round:
         self._records_read += int(piece.record_counts.sum())
 
 
-def _wanted(piece: Piece, first_dirty_offset: int, transactions: TransactionWalk) -> Mask:
-    """The batches whose keys count: those with data, none that was aborted."""
+def _batches_with_keys(piece: Piece, first_dirty_offset: int, transactions: TransactionWalk) -> Mask:
+    """Which batches are mapped: dirty ones with data that were not aborted."""
     is_dirty = piece.last_offsets >= first_dirty_offset
     is_control = piece.is_control
-    wanted: Mask = is_dirty & ~is_control
+    has_keys: Mask = is_dirty & ~is_control
     for index in np.flatnonzero(is_dirty & (piece.is_transactional | is_control)).tolist():
         producer_id, last_offset = int(piece.producer_ids[index]), int(piece.last_offsets[index])
         if is_control[index]:
             transactions.is_spent(producer_id, last_offset, piece.batch(index))
         else:
-            wanted[index] = not transactions.is_aborted(producer_id, last_offset)
-    return wanted
+            has_keys[index] = not transactions.is_aborted(producer_id, last_offset)
+    return has_keys
 
 
 def grouped(job: CleaningJob, segments: Sequence[SourceSegment]) -> Iterator[list[SourceSegment]]:
-    """Neighbours that make one segment together: no larger than segments may be, no longer than an index can tell."""
+    """Group neighbours into new segments, within `segment.bytes` and the range and size of an index."""
     entry_bytes = max(OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES)
     index_bytes_max = job.segment_index_bytes // entry_bytes * max(job.index_interval_bytes, 1)
     size_max = min(job.segment_bytes, index_bytes_max)

@@ -1,4 +1,4 @@
-"""What a round of cleaning is told and what it tells: plain values, so that a round may run in another process."""
+"""Input and result of a round of compaction: plain values, so that a round may run in another process."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ class SourceSegment(NamedTuple):
 
 
 class LastOfProducer(NamedTuple):
-    """What the log must keep of a producer that is still known, or a restart would forget it."""
+    """Batches of an active producer whose headers must stay in the log: else a restart would lose the producer."""
 
     last_data_offset: int
-    """-1 if its last word is a marker: that has the epoch by which the producer is fenced."""
+    """-1 if its last batch is a marker: the marker has the epoch by which the producer is fenced."""
     epoch: int
     earlier_offsets: tuple[int, ...] = ()
-    """The last ones of the batches before: as many as may have been in flight and be sent again."""
+    """Last offsets of the batches before it: as many as may have been in flight and may be sent again."""
 
 
 class CleaningJob(NamedTuple):
-    """One round over one log. Nothing in it changes while the round goes on."""
+    """One round over one log. It does not change during the round."""
 
     directory: str
     generation: int
-    """Of the log, when the round began: one that is cut meanwhile has no use for it."""
+    """The log's generation when the round began: the result is discarded if the log was truncated since."""
     segments: tuple[SourceSegment, ...]
-    """All below `up_to`, from the oldest on."""
+    """All segments below `up_to`, oldest first."""
     first_dirty_offset: int
     up_to: int
     """The base of the first segment that is not cleaned."""
@@ -44,16 +44,16 @@ class CleaningJob(NamedTuple):
     segment_index_bytes: int
     index_interval_bytes: int
     map_bytes_max: int
-    """What a round may take in all: the map of keys has the larger part of it."""
+    """Memory for the whole round; the map of keys has the larger part of it."""
     io_buffer_bytes: int
-    """What is read at a time, more if a batch is larger. About twenty times as much is computed on the way."""
+    """Bytes read at a time, more if a batch is larger. Working memory is about twenty times this."""
     may_forget: bool = True
-    """Whether tombstones and spent markers go when their time has come. Not while a replica is away: it may have what
-    they speak of, and would never get them."""
+    """Whether expired tombstones and markers are removed. Not while a replica is out of sync: it may still have the
+    records that they delete, and would never see them."""
 
 
 class CleanedGroup(NamedTuple):
-    """One new segment in the place of some old ones. Its files end in `.cleaned` until they are swapped in."""
+    """One new segment that replaces some old ones. Its files end in `.cleaned` until they are swapped in."""
 
     old: tuple[SourceSegment, ...]
     size: int
@@ -64,13 +64,13 @@ class CleanedGroup(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """What a round has done."""
+    """The result of a round."""
 
     cleaned_up_to: int
     """Where the next round begins. Below the job's `up_to` if the keys of the rest did not fit into the map."""
     groups: tuple[CleanedGroup, ...]
     bytes_read: int
-    """In both passes: over what is dirty, and over everything."""
+    """In both passes: the dirty part, and everything."""
     bytes_written: int
     records_read: int
     records_kept: int

@@ -1,10 +1,10 @@
-"""The keys of a log's dirty part and the last offset of each: exact, by the column, in bounded memory.
+"""The keys of a log's dirty part with the last offset of each: exact, vectorized, in bounded memory.
 
-Keys are compared, never only their hashes: of two keys with one hash somebody's record would be lost. Most keys are
-short. Those lie one behind the other in 8-byte words and are found by open addressing, thousands of rows at a time;
-each takes its words and some 24 bytes. The few that are long are in a dict of Python's.
+Keys are compared, not only their hashes: with two keys of one hash a record would be lost. Most keys are short. They
+are stored one after the other in 8-byte words and found by open addressing, thousands of rows at a time; each takes its
+words and some 24 bytes. The few long keys are in a Python dict.
 
-All arrays have their largest size from the start: pages that nobody writes to are no memory.
+All arrays are allocated at their largest size: pages that are never written take no memory.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from moldau.columns.varints import Bytes, Mask, Numbers
 WORD_BYTES: Final = 8
 SHORT_BYTES_MAX: Final = 64
 LONG_KEY_COST_BYTES: Final = 220
-"""Of a key in the dict besides its own bytes: two objects and its share of the table (measured)."""
+"""Memory of a key in the dict besides its bytes: two objects and its share of the table (measured)."""
 ENTRY_BYTES: Final = 13
-"""Of a short key besides its words and its cell: where they are, its length, its last offset."""
+"""Memory of a short key besides its words and cell: their place, its length, its last offset."""
 CELL_BYTES: Final = 8
 CELLS_MIN: Final = 1 << 10
 LOAD_MAX: Final = 0.6
@@ -36,7 +36,7 @@ _SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX: Final = np.uint64(0xD6E8FEB86659FD93)
 _HALF: Final = np.uint64(32)
 _LOW: Final = np.uint64(0xFFFFFFFF)
-_NOBODY: Final = np.empty(0, np.int64)
+_NO_ROWS: Final = np.empty(0, np.int64)
 
 
 class Keys(NamedTuple):
@@ -50,7 +50,7 @@ class Keys(NamedTuple):
         return Keys(self.data, self.starts[rows], self.lengths[rows])
 
     def words(self) -> list[Words]:
-        """The first word of every key, the second, and so on; zeros behind a key's end."""
+        """The first word of every key, the second, and so on; padded with zeros."""
         if not self.lengths.size:
             return []
         everywhere: Words = np.ndarray((self.data.size - 7,), "<u8", self.data, strides=(1,))
@@ -67,7 +67,7 @@ class Keys(NamedTuple):
 
 class KeyMap:
     def __init__(self, bytes_max: int, keys_max: int) -> None:
-        """`keys_max` is a bound that the caller knows: there are no more records than offsets."""
+        """`keys_max` bounds the number of keys: there are no more keys than offsets."""
         self._bytes_max = bytes_max
         entries_max = max(16, min(keys_max, bytes_max // (ENTRY_BYTES + int(CELL_BYTES / LOAD_MAX) + WORD_BYTES)))
         self._entries_max = entries_max
@@ -78,11 +78,11 @@ class KeyMap:
         self._last = np.empty(entries_max, np.int64)
         self._count = 0
         self._cells = np.zeros(CELLS_MIN, np.uint64)
-        """The upper half of a hash and, in the lower, one more than the entry. 0 is nobody's."""
+        """The hash in the upper half, the entry's index + 1 in the lower half. 0 is a free cell."""
         self._long: dict[bytes, int] = {}
         self._long_bytes = 0
         self._seed = np.uint64(random.getrandbits(64))
-        """Else somebody could choose keys that all fall together."""
+        """Random, so that nobody can choose keys that all collide."""
 
     def __len__(self) -> int:
         return self._count + len(self._long)
@@ -92,10 +92,10 @@ class KeyMap:
         short = self._count * ENTRY_BYTES + self._words_used * WORD_BYTES + self._cells.size * CELL_BYTES
         return short + self._long_bytes
 
-    # --- in -----------------------------------------------------------------------------------------------------
+    # --- put ----------------------------------------------------------------------------------------------------
 
     def fits(self, keys: Keys) -> int:
-        """How many of the first rows can be put in for certain, were all of them new."""
+        """How many of the first rows are certain to fit, even if all keys are new."""
         is_long = keys.lengths > SHORT_BYTES_MAX
         words = np.cumsum(np.where(is_long, 0, _word_counts(keys.lengths)))
         counts = np.cumsum(~is_long)
@@ -107,13 +107,13 @@ class KeyMap:
         return int(fit.size if fit.all() else fit.argmin())
 
     def put(self, keys: Keys, offsets: Numbers) -> None:
-        """Offsets go up from row to row, and from call to call."""
+        """Add keys. Offsets must increase from row to row and from call to call."""
         is_long = keys.lengths > SHORT_BYTES_MAX
         if is_long.any():
             self._put_long(keys.cut(is_long), offsets[is_long])
             keys, offsets = keys.cut(~is_long), offsets[~is_long]
         self._make_room(self._count + offsets.size)
-        entries = self._find(keys, is_put=True)
+        entries = self._find(keys, is_insert=True)
         np.maximum.at(self._last, entries, offsets)
 
     def _put_long(self, keys: Keys, offsets: Numbers) -> None:
@@ -122,7 +122,7 @@ class KeyMap:
                 self._long_bytes += len(key) + LONG_KEY_COST_BYTES
             self._long[key] = offset
 
-    # --- out ----------------------------------------------------------------------------------------------------
+    # --- get ----------------------------------------------------------------------------------------------------
 
     def last_offsets(self, keys: Keys) -> Numbers:
         """The last offset of each row's key, -1 if it is not in the map."""
@@ -137,13 +137,13 @@ class KeyMap:
     def _last_short(self, keys: Keys) -> Numbers:
         if not self._count:
             return np.full(keys.starts.size, NOT_FOUND, np.int64)
-        entries = self._find(keys, is_put=False)
+        entries = self._find(keys, is_insert=False)
         return np.where(entries < 0, NOT_FOUND, self._last[np.maximum(entries, 0)])
 
     # --- the table ----------------------------------------------------------------------------------------------
 
-    def _find(self, keys: Keys, *, is_put: bool) -> Numbers:
-        """The entry of each row's key, made if there is none and it `is_put`, else -1."""
+    def _find(self, keys: Keys, *, is_insert: bool) -> Numbers:
+        """The entry of each row's key. If there is none, it is created with `is_insert`, else -1."""
         lengths, words = keys.lengths, keys.words()
         hashes = self._hash(lengths, words)
         slots = _slots(hashes, self._cells.size)
@@ -153,10 +153,10 @@ class KeyMap:
             cells = self._cells[slots[pending]]
             is_free = cells == 0
             rows = pending
-            waiting = _NOBODY
+            waiting = _NO_ROWS
             if is_free.any():
                 free, rows, cells = pending[is_free], pending[~is_free], cells[~is_free]
-                if is_put:
+                if is_insert:
                     self._claim(lengths, words, hashes, slots, free, entries)
                     waiting = free[entries[free] < 0]
             candidates = (cells & _LOW).astype(np.int64) - 1
@@ -172,45 +172,46 @@ class KeyMap:
     def _claim(
         self, lengths: Numbers, words: list[Words], hashes: Words, slots: Numbers, rows: Numbers, entries: Numbers
     ) -> None:
-        """New entries for those of the rows that come first to their free cells; the others will meet them there."""
+        """Create entries for the rows that are first at their free cells; the other rows will find them there."""
         at = slots[rows]
         names = rows.astype(np.uint64)
         self._cells[at] = names
         first = self._cells[at] == names
         rows, at = rows[first], at[first]
-        made = np.arange(self._count, self._count + rows.size)
-        self._cells[at] = hashes[rows] << _HALF | (made + 1).astype(np.uint64)
+        new_entries = np.arange(self._count, self._count + rows.size)
+        self._cells[at] = hashes[rows] << _HALF | (new_entries + 1).astype(np.uint64)
         counts = _word_counts(lengths[rows])
         places = self._words_used + np.cumsum(counts) - counts
-        self._places[made], self._lengths[made], self._last[made] = places, lengths[rows], NOT_FOUND
+        self._places[new_entries], self._lengths[new_entries] = places, lengths[rows]
+        self._last[new_entries] = NOT_FOUND
         for index, word in enumerate(words):
             longer = counts > index
             self._words[places[longer] + index] = word[rows[longer]]
         self._count += rows.size
         self._words_used += int(counts.sum())
-        entries[rows] = made
+        entries[rows] = new_entries
 
     def _compare(self, lengths: Numbers, words: list[Words], rows: Numbers, entries: Numbers, same: Mask) -> None:
-        """Leaves `same` only where the whole key is that of the entry."""
+        """Clear `same` where the whole key is not that of the entry."""
         alike = np.flatnonzero(same)
         rows, entries = rows[alike], entries[alike]
         of_row = lengths[rows]
         equal = self._lengths[entries] == of_row
         places = self._places[entries].astype(np.int64)
         for index, word in enumerate(words):
-            # Behind the end of a key there is the next one's first word, or nothing yet.
+            # Beyond the end of a key is the next key's first word, or nothing yet.
             equal &= (self._words[np.minimum(places + index, self._words.size - 1)] == word[rows]) | (
                 of_row <= WORD_BYTES * index
             )
         same[alike] = equal
 
     def _hash(self, lengths: Numbers, words: list[Words]) -> Words:
-        """32 bits, of which none is more than any other."""
+        """A hash of 32 evenly distributed bits."""
         mixed = (lengths.astype(np.uint64) ^ self._seed) * _SPREAD
         for index, word in enumerate(words):
             following = (mixed ^ word) * _SPREAD
             following ^= following >> _HALF
-            # Which keys are looked up together must not matter.
+            # A key's hash must not depend on the other keys in the call.
             mixed = np.where(lengths > WORD_BYTES * index, following, mixed)
         mixed ^= mixed >> np.uint64(29)
         return mixed * _MIX >> _HALF
@@ -218,21 +219,21 @@ class KeyMap:
     # --- growing ------------------------------------------------------------------------------------------------
 
     def _make_room(self, count: int) -> None:
-        """Cells for so many entries; rather for as many as the memory will do for, if that is not much more."""
+        """Grow the table for `count` entries; at once to its final size if that is at most GROWTH times larger."""
         needed = _cells_for(count)
         if needed <= self._cells.size:
             return
         key_bytes = WORD_BYTES * max(1.0, self._words_used / max(self._count, 1))
         to_come = (self._bytes_max - self.bytes_used) / (key_bytes + ENTRY_BYTES + CELL_BYTES / LOAD_MAX)
-        in_the_end = _cells_for(min(self._entries_max, self._count + int(max(to_come, 0))))
+        final_cells = _cells_for(min(self._entries_max, self._count + int(max(to_come, 0))))
         cells = self._cells[self._cells != 0]
-        self._cells = np.zeros(max(needed, min(GROWTH * self._cells.size, in_the_end)), np.uint64)
+        self._cells = np.zeros(max(needed, min(GROWTH * self._cells.size, final_cells)), np.uint64)
         slots = _slots(cells >> _HALF, self._cells.size)
         while cells.size:
             is_free = self._cells[slots] == 0
             self._cells[slots[is_free]] = cells[is_free]
-            homeless = self._cells[slots] != cells
-            cells, slots = cells[homeless], (slots[homeless] + 1) % self._cells.size
+            is_displaced = self._cells[slots] != cells
+            cells, slots = cells[is_displaced], (slots[is_displaced] + 1) % self._cells.size
 
 
 def _cells_for(count: int) -> int:

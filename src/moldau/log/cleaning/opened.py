@@ -1,6 +1,6 @@
-"""Where records of compressed batches are opened: one behind the other in one place, which is used again and again.
+"""Decompresses batches one after the other into one buffer, which is reused.
 
-To give each batch a place of its own and put them together afterwards would cost more than lz4 itself.
+A buffer for each batch, joined afterwards, would cost more than lz4 itself.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from moldau.log.cleaning.pieces import PADDING
 from moldau.wire.compression import Compression, decompress, decompress_into
 
 OPENED_BYTES_MAX: Final = 4 << 20
-"""Opened at a time, unless one batch is larger."""
+"""Size of the buffer, unless one batch is larger."""
 
 
 class Bodies(NamedTuple):
-    """The records of some batches: content[begin:end] of each. Behind the last one there is something more."""
+    """The records of some batches: content[begin:end] of each. At least PADDING follows the last one."""
 
     content: bytes | bytearray
     data: Bytes
-    """The same, for numpy."""
+    """`content` as a numpy array."""
     indexes: Numbers
-    """Of the batches, in their piece."""
+    """Indexes of the batches in their piece."""
     begins: Numbers
     ends: Numbers
 
@@ -35,10 +35,10 @@ class Opened:
         self._indexes: list[int] = []
         self._ends: list[int] = []
         self._largest = 0
-        """Of the bodies so far: the next one is thought to be no smaller."""
+        """Size of the largest body so far: the next one is assumed to be no smaller."""
 
     def put(self, index: int, codec: Compression, body: memoryview) -> bool:
-        """False if there is no room before what is there has been taken."""
+        """Decompress a body into the buffer. False if there is no room: call `take` first."""
         begin = self._ends[-1] if self._ends else 0
         room = memoryview(self._content)[begin : -len(PADDING)]
         size = None if begin and len(room) < self._largest else decompress_into(codec, body, room)
@@ -55,7 +55,7 @@ class Opened:
         return True
 
     def take(self) -> Bodies:
-        """All that was put in. What is put in next takes its place."""
+        """Return all bodies in the buffer. The next `put` overwrites them."""
         ends = np.array(self._ends, np.int64)
         begins = np.append(np.zeros(1, np.int64), ends[:-1])
         indexes = np.array(self._indexes, np.int64)

@@ -1,4 +1,4 @@
-"""A segment read piece by piece, each of whole batches, with what their headers say as columns."""
+"""Reads a segment in pieces of whole batches, with the header fields as numpy columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from moldau.wire.batch import (
 from moldau.wire.crc import crc32c
 
 PADDING: Final = bytes(8)
-"""Behind the last batch: whoever reads eight bytes at a time may read that far."""
+"""Follows the last batch, so that eight bytes can be read at any position."""
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_POSITION: Final = 8
@@ -35,13 +35,12 @@ _BATCH_LENGTH_MIN: Final = BATCH_HEADER_BYTES - LENGTH_PREFIX.size
 
 
 class Piece:
-    """Some batches that lie one behind the other; every column has an entry for each. Behind the last one there is
-    something more, of no meaning."""
+    """Consecutive batches; every column has an entry for each. At least PADDING of arbitrary bytes follows the last."""
 
     def __init__(self, content: bytes, starts: list[int], end: int) -> None:
         self.content = content
         self.data: Bytes = np.frombuffer(content, np.uint8)
-        """The same, for numpy."""
+        """`content` as a numpy array."""
         self.starts: Numbers = np.array(starts, np.int64)
         self.sizes: Numbers = np.diff(self.starts, append=end)
         self.attributes = self._column(">i2", 21)
@@ -53,14 +52,14 @@ class Piece:
         self.is_transactional = self._has(TRANSACTIONAL_BIT)
 
     def _column(self, kind: str, position: int) -> Numbers:
-        """One field of every header. Where it lies was told once, in wire/batch.py."""
+        """One field of every header. The positions are those of wire/batch.py."""
         size = np.dtype(kind).itemsize
         everywhere: Numbers = np.ndarray((self.data.size - size + 1,), kind, self.data, strides=(1,))
         return everywhere[self.starts + position].astype(np.int64)
 
     def _has(self, bits: int) -> Mask:
-        found: Mask = self.attributes & bits != 0
-        return found
+        is_set: Mask = self.attributes & bits != 0
+        return is_set
 
     @cached_property
     def producer_ids(self) -> Numbers:
@@ -80,7 +79,7 @@ class Piece:
 
     @cached_property
     def delete_horizons(self) -> Numbers:
-        """Until when tombstones and markers of each batch stay; -1 where nobody has said yet."""
+        """Until when tombstones and markers of each batch stay; -1 where it is not set yet."""
         has_horizon = self._has(DELETE_HORIZON_BIT)
         return np.where(has_horizon, self.base_timestamps, -1) if has_horizon.any() else np.full(has_horizon.size, -1)
 
@@ -89,11 +88,11 @@ class Piece:
         return memoryview(self.content)[start : start + int(self.sizes[index])]
 
     def check(self, path: str) -> None:
-        """Offsets lie outside the CRC: that they go up is all that can be known of them."""
-        goes_up = bool((self.last_offsets >= self.base_offsets).all())
-        goes_up = goes_up and bool((self.base_offsets[1:] > self.last_offsets[:-1]).all())
-        if not goes_up or (self.data[self.starts + MAGIC_POSITION] != MAGIC).any():
-            raise MalformedData(f"{path}: batches at {int(self.base_offsets[0])}… whose offsets do not go up")
+        """Raise MalformedData if offsets do not increase. They are outside the CRC: nothing else can be checked."""
+        increases = bool((self.last_offsets >= self.base_offsets).all())
+        increases = increases and bool((self.base_offsets[1:] > self.last_offsets[:-1]).all())
+        if not increases or (self.data[self.starts + MAGIC_POSITION] != MAGIC).any():
+            raise MalformedData(f"{path}: offsets of the batches from {int(self.base_offsets[0])} on do not increase")
 
     def check_crcs(self, indexes: Numbers) -> None:
         view = memoryview(self.content)
@@ -107,12 +106,12 @@ class Piece:
             )
 
 
-def read_pieces(file: File, end: int, piece_bytes: int, passed: Callable[[int], None]) -> Iterator[Piece]:
-    """All of a segment that ends there. `passed` is told of every read."""
-    position, wanted = 0, piece_bytes
+def read_pieces(file: File, end: int, piece_bytes: int, on_read: Callable[[int], None]) -> Iterator[Piece]:
+    """Read a segment of `end` bytes. `on_read` is called with the size of every read."""
+    position, read_bytes = 0, piece_bytes
     while position < end:
-        content = file.pread(min(wanted, end - position), position)
-        passed(len(content))
+        content = file.pread(min(read_bytes, end - position), position)
+        on_read(len(content))
         starts, behind = _batch_starts(content)
         if behind > len(content):
             needed = behind - starts.pop() if starts else 0
@@ -120,9 +119,9 @@ def read_pieces(file: File, end: int, piece_bytes: int, passed: Callable[[int], 
         else:
             needed = 0
         if not starts:
-            if not wanted < needed <= end - position:
+            if not read_bytes < needed <= end - position:
                 raise MalformedData(f"{file.path}: no whole batch at {position}")
-            wanted = needed
+            read_bytes = needed
             continue
         if len(content) - behind < len(PADDING):
             content += PADDING
@@ -130,11 +129,11 @@ def read_pieces(file: File, end: int, piece_bytes: int, passed: Callable[[int], 
         piece.check(file.path)
         yield piece
         position += behind
-        wanted = piece_bytes
+        read_bytes = piece_bytes
 
 
 def _batch_starts(content: bytes) -> tuple[list[int], int]:
-    """Where each batch begins whose header is there, and where the last one ends, be it beyond what is there."""
+    """(start of each batch whose header is in `content`, end of the last one, which may be beyond `content`)."""
     length_at, overhead, shortest = _LENGTH.unpack_from, LENGTH_PREFIX.size, _BATCH_LENGTH_MIN
     starts: list[int] = []
     at, last = 0, len(content) - BATCH_HEADER_BYTES

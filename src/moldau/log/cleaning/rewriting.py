@@ -1,8 +1,7 @@
-"""What stays of a piece, as bytes: batches that lost nothing as they are, the others built anew around what is left.
+"""The remaining bytes of a piece: batches that keep all records unchanged, the others rebuilt from what is left.
 
-A batch that is built anew keeps its place: base offset, last offset, leader epoch, producer and sequence. Its records
-keep their bytes, unless it gets a delete horizon: that stands where the base timestamp was, and every timestamp, which
-counts from there, is written anew.
+A rebuilt batch keeps its base offset, last offset, leader epoch, producer and sequence. Its records keep their bytes,
+unless the batch gets a delete horizon: that replaces the base timestamp, so every timestamp delta changes.
 """
 
 from __future__ import annotations
@@ -40,21 +39,21 @@ _KIND_BITS: Final = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class _Plan(NamedTuple):
-    """One entry for each batch of the piece that the rows tell of."""
+    """One entry for each batch that the rows cover."""
 
     is_whole: Mask
     is_rebuilt: Mask
     is_header: Mask
     gets_horizon: Mask
     kept: Numbers
-    """Records that stay."""
+    """Number of records that stay."""
 
 
-def rewritten(piece: Piece, rows: Rows, kept: Mask, fate: BatchFate, horizon_ms: int) -> tuple[Written, int]:
-    """What is to be written of the batches that `rows` tell of, and how many records that is."""
+def rewrite(piece: Piece, rows: Rows, kept: Mask, fate: BatchFate, horizon_ms: int) -> tuple[Written, int]:
+    """Return (what to write of the batches that `rows` cover, the number of records in it)."""
     plan = _plan(piece, rows, kept, fate)
-    first, here = rows.batches.start, slice(rows.batches.start, rows.batches.stop)
-    sizes, youngest = piece.sizes[here].copy(), piece.max_timestamps[here].copy()
+    first, span = rows.batches.start, slice(rows.batches.start, rows.batches.stop)
+    sizes, youngest = piece.sizes[span].copy(), piece.max_timestamps[span].copy()
     parts = _whole_runs(piece, plan, first)
     changed: list[tuple[int, Buffer]] = []
     for place in np.flatnonzero(plan.is_header).tolist():
@@ -69,25 +68,25 @@ def rewritten(piece: Piece, rows: Rows, kept: Mask, fate: BatchFate, horizon_ms:
         parts = sorted(parts + changed, key=itemgetter(0))
     stays = plan.is_whole | plan.is_rebuilt | plan.is_header
     content = b"".join([part for _, part in parts])
-    return Written(content, sizes[stays], piece.last_offsets[here][stays], youngest[stays]), int(plan.kept.sum())
+    return Written(content, sizes[stays], piece.last_offsets[span][stays], youngest[stays]), int(plan.kept.sum())
 
 
 def _plan(piece: Piece, rows: Rows, kept: Mask, fate: BatchFate) -> _Plan:
     first, count = rows.batches.start, len(rows.batches)
-    here = slice(first, rows.batches.stop)
+    span = slice(first, rows.batches.stop)
     stays = np.bincount(rows.batch_of[kept] - first, minlength=count)
     has_tombstone = np.bincount(rows.batch_of[kept & rows.is_tombstone] - first, minlength=count) > 0
-    record_counts = piece.record_counts[here]
-    is_control = piece.is_control[here]
-    stays = np.where(is_control & ~fate.is_discarded[here], record_counts, stays)
-    gets_horizon = (has_tombstone | (fate.is_spent_marker[here] & is_control)) & (piece.delete_horizons[here] < 0)
+    record_counts = piece.record_counts[span]
+    is_control = piece.is_control[span]
+    stays = np.where(is_control & ~fate.is_discarded[span], record_counts, stays)
+    gets_horizon = (has_tombstone | (fate.is_spent_marker[span] & is_control)) & (piece.delete_horizons[span] < 0)
     is_gone = stays == 0
     is_whole = ~is_gone & (stays == record_counts) & ~gets_horizon
-    return _Plan(is_whole, ~is_gone & ~is_whole, is_gone & fate.keeps_header[here], gets_horizon, stays)
+    return _Plan(is_whole, ~is_gone & ~is_whole, is_gone & fate.keeps_header[span], gets_horizon, stays)
 
 
 def _whole_runs(piece: Piece, plan: _Plan, first: int) -> list[tuple[int, Buffer]]:
-    """Batches that stay as they are, those side by side as one."""
+    """(place, bytes) of each run of consecutive unchanged batches."""
     edges = np.flatnonzero(np.diff(plan.is_whole.view(np.int8), prepend=0, append=0))
     begins, lasts = edges[::2], edges[1::2] - 1
     starts = piece.starts[begins + first].tolist()
@@ -97,7 +96,7 @@ def _whole_runs(piece: Piece, plan: _Plan, first: int) -> list[tuple[int, Buffer
 
 
 def _header_alone(header: BatchHeader) -> bytearray:
-    """What is kept for the sake of sequences and offsets."""
+    """The batch without records: keeps sequences and offsets."""
     emptied = header._replace(
         batch_length=BATCH_HEADER_BYTES - LENGTH_PREFIX.size,
         attributes=header.attributes & _KIND_BITS,
@@ -121,38 +120,38 @@ def _rebuilt(
     first = rows.batches.start
     is_control = piece.is_control[rebuilt + first]
     for place in rebuilt[is_control].tolist():
-        # A marker stays as it is until it gets a horizon.
+        # A marker is rebuilt only to get a delete horizon.
         alone = rows_of(piece, first + place)
-        left = _Left.of(alone, np.ones(alone.starts.size, np.bool_), piece, np.array([first + place]))
+        left = _RemainingRecords.of(alone, np.ones(alone.starts.size, np.bool_), piece, np.array([first + place]))
         yield place, _batch(piece, left, 0, horizon_ms)
     places = rebuilt[~is_control]
     stays = kept & plan.is_rebuilt[rows.batch_of - first]
-    left = _Left.of(rows, stays, piece, places + first)
+    left = _RemainingRecords.of(rows, stays, piece, places + first)
     for number, place in enumerate(places.tolist()):
         yield place, _batch(piece, left, number, horizon_ms if plan.gets_horizon[place] else None)
 
 
-class _Left(NamedTuple):
-    """The records that are left of batches to be built anew, and for each of these batches where they are."""
+class _RemainingRecords(NamedTuple):
+    """The remaining records of the batches to rebuild, and where they are."""
 
     data: Bytes
     indexes: list[int]
-    """Of the batches, in the piece."""
+    """Indexes of the batches in the piece."""
     row_edges: list[int]
-    """The first row of each batch, and the end of all."""
+    """The first row of each batch, and the end of the last."""
     youngest: list[int]
     run_edges: list[int]
-    """The first run of each batch: records that lie one behind the other and all stay."""
+    """The first run of each batch. A run is consecutive records that all stay."""
     run_begins: list[int]
     run_ends: list[int]
     attributes_at: Numbers
-    """This and the following of each row."""
+    """This and the columns below have an entry for each row."""
     behind_timestamp: Numbers
     limits: Numbers
     timestamps: Numbers
 
     @classmethod
-    def of(cls, rows: Rows, stays: Mask, piece: Piece, indexes: Numbers) -> _Left:
+    def of(cls, rows: Rows, stays: Mask, piece: Piece, indexes: Numbers) -> _RemainingRecords:
         places = np.flatnonzero(stays)
         batch_of = rows.batch_of[places]
         deltas, behind = read(rows.data, rows.timestamps_at[places], bits=64)
@@ -176,8 +175,8 @@ class _Left(NamedTuple):
         )
 
 
-def _batch(piece: Piece, left: _Left, number: int, horizon_ms: int | None) -> bytearray:
-    """One batch around what is left of it, with a horizon from now on if one is given."""
+def _batch(piece: Piece, left: _RemainingRecords, number: int, horizon_ms: int | None) -> bytearray:
+    """Rebuild one batch from its remaining records, with a delete horizon if one is given."""
     header = read_header(piece.batch(left.indexes[number]))
     attributes, base_timestamp = header.attributes, header.base_timestamp
     body: Buffer
@@ -199,15 +198,15 @@ def _batch(piece: Piece, left: _Left, number: int, horizon_ms: int | None) -> by
     )
 
 
-def _joined(left: _Left, number: int) -> bytes:
-    """The records that stay, byte for byte."""
+def _joined(left: _RemainingRecords, number: int) -> bytes:
+    """The bytes of the remaining records, unchanged."""
     runs = slice(left.run_edges[number], left.run_edges[number + 1])
     view = left.data.data
     return b"".join([view[begin:end] for begin, end in zip(left.run_begins[runs], left.run_ends[runs], strict=True)])
 
 
-def _restamped(left: _Left, number: int, base_timestamp: int) -> bytearray:
-    """The records that stay, their timestamps counted from another one; but for that as they were."""
+def _restamped(left: _RemainingRecords, number: int, base_timestamp: int) -> bytearray:
+    """The remaining records with timestamp deltas from another base timestamp."""
     body, view = bytearray(), left.data.data
     mine = slice(left.row_edges[number], left.row_edges[number + 1])
     deltas = left.timestamps[mine] - base_timestamp

@@ -1,6 +1,6 @@
-"""The records of some batches by the column: where they are, their offsets and keys, which have no value.
+"""The records of some batches as columns: positions, offsets, keys, and whether they are tombstones.
 
-Every length is checked against the bytes that are there; what breaks the format is MalformedData.
+Every length is checked against the bytes that are there; MalformedData if one does not fit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NULL: Final = 1
 
 
 class Rows(NamedTuple):
-    """The records of batches first <= index < last of a piece, as far as those were asked for."""
+    """The records of the selected batches in a range of a piece's batches."""
 
     data: Bytes
     batch_of: Numbers
@@ -39,13 +39,13 @@ class Rows(NamedTuple):
     has_key: Mask
     is_tombstone: Mask
     batches: range
-    """Of the piece: all that these rows tell of, wanted or not."""
+    """The batches of the piece that these rows cover, selected or not."""
 
 
-def open_rows(piece: Piece, wanted: Mask) -> Iterator[Rows]:
-    """The rows of the batches that are wanted, in pieces that cover all batches of the piece. One is good until the
-    next: decompressed records take the place of those before."""
-    chosen = np.flatnonzero(wanted)
+def open_rows(piece: Piece, is_selected: Mask) -> Iterator[Rows]:
+    """Yield the rows of the selected batches in parts that cover all batches of the piece. Each is valid until the
+    next one: decompressed records share one buffer."""
+    chosen = np.flatnonzero(is_selected)
     if not piece.is_compressed[chosen].any():
         begins = piece.starts[chosen] + BATCH_HEADER_BYTES
         bodies = Bodies(piece.content, piece.data, chosen, begins, piece.starts[chosen] + piece.sizes[chosen])
@@ -64,9 +64,9 @@ def open_rows(piece: Piece, wanted: Mask) -> Iterator[Rows]:
 
 def rows_of(piece: Piece, index: int) -> Rows:
     """The rows of one batch."""
-    wanted = np.zeros(piece.starts.size, np.bool_)
-    wanted[index] = True
-    (rows,) = open_rows(piece, wanted)
+    is_selected = np.zeros(piece.starts.size, np.bool_)
+    is_selected[index] = True
+    (rows,) = open_rows(piece, is_selected)
     return rows
 
 
@@ -74,12 +74,14 @@ def _rows(piece: Piece, bodies: Bodies, batches: range) -> Rows:
     content, data, chosen, begins, ends = bodies
     counts = piece.record_counts[chosen]
     if ((counts < 0) | (counts * RECORD_BYTES_MIN > ends - begins) | ((counts == 0) & (ends > begins))).any():
-        raise MalformedData(f"a batch at {int(piece.base_offsets[batches.start])}… cannot hold its records")
+        raise MalformedData(
+            f"batches from offset {int(piece.base_offsets[batches.start])} on: too short for their record count"
+        )
     try:
         starts = _starts(content, data, begins, ends, counts)
         return _read(piece, data, chosen, starts, ends, counts, batches)
     except (BadRow, IndexError) as bad:
-        raise MalformedData(f"batches at offset {int(piece.base_offsets[batches.start])}…: {bad}") from None
+        raise MalformedData(f"batches from offset {int(piece.base_offsets[batches.start])} on: {bad}") from None
 
 
 def _read(
@@ -91,7 +93,7 @@ def _read(
     last_rows = np.cumsum(counts)[counts > 0] - 1
     limits[last_rows] = ends[counts > 0]
     length, at = read(data, starts)
-    # With this the guessed starts are proven: the first one is at its place, and each record ends where it must.
+    # This proves the guessed starts: the first is right, and each record ends where the next begins.
     require((length > 0) & (at + length == limits), "a record's length does not lead to the next record")
     timestamps_at = at + 1
     deltas, at = read(data, skip(data, timestamps_at))
@@ -110,13 +112,13 @@ def _read(
 
 
 def _starts(content: bytes | bytearray, data: Bytes, begins: Numbers, ends: Numbers, counts: Numbers) -> Numbers:
-    """Where each record begins, a guess until it is proven. Batches of one record, which are many where producers do
-    not wait, tell it without a look."""
+    """Where each record probably begins; `_read` verifies it. Batches of one record, which are frequent without
+    linger, need no search."""
     if (counts == 1).all():
         return begins
     starts = np.empty(int(counts.sum()), np.int64)
     is_small = counts <= RUN_HOPED_FOR
-    starts[np.repeat(is_small, counts)] = _walked(content, data, begins[is_small], counts[is_small])
+    starts[np.repeat(is_small, counts)] = _walk_starts(content, data, begins[is_small], counts[is_small])
     first = np.cumsum(counts) - counts
     for index in np.flatnonzero(~is_small).tolist():
         begin, count, to = int(begins[index]), int(counts[index]), int(first[index])
@@ -124,8 +126,8 @@ def _starts(content: bytes | bytearray, data: Bytes, begins: Numbers, ends: Numb
     return starts
 
 
-def _walked(content: bytes | bytearray, data: Bytes, begins: Numbers, counts: Numbers) -> Numbers:
-    """Of many batches at once: to ask numpy for each of them would take longer than to walk."""
+def _walk_starts(content: bytes | bytearray, data: Bytes, begins: Numbers, counts: Numbers) -> Numbers:
+    """Starts in many small batches: a Python loop is faster than a numpy call for each of them."""
     try:
         starts = _walk_all(content, begins, counts, walk_short)
         is_long = (data[starts] >= 0x80) & (data[starts + 1] >= 0x80)

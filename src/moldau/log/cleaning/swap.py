@@ -1,13 +1,13 @@
-"""Cleaned segments take the place of old ones, in steps that a crash may come between.
+"""Replaces old segments by cleaned ones, in steps; a crash may happen between any two.
 
-    <base>.log.cleaned     being written, or whole and synced: of no meaning yet, removed when the log is opened
-    <base>.log.swap        decided: it stands for every segment from its base to the end of its last batch. Opening
-                           the log finishes what is left to do
-    <base>.log             in its place; those it replaced are `.deleted`
+    <base>.log.cleaned     being written, or whole and synced: not valid yet, removed when the log is opened
+    <base>.log.swap        decided: it replaces every segment from its base to the end of its last batch. Opening
+                           the log completes the swap
+    <base>.log             in place; the replaced segments are `.deleted`
 
-The .log is renamed after its side files, so `.log.swap` says that all of them are there. The last batch of the last
-segment that is replaced is always kept, if need be without records: so the end of a `.swap` tells what it replaces, and
-each segment still ends where the next one begins.
+The .log is renamed after its indexes, so `.log.swap` means that all of them are there. The last batch of the last
+replaced segment is always kept, if need be without records: so the end of a `.swap` says what it replaces, and each
+segment still ends where the next one begins.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _LOG_LAST: Final = (*layout.SIDE_FILES, layout.LOG)
 
 @dataclass(slots=True)
 class SwapWork:
-    """A swap that has begun, one new segment after the other: each is first named, and put in its place when all names
-    are on disk. The oldest go first: what a tombstone speaks of must be gone before the tombstone is."""
+    """A swap under way. All new segments are first renamed to `.swap`; once the names are synced, each replaces its old
+    segments. The oldest come first: the records that a tombstone deletes must be gone before the tombstone."""
 
     files_layer: Files
     directory: str
@@ -44,18 +44,18 @@ class SwapWork:
         return self.replaced == len(self.cleaned.groups)
 
     def name_next(self) -> None:
-        """From here on a crash leads to this segment and not to those it replaces."""
+        """Rename the next segment to `.swap`: after a crash, it replaces the old ones."""
         group = self.cleaned.groups[self.named]
         rename_all(self.files_layer, path_of(self.directory, group.base_offset), layout.CLEANED, layout.SWAP)
         self.named += 1
 
     def sync(self) -> None:
-        """May run in a thread. What it does not reach, a crash may undo, the newest first."""
+        """Sync the names. Thread-safe. Names that are not synced may be lost in a crash, the newest first."""
         self.files_layer.sync_directory(self.directory)
         self.is_synced = True
 
     def take_back(self) -> None:
-        """All that is not in its place yet."""
+        """Delete the new segments that have not replaced old ones yet."""
         for group in reversed(self.cleaned.groups[self.replaced :]):
             for suffix in (layout.SWAP, layout.CLEANED):
                 discard_segment(self.files_layer, path_of(self.directory, group.base_offset), suffix)
@@ -66,26 +66,26 @@ def path_of(directory: str, base_offset: int) -> str:
 
 
 def rename_all(files: Files, stem: str, source: str, target: str) -> None:
-    """The files of one segment, from one suffix to another; the .log last. An index that is not there stays so."""
+    """Rename the files of one segment from suffix `source` to `target`, the .log last. Missing indexes are skipped."""
     for suffix in _LOG_LAST:
         if files.exists(stem + suffix + source):
             files.rename(stem + suffix + source, stem + suffix + target)
 
 
 def discard(files: Files, job: CleaningJob) -> None:
-    """Removes what was written for a job."""
+    """Delete the files that a job has written."""
     for segment in job.segments:
         discard_segment(files, path_of(job.directory, segment.base_offset), layout.CLEANED)
 
 
 def discard_segment(files: Files, stem: str, suffix: str) -> None:
-    """The .log first: without it the others say nothing."""
+    """Delete the files of one segment, the .log first: without it the others are ignored."""
     for part in reversed(_LOG_LAST):
         files.unlink(stem + part + suffix)
 
 
 def complete_swaps(files: Files, directory: str, names: list[str]) -> list[str]:
-    """Before a log is opened: half-done cleaning is undone, a swap that was decided is finished. The names left."""
+    """Complete decided swaps and delete other files of a compaction, before a log is opened. Return the names left."""
     bases = [base for name in names if (base := layout.offset_of(name, layout.LOG + layout.SWAP)) is not None]
     for base_offset in sorted(bases):
         _complete(files, directory, base_offset)
@@ -101,7 +101,7 @@ def _complete(files: Files, directory: str, base_offset: int) -> None:
     next_offset = base_offset
     for _, header in walk_headers(file, 0, file.size()):
         next_offset = header.next_offset
-    # Until the .log has its name the .swap is there, and a crash begins this anew.
+    # The .swap exists until the .log is renamed: after a crash this is done again.
     for name in files.names(directory):
         is_of_segment = name.endswith(layout.SEGMENT_FILES) and name[:20].isdigit()
         if is_of_segment and base_offset <= int(name[:20]) < next_offset:

@@ -1,7 +1,4 @@
-"""The segment that cleaning writes: its batches as they come, and the indexes over them.
-
-Everything is in files that end in `.cleaned` and is synced before it is said to be there.
-"""
+"""The segment that compaction writes, with its indexes. The files end in `.cleaned`; `finish` syncs them."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from moldau.log.time_index import TimeIndex, TimestampOffset
 from moldau.log.txn_index import AbortedTxn, TxnIndex
 
 SYNC_BYTES: Final = 32 << 20
-"""Written at most between two syncs: a gigabyte at once would stand in the way of everybody else's."""
+"""Bytes between two syncs: syncing a gigabyte at once would delay all other writes."""
 
 
 class Written(NamedTuple):
@@ -61,26 +58,26 @@ class Target:
             self._synced = self.size
 
     def _index(self, positions: Numbers, batches: Written) -> None:
-        """As `Segment.note_batch` would, batch by batch."""
-        youngest = np.maximum.accumulate(np.maximum(batches.max_timestamps, self._largest.timestamp))
+        """Index the batches as `Segment.note_batch` does."""
+        running_max = np.maximum.accumulate(np.maximum(batches.max_timestamps, self._largest.timestamp))
         index = int(np.searchsorted(positions, self._indexed_at + self._interval, side="right"))
         while index < positions.size:
-            self._learn(youngest, batches, index)
+            self._update_largest(running_max, batches, index)
             self._offset_index.append(int(batches.last_offsets[index]), int(positions[index]))
             self._time_index.append(self._largest.timestamp, self._largest.offset)
             self._indexed_at = int(positions[index])
             index = int(np.searchsorted(positions, self._indexed_at + self._interval, side="right"))
-        self._learn(youngest, batches, positions.size - 1)
+        self._update_largest(running_max, batches, positions.size - 1)
 
-    def _learn(self, youngest: Numbers, batches: Written, index: int) -> None:
-        """The largest timestamp up to that batch, and the first batch that has it."""
-        timestamp = int(youngest[index])
+    def _update_largest(self, running_max: Numbers, batches: Written, index: int) -> None:
+        """Update the largest timestamp up to that batch, with the first batch that has it."""
+        timestamp = int(running_max[index])
         if timestamp > self._largest.timestamp:
-            holder = int(np.searchsorted(youngest, timestamp))
+            holder = int(np.searchsorted(running_max, timestamp))
             self._largest = TimestampOffset(timestamp, int(batches.last_offsets[holder]))
 
     def finish(self, aborted: list[AbortedTxn]) -> None:
-        """Indexes and all is on disk when this returns, but for the names."""
+        """Write the indexes and sync all files; the directory is not synced."""
         self._time_index.append(self._largest.timestamp, self._largest.offset)
         for suffix, entries in (
             (layout.OFFSET_INDEX, self._offset_index.entries),

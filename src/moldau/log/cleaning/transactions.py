@@ -1,7 +1,7 @@
-"""Transactions as the cleaner meets them: which batches were aborted, which markers have outlived their records.
+"""Tells compaction which batches were aborted, and which markers have no records left.
 
-Walks along with the batches, in order. A marker stays while a batch of its transaction does: readers need it to tell
-what was aborted, and the index of the new segment tells of those only.
+It must see the batches in order. A marker stays while a batch of its transaction does: readers need it to skip aborted
+records. The new segment's transaction index lists only those aborted transactions.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from moldau.wire.records import ControlType, control_type, decode_records
 
 class TransactionWalk:
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
-        """`aborted` by first offset."""
+        """`aborted` is ordered by first offset."""
         self._to_come = deque(aborted)
         self._aborted: dict[int, AbortedTxn] = {}
-        """By producer: the aborted transaction that the walk is in."""
+        """Producer id -> its aborted transaction at the present offset."""
         self._has_batches: set[int] = set()
-        """Producers of which a batch was met in the transaction that the walk is in, aborted or not."""
+        """Producers with a batch in their present transaction, aborted or not."""
         self._still_aborted: list[AbortedTxn] = []
 
     def is_aborted(self, producer_id: int, last_offset: int) -> bool:
-        """A transactional batch with records, or with what is left of them."""
+        """Whether a transactional data batch was aborted."""
         self._begin(last_offset)
         self._has_batches.add(producer_id)
         return producer_id in self._aborted
 
     def is_spent(self, producer_id: int, last_offset: int, batch: Buffer) -> bool:
-        """Whether a control batch is of no more use, but for those who read on from before it."""
+        """Whether a control batch is needed only by consumers that are still before it."""
         self._begin(last_offset)
         records = decode_records(batch)
         if not records:
@@ -47,9 +47,9 @@ class TransactionWalk:
         return not had_batches
 
     def take_still_aborted(self) -> list[AbortedTxn]:
-        """Transactions whose marker was met since last asked, and of which something is left to be passed over."""
-        taken, self._still_aborted = self._still_aborted, []
-        return taken
+        """Return the aborted transactions with batches left whose marker was met since the last call."""
+        transactions, self._still_aborted = self._still_aborted, []
+        return transactions
 
     def _begin(self, offset: int) -> None:
         to_come = self._to_come

@@ -196,7 +196,7 @@ class TransactionGate:
             self._verifications.check(partition, transaction.producer_id, transaction.producer_epoch, sequence, guard)
 
     def appended(self, write: TransactionalWrite, partition: Partition) -> None:
-        self._verifications.over(partition, write.transaction.producer_id)
+        self._verifications.finish(partition, write.transaction.producer_id)
 
 
 def _error_for_client(code: ErrorCode, knows_abortable: bool) -> ErrorCode:

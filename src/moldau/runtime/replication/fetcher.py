@@ -285,7 +285,7 @@ class ReplicaFetcher:
             self._await_disk(partition)
         partition.update_from_leader(data.high_watermark, data.log_start_offset)
         throttled = self._parts.throttled
-        if throttled is not None and size and throttled.names(partition.name):
+        if throttled is not None and size and throttled.includes(partition.name):
             throttled.limit.spend(size)
             if self._is_throttled(partition):
                 self._pause_partition(followed, THROTTLED_PAUSE_MS)
@@ -294,7 +294,7 @@ class ReplicaFetcher:
         """Whether the throttle applies now. It never applies to an in-sync replica, which would fall out of sync."""
         throttled = self._parts.throttled
         is_in_sync = self._parts.node_id in partition.state.isr
-        return throttled is not None and not is_in_sync and throttled.holds_back(partition.name)
+        return throttled is not None and not is_in_sync and throttled.is_throttled(partition.name)
 
     def _await_disk(self, partition: Partition) -> None:
         if partition.durable_offset < partition.log.end_offset:

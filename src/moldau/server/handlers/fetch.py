@@ -20,7 +20,7 @@ from moldau.replica.sessions import (
     CONSUMER,
     FINAL_EPOCH,
     INITIAL_EPOCH,
-    UNTOLD,
+    NEVER_SENT,
     FetchedPartition,
     FetchSession,
     SessionCache,
@@ -193,7 +193,7 @@ class Fetch:
                 entry.last_fetched_epoch = requested.last_fetched_epoch
                 entry.log_start_offset = requested.log_start_offset
                 if entry.partition is not None:
-                    reads.note(entry.partition, entry)
+                    reads.record_position(entry.partition, entry)
         for forgotten in request.forgotten_topics_data:
             key = forgotten.topic_id if by_id else forgotten.topic
             for index in forgotten.partitions:
@@ -259,7 +259,7 @@ class _Answer:
         """Whether to tell a follower of deleted records at once: a client waits until all replicas have deleted
         them."""
         is_follower = self._reads.replica_id != CONSUMER
-        return is_follower and UNTOLD != entry.told_log_start_offset != data.log_start_offset
+        return is_follower and NEVER_SENT != entry.sent_log_start_offset != data.log_start_offset
 
     def _read(self, entry: FetchedPartition, left: int, is_first: bool) -> tuple[PartitionData, int]:
         """Read one partition for the client; its name may mean another partition than last time."""
@@ -275,8 +275,8 @@ class _Answer:
         topics: dict[str | Uuid, list[PartitionData]] = {}
         for entry, data in results:
             topics.setdefault(entry.topic, []).append(data)
-            entry.told_high_watermark = data.high_watermark
-            entry.told_log_start_offset = data.log_start_offset
+            entry.sent_high_watermark = data.high_watermark
+            entry.sent_log_start_offset = data.log_start_offset
             if data.records and entry.partition is not None:
                 self._reads.sent(entry.partition, size_of(data.records))
         return FetchResponse(
@@ -297,12 +297,12 @@ class _Answer:
             if data.records:
                 del dirty[entry]
                 dirty[entry] = None
-            elif not data.error_code and data.diverging_epoch is None and self._is_read_up(entry, data):
+            elif not data.error_code and data.diverging_epoch is None and self._is_caught_up(entry, data):
                 del dirty[entry]
 
-    def _is_read_up(self, entry: FetchedPartition, data: PartitionData) -> bool:
+    def _is_caught_up(self, entry: FetchedPartition, data: PartitionData) -> bool:
         partition = entry.partition
-        return partition is None or self._reads.is_read_up(entry, partition, data)
+        return partition is None or self._reads.is_caught_up(entry, partition, data)
 
     def park(self, parked: ParkedFetches[FetchResponse], wait_ms: int) -> Promise[FetchResponse]:
         """Wait for data in any of the partitions, for the client's maximum wait, or for the server to stop."""
@@ -321,6 +321,6 @@ def _has_changed(entry: FetchedPartition, data: PartitionData) -> bool:
         or data.records
         or data.diverging_epoch is not None
         or data.preferred_read_replica != NO_REPLICA
-        or data.high_watermark != entry.told_high_watermark
-        or data.log_start_offset != entry.told_log_start_offset
+        or data.high_watermark != entry.sent_high_watermark
+        or data.log_start_offset != entry.sent_log_start_offset
     )

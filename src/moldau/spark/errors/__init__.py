@@ -1,5 +1,5 @@
-"""Errors as people meet them: the sentence that was meant for them, and Spark's traces only for those who ask.
+"""Shows users the sentence of an error, and Spark's traces only on request.
 
-An error of the connector is raised in a Python process of Spark's, goes as text through the JVM, and becomes an
-exception of PySpark's in the driver. `untraced` is the first of these places, `conversion` the last.
+An error of the connector is raised in a Python worker, passes through the JVM as text, and becomes a PySpark exception
+in the driver. `untraced` handles it in the worker, `conversion` in the driver.
 """

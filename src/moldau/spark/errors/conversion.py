@@ -1,9 +1,9 @@
-"""In the driver: what the JVM reports becomes an exception of PySpark's, and here one whose text is the sentence.
+"""In the driver: shortens the text of PySpark's exceptions to the sentence of the error.
 
-PySpark has one function that makes exceptions out of the JVM's; `install` puts ours around it, in this process and for
-sessions of `moldau.spark.session`. The exceptions stay what they are for `except`: those that carry an error of ours
-become subclasses of themselves, named as that error and saying what it says; a format that is not there becomes an
-AnalysisException. In IPython and Jupyter all of them are shown as one sentence and a place, and whole after %tb.
+One function of PySpark converts JVM exceptions; `install` wraps it in this process, for sessions of
+`moldau.spark.session`. `except` still works: an exception that carries a connector's error becomes a subclass of its
+class with that error's name and text; a missing format becomes an AnalysisException. IPython and Jupyter show one
+sentence and a line, and everything after %tb.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from moldau.spark.errors.sentences import function_error, in_short, unknown_form
 Convert = Callable[[Any], CapturedException]
 MODULE: Final = "moldau.spark.errors"
 NAMES: Final = {"ValueError": "ConnectorError"}
-"""Another name for a class that Python has too: ours would not be caught as that."""
+"""Another name for a builtin class: the exception would not be caught as the builtin one."""
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def install() -> None:
-    """Once for a process; again changes nothing."""
+    """Install the conversion in this process; a second call changes nothing."""
     if not hasattr(captured.convert_exception, "__wrapped__"):
         captured.convert_exception = converting(captured.convert_exception)  # type: ignore[assignment]
     for name in _LOGGERS:
@@ -44,22 +44,24 @@ def converting(convert: Convert) -> Convert:
 
 
 def plain(error: CapturedException, origin: Any) -> CapturedException:
-    """The exception to raise in the place of PySpark's."""
+    """Return the exception to raise instead of PySpark's."""
     text = str(error)
     if found := worker_error(text):
-        return _saying(_known(error, PythonException, origin), NAMES.get(found.name, found.name), found.sentence)
+        return _with_sentence(
+            _specific(error, PythonException, origin), NAMES.get(found.name, found.name), found.sentence
+        )
     if sentence := unknown_format(text):
-        return _saying(_known(error, AnalysisException, origin), "UnknownFormat", sentence)
+        return _with_sentence(_specific(error, AnalysisException, origin), "UnknownFormat", sentence)
     _render(error, function_error(text) or in_short(text))
     return error
 
 
-def _known(error: CapturedException, kind: type[CapturedException], origin: Any) -> CapturedException:
-    """PySpark raises what it does not know as an error of the gateway, with all of Java's stack."""
+def _specific(error: CapturedException, kind: type[CapturedException], origin: Any) -> CapturedException:
+    """Replace PySpark's UnknownException, which prints all of Java's stack."""
     return kind(origin=origin) if isinstance(error, UnknownException) else error
 
 
-def _saying(error: CapturedException, name: str, sentence: str) -> CapturedException:
+def _with_sentence(error: CapturedException, name: str, sentence: str) -> CapturedException:
     kind: Any = type(error)
     error.__class__ = _kind(kind, name)
     error._desc = sentence
@@ -77,13 +79,15 @@ def _render(error: CapturedException, sentence: str) -> None:
 
 
 def _silence(name: str) -> None:
-    """Spark's Python side prints each refused query as a line of JSON of several KB; the exception says it too.
+    """Turn off a logger by which PySpark prints each rejected query as several KB of JSON; the exception says the same.
 
-    Not if somebody has set the logger up before. Afterwards, setLevel makes it speak.
+    A logger that the user has configured is left alone. setLevel turns it on again.
     """
-    there = logging.Logger.manager.loggerDict.get(name)
-    if isinstance(there, logging.Logger):
-        as_made = isinstance(there, PySparkLogger) and there.level == logging.WARNING and len(there.handlers) == 1
-        if not as_made:
+    existing = logging.Logger.manager.loggerDict.get(name)
+    if isinstance(existing, logging.Logger):
+        is_default = (
+            isinstance(existing, PySparkLogger) and existing.level == logging.WARNING and len(existing.handlers) == 1
+        )
+        if not is_default:
             return
     PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)

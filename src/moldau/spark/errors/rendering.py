@@ -1,4 +1,4 @@
-"""An exception as IPython and Jupyter show it: the sentence, the line of the cell, and how to see the rest."""
+"""How IPython and Jupyter show an exception: the sentence, the line of the cell, and a hint for the whole trace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HINT: Final = "(%tb shows the whole trace)"
 
 
 class Rendering:
-    """IPython calls `_render_traceback_` of an exception that has one, and again for %tb: then it gets all of it."""
+    """IPython calls `_render_traceback_` of an exception: the first call is brief, the next (%tb) shows everything."""
 
     def __init__(self, error: BaseException, sentence: str) -> None:
         self._error, self._sentence = error, sentence
@@ -31,7 +31,7 @@ def brief(error: BaseException, sentence: str) -> list[str]:
 
 
 def _place(error: BaseException) -> str | None:
-    """The innermost line that is not a package's: where the user called."""
+    """The innermost line outside of these packages: the user's own."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_of_package(frame.filename)]
     return f"in line {own[-1].lineno}: {own[-1].line}" if own and own[-1].line else None
 
@@ -49,6 +49,6 @@ def whole(error: BaseException) -> list[str]:
 
 
 def _shell() -> Any:
-    """The IPython that this process is in, if it is."""
+    """The IPython shell of this process, or None."""
     module: Any = sys.modules.get("IPython")
     return module.get_ipython() if module else None

@@ -1,7 +1,7 @@
-"""The sentence in what Spark says about a failure. Pure text work: no Spark in here.
+"""Extracts the sentence from Spark's error text. Pure: no Spark is imported here.
 
-Spark wraps a reason in layers: its own name for the failed query, an error class in brackets, an SQLSTATE, the plan,
-advice. An error that our data sources raised without a trace (`untraced`) stands in it as `module.Name: sentence`.
+Spark wraps a reason in layers: the failed query, an error class in brackets, an SQLSTATE, the plan, advice. An error
+that our data sources raised without a trace (`untraced`) appears in it as `module.Name: sentence`.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _OTHERS: Final = ("moldau", "moldau-lake", "parquet", "json", "csv", "text", "or
 
 
 class WorkerError(NamedTuple):
-    """What a data source of ours raised in a Python process of Spark's."""
+    """An error that one of our data sources raised in a Python worker."""
 
     name: str
-    """Of the exception's class."""
+    """The name of the exception's class."""
     sentence: str
 
 
 def worker_error(text: str) -> WorkerError | None:
-    """None if no error without a trace is in it."""
+    """The error without a trace in the text; None if there is none."""
     found = _WORKER_ERROR.search(text)
     return WorkerError(found[1], found[2].strip()) if found else None
 
 
 def function_error(text: str) -> str | None:
-    """The trace of a function of the user's that failed in a task, who wants to see where in it; None if none did."""
+    """The traceback of a user's function that failed in a task; None if there is none."""
     start = text.find(TRACEBACK)
     return None if start < 0 else _TAIL.sub("", text[start:]).strip()
 
 
 def unknown_format(text: str) -> str | None:
-    """A sentence about a format that Spark does not find; None if the text is about something else."""
+    """A sentence about a format that Spark does not find; None if the text is about another error."""
     found = _FORMAT.search(text)
     if found is None:
         return None
@@ -66,7 +66,7 @@ def _instead_of(name: str) -> str:
 
 
 def in_short(text: str) -> str:
-    """What Spark said, in one line: without error class, SQLSTATE, plan and stack."""
+    """Spark's text in one line, without error class, SQLSTATE, plan and stack."""
     inner = _CLASS.sub("", _STREAM.sub("", text, count=1))
     flat = " ".join(_TAIL.sub("", inner).split())
     return flat if len(flat) <= LENGTH_MAX else flat[: LENGTH_MAX - 1] + "…"

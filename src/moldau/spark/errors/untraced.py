@@ -1,7 +1,7 @@
-"""In Spark's Python processes: errors that say all in one sentence travel to the driver without a stack trace.
+"""In Spark's Python workers: sends expected errors to the driver as one sentence, without a stack trace.
 
-Spark sends an exception to the driver as the text that Python would print. For an option with a wrong value that text
-was thirty lines about our own modules, and the sentence stood last. Errors that are not expected keep their trace.
+Spark sends an exception to the driver as the text that Python would print. For a wrong option that text was thirty
+lines about our modules, with the sentence at the end. Unexpected errors keep their trace.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ EXPECTED: Final[tuple[type[Exception], ...]] = (
     ConnectionError,
     TimeoutError,
 )
-"""What the cluster or the world may do to anybody. Their messages name topic, partition or address."""
+"""Errors of the cluster or the network. Their messages name topic, partition or address."""
 RUNTIME: Final = "SPARK_PYTHON_RUNTIME"
 WORKER: Final = "PYTHON_WORKER"
-"""What Spark sets RUNTIME to in the processes that it starts, and nobody does elsewhere."""
+"""The value of RUNTIME in processes that Spark starts."""
 HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
-"""PySpark looks for it when it reports an exception."""
+"""PySpark reads it when it reports an exception."""
 
 
 @contextmanager
 def untraced(*kinds: type[Exception]) -> Iterator[None]:
-    """Within, EXPECTED errors and those of `kinds` are raised as they are; Spark's report of them has no trace.
+    """Let Spark report EXPECTED errors and those of `kinds` without a trace. The errors themselves are unchanged.
 
-    Also a decorator. A generator has to use it inside, as its body runs later.
+    Also a decorator. A generator must use it inside its body, which runs later.
     """
     try:
         yield

@@ -1,1 +1,1 @@
-"""A micro-batch into topics, whole and once: staged by tasks, written by the driver in one transaction."""
+"""Writes a micro-batch to topics exactly once: tasks stage it, the driver writes it in one transaction."""

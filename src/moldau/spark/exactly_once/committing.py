@@ -1,15 +1,15 @@
-"""The order of steps by which a micro-batch gets into topics whole and once. Pure: the cluster is behind `Wire`.
+"""The steps that write a micro-batch to topics exactly once. Pure: the cluster is behind `Wire`.
 
-    take over    a new epoch for the sink's transactional id: whoever else writes for this sink is fenced, and what it
-                 left open is aborted
-    recognise    the batch id that the last transaction of this sink noted; a batch that is there is not written again
-    open         the partitions that will be written, and the group that the note goes to, become the transaction's
+    take over    get a new epoch for the sink's transactional id: other writers of this sink are fenced, and their open
+                 transactions are aborted
+    recognise    read the batch id that the sink's last transaction committed; do not write that batch again
+    open         add the partitions to write, and the group for the batch id, to the transaction
     write        the staged record batches, in the order of tasks
-    note         the batch id, as an offset of the group
-    commit       records and note become visible together
+    note         commit the batch id as an offset of the group
+    commit       records and batch id become visible together
 
-The order of the first two carries the guarantee. A note read before taking over could be outdated by a zombie that
-commits a moment later; read afterwards, it cannot change any more but by our own commit.
+The order of the first two steps gives the guarantee. If the batch id were read before taking over, a zombie could
+commit right after that; afterwards only our own commit can change it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Producer(NamedTuple):
 
 
 class Wire(Protocol):
-    """What is asked of a cluster for one sink. Each call happens, or raises and may have happened."""
+    """The requests to a cluster for one sink. A call that raises may still have taken effect."""
 
     def take_over(self) -> Producer: ...
 
@@ -51,24 +51,24 @@ class Wire(Protocol):
 
 
 def commit(wire: Wire, staged: Sequence[Staged], batch_id: int | None) -> bool:
-    """Whether it was written now; False if the topics hold this batch already. Without an id nothing is recognised."""
+    """Write the batch; return False if the topics already have it. Without a batch id it is always written."""
     partitions = sorted({where for one in staged for where, _ in one.index})
     if not partitions:
         return True
     producer = wire.take_over()
-    if batch_id is not None and _is_there(wire, batch_id):
+    if batch_id is not None and _is_written(wire, batch_id):
         return False
     try:
         _transact(wire, producer, partitions, staged, batch_id)
     except BaseException:
-        # A commit whose answer was lost is not undone by this: the coordinator refuses to abort what it has decided.
+        # A commit whose response was lost is not undone: the coordinator rejects the abort of a decided transaction.
         with suppress(OSError, MalformedData, KafkaError):
             wire.end(producer, commit=False)
         raise
     return True
 
 
-def _is_there(wire: Wire, batch_id: int) -> bool:
+def _is_written(wire: Wire, batch_id: int) -> bool:
     last = wire.last_batch()
     return last is not None and last >= batch_id
 
@@ -89,7 +89,7 @@ def _transact(
 
 
 def stamped(producer: Producer, staged: Sequence[Staged]) -> Iterator[Batch]:
-    """The batches of all tasks as one producer's: each partition's sequence goes through them, from 0."""
+    """Stamp the batches of all tasks as one producer's: the sequences of each partition count from 0."""
     sequences: dict[TopicPartition, int] = {}
     for one in staged:
         for batch in batches_of(one):

@@ -1,9 +1,9 @@
-"""What a task hands to the driver: record batches ready to be stamped, in its message if they are few, else in a file.
+"""What a task passes to the driver: record batches ready to be stamped, in its message if small, else in a file.
 
     <staging location>/<sink id>/<random>.staged        batches one after the other, as the index in the message says
 
-Nothing here is synced: a machine that dies before the commit takes the batch with it, and Spark runs it again. A file
-that is missing, short or damaged fails the commit before a transaction is open, or aborts it.
+Nothing is synced: if a machine dies before the commit, Spark runs the batch again. A missing, short or damaged file
+fails the commit before a transaction is open, or aborts it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ SUFFIX: Final = ".staged"
 
 
 class StagingFault(Exception):
-    """Staged records cannot be written, or are not what the task wrote."""
+    """Staged records cannot be written, or differ from what the task wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The batches of one task. It travels from the task to the driver."""
+    """The batches of one task, sent from the task to the driver."""
 
     rows: int
     index: tuple[tuple[TopicPartition, int], ...]
-    """Where each batch goes, and its bytes."""
+    """(partition, size in bytes) of each batch."""
     inline: bytes
     file: str | None = None
-    """Holds the batches, if they are not inline."""
+    """The file with the batches, if they are not inline."""
 
     @property
     def size(self) -> int:
@@ -46,7 +46,7 @@ class Staged:
 
 @dataclass(slots=True)
 class Stage:
-    """A task's batches as they come: kept in memory up to a limit, then written to a file."""
+    """Collects a task's batches: in memory up to a limit, then in a file."""
 
     directory: str
     inline_bytes_max: int
@@ -90,7 +90,7 @@ class Stage:
 
 
 def batches_of(staged: Staged) -> Iterator[Batch]:
-    """The batches in their order, each checked to be what the task wrote."""
+    """The batches in order; checks each one's CRC."""
     if staged.file is None:
         yield from _inline(staged)
         return
@@ -116,13 +116,13 @@ def _checked(batch: Batch, origin: str) -> Batch:
 
 
 def sweep(directory: str) -> None:
-    """Drops all that was staged for a sink, also by tasks that died: one query runs one batch at a time."""
+    """Remove everything staged for a sink, also by tasks that died: a query runs one batch at a time."""
     shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager
 def _faults(path: str) -> Iterator[None]:
-    """File errors inside the block, in words that say what the file is for."""
+    """Turn file errors inside the block into StagingFault, which says what the file is for."""
     try:
         yield
     except FileNotFoundError as error:

@@ -1,8 +1,8 @@
-"""One sink's transactions on the wire: each step a request to the right coordinator, asked again while that may help.
+"""One sink's transactions on the wire: each step is a request to the right coordinator, with retries.
 
-The requests are those of clients before the second part of KIP-890 (partitions are added by a request of their own),
-which every broker since 3.0 understands. What that part protects from, a late request of an earlier transaction, is
-kept off here by taking a new epoch for every transaction.
+The requests are those of clients before the second part of KIP-890 (AddPartitionsToTxn for partitions), which every
+broker since 3.0 supports. That part protects from late requests of an earlier transaction; here a new epoch for every
+transaction does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ M = TypeVar("M", bound=Message)
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
-"""Kinds of coordinators, as FindCoordinator counts them."""
+"""Key types of FindCoordinator."""
 SEVERAL_KEYS: Final = (4, 6)
 TAKING_OVER: Final = (0, 5)
 CLIENT_VERSIONS: Final = (0, 3)
@@ -49,15 +49,15 @@ CLIENT_VERSIONS: Final = (0, 3)
 EXPLICIT_GROUP: Final = (0, 4)
 SAME_EPOCH_VERSIONS: Final = (0, 4)
 STABLE_BY_NAME: Final = (8, 9)
-RETRIABLE_HERE: Final = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT}
+TRANSACTION_RETRIABLE: Final = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT}
 FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 SEND_BYTES: Final = 8 << 20
-NOTED_PARTITION: Final = 0
+BATCH_ID_PARTITION: Final = 0
 ABORT_TIMEOUT_MS: Final = 3_000
 
 
 class KafkaWire:
-    """The transactional id and the group of a sink have the same name."""
+    """Requests for one sink. Its transactional id and its group have the same name."""
 
     def __init__(self, cluster: Cluster, options: WriteOptions, sink_id: str, transaction_timeout_ms: int) -> None:
         self._cluster = cluster
@@ -67,55 +67,55 @@ class KafkaWire:
         self._coordinators: dict[int, int] = {}
 
     def take_over(self) -> Producer:
-        """Waits until what an earlier owner left is aborted, or, where that was decided, committed."""
+        """Get a new epoch. Waits until an earlier owner's open transaction is aborted or, if decided, committed."""
         request = InitProducerIdRequest(self._sink_id, self._transaction_timeout_ms)
 
-        def ask() -> Producer:
-            answer = self._ask(TRANSACTION, ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse, TAKING_OVER)
-            self._check(answer.error_code)
-            return Producer(answer.producer_id, answer.producer_epoch)
+        def send() -> Producer:
+            response = self._request(TRANSACTION, ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse, TAKING_OVER)
+            self._check(response.error_code)
+            return Producer(response.producer_id, response.producer_epoch)
 
-        return self._patiently(ask)
+        return self._retry(send)
 
     def last_batch(self) -> int | None:
-        """The highest note in any topic: a topic that was deleted has taken its own with it."""
+        """The highest batch id committed for any topic: a deleted topic has lost its own."""
         group = OffsetFetchRequestGroup(group_id=self._sink_id, topics=None)
         request = OffsetFetchRequest(groups=[group], require_stable=True)
 
-        def ask() -> int | None:
-            answer = self._ask(GROUP, ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, STABLE_BY_NAME)
-            (found,) = answer.groups
+        def send() -> int | None:
+            response = self._request(GROUP, ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, STABLE_BY_NAME)
+            (found,) = response.groups
             self._check(found.error_code)
             partitions = [each for topic in found.topics for each in topic.partitions]
             for each in partitions:
                 self._check(each.error_code)
             return max((each.committed_offset for each in partitions if each.committed_offset >= 0), default=None)
 
-        return self._patiently(ask)
+        return self._retry(send)
 
     def add_partitions(self, producer: Producer, partitions: Sequence[TopicPartition]) -> None:
         topics = [AddPartitionsToTxnTopic(name, indexes) for name, indexes in by_topic(partitions).items()]
         request = AddPartitionsToTxnRequest((), self._sink_id, *producer, topics)
 
-        def ask() -> None:
-            answer = self._ask(
+        def send() -> None:
+            response = self._request(
                 TRANSACTION, ApiKey.ADD_PARTITIONS_TO_TXN, request, AddPartitionsToTxnResponse, CLIENT_VERSIONS
             )
-            results = [each for topic in answer.results_by_topic_v3_and_below for each in topic.results_by_partition]
+            results = [each for topic in response.results_by_topic_v3_and_below for each in topic.results_by_partition]
             codes = {ErrorCode(each.partition_error_code) for each in results} - {ErrorCode.NONE}
-            # The partitions that are in order are refused along with the others, and say nothing about why.
+            # Valid partitions are rejected along with the others; their error does not say why.
             self._check(next(iter(codes - {ErrorCode.OPERATION_NOT_ATTEMPTED} or codes), ErrorCode.NONE))
 
-        self._patiently(ask)
+        self._retry(send)
 
     def add_group(self, producer: Producer) -> None:
         request = AddOffsetsToTxnRequest(self._sink_id, *producer, self._sink_id)
 
-        def ask() -> None:
-            answer = self._ask(TRANSACTION, ApiKey.ADD_OFFSETS_TO_TXN, request, AddOffsetsToTxnResponse)
-            self._check(answer.error_code)
+        def send() -> None:
+            response = self._request(TRANSACTION, ApiKey.ADD_OFFSETS_TO_TXN, request, AddOffsetsToTxnResponse)
+            self._check(response.error_code)
 
-        self._patiently(ask)
+        self._retry(send)
 
     def write(self, batches: Iterator[Batch]) -> None:
         sending = Sending(self._cluster, self._options, self._sink_id)
@@ -136,58 +136,58 @@ class KafkaWire:
             sending.abandon()
 
     def note_batch(self, producer: Producer, batch_id: int, topics: Sequence[str]) -> None:
-        noted = [TxnOffsetCommitRequestPartition(NOTED_PARTITION, batch_id, committed_metadata=BATCH_NUMBER)]
+        batch_note = [TxnOffsetCommitRequestPartition(BATCH_ID_PARTITION, batch_id, committed_metadata=BATCH_NUMBER)]
         request = TxnOffsetCommitRequest(
             self._sink_id,
             self._sink_id,
             *producer,
-            topics=[TxnOffsetCommitRequestTopic(name, noted) for name in topics],
+            topics=[TxnOffsetCommitRequestTopic(name, batch_note) for name in topics],
         )
 
-        def ask() -> None:
-            answer = self._ask(GROUP, ApiKey.TXN_OFFSET_COMMIT, request, TxnOffsetCommitResponse, EXPLICIT_GROUP)
-            for topic in answer.topics:
+        def send() -> None:
+            response = self._request(GROUP, ApiKey.TXN_OFFSET_COMMIT, request, TxnOffsetCommitResponse, EXPLICIT_GROUP)
+            for topic in response.topics:
                 for each in topic.partitions:
                     self._check(each.error_code)
 
-        self._patiently(ask)
+        self._retry(send)
 
     def end(self, producer: Producer, commit: bool) -> None:
-        """Asked again after a lost answer, a coordinator repeats what it has decided.
+        """End the transaction. It is safe to retry: a coordinator repeats its decision.
 
-        An abort is a courtesy to readers, who else wait for its timeout; a cluster that is away is not waited for.
+        An abort only spares consumers the transaction timeout, so an unavailable cluster is not waited for.
         """
         request = EndTxnRequest(self._sink_id, *producer, commit)
 
-        def ask() -> None:
-            answer = self._ask(TRANSACTION, ApiKey.END_TXN, request, EndTxnResponse, SAME_EPOCH_VERSIONS)
-            self._check(answer.error_code)
+        def send() -> None:
+            response = self._request(TRANSACTION, ApiKey.END_TXN, request, EndTxnResponse, SAME_EPOCH_VERSIONS)
+            self._check(response.error_code)
 
-        self._patiently(ask, self._options.metadata_timeout_ms if commit else ABORT_TIMEOUT_MS)
+        self._retry(send, self._options.metadata_timeout_ms if commit else ABORT_TIMEOUT_MS)
 
-    # --- asking -----------------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------------------------
 
-    def _ask(
+    def _request(
         self,
         kind: int,
         key: ApiKey,
         request: Message,
-        answer: type[M],
+        response: type[M],
         versions: tuple[int, int] | None = None,
     ) -> M:
         if kind not in self._coordinators:
             self._coordinators[kind] = self._coordinator(kind)
-        return self._cluster.channel(self._coordinators[kind]).ask(key, request, answer, versions)
+        return self._cluster.channel(self._coordinators[kind]).ask(key, request, response, versions)
 
     def _coordinator(self, kind: int) -> int:
         nodes = self._cluster.nodes()
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[self._sink_id])
-        answer = self._cluster.ask_any(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, SEVERAL_KEYS)
-        (found,) = answer.coordinators
+        response = self._cluster.ask_any(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, SEVERAL_KEYS)
+        (found,) = response.coordinators
         self._check(found.error_code if found.node_id in nodes else ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return found.node_id
 
-    def _patiently(self, action: Callable[[], T], timeout_ms: int | None = None) -> T:
+    def _retry(self, action: Callable[[], T], timeout_ms: int | None = None) -> T:
         def attempt() -> T:
             try:
                 return action()
@@ -195,7 +195,7 @@ class KafkaWire:
                 self._coordinators.clear()
                 raise
 
-        return self._cluster.retry(attempt, timeout_ms or self._options.metadata_timeout_ms, RETRIABLE_HERE)
+        return self._cluster.retry(attempt, timeout_ms or self._options.metadata_timeout_ms, TRANSACTION_RETRIABLE)
 
     def _check(self, error_code: int, message: str | None = None) -> None:
         if not error_code:

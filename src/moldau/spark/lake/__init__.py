@@ -1,6 +1,6 @@
 """Lake tables (Parquet, Delta, Iceberg) in local and shared directories, written exactly once by (query id, batch id).
 
-`source.LakeSource` is Spark's format "moldau-lake"; here is what a `foreachBatch` function calls with Arrow rows.
+`source.LakeSource` is Spark's format "moldau-lake"; the functions here are for `foreachBatch`, with Arrow rows.
 No jars and no JVM are needed; Delta and Iceberg need the extra `moldau[lake]`.
 """
 

@@ -1,6 +1,6 @@
-"""A Delta table, without a JVM: the deltalake package reads and writes the log, tasks have written the files.
+"""A Delta table without a JVM: the deltalake package reads and writes the log, tasks write the files.
 
-A micro-batch is one transaction with the action `txn {appId: query id, version: batch id}`, Delta's own means against
+A micro-batch is one transaction with the action `txn {appId: query id, version: batch id}`, by which Delta prevents
 writing a batch twice; the log keeps the last version of each query through checkpoints and clean-ups.
 
     DeltaTable("lake/events").to_pyarrow_table()            deltalake
@@ -31,13 +31,13 @@ class DeltaLakeTable:
         self.path = path
 
     def prepare(self, schema: pa.Schema, partition_by: Sequence[str]) -> Target:
-        asked = lake_schema(schema, self.path)
+        query_schema = lake_schema(schema, self.path)
         if not DeltaTable.is_deltatable(self.path):
-            self._create(asked, checked_partitions(self.path, asked, partition_by))
-        transactions.unopposed(self.path, lambda: self._add_columns(asked))
+            self._create(query_schema, checked_partitions(self.path, query_schema, partition_by))
+        transactions.retry_conflicts(self.path, lambda: self._add_columns(query_schema))
         table = self._open()
-        there = table.metadata().partition_columns
-        return Target(self.path, self._schema_of(table), same_partitions(self.path, there, partition_by))
+        existing_partitions = table.metadata().partition_columns
+        return Target(self.path, self._schema_of(table), same_partitions(self.path, existing_partitions, partition_by))
 
     def commit(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> bool:
         return transactions.commit(self, files, tag, overwrite)
@@ -62,12 +62,12 @@ class DeltaLakeTable:
 
     def merge(self, merge: Merge, tag: BatchTag) -> bool:
         """Update, insert and delete by keys in one tagged transaction."""
-        wanted = not transactions.holds(self, tag)
-        if wanted:
-            transactions.unopposed(
+        is_new = not transactions.holds(self, tag)
+        if is_new:
+            transactions.retry_conflicts(
                 self.path, lambda: self._merge_once(merge, tag), lambda: transactions.holds(self, tag)
             )
-        return wanted
+        return is_new
 
     def schema(self) -> pa.Schema:
         return self._schema_of(self._open())
@@ -81,8 +81,8 @@ class DeltaLakeTable:
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         table = DeltaTable(self.path, version=split.version)
         whole = table.to_pyarrow_dataset()
-        wanted = set(split.files)
-        fragments = [fragment for fragment in whole.get_fragments() if fragment.path in wanted]
+        paths = set(split.files)
+        fragments = [fragment for fragment in whole.get_fragments() if fragment.path in paths]
         part = ds.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
         schema = self._schema_of(table)
         return (aligned(batch, schema) for batch in part.to_batches())
@@ -97,12 +97,12 @@ class DeltaLakeTable:
         try:
             DeltaTable.create(self.path, Schema.from_arrow(schema), mode="ignore", partition_by=list(partition_by))
         except DeltaError:
-            if not DeltaTable.is_deltatable(self.path):  # else another query was quicker
+            if not DeltaTable.is_deltatable(self.path):  # otherwise another query has created it
                 raise
 
-    def _add_columns(self, asked: pa.Schema) -> None:
+    def _add_columns(self, query_schema: pa.Schema) -> None:
         table = self._open()
-        if added := new_columns(self.path, self._schema_of(table), asked):
+        if added := new_columns(self.path, self._schema_of(table), query_schema):
             try:
                 table.alter.add_columns(list(Schema.from_arrow(pa.schema(added)).fields))
             except CommitFailedError as error:
@@ -125,15 +125,15 @@ class DeltaLakeTable:
             commit_properties=_tagged(tag),
         )
         values = {quoted(name): f"source.{quoted(name)}" for name in merge.columns}
-        is_due = merge.is_due("target", "source")
+        is_newer = merge.is_newer("target", "source")
         if merge.deletes is not None:
             mark = f"source.{quoted(merge.deletes)}"
-            due = f" AND {is_due}" if is_due else ""
-            merger = merger.when_matched_delete(predicate=f"{mark}{due}")
-            merger = merger.when_matched_update(values, predicate=f"NOT {mark}{due}")
+            condition = f" AND {is_newer}" if is_newer else ""
+            merger = merger.when_matched_delete(predicate=f"{mark}{condition}")
+            merger = merger.when_matched_update(values, predicate=f"NOT {mark}{condition}")
             merger = merger.when_not_matched_insert(values, predicate=f"NOT {mark}")
         else:
-            merger = merger.when_matched_update(values, predicate=is_due).when_not_matched_insert(values)
+            merger = merger.when_matched_update(values, predicate=is_newer).when_not_matched_insert(values)
         try:
             merger.execute()
         except CommitFailedError as error:

@@ -1,9 +1,9 @@
-"""What Delta's log says of a file beside its name, so that readers skip files: counts, lowest and highest values.
+"""A file's statistics in Delta's log, by which readers skip files: counts, lowest and highest values.
 
     {"numRecords": 3, "minValues": {"id": 1, "at": "2026-01-31T12:00:00.000000Z"}, "maxValues": {…}, "nullCount": {…}}
 
-Taken from the file's own footer, and only for types whose bounds are exact there: whole numbers, dates, timestamps.
-Texts may be cut and floating-point numbers have NaN; a wrong bound would hide rows, a missing one only costs time.
+They come from the file's footer, only for types with exact bounds: integers, dates, timestamps. Bounds of strings may
+be truncated and floating-point numbers have NaN; a wrong bound would hide rows, a missing one only costs time.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def stats_of(file: str) -> str:
         if bounds and len(bounds) == sum(1 for part in parts if part.num_values):
             lowest[name] = _text(min(low for low, _ in bounds))
             highest[name] = _text(max(high for _, high in bounds))
-    told = {"numRecords": footer.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
-    return json.dumps(told)
+    stats = {"numRecords": footer.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
+    return json.dumps(stats)
 
 
 def _bounded_columns(footer: pq.FileMetaData) -> list[tuple[str, int]]:
-    """Top-level columns with exact bounds, and where each stands among the footer's leaf columns."""
+    """(name, index among the footer's leaf columns) of each top-level column with exact bounds."""
     schema = footer.schema.to_arrow_schema()
     # With a dot in it, a column's name could be the path of a field inside a struct.
-    wanted = {field.name for field in schema if _has_exact_bounds(field.type) and "." not in field.name}
+    bounded = {field.name for field in schema if _has_exact_bounds(field.type) and "." not in field.name}
     leaves = (footer.schema.column(leaf) for leaf in range(len(footer.schema)))
-    return [(leaf.path, at) for at, leaf in enumerate(leaves) if leaf.path in wanted]
+    return [(leaf.path, at) for at, leaf in enumerate(leaves) if leaf.path in bounded]
 
 
 def _has_exact_bounds(kind: pa.DataType) -> bool:

@@ -1,6 +1,6 @@
-"""The few changes that the lake makes to a file system, each one step that either happened or did not.
+"""The changes that the lake makes to a file system, each an atomic step.
 
-Everything that a commit changes on disk goes through here, so that a test can stop the world between any two steps.
+Everything that a commit changes on disk goes through here, so that a test can simulate a crash between any two steps.
 No tables, no Arrow.
 """
 
@@ -23,13 +23,13 @@ def move(source: str, target: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a file that may be gone already: whoever cleans up does so again after a crash."""
+    """Remove a file; a missing one is no error, because a clean-up is repeated after a crash."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
 def remove_directory(path: str) -> None:
-    """Remove a directory of files, as far as it is there."""
+    """Remove a directory with its files; a missing one is no error."""
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(path):
             remove(os.path.join(path, name))
@@ -37,17 +37,17 @@ def remove_directory(path: str) -> None:
 
 
 def replace_content(path: str, content: bytes) -> None:
-    """Readers see the old content or the new one, also after a power cut: write aside, flush, rename, flush."""
-    with _written_aside(path, content) as aside:
-        os.rename(aside, path)
+    """Replace a file atomically, also for a power cut: write a temporary file, flush, rename, flush."""
+    with _temporary_file(path, content) as temporary:
+        os.rename(temporary, path)
     flush(os.path.dirname(path))
 
 
 def create_content(path: str, content: bytes) -> bool:
-    """The same for a file that must not be there; False if it is, since then somebody was quicker."""
-    with _written_aside(path, content) as aside:
+    """Create a file atomically; False if it exists already."""
+    with _temporary_file(path, content) as temporary:
         try:
-            os.link(aside, path)
+            os.link(temporary, path)
         except FileExistsError:
             return False
     flush(os.path.dirname(path))
@@ -55,18 +55,18 @@ def create_content(path: str, content: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def _written_aside(path: str, content: bytes) -> Iterator[str]:
-    aside = f"{path}.{uuid.uuid4().hex}"
+def _temporary_file(path: str, content: bytes) -> Iterator[str]:
+    temporary = f"{path}.{uuid.uuid4().hex}"
     try:
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             _write_all(descriptor, content)
             sync_file(descriptor)
         finally:
             os.close(descriptor)
-        yield aside
+        yield temporary
     finally:
-        remove(aside)
+        remove(temporary)
 
 
 def _write_all(descriptor: int, content: bytes) -> None:
@@ -76,7 +76,7 @@ def _write_all(descriptor: int, content: bytes) -> None:
 
 
 def flush(path: str) -> None:
-    """Make a file's bytes, or a directory's names, outlast a power cut."""
+    """Sync a file's bytes or a directory's names to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         sync_file(descriptor)

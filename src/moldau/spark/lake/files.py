@@ -1,8 +1,8 @@
-"""A task's rows into staged Parquet files: one file a partition value as far as memory and open files allow.
+"""Writes a task's rows to staged Parquet files: one file per partition value, as far as memory and open files allow.
 
-Rows wait in memory until BUFFER_BYTES_MAX of them are there, then every partition's share goes to its file. At most
-OPEN_FILES_MAX files stay open for more; the one that was not written to for longest is closed first. So a task that
-meets a million partition values makes many small files, but never runs out of memory or of descriptors.
+Rows are buffered up to BUFFER_BYTES_MAX, then written to the files of their partitions. At most OPEN_FILES_MAX files
+stay open; the least recently written one is closed first. So a task with a million partition values writes many small
+files, but never runs out of memory or file descriptors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OPEN_FILES_MAX = 16
 
 @contextmanager
 def storage_faults(table: str) -> Iterator[None]:
-    """Turn what the file system refuses (full, read-only, gone) into one line that names the table."""
+    """Turn OSError (disk full, read-only, missing) into StorageFault, one line that names the table."""
     try:
         yield
     except OSError as error:
@@ -39,7 +39,7 @@ def storage_faults(table: str) -> Iterator[None]:
 
 
 def write_files(target: Target, tag: BatchTag, task: int, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
-    """Write all rows; on any failure the files of this attempt are gone again, so that a full disk gets its room."""
+    """Write all rows. On failure remove the files of this attempt, so that a full disk has space again."""
     writer = _TaskWriter(target, tag, task)
     with storage_faults(target.path):
         try:
@@ -52,7 +52,7 @@ def write_files(target: Target, tag: BatchTag, task: int, batches: Iterable[pa.R
 
 
 class _OpenFile:
-    """A Parquet file in the making."""
+    """A Parquet file that is being written."""
 
     def __init__(self, place: str, schema: pa.Schema, file: DataFile) -> None:
         self._place, self._file = place, file
@@ -75,7 +75,8 @@ class _OpenFile:
         return replace(self._file, rows=self._rows, size=os.path.getsize(self._place))
 
     def give_up(self) -> None:
-        # The writer would try to end the file when it is collected, on a disk that has just refused it.
+        # Otherwise the writer would try to finish the file when it is garbage-collected, on a disk that has just
+        # failed.
         self._writer.is_open = False
         self._sink.close()
 
@@ -90,7 +91,7 @@ class _TaskWriter:
         self._waiting_bytes = 0
         self._open: OrderedDict[Partition, _OpenFile] = OrderedDict()
         self._done: list[DataFile] = []
-        self._begun: list[str] = []
+        self._created: list[str] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
         for partition, rows in cut(aligned(batch, self._target.schema), self._target.partition_by):
@@ -109,7 +110,7 @@ class _TaskWriter:
     def drop(self) -> None:
         for file in self._open.values():
             file.give_up()
-        for place in self._begun:
+        for place in self._created:
             disk.remove(place)
 
     def _flush(self) -> None:
@@ -131,7 +132,7 @@ class _TaskWriter:
         return file
 
     def _close(self, partition: Partition) -> None:
-        # Still among the open ones while it closes: if the disk is full now, `drop` must find it.
+        # Keep it in `_open` while it closes: if the disk is full, `drop` must find it.
         self._done.append(self._open[partition].close())
         del self._open[partition]
 
@@ -142,5 +143,5 @@ class _TaskWriter:
         staged = staged_name(self._tag.query_id, name)
         place = os.path.join(self._target.path, staged)
         disk.make_directory(os.path.dirname(place))
-        self._begun.append(place)
+        self._created.append(place)
         return _OpenFile(place, self._file_schema, DataFile(staged, name, partition, rows=0, size=0))

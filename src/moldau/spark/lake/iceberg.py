@@ -5,8 +5,8 @@
     <table>/metadata/version-hint.text                names the newest metadata, for readers without the catalog
     <table>/data/day=…/….parquet                      files with Iceberg's field ids
 
-The batch id of each query stands in the table property `moldau.batch.<query id>`, set in the transaction that adds
-the batch's files: unlike a snapshot's summary it outlives the expiry of snapshots. The summary has it too, for people.
+The batch id of each query is in the table property `moldau.batch.<query id>`, set in the transaction that adds the
+batch's files: unlike a snapshot's summary, it stays when snapshots expire. The summary has it too, for humans.
 Iceberg stores whole paths, so the directory cannot be moved.
 
     SqlCatalog("moldau", uri="sqlite:////data/lake/events/metadata/catalog.db").load_table("lake.table")    pyiceberg
@@ -58,8 +58,8 @@ class IcebergTable:
         self._metadata = os.path.join(path, "metadata")
 
     def prepare(self, schema: pa.Schema, partition_by: Sequence[str]) -> Target:
-        asked = lake_schema(schema, self.path, widen_small_ints=True)
-        transactions.unopposed(self.path, lambda: self._shape(asked, partition_by))
+        query_schema = lake_schema(schema, self.path, widen_small_ints=True)
+        transactions.retry_conflicts(self.path, lambda: self._create_or_extend(query_schema, partition_by))
         with self._table() as table:
             partitions = same_partitions(self.path, _partitions_of(table), partition_by)
             return Target(self.path, self._schema_of(table), partitions, "data", keeps_partition_columns=True)
@@ -69,8 +69,8 @@ class IcebergTable:
 
     def last_batch(self, query_id: str) -> int | None:
         with self._table() as table:
-            told = table.properties.get(BATCH_PROPERTY + query_id)
-        return None if told is None else int(told)
+            batch_id = table.properties.get(BATCH_PROPERTY + query_id)
+        return None if batch_id is None else int(batch_id)
 
     def transact(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> None:
         with self._table() as table:
@@ -78,7 +78,7 @@ class IcebergTable:
                 if not tag.once:
                     transaction.set_properties({BATCH_PROPERTY + tag.query_id: str(tag.batch_id)})
                 self._add(table, transaction, files, tag, overwrite)
-            self._hint(table)
+            self._write_hint(table)
 
     def schema(self) -> pa.Schema:
         with self._table() as table:
@@ -94,8 +94,8 @@ class IcebergTable:
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         with self._table() as table:
             scan = table.scan(snapshot_id=split.version)
-            wanted = set(split.files)
-            tasks = [task for task in scan.plan_files() if task.file.file_path in wanted]
+            paths = set(split.files)
+            tasks = [task for task in scan.plan_files() if task.file.file_path in paths]
             schema = self._schema_of(table)
             rows = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
         for batch in rows.to_record_batches(tasks):
@@ -108,8 +108,8 @@ class IcebergTable:
             disk.make_directory(self._metadata)
         elif not os.path.isfile(file):
             raise no_table(self.path, "Iceberg")
-        with _refusals():
-            # Its tables are made apart: where another makes them at the same moment, the catalog has to be closed.
+        with _translated_errors():
+            # Its tables are created separately: if another process creates them meanwhile, the catalog must be closed.
             uri = f"sqlite:///{file}?timeout={LOCK_TIMEOUT_SECONDS}"
             catalog = SqlCatalog(CATALOG, uri=uri, warehouse=self.path, init_catalog_tables="false")
             try:
@@ -127,20 +127,20 @@ class IcebergTable:
                 raise no_table(self.path, "Iceberg") from None
             yield table
 
-    def _shape(self, asked: pa.Schema, partition_by: Sequence[str]) -> None:
-        """Make the table, or give it the columns that are new."""
-        partitions = checked_partitions(self.path, asked, partition_by)
+    def _create_or_extend(self, query_schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """Create the table, or add new columns."""
+        partitions = checked_partitions(self.path, query_schema, partition_by)
         with self._catalog(create=True) as catalog:
             if not catalog.table_exists(NAME):
-                self._create(catalog, asked, partitions)
+                self._create(catalog, query_schema, partitions)
             table = catalog.load_table(NAME)
-            if added := new_columns(self.path, self._schema_of(table), asked):
+            if added := new_columns(self.path, self._schema_of(table), query_schema):
                 with table.update_schema() as update:
                     update.union_by_name(pa.schema(added))
-            self._hint(table)
+            self._write_hint(table)
 
     def _create(self, catalog: SqlCatalog, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        """The table and its partitioning at once: a crash between the two would leave one that nobody asked for."""
+        """Create the table with its partitioning in one transaction: a crash must not leave an unpartitioned table."""
         catalog.create_namespace_if_not_exists(NAMESPACE)
         creation = catalog.create_table_transaction(NAME, schema, location=self.path, properties=_PROPERTIES)
         with creation as transaction:
@@ -162,12 +162,13 @@ class IcebergTable:
                 place = os.path.join(self.path, file.name)
                 snapshot.append_data_file(parquet_file_to_data_file(table.io, transaction.table_metadata, place))
 
-    def _hint(self, table: Table) -> None:
-        """Name the newest metadata, unless another writer has named newer one; its name begins with its number."""
+    def _write_hint(self, table: Table) -> None:
+        """Write the newest metadata's name, unless another writer wrote a newer one; the name begins with its
+        number."""
         newest = os.path.basename(table.metadata_location).removesuffix(_METADATA_SUFFIX).encode()
         hint = os.path.join(self._metadata, "version-hint.text")
-        named = disk.content_of(hint)
-        if named is None or int(named.split(b"-")[0]) < int(newest.split(b"-")[0]):
+        current = disk.content_of(hint)
+        if current is None or int(current.split(b"-")[0]) < int(newest.split(b"-")[0]):
             disk.replace_content(hint, newest)
 
     def _schema_of(self, table: Table) -> pa.Schema:
@@ -175,17 +176,18 @@ class IcebergTable:
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
-    """Tell what another writer causes from what the disk refuses; SQLite says both in one kind of error."""
+def _translated_errors() -> Iterator[None]:
+    """Raise Conflict for errors caused by another writer, OSError for those of the disk: SQLite has one class for
+    both."""
     try:
         yield
     except (CommitFailedException, NamespaceAlreadyExistsError, TableAlreadyExistsError, IntegrityError) as error:
         raise Conflict(str(error)) from error
     except OperationalError as error:
-        told = str(error.orig)
-        if "locked" in told or "already exists" in told:
-            raise Conflict(told) from error
-        raise OSError(errno.EIO, told) from error
+        message = str(error.orig)
+        if "locked" in message or "already exists" in message:
+            raise Conflict(message) from error
+        raise OSError(errno.EIO, message) from error
 
 
 def _partitions_of(table: Table) -> list[str]:

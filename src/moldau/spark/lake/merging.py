@@ -1,4 +1,4 @@
-"""Rows that are to be merged into a table by their keys: checked, and brought down to one row a key."""
+"""Rows to merge into a table by their keys: checked, and reduced to one row per key."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ class Merge:
     rows: pa.Table
     keys: tuple[str, ...]
     columns: tuple[str, ...]
-    """What is stored: all but the mark of deletions."""
+    """The stored columns: all but the one that marks deletions."""
     deletes: str | None
     """A boolean column without nulls: these rows delete their key."""
     order_by: str | None = None
-    """A row changes nothing where the table holds one of its key that comes later by this column."""
+    """A row is ignored if the table's row with the same key has a larger value in this column."""
 
     def matched_by(self, target: str, source: str) -> str:
-        """A null key matches a null key; said only where there is one, since plain equality joins faster."""
+        """The join condition. Null keys match null keys, but only if there are any: plain equality joins faster."""
         terms = []
         for key in self.keys:
             same = "IS NOT DISTINCT FROM" if self.rows.column(key).null_count else "="
             terms.append(f"{target}.{quoted(key)} {same} {source}.{quoted(key)}")
         return " AND ".join(terms)
 
-    def is_due(self, target: str, source: str) -> str | None:
-        """The condition under which a row takes the place of the one that is there; None for always."""
+    def is_newer(self, target: str, source: str) -> str | None:
+        """The condition under which a row replaces the existing one; None for always."""
         if self.order_by is None:
             return None
         column = quoted(self.order_by)
         return f"({target}.{column} IS NULL OR {source}.{column} >= {target}.{column})"
 
     def cast_to(self, schema: pa.Schema) -> Merge:
-        """The rows in the types of the table that they go to."""
+        """Cast the rows to the types of the table."""
         fields = [pa.field(name, schema.field(name).type) for name in self.columns]
         if self.deletes is not None:
             fields.append(pa.field(self.deletes, pa.bool_()))
-        wanted = pa.schema(fields)
-        return replace(self, rows=self.rows.select(wanted.names).cast(wanted))
+        target_schema = pa.schema(fields)
+        return replace(self, rows=self.rows.select(target_schema.names).cast(target_schema))
 
 
 @runtime_checkable
 class Mergeable(Protocol):
     def merge(self, merge: Merge, tag: BatchTag) -> bool:
-        """Update, insert and delete by keys in one tagged transaction; False if the table holds that batch already."""
+        """Update, insert and delete by keys in one tagged transaction; False if the table already has that batch."""
 
 
 def merge_of(table: str, rows: pa.Table, keys: Sequence[str], delete_when: str | None, order_by: str | None) -> Merge:
@@ -75,7 +75,7 @@ def quoted(name: str) -> str:
 
 
 def _last_of_each_key(rows: pa.Table, keys: Sequence[str], order_by: str | None) -> pa.Table:
-    """One row a key: that with the highest `order_by` (nulls are lowest), and of equals that which came last."""
+    """One row per key: the one with the highest `order_by` (nulls are lowest); of equal ones the last."""
     if order_by is not None:
         column = rows.column(order_by)
         ranks = pa.table({"valid": pc.is_valid(column), "order": column, "row": _numbers(rows)})

@@ -1,16 +1,16 @@
-"""A directory of Parquet files as a table: what any reader of such a directory sees is each record once.
+"""A directory of Parquet files as a table: any reader of the directory sees each record once.
 
     <table>/day=2026-01-31/<query>-<batch>-<task>-<random>.parquet     data, for pyarrow, pandas, DuckDB, Spark, …
     <table>/_moldau/table.json                                         {"schema": …, "partitionBy": ["day"]}
     <table>/_moldau/<query id>.json                                    the journal: the commit itself
-    <table>/_staging/<query id>/                                       files of the batch in the making
+    <table>/_staging/<query id>/                                       files of the batch that is being written
 
-A batch is committed when its journal entry stands. A driver that dies while files move in leaves a part of them
-visible; Spark then replays the batch, and the commit of the replay finishes the moves of the first and drops its own
-files. So nothing that has been seen goes away again, and it does not matter that a replay cuts its files otherwise.
+A batch is committed when its journal entry is written. If the driver dies while files are moved, some of them are
+visible; Spark then replays the batch, and the commit of the replay completes the moves of the first attempt and removes
+its own files. So visible rows never disappear, and a replay may divide its rows into files differently.
 
-A directory has no schema that could grow: readers take the columns of the file that they meet first. So a new column
-is refused here; Delta and Iceberg take it.
+A directory has no schema that can grow: readers use the columns of the first file that they meet. So a new column is
+rejected here; Delta and Iceberg accept it.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ class ParquetTable:
         self._description = os.path.join(path, JOURNALS, "table.json")
 
     def prepare(self, schema: pa.Schema, partition_by: Sequence[str]) -> Target:
-        asked = lake_schema(schema, self.path)
+        query_schema = lake_schema(schema, self.path)
         if self._described() is None:
-            self._create(asked, checked_partitions(self.path, asked, partition_by))
+            self._create(query_schema, checked_partitions(self.path, query_schema, partition_by))
         described = self._described()
         assert described is not None, "a description is never removed"
-        there, partitions = described
-        if added := new_columns(self.path, there, asked):
+        schema, partitions = described
+        if added := new_columns(self.path, schema, query_schema):
             names = ", ".join(field.name for field in added)
             raise LakeError(
                 f"{self.path}: the table has no column {names}, and a directory of Parquet files cannot get one; "
                 "write to another table, or use delta or iceberg"
             )
-        return Target(self.path, there, same_partitions(self.path, partitions, partition_by))
+        return Target(self.path, schema, same_partitions(self.path, partitions, partition_by))
 
     def commit(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> bool:
         journal = Journal(self.path, tag.query_id)
         last = journal.entry()
         if last is not None:
             journal.roll_forward(last)
-        wanted = last is None or last.batch_id < tag.batch_id
-        if wanted and (files or overwrite):
+        is_new = last is None or last.batch_id < tag.batch_id
+        if is_new and (files or overwrite):
             removes = tuple(self._data_files()) if overwrite else ()
             journal.roll_forward(journal.begin(tag.batch_id, files, removes))
         if tag.once:
             journal.end()
         journal.sweep()
-        return wanted
+        return is_new
 
     def schema(self) -> pa.Schema:
         if (described := self._described()) is not None:
@@ -92,9 +92,9 @@ class ParquetTable:
         if content is None:
             return None
         try:
-            told = json.loads(content)
-            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told["schema"])))
-            return schema, tuple(told["partitionBy"])
+            description = json.loads(content)
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(description["schema"])))
+            return schema, tuple(description["partitionBy"])
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise MalformedData(f"{self._description} does not describe a table: {error}") from error
 
@@ -104,16 +104,16 @@ class ParquetTable:
                 raise LakeError(f"{self.path}: readers skip directories that begin with {name[0]}, so rename {name}")
         if next(self._data_files(), None) is not None and self._described() is None:
             raise LakeError(f"{self.path} holds Parquet files of another writer; write to a directory of its own")
-        told = {
+        description = {
             "columns": {field.name: str(field.type) for field in schema},  # for people
             "schema": base64.b64encode(schema.serialize().to_pybytes()).decode(),
             "partitionBy": list(partition_by),
         }
         disk.make_directory(os.path.dirname(self._description))
-        disk.create_content(self._description, json.dumps(told, indent=1).encode())
+        disk.create_content(self._description, json.dumps(description, indent=1).encode())
 
     def _data_files(self) -> Iterator[str]:
-        """What a reader of the directory sees, relative to it."""
+        """The files that a reader of the directory sees, relative to it."""
         for folder, folders, names in os.walk(self.path):
             folders[:] = [name for name in folders if not name.startswith(("_", "."))]
             for name in names:

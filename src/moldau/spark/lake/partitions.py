@@ -1,4 +1,4 @@
-"""Partition values as Hive writes them into directory names, and a batch of rows cut by them.
+"""Partition values in directory names, as in Hive, and the division of a batch of rows by them.
 
 day=2026-01-31/country=C%3Dx/…      null and the empty text: __HIVE_DEFAULT_PARTITION__, as Spark does it
 """
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 Partition = tuple[tuple[str, str | None], ...]
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-# Only these: Spark turns each %xx into one character, so a letter beyond ASCII must stand as it is.
+# Only these: Spark decodes each %xx to one character, so non-ASCII letters must not be escaped.
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 
 
@@ -40,7 +40,7 @@ def text_of(value: object) -> str | None:
 
 
 def cut(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """The rows of each partition, together: one sort a batch, then slices."""
+    """Yield the rows of each partition: one sort per batch, then slices."""
     if batch.num_rows == 0:
         return
     if columns:
@@ -52,7 +52,7 @@ def cut(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Partiti
 
 
 def _changes(batch: pa.RecordBatch, columns: Sequence[str]) -> list[int]:
-    """The rows that begin another partition than the row before."""
+    """The rows whose partition differs from the previous row's."""
     rows = batch.num_rows
     differs = pa.repeat(pa.scalar(False), rows - 1)
     for name in columns:

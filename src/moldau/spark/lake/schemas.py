@@ -1,7 +1,7 @@
-"""Arrow schemas of queries and of tables: which types a lake holds, what may change, and rows brought into line.
+"""Arrow schemas of queries and tables: supported types, allowed changes, and the conversion of rows.
 
-Every column is nullable in a lake table, as with Spark's own file sinks: a NOT NULL that a query happens to promise
-would bind all queries to come. Pure: no files, no Spark.
+Every column of a lake table is nullable, as with Spark's own file sinks: a NOT NULL of one query would bind all later
+queries. Pure: no files, no Spark.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FLAT = _PARTITION | {pa.float32(), pa.float64(), pa.binary()}
 
 
 def lake_schema(schema: pa.Schema, table: str, widen_small_ints: bool = False) -> pa.Schema:
-    """The schema with the types that a table stores; field ids, if there are any, stay."""
+    """Convert a schema to the types that a table stores; field ids are kept."""
     seen: set[str] = set()
     for field in schema:
         if field.name.casefold() in seen:
@@ -31,41 +31,43 @@ def _field(field: pa.Field, column: str, table: str, widen: bool, nullable: bool
     return pa.field(field.name, _type(field.type, column, table, widen), nullable, field.metadata)
 
 
-def _type(given: pa.DataType, column: str, table: str, widen: bool) -> pa.DataType:
-    if kinds.is_struct(given):
-        return pa.struct([_field(field, column, table, widen) for field in given])
-    if kinds.is_list(given) or kinds.is_large_list(given):
-        return pa.list_(_field(given.value_field, column, table, widen).with_name("element"))
-    if kinds.is_map(given):
-        key = _field(given.key_field, column, table, widen, nullable=False).with_name("key")
-        return pa.map_(key, _field(given.item_field, column, table, widen).with_name("value"))
-    if kinds.is_timestamp(given) and given.unit == "us":
-        # Spark names the zone of the session, often Etc/UTC; the instant is the same, and Delta knows UTC alone.
-        return pa.timestamp("us", "UTC" if given.tz else None)
-    if kinds.is_large_string(given) or kinds.is_string_view(given):
+def _type(arrow_type: pa.DataType, column: str, table: str, widen: bool) -> pa.DataType:
+    if kinds.is_struct(arrow_type):
+        return pa.struct([_field(field, column, table, widen) for field in arrow_type])
+    if kinds.is_list(arrow_type) or kinds.is_large_list(arrow_type):
+        return pa.list_(_field(arrow_type.value_field, column, table, widen).with_name("element"))
+    if kinds.is_map(arrow_type):
+        key = _field(arrow_type.key_field, column, table, widen, nullable=False).with_name("key")
+        return pa.map_(key, _field(arrow_type.item_field, column, table, widen).with_name("value"))
+    if kinds.is_timestamp(arrow_type) and arrow_type.unit == "us":
+        # Spark uses the session's time zone, often Etc/UTC; the instant is the same, and Delta supports only UTC.
+        return pa.timestamp("us", "UTC" if arrow_type.tz else None)
+    if kinds.is_large_string(arrow_type) or kinds.is_string_view(arrow_type):
         return pa.string()
-    if kinds.is_large_binary(given) or kinds.is_binary_view(given):
+    if kinds.is_large_binary(arrow_type) or kinds.is_binary_view(arrow_type):
         return pa.binary()
-    if widen and given in (pa.int8(), pa.int16()):
+    if widen and arrow_type in (pa.int8(), pa.int16()):
         return pa.int32()
-    if given in _FLAT or kinds.is_decimal128(given):
-        return given
-    raise LakeError(f"{table}: column {column} has the type {given}, which a lake table does not hold; cast it")
+    if arrow_type in _FLAT or kinds.is_decimal128(arrow_type):
+        return arrow_type
+    raise LakeError(f"{table}: column {column} has the type {arrow_type}, which a lake table does not hold; cast it")
 
 
-def new_columns(table: str, there: pa.Schema, asked: pa.Schema) -> list[pa.Field]:
-    """The columns that the query has and the table has not. Both schemas must have come through `lake_schema`."""
-    names = {field.name.casefold(): field for field in there}
+def new_columns(table: str, table_schema: pa.Schema, query_schema: pa.Schema) -> list[pa.Field]:
+    """The query's columns that the table lacks. Both schemas must come from `lake_schema`."""
+    names = {field.name.casefold(): field for field in table_schema}
     added = []
-    for field in asked:
-        known = names.get(field.name.casefold())
-        if known is None:
+    for field in query_schema:
+        existing = names.get(field.name.casefold())
+        if existing is None:
             added.append(field)
-        elif known.name != field.name:
-            raise LakeError(f"{table}: the query's column {field.name} is called {known.name} in the table; rename it")
-        elif known.type != field.type:
+        elif existing.name != field.name:
             raise LakeError(
-                f"{table}: column {field.name} is {known.type} in the table and {field.type} in the query; "
+                f"{table}: the query's column {field.name} is called {existing.name} in the table; rename it"
+            )
+        elif existing.type != field.type:
+            raise LakeError(
+                f"{table}: column {field.name} is {existing.type} in the table and {field.type} in the query; "
                 "cast it in the query or write to another table"
             )
     return added
@@ -87,15 +89,15 @@ def checked_partitions(table: str, schema: pa.Schema, partition_by: Sequence[str
 
 
 def same_partitions(table: str, there: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
-    """The table's own partitioning; the query may leave it out, but not ask for another one."""
+    """Return the table's partitioning; the query may omit it, but not request another one."""
     if asked and tuple(asked) != tuple(there):
-        told = f"partitioned by {', '.join(there)}" if there else "not partitioned"
-        raise LakeError(f"{table} is {told}; the query asks for {', '.join(asked)}")
+        partitioning = f"partitioned by {', '.join(there)}" if there else "not partitioned"
+        raise LakeError(f"{table} is {partitioning}; the query asks for {', '.join(asked)}")
     return tuple(there)
 
 
 def aligned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch in the table's columns, order and types; a column that the query has no longer is null."""
+    """Convert a batch to the table's columns, order and types; columns that the query lacks are null."""
     columns = []
     for field in schema:
         at = batch.schema.get_field_index(field.name)

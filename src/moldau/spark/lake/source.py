@@ -2,13 +2,13 @@
 
     stream.writeStream.format("moldau-lake").option("path", "lake/events").option("format", "delta").start()
 
-Options: path; format (parquet, delta or iceberg; if it is left out, what the table is, and parquet for a new one);
-partitionBy ("day,country"); and for a batch written by foreachBatch queryId and batchId, so that it is written once.
-Only Spark's classes are here; what they do is in the modules beside.
+Options: path; format (parquet, delta or iceberg; the default is the existing table's format, parquet for a new one);
+partitionBy ("day,country"); and for a batch in foreachBatch queryId and batchId, so that it is written once. Only
+Spark's interface is here; the other modules do the work.
 
-Spark plans the read of a Python source once: a DataFrame stays with the table's files as they were when it was first
-used, also in a stream that joins them batch after batch. With the option follow=true each execution reads the table
-as it is then, in one task: for tables of modest size that a stream looks things up in.
+Spark plans the read of a Python source once: a DataFrame always reads the files of its first use, even in a stream that
+joins it in every batch. With the option follow=true each execution reads the current table, in one task: for small
+lookup tables of a stream.
 """
 
 from __future__ import annotations
@@ -62,22 +62,22 @@ class LakeOptions:
     follow: bool = False
 
 
-def lake_options(given: MutableMapping[str, str]) -> LakeOptions:
-    columns = (name.strip() for name in given.get("partitionBy", "").split(","))
-    path = local_path(given.get("path", ""))
-    kind = given.get("format", "").lower() or kind_at(path) or "parquet"
-    return LakeOptions(path, kind, tuple(filter(None, columns)), _tag(given), _follow(given))
+def lake_options(options: MutableMapping[str, str]) -> LakeOptions:
+    columns = (name.strip() for name in options.get("partitionBy", "").split(","))
+    path = local_path(options.get("path", ""))
+    kind = options.get("format", "").lower() or kind_at(path) or "parquet"
+    return LakeOptions(path, kind, tuple(filter(None, columns)), _tag(options), _follow(options))
 
 
-def _follow(given: MutableMapping[str, str]) -> bool:
+def _follow(options: MutableMapping[str, str]) -> bool:
     try:
-        return boolean("follow", given.get("follow", "false"))
+        return boolean("follow", options.get("follow", "false"))
     except ValueError as error:
         raise LakeError(str(error)) from None
 
 
-def _tag(given: MutableMapping[str, str]) -> BatchTag | None:
-    query_id, batch_id = given.get("queryId"), given.get("batchId")
+def _tag(options: MutableMapping[str, str]) -> BatchTag | None:
+    query_id, batch_id = options.get("queryId"), options.get("batchId")
     if query_id is None and batch_id is None:
         return None
     if query_id is None or batch_id is None or not batch_id.isdecimal():
@@ -110,7 +110,7 @@ class LakeSource(DataSource):
 
 @dataclass
 class WrittenFiles(WriterCommitMessage):
-    """What a task reports to the driver."""
+    """A task's commit message to the driver."""
 
     query_id: str
     files: list[DataFile]
@@ -119,7 +119,7 @@ class WrittenFiles(WriterCommitMessage):
 @dataclass
 class LakeSplit(InputPartition):
     split: Split | None
-    """None: the whole table, as it is when the task runs."""
+    """None: the whole table at the time when the task runs."""
 
 
 class LakeReader(DataSourceReader):
@@ -164,7 +164,7 @@ class LakeBatchWriter(DataSourceArrowWriter):
 
 
 class LakeStreamWriter(DataSourceStreamArrowWriter):
-    """Made anew by Spark for every batch, twice: to plan it, and to commit it."""
+    """Spark creates one twice for every batch: to plan it, and to commit it."""
 
     def __init__(self, options: LakeOptions, schema: StructType, overwrite: bool) -> None:
         self._options, self._overwrite = options, overwrite
@@ -210,7 +210,8 @@ def _files(messages: Sequence[WriterCommitMessage | None]) -> list[DataFile]:
 
 
 def _tag_of(messages: Sequence[WriterCommitMessage | None], batch_id: int) -> BatchTag | None:
-    """The query's id comes with what its tasks report; without a task there is nothing to commit or to abort."""
+    """The batch's tag, with the query id from its tasks' messages; without tasks there is nothing to commit or
+    abort."""
     for message in messages:
         if isinstance(message, WrittenFiles):
             return BatchTag(message.query_id, batch_id)

@@ -1,7 +1,7 @@
-"""What a lake table is to the rest of this room: one small Protocol, the values that go through it, and who answers.
+"""The interface of a lake table: the Protocol `LakeTable`, its values, and the function that opens a table.
 
-A kind of table (Parquet, Delta, Iceberg) is one module behind `LakeTable`. Tasks write Parquet files into a staging
-folder that no reader looks into; the driver's `commit` makes a micro-batch visible at once, or finds it there already.
+Each kind of table (Parquet, Delta, Iceberg) is one module behind `LakeTable`. Tasks write Parquet files into a staging
+directory that no reader sees; the driver's `commit` makes a micro-batch visible at once, unless it already is.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _QUERY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 class LakeError(Exception):
-    """The caller's fault, in one sentence that names the table: a wrong option, a column that does not fit."""
+    """A user error, such as a wrong option or an unsuitable column, in one sentence that names the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchTag:
-    """Which micro-batch of which query: the key by which a table knows that it holds a batch already.
+    """A micro-batch of a query: the key by which a table recognises a batch that it already has.
 
     Spark replays a batch after a crash with the same query id, the same batch id and the same range of offsets.
     """
@@ -39,7 +39,7 @@ class BatchTag:
     query_id: str
     batch_id: int
     once: bool = False
-    """Of a write that nobody will replay: the table need not remember it."""
+    """For a write that is never replayed: the table need not remember it."""
 
     def __post_init__(self) -> None:
         if not _QUERY_ID.fullmatch(self.query_id):
@@ -50,7 +50,7 @@ class BatchTag:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file that a task has written and nobody sees yet; both names are relative to the table's directory."""
+    """A Parquet file that a task has written and is not visible yet; names are relative to the table's directory."""
 
     staged: str
     name: str
@@ -61,11 +61,11 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a task must know to write files that the table can take in. It travels to the executors."""
+    """What a task needs to write files for the table; it is sent to the executors."""
 
     path: str
     schema: pa.Schema
-    """Every column in the table's order and types."""
+    """All columns in the table's order and types."""
     partition_by: tuple[str, ...] = ()
     data_folder: str = ""
     keeps_partition_columns: bool = False
@@ -74,14 +74,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Some files of a table as it stood when the read was planned."""
+    """Some files of the table version for which the read was planned."""
 
     version: int | None
     files: tuple[str, ...]
 
 
 def split_files(files: Sequence[str], size: int, wanted: int, version: int | None = None) -> list[Split]:
-    """Files of this size together dealt out to at most `wanted` parts, as many as are worth a task of their own."""
+    """Divide files of `size` bytes in total into at most `wanted` parts, each of at least SPLIT_BYTES if possible."""
     parts = max(1, min(wanted, len(files), -(-size // SPLIT_BYTES)))
     return [Split(version, tuple(files[part::parts])) for part in range(parts)]
 
@@ -90,23 +90,24 @@ class LakeTable(Protocol):
     path: str
 
     def prepare(self, schema: pa.Schema, partition_by: Sequence[str]) -> Target:
-        """Make the table, or give it the columns that are new; refuse what does not fit before a byte is written."""
+        """Create the table, or add new columns; raise LakeError for a schema that does not fit, before rows are
+        written."""
 
     def commit(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> bool:
-        """Make the files the table's, in one transaction; False if the table holds this batch already."""
+        """Add the files to the table in one transaction; False if the table already has this batch."""
 
     def schema(self) -> pa.Schema:
-        """The columns of the table that is there."""
+        """The columns of the existing table."""
 
     def splits(self, wanted: int) -> list[Split]:
-        """The table as it is now, cut into at most so many parts."""
+        """Divide the current table into at most `wanted` parts."""
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The rows of one part, in the columns of `schema`."""
 
 
 def local_path(path: str) -> str:
-    """An absolute path; a table lives in a local or shared directory, and nothing else is pretended."""
+    """Return an absolute path. LakeError for anything but a local or shared directory."""
     if not path:
         raise LakeError("a table needs the option path, a local or shared directory")
     if not _SCHEME.match(path) and not path.startswith("file:"):
@@ -118,7 +119,7 @@ def local_path(path: str) -> str:
 
 
 def open_table(path: str, kind: str) -> LakeTable:
-    """The table at this path, which need not be there yet."""
+    """The table at this path, which need not exist yet."""
     if kind not in KINDS:
         raise LakeError(f"{path}: the format {kind!r} is not known; it is one of {', '.join(KINDS)}")
     where = local_path(path)
@@ -136,7 +137,7 @@ def open_table(path: str, kind: str) -> LakeTable:
 
 
 def no_table(path: str, kind: str) -> LakeError:
-    """With the nearest name beside it, if nothing is there at all."""
+    """The error for a missing table; it suggests a similar name if the path does not exist."""
     if os.path.exists(path):
         return LakeError(f"{path}: there is no {kind} table")
     folder, name = os.path.split(path)
@@ -150,7 +151,7 @@ _ARTICLE = {"parquet": "a Parquet", "delta": "a Delta", "iceberg": "an Iceberg"}
 
 
 def kind_at(path: str) -> str | None:
-    """Which kind of table a directory holds, told by what each kind alone leaves there; None if it is none of ours."""
+    """The kind of the table in a directory, recognised by the files of each kind; None if there is no table."""
     if os.path.exists(path) and not os.path.isdir(path):
         raise LakeError(f"{path} is a file; a table is a directory")
     if os.path.isdir(os.path.join(path, "_delta_log")):

@@ -1,7 +1,7 @@
-"""One micro-batch, one transaction, for tables that keep a log of their own (Delta, Iceberg).
+"""Commits a micro-batch in one transaction, for tables with a log of their own (Delta, Iceberg).
 
-The log decides what is committed; the journal only remembers which files an unfinished commit has left in the
-table's directory, so that the next one removes them instead of leaving them to a vacuum.
+The log decides what is committed. The journal only lists the files that an unfinished commit has left in the table's
+directory, so that the next commit removes them instead of leaving them to a vacuum.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from moldau.spark.lake.tables import BatchTag, DataFile, LakeError
 T = TypeVar("T")
 
 ATTEMPTS_MAX = 8
-"""Writers of one table that meet try again; what meets eight times running is not an accident."""
+"""Conflicting writers retry; eight conflicts in a row are not an accident."""
 PAUSE_SECONDS = 0.05
 
 
 class Conflict(Exception):
-    """Another writer has changed the table between our look and our commit."""
+    """Another writer has changed the table between our read and our commit."""
 
 
 class Logged(Protocol):
     path: str
 
     def last_batch(self, query_id: str) -> int | None:
-        """The highest batch of this query that the log holds."""
+        """The highest batch id of this query in the log."""
 
     def transact(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> None:
-        """One try to add the files, tagged; raises Conflict."""
+        """Try once to add the files with the tag; raises Conflict."""
 
 
 def commit(table: Logged, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> bool:
     journal = Journal(table.path, tag.query_id)
     _settle(table, journal, tag.query_id)
-    wanted = not holds(table, tag)
-    if wanted and (files or overwrite):
+    is_new = not holds(table, tag)
+    if is_new and (files or overwrite):
         journal.roll_forward(journal.begin(tag.batch_id, files))
-        unopposed(table.path, lambda: table.transact(files, tag, overwrite), lambda: holds(table, tag))
+        retry_conflicts(table.path, lambda: table.transact(files, tag, overwrite), lambda: holds(table, tag))
         journal.end()
     journal.sweep()
-    return wanted
+    return is_new
 
 
 def holds(table: Logged, tag: BatchTag) -> bool:
@@ -52,8 +52,8 @@ def holds(table: Logged, tag: BatchTag) -> bool:
     return last is not None and last >= tag.batch_id
 
 
-def unopposed(path: str, attempt: Callable[[], T], done: Callable[[], bool] = lambda: False) -> T | None:
-    """Try until no other writer is in the way, or what a failed try was for turns out to be done."""
+def retry_conflicts(path: str, attempt: Callable[[], T], done: Callable[[], bool] = lambda: False) -> T | None:
+    """Retry until there is no conflict, or `done` says that a failed attempt took effect."""
     for tries in range(ATTEMPTS_MAX):
         try:
             return attempt()
@@ -66,7 +66,7 @@ def unopposed(path: str, attempt: Callable[[], T], done: Callable[[], bool] = la
 
 
 def _settle(table: Logged, journal: Journal, query_id: str) -> None:
-    """Clean up after a commit that did not get to its end."""
+    """Clean up after an unfinished commit."""
     entry = journal.entry()
     if entry is None:
         return

@@ -1,4 +1,4 @@
-"""The whole of a write for one that has its rows in hand: prepare the table, write the files, commit them once."""
+"""Complete writes of Arrow rows: prepare the table, write the files, commit them once."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ def commit(path: str, kind: str, files: Sequence[DataFile], tag: BatchTag, overw
 
 
 def abort(path: str, files: Sequence[DataFile], tag: BatchTag) -> None:
-    """Drop what the tasks of a failed batch have written, but nothing that a commit has already promised."""
+    """Remove the files of a failed batch, except those of a commit that has begun."""
     with storage_faults(path):
         journal = Journal(local_path(path), tag.query_id)
         journal.discard(files)
         if tag.once and journal.entry() is None:
-            journal.sweep()  # also what killed tasks left: no later batch of this query will
+            journal.sweep()  # also the files of killed tasks: this query has no later batch that would remove them
 
 
 def once() -> BatchTag:
-    """The tag of a write that will not be replayed."""
+    """Return a tag for a write that is never replayed."""
     return BatchTag(f"once-{uuid.uuid4()}", 0, once=True)
 
 
 def append(path: str, kind: str, rows: pa.Table, tag: BatchTag | None = None, partition_by: Sequence[str] = ()) -> bool:
-    """Add the rows as one batch; False if the table holds that batch already."""
+    """Add the rows as one batch; return False if the table already has that batch."""
     return _write(path, kind, rows, tag or once(), partition_by, overwrite=False)
 
 
 def overwrite(
     path: str, kind: str, rows: pa.Table, tag: BatchTag | None = None, partition_by: Sequence[str] = ()
 ) -> bool:
-    """Make the rows the whole content of the table, as the complete output mode does; False if that was done already.
+    """Replace all rows of the table, as the complete output mode does; return False if that was already done.
 
-    Readers of a Delta or Iceberg table see the old rows or the new ones; those of a Parquet directory may come in
-    between, when the old files are gone and the new ones are not all there.
+    Readers of a Delta or Iceberg table see the old rows or the new ones; readers of a Parquet directory may meanwhile
+    see only some of the new rows.
     """
     return _write(path, kind, rows, tag or once(), partition_by, overwrite=True)
 
@@ -64,14 +64,14 @@ def upsert(
     order_by: str | None = None,
     partition_by: Sequence[str] = (),
 ) -> bool:
-    """Merge the rows into a Delta table by their keys, in one transaction; False if the table holds that batch already.
+    """Merge the rows into a Delta table by their keys, in one transaction; False if the table already has that batch.
 
     Of the rows of one key only the last one counts: the one with the highest `order_by`, or without it the one that
-    stands last in `rows`. With `order_by` a row that is older than the one in the table changes nothing; a key that was
-    deleted has left nothing to compare with.
+    is last in `rows`. With `order_by` a row that is older than the one in the table is ignored; for a deleted key there
+    is nothing to compare with.
 
     `delete_when` names a boolean column of `rows`: where it is true the key is deleted. That column is not stored. It
-    is a column and not a predicate because a pipeline's predicates are Spark's SQL, and Spark shall evaluate them.
+    is a column and not a predicate, because a pipeline's predicates are Spark SQL and must be evaluated by Spark.
     """
     table = open_table(path, kind)
     if not isinstance(table, Mergeable):

@@ -1,4 +1,4 @@
-"""Where the line is shown: rewritten in place in a notebook and on a terminal, as lines of their own elsewhere."""
+"""Outputs for the progress line: updated in place in a notebook and on a terminal, as separate lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sys
 from typing import Any, Final, Protocol, TextIO
 
 LINE_EVERY_S: Final = 10.0
-"""A log gets a line no more often than this, but for the last one."""
+"""The shortest time between two lines in a log, except for the last line."""
 
 
 class Screen(Protocol):
     def show(self, line: str, now_s: float) -> None: ...
 
     def end(self, line: str) -> None:
-        """The last line, which stays."""
+        """Show the last line, which stays."""
 
 
 class Terminal:
@@ -64,7 +64,7 @@ class Notebook:
 
 
 def screen() -> Screen:
-    """The one that fits where this runs. IPython on a terminal is a terminal."""
+    """Return the output for this process. IPython on a terminal counts as a terminal."""
     ipython: Any = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     if shell is not None and hasattr(shell, "kernel"):

@@ -1,4 +1,4 @@
-"""Looks at a running query again and again, and shows what it finds, until the query ends or somebody interrupts."""
+"""Polls a running query and shows its progress, until the query ends or the user interrupts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from moldau.spark.progress.tally import Progress, Tally
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-LOOK_EVERY_S: Final = 0.5
-GOES_ON: Final = "the query goes on; its stop() ends it"
+POLL_S: Final = 0.5
+STILL_RUNNING: Final = "the query goes on; its stop() ends it"
 
 
 def show(query: StreamingQuery, seconds: float | None, on: Screen | None = None) -> None:
@@ -30,19 +30,19 @@ def show(query: StreamingQuery, seconds: float | None, on: Screen | None = None)
             now_s = time.monotonic()
             on.show(tally.progress.line(), now_s)
             if interrupted.is_set() or (seconds is not None and now_s - began_s >= seconds):
-                on.end(f"{tally.progress.line()} ({GOES_ON})")
+                on.end(f"{tally.progress.line()} ({STILL_RUNNING})")
                 return
-            interrupted.wait(LOOK_EVERY_S)
+            interrupted.wait(POLL_S)
     on.end(tally.progress.line())
 
 
 def _is_over(query: StreamingQuery, tally: Tally) -> bool:
-    is_active = query.isActive  # asked first: what it reports after its end is then all of it
+    is_active = query.isActive  # read first: if it has ended, the reports below are complete
     tally.take(_reports(query, tally.progress.batch_id), time.time())
     if is_active:
         return False
     error = query.exception()
-    tally.became("failed" if error else "finished", reason(str(error)) if error else None)
+    tally.set_state("failed" if error else "finished", reason(str(error)) if error else None)
     return True
 
 
@@ -55,19 +55,19 @@ def reason(text: str) -> str:
     return in_short(text)
 
 
-def _reports(query: StreamingQuery, known: int | None) -> Sequence[Mapping[str, Any]]:
-    """Asks for all recent reports only when batches were missed: each costs a call into the JVM."""
+def _reports(query: StreamingQuery, last_batch_id: int | None) -> Sequence[Mapping[str, Any]]:
+    """Fetch all recent reports only if batches were missed: each report costs a call into the JVM."""
     last = query.lastProgress
     if last is None:
         return ()
-    if known is not None and last["batchId"] <= known + 1:
+    if last_batch_id is not None and last["batchId"] <= last_batch_id + 1:
         return [last]
     return query.recentProgress
 
 
 @contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C, or a notebook's interrupt, sets the event. PySpark's own handler would cancel the query's jobs."""
+    """Set the event on Ctrl-C or a notebook's interrupt. PySpark's own handler would cancel the query's jobs."""
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield interrupted

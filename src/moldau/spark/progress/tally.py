@@ -1,6 +1,6 @@
-"""What Spark reports of a streaming query, added up and put into one line. Pure: time comes from outside.
+"""Sums up Spark's progress reports of a streaming query and formats them as one line. Pure: the caller passes the time.
 
-`moldau.pipelines` has a fuller one of its own, for whole pipelines; it may import this room, and not the other way.
+`moldau.pipelines` has a fuller one for whole pipelines; it may import this package, but not the other way round.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from moldau.spark.offsets import offsets_in
 
 State = Literal["starting", "running", "finished", "failed"]
 WINDOW_S: Final = 10.0
-"""Rows per second are those of the last so many seconds."""
+"""Rows per second are averaged over this many seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A query at one moment. None means not known, or that the query has no such thing."""
+    """A query at one moment. None means unknown, or that the query has no such thing."""
 
     name: str
     state: State = "starting"
@@ -58,17 +58,17 @@ def _seconds(milliseconds: int) -> str:
 
 @dataclass(slots=True)
 class Tally:
-    """Takes in reports, each once, and knows the progress."""
+    """Counts each report once and keeps the progress."""
 
     progress: Progress
     began_s: float
-    """Since the epoch, as all times here; earlier if the query turns out to be older."""
+    """Seconds since the epoch, like all times here; set back if a report shows that the query is older."""
     _last_taken: tuple[Any, ...] | None = None
     _recent: deque[tuple[float, int]] = field(default_factory=deque)
-    """When batches ended, and how many rows each had, within the window."""
+    """(end time, number of rows) of batches within the window."""
 
     def take(self, reports: Sequence[Mapping[str, Any]], now_s: float) -> None:
-        """Reports of one query, the oldest first; those that were there before are left out."""
+        """Count reports of one query, the oldest first; reports counted before are skipped."""
         keys = [(report.get("runId"), report["batchId"], report.get("timestamp")) for report in reports]
         fresh = reports[keys.index(self._last_taken) + 1 :] if self._last_taken in keys else reports
         for report in fresh:
@@ -80,13 +80,13 @@ class Tally:
         span_s = min(WINDOW_S, max(now_s - self.began_s, 1.0))
         self.progress = replace(self.progress, rows_per_second=sum(rows for _, rows in self._recent) / span_s)
 
-    def became(self, state: State, error: str | None = None) -> None:
+    def set_state(self, state: State, error: str | None = None) -> None:
         self.progress = replace(self.progress, state=state, error=error)
 
     def _take_one(self, report: Mapping[str, Any]) -> None:
         rows = int(report.get("numInputRows") or 0)
         durations = report.get("durationMs") or {}
-        has_run = "addBatch" in durations  # a query without news reports too, and names the batch to come
+        ran_batch = "addBatch" in durations  # a query without new data also reports, with the id of the next batch
         states = report.get("stateOperators") or ()
         triggered_s = datetime.fromisoformat(report["timestamp"]).timestamp()
         self.began_s = min(self.began_s, triggered_s)
@@ -94,8 +94,8 @@ class Tally:
         self.progress = replace(
             self.progress,
             state="running",
-            batch_id=int(report["batchId"]) if has_run else self.progress.batch_id,
-            batch_ms=durations.get("triggerExecution") if has_run else self.progress.batch_ms,
+            batch_id=int(report["batchId"]) if ran_batch else self.progress.batch_id,
+            batch_ms=durations.get("triggerExecution") if ran_batch else self.progress.batch_ms,
             rows_in=self.progress.rows_in + rows,
             lag_records=lag(report.get("sources") or ()),
             state_rows=sum(int(each.get("numRowsTotal", 0)) for each in states) if states else None,
@@ -103,7 +103,7 @@ class Tally:
 
 
 def lag(sources: Sequence[Mapping[str, Any]]) -> int | None:
-    """How many offsets lie between the query and the ends of its topics; None if it reads none."""
+    """The number of offsets between the query and the ends of its topics; None if it reads no topic."""
     behind = [
         max(0, latest[where] - offset)
         for source in sources

@@ -1,7 +1,7 @@
-"""Which record batches of a fetch hold rows: whole, of magic 2, in the range asked for, of no aborted transaction.
+"""Selects the record batches of a fetch that hold rows: whole, of magic 2, in the requested range, not aborted.
 
-Only headers are read here, and the control batches of producers with an aborted transaction. Records stay closed.
-Bytes that break the format are MalformedData that begins with the batch's base offset.
+Only headers are read, and the control batches of producers with an aborted transaction; records are not decoded.
+Malformed bytes raise MalformedData, which begins with the batch's base offset.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ OFFSET_MAX: Final = (1 << 63) - 1
 
 
 class FetchedRecords(NamedTuple):
-    """What one partition of a Fetch response holds, and which of it is wanted: start <= offset < end."""
+    """The records of one partition of a Fetch response, of which start <= offset < end are requested."""
 
     topic: str
     partition: int
     records: memoryview
-    """Whole batches, the last of them perhaps cut off: a broker fills its answer up to the last byte."""
+    """Whole batches, the last perhaps cut off: a broker fills its response up to the limit."""
     start: int
     end: int
     aborted: Sequence[tuple[int, int]] = ()
@@ -39,7 +39,7 @@ class FetchedRecords(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One whole batch: its header, all of its bytes, and where they begin in those fetched."""
+    """One whole batch: its header, its bytes, and their position in the fetched records."""
 
     header: BatchHeader
     view: memoryview
@@ -57,27 +57,27 @@ def malformed(base_offset: int, what: str | Exception) -> MalformedData:
     return MalformedData(f"batch at offset {base_offset}: {what}")
 
 
-def wanted_batches(fetched: FetchedRecords) -> Iterator[Batch]:
-    """The batches with rows to give, in the order of their offsets."""
+def batches_with_rows(fetched: FetchedRecords) -> Iterator[Batch]:
+    """The batches with requested rows, by offset."""
     transactions = _AbortedTransactions(fetched.aborted)
     for batch in whole_batches(fetched.records):
         header = batch.header
         if header.base_offset >= fetched.end:
             return
-        is_aborted = transactions.hold(batch)
+        is_aborted = transactions.is_aborted(batch)
         if not is_aborted and not header.is_control and header.last_offset >= fetched.start:
             yield batch
 
 
 def next_offset(records: memoryview, position: int) -> int:
-    """The offset behind the last whole batch, where the next fetch begins; `position` if there is none."""
+    """The offset after the last whole batch, where the next fetch begins; `position` if there is none."""
     for batch in whole_batches(records):
         position = max(position, batch.header.next_offset)
     return position
 
 
 def whole_batches(records: memoryview) -> Iterator[Batch]:
-    """Every batch that is there whole. Offsets must go up from batch to batch: they lie outside the CRC."""
+    """Every complete batch. Checks that offsets increase from batch to batch: they are outside the CRC."""
     expected = position = 0
     while (size := _whole_size(records, position)) is not None:
         header = read_header(records, position)
@@ -90,12 +90,12 @@ def whole_batches(records: memoryview) -> Iterator[Batch]:
 
 
 def _whole_size(records: memoryview, position: int) -> int | None:
-    """The size of the batch at `position`; None if its end is not there."""
+    """The size of the batch at `position`; None if it is incomplete."""
     left = len(records) - position
     if left <= MAGIC_POSITION:
         return None
     base_offset, batch_length = LENGTH_PREFIX.unpack_from(records, position)
-    # Messages of magic 0 and 1 are shorter than a batch header: their age is told before their size.
+    # Messages of magic 0 and 1 are shorter than a batch header, so the magic is checked before the size.
     if (magic := records[position + MAGIC_POSITION]) != MAGIC:
         raise malformed(base_offset, f"message format {magic}; only record batches (format {MAGIC}) are read")
     size: int = LENGTH_PREFIX.size + batch_length
@@ -105,17 +105,17 @@ def _whole_size(records: memoryview, position: int) -> int | None:
 
 
 class _AbortedTransactions:
-    """Walks along with the batches and knows which producers are, at that point, in a transaction that was aborted.
+    """Tracks which producers are in an aborted transaction at the current batch.
 
-    The broker tells where each aborted transaction begins; its end is the producer's next abort marker.
+    The broker lists where each aborted transaction begins; it ends at the producer's next abort marker.
     """
 
     def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
         self._to_come = deque(sorted(aborted, key=lambda transaction: transaction[1]))
         self._open: set[int] = set()
 
-    def hold(self, batch: Batch) -> bool:
-        """Whether the batch belongs to an aborted transaction. To be asked for every batch, in order."""
+    def is_aborted(self, batch: Batch) -> bool:
+        """Whether the batch belongs to an aborted transaction. Must be called for every batch, in order."""
         header = batch.header
         while self._to_come and self._to_come[0][1] <= header.last_offset:
             self._open.add(self._to_come.popleft()[0])

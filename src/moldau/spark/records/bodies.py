@@ -1,7 +1,7 @@
-"""Batches opened: CRC checked, records decompressed, several batches side by side in one piece of memory.
+"""Opens batches: checks CRCs, decompresses records, and puts several batches into one buffer.
 
-So all rows of a fetch are decoded at once, however small its batches are. Records that were never compressed are not
-copied: their batches already lie side by side, headers between them. What is opened at one time is bounded.
+So all rows of a fetch are decoded at once, however small its batches are. Uncompressed records are not copied: their
+batches are already in one buffer, with headers between them. The size opened at one time is bounded.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, check_crc
 from moldau.wire.compression import Buffer, decompress
 
 OPENED_BYTES_MAX: Final = 256 << 20
-"""Records opened at one time. One batch more may be open meanwhile, which `decompress` bounds for itself."""
+"""Bytes of records opened at one time. One more batch may be open meanwhile, which `decompress` bounds."""
 RECORD_BYTES_MIN: Final = 7
-"""Length, attributes, two deltas, two lengths, a header count: one byte each. Bounds a count before it is believed."""
+"""Length, attributes, two deltas, two lengths, a header count: one byte each. Used to check a record count."""
 
 
 class BatchColumns(NamedTuple):
-    """What the headers of several batches say, one entry for each batch."""
+    """Header fields of several batches, one entry for each batch."""
 
     base_offsets: Numbers
     last_offset_deltas: Numbers
@@ -45,13 +45,13 @@ class BatchColumns(NamedTuple):
 
 
 class Bodies(NamedTuple):
-    """The records of several batches, none of them empty, in one piece of memory."""
+    """The records of several batches, none of them empty, in one buffer."""
 
     data: Bytes
     starts: Numbers
-    """Where each record begins; a guess as long as nobody has verified that it ends at its limit."""
+    """Where each record begins: a guess until it is verified that the record ends at its limit."""
     limits: Numbers
-    """Where each record must end: where the next one begins, the last one of a batch where its batch ends."""
+    """Where each record must end: where the next one begins, or at the end of its batch."""
     batch_of: Numbers
     """The batch of each record, as an index into the columns of batches."""
     batches: BatchColumns
@@ -64,7 +64,7 @@ class _Opened(NamedTuple):
 
 
 def open_batches(batches: Iterable[Batch], records: memoryview, is_crc_checked: bool) -> Iterator[Bodies]:
-    """The bodies of these windows on `records`, as many together as the bound allows."""
+    """Yield the bodies of these batches of `records`, as many together as the bound allows."""
     together: list[_Opened] = []
     size = 0
     for batch in batches:
@@ -72,18 +72,18 @@ def open_batches(batches: Iterable[Batch], records: memoryview, is_crc_checked: 
         if not opened.starts.size:  # compaction keeps the header of a producer's last batch
             continue
         if together and size + len(opened.body) > OPENED_BYTES_MAX:
-            yield _side_by_side(together, records)
+            yield _join(together, records)
             together, size = [], 0
         together.append(opened)
         size += len(opened.body)
     if together:
-        yield _side_by_side(together, records)
+        yield _join(together, records)
 
 
 def _open(batch: Batch, is_crc_checked: bool) -> _Opened:
     header = batch.header
     if is_crc_checked and not check_crc(batch.view):
-        raise batch.malformed("its CRC is not that of its bytes")
+        raise batch.malformed("the CRC does not match")
     body: Buffer = batch.view[BATCH_HEADER_BYTES:]
     if batch.is_compressed:
         try:
@@ -95,15 +95,15 @@ def _open(batch: Batch, is_crc_checked: bool) -> _Opened:
     if not header.record_count and len(body):
         raise batch.malformed(f"{len(body)} bytes of records, but no record")
     try:
-        # Here and not for all batches later: this one's bytes are still in the processor's cache.
+        # Not later for all batches at once: the bytes of this one are still in the processor's cache.
         starts = record_starts(np.frombuffer(body, np.uint8), header.record_count)
     except IndexError:
         raise batch.malformed("a record ends beyond the batch") from None
     return _Opened(batch, body, starts)
 
 
-def _side_by_side(together: Sequence[_Opened], records: memoryview) -> Bodies:
-    data, begins = _one_piece(together, records)
+def _join(together: Sequence[_Opened], records: memoryview) -> Bodies:
+    data, begins = _shared_buffer(together, records)
     counts = [opened.starts.size for opened in together]
     batch_of = np.repeat(np.arange(len(together)), counts)
     starts = np.concatenate([opened.starts for opened in together])
@@ -114,12 +114,12 @@ def _side_by_side(together: Sequence[_Opened], records: memoryview) -> Bodies:
     return Bodies(data, starts, limits, batch_of, BatchColumns.of([opened.batch.header for opened in together]))
 
 
-def _one_piece(together: Sequence[_Opened], records: memoryview) -> tuple[Bytes, Numbers]:
-    """Memory in which all the bodies are, and where each of them begins there."""
+def _shared_buffer(together: Sequence[_Opened], records: memoryview) -> tuple[Bytes, Numbers]:
+    """Return (a buffer with all bodies, where each of them begins in it)."""
     positions = np.array([opened.batch.position for opened in together], np.int64)
     begin, end = int(positions[0]), int(positions[-1]) + len(together[-1].batch.view)
     is_plain = not any(opened.batch.is_compressed for opened in together)
-    # Batches between them that are not wanted lie in the window too: with many of those, a copy is better.
+    # The range also contains unselected batches between them: with many of those, a copy is better.
     if is_plain and (len(together) == 1 or end - begin <= 2 * OPENED_BYTES_MAX):
         begin += BATCH_HEADER_BYTES
         return np.frombuffer(records[begin:end], np.uint8), positions + BATCH_HEADER_BYTES - begin

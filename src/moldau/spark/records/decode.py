@@ -1,7 +1,7 @@
-"""Record batches to Arrow: what a Fetch brought becomes the connector's columns, thousands of rows at a time.
+"""Decodes record batches of a Fetch into the connector's Arrow columns, thousands of rows at a time.
 
-Pure: bytes in, pa.RecordBatch out. No byte is trusted: what breaks the format is MalformedData that names topic,
-partition and base offset, as strictly as `wire.records` has it. A column that is not asked for is not made.
+Pure: bytes in, pa.RecordBatch out. No byte is trusted: malformed data raises MalformedData with topic, partition and
+base offset, as strictly as `wire.records` does. Columns that are not requested are not decoded.
 
 One record; every number but the attributes is a zigzag varint:
 
@@ -21,23 +21,23 @@ import pyarrow as pa
 from moldau.base.errors import MalformedData
 from moldau.columns.fields import Fields, read_fields
 from moldau.columns.varints import BadRow, Numbers, read, require
-from moldau.spark.records.batches import FetchedRecords, malformed, next_offset, wanted_batches
+from moldau.spark.records.batches import FetchedRecords, batches_with_rows, malformed, next_offset
 from moldau.spark.records.bodies import BatchColumns, Bodies, open_batches
 from moldau.spark.records.fields import binary_column
 from moldau.spark.records.header_columns import headers_column, skip_headers
 
 ROWS_MAX: Final = 1 << 16
-"""Rows decoded at once. What is computed on the way then mostly stays in the processor's cache."""
+"""Rows decoded at once, so that intermediate results mostly stay in the processor's cache."""
 BYTES_MAX: Final = 32 << 20
-"""Bytes of records decoded at once, unless one record is larger: bounds what an Arrow batch and its making hold."""
+"""Bytes of records decoded at once, unless one record is larger: bounds the memory for an Arrow batch."""
 MILLISECONDS_MAX: Final = ((1 << 63) - 1) // 1000
-"""Spark's timestamps are microseconds in an int64. What lies beyond cannot be told and is refused."""
+"""Spark's timestamps are microseconds in an int64. Larger timestamps are an error."""
 
 
 def decode(fetched: FetchedRecords, schema: pa.Schema, check_crc: bool = True) -> Iterator[pa.RecordBatch]:
-    """The rows wanted, in the columns of `schema`: any of the connector's, in any order, of its Arrow types."""
+    """Yield the requested rows in the columns of `schema`: any of the connector's, in any order, of its Arrow types."""
     try:
-        for bodies in open_batches(wanted_batches(fetched), fetched.records, check_crc):
+        for bodies in open_batches(batches_with_rows(fetched), fetched.records, check_crc):
             yield from _decode_bodies(bodies, fetched, schema)
     except MalformedData as error:
         raise MalformedData(f"{fetched.topic}-{fetched.partition}, {error}") from error
@@ -64,7 +64,7 @@ def _cuts(bodies: Bodies) -> Iterator[slice]:
 
 
 def _in_range(batch: pa.RecordBatch, offsets: Numbers, fetched: FetchedRecords) -> Iterator[pa.RecordBatch]:
-    """Only a fetch's first and last batch reach beyond what is wanted, and theirs are the rows at the edges."""
+    """Cut rows outside the requested range: only the first and last batch of a fetch have any, at their edges."""
     kept = np.flatnonzero((offsets >= fetched.start) & (offsets < fetched.end))
     if kept.size == offsets.size:
         yield batch
@@ -78,22 +78,22 @@ def _in_range(batch: pa.RecordBatch, offsets: Numbers, fetched: FetchedRecords) 
 
 
 class _Records(NamedTuple):
-    """So many records, taken apart: one entry for each in every array."""
+    """Parsed records: every array has an entry for each."""
 
     batch_of: Numbers
-    """Which of the batches opened together it is in."""
+    """The record's batch, as an index into the columns of batches."""
     offsets: Numbers
     timestamp_deltas: Numbers
     keys: Fields
     values: Fields
     limits: Numbers
-    """Where the record ends. Its headers are between that and the end of its value."""
+    """Where the record ends. Its headers are between the end of its value and this."""
 
 
 def _read_records(bodies: Bodies, rows: slice) -> _Records:
     data, limits, batch_of = bodies.data, bodies.limits[rows], bodies.batch_of[rows]
     length, at = read(data, bodies.starts[rows])
-    # With this the guessed starts are proven: the first one is at its place, and each record ends where it must.
+    # This proves the guessed starts: the first is right, and each record ends where the next begins.
     require((length > 0) & (at + length == limits), "a record's length does not lead to the next record")
     timestamp_deltas, at = read(data, at + 1, bits=64)
     offset_deltas, at = read(data, at)
@@ -138,10 +138,10 @@ def _column(name: str, kind: pa.DataType, records: _Records, bodies: Bodies, fet
 
 
 def _timestamps(records: _Records, batches: BatchColumns) -> Numbers:
-    """In milliseconds. With LogAppendTime the deltas mean nothing: the broker stamped all of the batch as one."""
+    """In milliseconds. With LogAppendTime the deltas do not count: the broker stamped the whole batch."""
     is_stamped = batches.is_log_append_time
     base = np.where(is_stamped, batches.max_timestamps, batches.base_timestamps)
-    # A base in bounds first: the sum may then wrap, but never back into the bounds.
+    # Check the base first: if it is in bounds, a sum that overflows is never back in bounds.
     base_in_bounds = (base >= -MILLISECONDS_MAX) & (base <= MILLISECONDS_MAX)
     deltas = records.timestamp_deltas
     if is_stamped.any():

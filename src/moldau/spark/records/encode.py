@@ -1,7 +1,7 @@
-"""Arrow to a record batch: columns of keys, values, timestamps and headers become the bytes a Produce request carries.
+"""Encodes Arrow columns of keys, values, timestamps and headers into record batches for Produce requests.
 
-Pure: Arrow in, bytes out, the same bytes that `wire.records.build_batch` gives; the format of a record is told in
-`decode.py`. Nothing is done row by row: numpy writes the numbers of all rows, then Arrow joins the pieces of each:
+Pure: Arrow in, bytes out, the same bytes as from `wire.records.build_batch`; `decode.py` describes a record's format.
+Nothing is done row by row: numpy writes the numbers of all rows, then Arrow joins the parts of each row:
 
     numbers up to the key's length | key | value's length | value | number of headers | headers
 """
@@ -31,13 +31,13 @@ from moldau.wire.crc import crc32c
 BATCH_LENGTH_MAX: Final = (1 << 31) - 1
 _UNCOVERED: Final = struct.Struct(">qiibI")
 _COVERED: Final = struct.Struct(">hiqqqhii")
-"""A batch's header in two: up to the CRC, and what the CRC covers."""
+"""A batch's header in two parts: up to the CRC, and what the CRC covers."""
 NUMBER_BYTES_MAX: Final = 5
 TIMESTAMP_BYTES_MAX: Final = 10
 
 
 class EncodeColumns(NamedTuple):
-    """What becomes records. Keys and values: binary or string, also large ones or slices; null is Kafka's null."""
+    """The columns to encode. Keys and values: binary or string, also large types or slices; null is Kafka's null."""
 
     keys: pa.Array | None
     values: pa.Array
@@ -48,7 +48,7 @@ class EncodeColumns(NamedTuple):
 
 
 class ProducerStamp(NamedTuple):
-    """Who sends, for brokers that drop repeats: the sequence is that of the first record."""
+    """The producer's identity for deduplication; the sequence is that of the first record."""
 
     producer_id: int
     epoch: int
@@ -62,7 +62,7 @@ def encode(
     compression: Compression = Compression.NONE,
     level: int | None = None,
 ) -> bytearray:
-    """One batch of all the rows, at base offset 0. KafkaError for rows that no batch can hold."""
+    """Encode all rows into one batch with base offset 0. KafkaError for rows that do not fit into a batch."""
     return encode_batches(columns, [(0, len(columns.values))], [producer], compression, level)[0]
 
 
@@ -73,9 +73,9 @@ def encode_batches(
     compression: Compression = Compression.NONE,
     level: int | None = None,
 ) -> list[bytearray]:
-    """A batch for each of these ranges of rows, which follow one another: as `encode` does, but all of them at once.
+    """Encode one batch for each of these consecutive ranges of rows, like `encode`, but all at once.
 
-    A call costs as much as hundreds of rows. Many small batches, say of many partitions, are made in one.
+    A call costs as much as hundreds of rows, so many small batches, such as of many partitions, share one call.
     """
     starts, ends = np.array(limits, np.int64).reshape(-1, 2).T
     _check(columns, starts, ends)
@@ -95,7 +95,7 @@ def encode_batches(
 
 
 def _check(columns: EncodeColumns, starts: Numbers, ends: Numbers) -> None:
-    """What only a mistake of the caller's can break."""
+    """Assert what only a bug in the caller can break."""
     rows = len(columns.values)
     assert (starts < ends).all(), "a batch holds at least one record"
     assert [0, *ends.tolist()] == [*starts.tolist(), rows], "every row is in one batch"
@@ -113,7 +113,7 @@ def _batch(
     max_timestamp: int,
     producer: ProducerStamp | None,
 ) -> bytearray:
-    """Header, CRC and all around the records."""
+    """Compress the records and add header and CRC."""
     body = compress(compression, records, level)
     if len(body) > BATCH_LENGTH_MAX - BATCH_HEADER_BYTES:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(body)} bytes of records are more than a batch can hold")
@@ -129,9 +129,9 @@ def _batch(
 
 
 def batch_limits(columns: EncodeColumns, max_bytes: int, cuts: Sequence[int] = ()) -> list[tuple[int, int]]:
-    """Ranges of rows of which each, uncompressed, fits into `max_bytes`; a row that does not fit alone stays alone.
+    """Ranges of rows that each fit into `max_bytes` uncompressed; a row that is too large has a range of its own.
 
-    No range goes over one of the `cuts`, rows at which something else begins, say another partition.
+    No range crosses one of the `cuts`: rows at which, say, another partition begins.
     """
     ends = np.cumsum(_row_bytes_max(columns))
     limits: list[tuple[int, int]] = []
@@ -146,7 +146,7 @@ def batch_limits(columns: EncodeColumns, max_bytes: int, cuts: Sequence[int] = (
 
 
 def _row_bytes_max(columns: EncodeColumns) -> Numbers:
-    """No row becomes longer than this. Only numbers are rounded up, by some bytes a row."""
+    """An upper bound on the size of each encoded row: varints count with their maximum size."""
     count = len(columns.values)
     fixed = 1 + 5 * NUMBER_BYTES_MAX + (1 if isinstance(columns.timestamps, int) else TIMESTAMP_BYTES_MAX)
     bound = np.full(count, fixed, np.int64)
@@ -181,7 +181,7 @@ def _records(columns: EncodeColumns, timestamp_deltas: Numbers, offset_deltas: N
 
 
 def _headers(headers: pa.ListArray | None) -> tuple[list[pa.Array | pa.Scalar], Numbers | int]:
-    """The last pieces of each record: the number of headers and the headers; and the bytes that they take."""
+    """Return (the last parts of each record: header count and headers, their size in bytes)."""
     if headers is None:
         return [pa.scalar(b"\0", pa.large_binary())], 1
     counts, keys, values = _header_parts(headers)
@@ -189,7 +189,7 @@ def _headers(headers: pa.ListArray | None) -> tuple[list[pa.Array | pa.Scalar], 
         raise KafkaError(ErrorCode.INVALID_RECORD, "a header without a key")
     sizes_of = [_number_column(_measured(_lengths(column))) for column in (keys, values)]
     pairs = _join(sizes_of[0], keys, sizes_of[1], values)
-    # A row's headers lie side by side already: they become one piece by leaving out the boundaries between them.
+    # The headers of a row are already contiguous: leave out the boundaries between them to join them.
     ends = _offsets(pairs)[_boundaries(counts)]
     together = _large_binary(ends, pairs.buffers()[2])
     measured = _measured(counts)
@@ -197,7 +197,7 @@ def _headers(headers: pa.ListArray | None) -> tuple[list[pa.Array | pa.Scalar], 
 
 
 def _header_parts(headers: pa.ListArray) -> tuple[Numbers, pa.Array, pa.Array]:
-    """How many headers each row has; the keys of all, the values of all. A null list has none."""
+    """Return (number of headers of each row, all keys, all values). A null list has none."""
     counts = pc.list_value_length(headers).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     keys, values = headers.flatten().flatten()
     return counts, _binary(keys), _binary(values)
@@ -207,12 +207,12 @@ def _boundaries(counts: Numbers) -> Numbers:
     return np.concatenate(([0], np.cumsum(counts)))
 
 
-# --- pieces -----------------------------------------------------------------------------------------------------
+# --- parts ------------------------------------------------------------------------------------------------------
 # All of them are large_binary: Arrow joins arrays of one type only, and these cannot overflow at 2 GiB.
 
 
 class _Varints(NamedTuple):
-    """A number of each row, and the bytes it takes."""
+    """One number per row, and its encoded size."""
 
     raw: Raw
     size: Numbers
@@ -224,7 +224,7 @@ def _measured(numbers: Numbers) -> _Varints:
 
 
 def _number_column(*columns: _Varints) -> pa.Array:
-    """The numbers of a row one after the other, as one piece."""
+    """Encode several numbers per row, one after the other, into one column."""
     offsets = _boundaries(sum((varints.size for varints in columns[1:]), columns[0].size))
     data = np.empty(int(offsets[-1]), np.uint8)
     at = offsets[:-1]

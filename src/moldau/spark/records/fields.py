@@ -10,10 +10,10 @@ from moldau.columns.varints import Bytes
 
 
 def binary_column(data: Bytes, fields: Fields) -> pa.Array:
-    """A copy of the fields' bytes. They must go up, as they do when read from records one after the other.
+    """Copy the fields' bytes into a column. Their positions must increase, as when records are read in order.
 
-    Then all of them are slots of one Arrow array that lies over the data as it is (every second slot is what is between
-    two fields), and Arrow itself picks those wanted.
+    Then the fields are slots of one Arrow array over the data (every second slot is the gap between two fields), and
+    Arrow's `take` selects the fields.
     """
     rows = fields.starts.size
     if fields.is_null.all():
@@ -23,5 +23,5 @@ def binary_column(data: Bytes, fields: Fields) -> pa.Array:
     offsets[1::2] = fields.ends
     offsets[-1] = fields.ends[-1]
     slots = pa.Array.from_buffers(pa.binary(), 2 * rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    wanted = np.arange(0, 2 * rows, 2, dtype=np.int32)
-    return slots.take(pa.array(wanted, mask=fields.is_null if fields.is_null.any() else None))
+    field_slots = np.arange(0, 2 * rows, 2, dtype=np.int32)
+    return slots.take(pa.array(field_slots, mask=fields.is_null if fields.is_null.any() else None))

@@ -1,7 +1,7 @@
 """The headers of all rows as one Arrow column: list<struct<key: string, value: binary>>.
 
 In a record: the number of headers, then for each a key in UTF-8 and a value that may be null, both as fields. A record
-without headers has an empty list and not null: nulls in lists cost Spark dearly on their way to Python.
+without headers has an empty list, not null: null lists are slow on the way from Spark to Python.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from moldau.spark.records.fields import binary_column
 from moldau.wire.records import read_varint
 
 HEADER_BYTES_MIN: Final = 2
-"""Two lengths. Bounds a count before it is believed."""
+"""Two lengths. Used to check a header count."""
 ROWS_AT_ONCE_MIN: Final = 32
-"""With fewer rows than this that have yet another header, they are cheaper to read one by one than all at once."""
+"""If fewer rows than this have a further header, reading them one by one is cheaper than all at once."""
 
 
 def skip_headers(data: Bytes, at: Numbers, limits: Numbers) -> None:
-    """Looks at the number of headers only: they end where the record ends, and nobody asked for them."""
+    """Check only the number of headers, if the column is not requested: they end where the record ends."""
     counts, at = _read_counts(data, at, limits)
     require((counts > 0) | (at == limits), "a record ends before its length says")
 
 
 def headers_column(data: Bytes, at: Numbers, limits: Numbers, kind: pa.ListType) -> pa.Array:
-    """The headers that begin at `at` and end, to the byte, at `limits`."""
+    """Decode the headers that begin at `at` and must end exactly at `limits`."""
     counts, at = _read_counts(data, at, limits)
     first = np.zeros(counts.size + 1, np.int64)
     np.cumsum(counts, out=first[1:])
@@ -50,7 +50,7 @@ def _read_counts(data: Bytes, at: Numbers, limits: Numbers) -> tuple[Numbers, Nu
 
 
 def _read_all(data: Bytes, at: Numbers, limits: Numbers, first: Numbers) -> Fields:
-    """Keys and values as they come; row i has those from first[i] up to first[i + 1].
+    """Read keys and values in order; row i has those from first[i] up to first[i + 1].
 
     The first field of every row is read at once, then the second of those rows that have one, and so on.
     """
@@ -78,7 +78,7 @@ def _read_all(data: Bytes, at: Numbers, limits: Numbers, first: Numbers) -> Fiel
 
 
 def _read_rest(data: Bytes, fields: Fields, row: int, begin: int, limit: int, first: int, last: int) -> None:
-    """One row's fields one by one, up to its limit, into these slots."""
+    """Read one row's remaining fields one by one into the slots."""
     body, position = data[begin:limit].tobytes(), 0
     for slot in range(first, last):
         try:

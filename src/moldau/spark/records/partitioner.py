@@ -1,7 +1,7 @@
-"""Kafka's default partitioner by the column: murmur2 of the key, its sign bit dropped, modulo the partitions.
+"""Kafka's default partitioner, vectorized: murmur2 of the key without its sign bit, modulo the partitions.
 
-All keys take their first four bytes at once, then their second four, and so on, so it goes quickly with keys of similar
-and moderate length; the few that are much longer than the others are finished one by one.
+The first four bytes of all keys are hashed at once, then the next four, and so on. This is fast for keys of similar and
+moderate length; the few that are much longer are finished one by one.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import pyarrow as pa
 from moldau.columns.varints import Bytes, Numbers
 
 NO_KEY: Final = -1
-"""Instead of a partition, for rows without a key: any will do."""
+"""The partition of rows without a key: the caller chooses one."""
 SEED: Final = 0x9747B28C
 FACTOR: Final = 0x5BD1E995
 MASK: Final = 0xFFFFFFFF
 KEYS_AT_ONCE_MIN: Final = 32
-"""With fewer keys left that have yet more bytes, these are cheaper hashed one by one."""
+"""If fewer keys than this have more bytes, hashing them one by one is cheaper."""
 
 Hashes = npt.NDArray[np.uint32]
 
@@ -34,13 +34,13 @@ def partition_of(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
 
 
 def murmur2(keys: pa.Array) -> Hashes:
-    """The hash of each key; that of a null is of no use."""
+    """The hash of each key; that of a null key is meaningless."""
     keys = keys.cast(pa.large_binary())
     if not len(keys):
         return np.empty(0, np.uint32)
     offsets = np.frombuffer(keys.buffers()[1], np.int64)[keys.offset : keys.offset + len(keys) + 1]
     begin, end = int(offsets[0]), int(offsets[-1])
-    # Four bytes more than there are: what follows the last key can then be read as a whole word, too.
+    # Four bytes of padding, so that a whole word can be read at the end of the last key.
     data = np.zeros(end - begin + 4, np.uint8)
     if end > begin:
         data[:-4] = np.frombuffer(keys.buffers()[2], np.uint8)[begin:end]
@@ -54,10 +54,10 @@ def _hash(data: Bytes, starts: Numbers, lengths: Numbers) -> Hashes:
     rows = np.flatnonzero(whole)
     index = 0
     while rows.size >= KEYS_AT_ONCE_MIN:
-        everyone = rows.size == hashes.size
-        at = starts if everyone else starts[rows]
+        all_rows = rows.size == hashes.size
+        at = starts if all_rows else starts[rows]
         mixed = _mixed(words[at + 4 * index])
-        if everyone:
+        if all_rows:
             hashes = hashes * np.uint32(FACTOR) ^ mixed
         else:
             hashes[rows] = hashes[rows] * np.uint32(FACTOR) ^ mixed
@@ -78,14 +78,14 @@ def _mixed(words: Hashes) -> Hashes:
 
 
 def _hash_rest(value: int, mixed: Hashes) -> int:
-    """One long key: each step needs the one before."""
+    """Finish one long key: each step needs the previous one."""
     for word in mixed.tolist():
         value = value * FACTOR & MASK ^ word
     return value
 
 
 def _finished(hashes: Hashes, words: Hashes, at: Numbers, left: Numbers) -> Hashes:
-    """With the up to three bytes that fill no word, and the last mixing."""
+    """Add the last up to three bytes and apply the final mixing."""
     rows = np.flatnonzero(left)
     if rows.size:
         tail = words[at[rows]] & ((np.uint32(1) << (8 * left[rows]).astype(np.uint32)) - np.uint32(1))

@@ -1,7 +1,7 @@
-"""Imports what Spark's Python processes need, once, and forks a process for each launcher that asks for one.
+"""Imports what Spark's Python processes need, once, and forks a process for each launcher's request.
 
-`python -m moldau.spark.workers.fork_server FD`, where FD is a listening socket. One thread, no locks: nothing that a
-fork could copy half-way. It ends when its standard input does, which its driver holds open.
+`python -m moldau.spark.workers.fork_server FD`, where FD is a listening socket. It has one thread and no locks, so that
+fork is safe. It ends when its standard input is closed, which its driver holds open.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ PRELOADED: Final = (
     "moldau.spark.source",
 )
 REQUEST_TIMEOUT_S: Final = 10.0
-"""A launcher sends its request in one go; one that does not is stopped or broken."""
+"""A launcher sends its request at once; one that does not is stopped or broken."""
 REQUEST_BYTES_MAX: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     arguments: list[str]
-    """As behind the name of the interpreter: -m, the module, the module's own."""
+    """The interpreter's arguments: -m, the module, the module's arguments."""
     environment: dict[str, str]
     directory: str
 
@@ -62,11 +62,11 @@ class ForkServer:
     listener: socket.socket
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     children: dict[int, socket.socket] = field(default_factory=dict)
-    """By process id: the connection to the launcher that stands in for it."""
+    """Process id -> the connection to its launcher."""
     _wakeup: tuple[int, int] = (-1, -1)
 
     def serve(self) -> None:
-        """Until standard input ends."""
+        """Serve until standard input is closed."""
         self._watch_children()
         self.selector.register(self.listener, selectors.EVENT_READ)
         self.selector.register(0, selectors.EVENT_READ)
@@ -89,7 +89,7 @@ class ForkServer:
         os.set_blocking(writing, False)
         self._wakeup = (reading, writing)
         signal.set_wakeup_fd(writing)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # a handler is what makes Python write the byte
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # makes Python write to the wakeup fd
         self.selector.register(reading, selectors.EVENT_READ)
 
     def _accept(self) -> None:
@@ -112,7 +112,7 @@ class ForkServer:
             self.selector.register(connection, selectors.EVENT_READ, child)
 
     def _leave(self, connection: socket.socket) -> None:
-        """In a child: nothing of the server's stays open, or launchers would not see it die."""
+        """In a child: close the server's files, or launchers would not notice the end of the server."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.selector.close()
@@ -122,7 +122,7 @@ class ForkServer:
             os.close(pipe)
 
     def _reap(self) -> None:
-        """Tells launchers whose processes have ended."""
+        """Send exit statuses to the launchers whose processes have ended."""
         while True:
             try:
                 child, status = os.waitpid(-1, os.WNOHANG)
@@ -132,29 +132,29 @@ class ForkServer:
                 return
             if (connection := self.children.pop(child, None)) is not None:
                 self.selector.unregister(connection)
-                with suppress(OSError), connection:  # the launcher may be gone as well
+                with suppress(OSError), connection:  # the launcher may have ended as well
                     connection.send(bytes([exit_status(status)]))
 
     def _end(self, child: int) -> None:
-        """Its launcher is gone: so must it be. It is reaped as any other."""
+        """Terminate a process whose launcher has ended. It is reaped like any other."""
         connection = self.children.pop(child, None)
         if connection is None:
-            return  # it ended at the same moment, and is reaped already
+            return  # it ended at the same time and was already reaped
         self.selector.unregister(connection)
         connection.close()
         os.kill(child, signal.SIGTERM)
 
 
 def receive(connection: socket.socket) -> tuple[Request, list[int]]:
-    """The request and the three standard files that come with it. ValueError if it is none."""
+    """Read a request with its three standard files. ValueError if it is malformed."""
     connection.settimeout(REQUEST_TIMEOUT_S)
     start, files, _, _ = socket.recv_fds(connection, LENGTH_BYTES, len(STANDARD_FILES))
     try:
         body = _exactly(connection, int.from_bytes(start, "big")) if len(start) == LENGTH_BYTES else b""
-        wanted = json.loads(body)
-        if len(files) != len(STANDARD_FILES) or wanted["arguments"][0] != "-m":
+        fields = json.loads(body)
+        if len(files) != len(STANDARD_FILES) or fields["arguments"][0] != "-m":
             raise ValueError("it asks for no module")
-        return Request(wanted["arguments"], wanted["environment"], wanted["directory"]), list(files)
+        return Request(fields["arguments"], fields["environment"], fields["directory"]), list(files)
     except (KeyError, IndexError, TypeError, OSError, ValueError) as error:
         for file in files:
             os.close(file)
@@ -174,13 +174,13 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def exit_status(waited: int) -> int:
-    """As a shell tells it: 128 and the signal's number for one that was killed."""
+    """The exit status as in a shell: 128 plus the signal's number for a killed process."""
     code = os.waitstatus_to_exitcode(waited)
     return code if code >= 0 else 128 - code
 
 
 def become(request: Request, files: Iterable[int]) -> NoReturn:
-    """Turns this child into the process that was asked for."""
+    """Turn this child into the requested process."""
     status = 1
     try:
         for target, file in zip(STANDARD_FILES, files, strict=True):
@@ -201,15 +201,15 @@ def become(request: Request, files: Iterable[int]) -> NoReturn:
 
 
 def adopt_path(request: Request) -> None:
-    """sys.path as `python -m` would have it there: the directory, then PYTHONPATH, then what is installed."""
-    wanted = without_zips(request.environment.get("PYTHONPATH", "")).split(os.pathsep)
-    sys.path[:1] = [request.directory, *(entry for entry in wanted if entry and entry not in sys.path)]
+    """Set sys.path as `python -m` does: the directory, then PYTHONPATH, then installed packages."""
+    python_path = without_zips(request.environment.get("PYTHONPATH", "")).split(os.pathsep)
+    sys.path[:1] = [request.directory, *(entry for entry in python_path if entry and entry not in sys.path)]
 
 
 def run_module(name: str, arguments: list[str]) -> int:
-    """As `python -m name arguments` does; returns the exit status."""
+    """Run like `python -m name arguments`; return the exit status."""
     sys.argv = [name, *arguments]
-    sys.modules.pop(name, None)  # it becomes __main__; the preloaded one would only raise a warning
+    sys.modules.pop(name, None)  # it becomes __main__; runpy would warn about the preloaded one
     try:
         runpy.run_module(name, run_name="__main__", alter_sys=True)
     except SystemExit as end:
@@ -218,7 +218,7 @@ def run_module(name: str, arguments: list[str]) -> int:
 
 
 def status_of(code: Any) -> int:
-    """What the interpreter makes of the argument of sys.exit."""
+    """The exit status for an argument of sys.exit."""
     if code is None:
         return 0
     if isinstance(code, int):
@@ -228,18 +228,19 @@ def status_of(code: Any) -> int:
 
 
 def preload(names: Iterable[str], load: Callable[[str], object] = importlib.import_module) -> None:
-    """Imports them for all children. What cannot be imported is left to the process that needs it, to tell why."""
+    """Import modules for all children. If an import fails, the process that needs the module will raise the error."""
     for name in names:
         try:
             load(name)
-        except Exception as error:  # whatever its import raises: the others are served all the same
+        except Exception as error:  # an import may raise anything; the other modules are still useful
             print(f"fork server: {name} is not preloaded: {type(error).__name__}: {error}", file=sys.stderr)
     gc.collect()
-    gc.freeze()  # workers collect after every task: they need not look at all this, and do not copy its pages
+    # Workers collect garbage after every task: this spares them these objects and the copying of their pages.
+    gc.freeze()
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the driver's to handle, as for the JVM's processes
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C, as for the JVM's processes
     listener = socket.socket(fileno=int(sys.argv[1]))
     preload(PRELOADED)
     ForkServer(listener).serve()

@@ -1,13 +1,13 @@
-"""What Spark starts as its Python: asks the fork server for a process and waits for its end, or becomes a plain Python.
+"""Spark starts this as its Python: it requests a process from the fork server and waits for its end, or runs Python.
 
 Run as a script, without site-packages (`python -I -S launcher.py -m pyspark.daemon …`): it must start within
-milliseconds, and must not import the package it lies in.
+milliseconds, and must not import its own package.
 
     request   4 bytes: length of what follows; JSON: {"arguments": […], "environment": {…}, "directory": …};
               with it, as ancillary data, the files 0, 1 and 2
     response  1 byte, when the process has ended: its exit status
 
-The connection is the life line: if this process is killed, the fork server sees it close and ends the other.
+If this process is killed, the fork server sees the connection close and terminates the forked process.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import socket
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the module typing takes as long to import as all the others here
+if TYPE_CHECKING:  # importing typing takes as long as all the other imports here
     from typing import NoReturn
 
 SERVER_VARIABLE = "MOLDAU_FORK_SERVER"
 STANDARD_FILES = (0, 1, 2)
 LENGTH_BYTES = 4
 STATUS_UNKNOWN = 1
-"""The fork server died before it could tell."""
+"""The fork server ended before it could send the status."""
 
 
 def main() -> int:
@@ -41,15 +41,15 @@ def become_python(arguments: list[str]) -> NoReturn:
 
 
 def run_in_fork(server: str, arguments: list[str]) -> int | None:
-    """The exit status of the process that was asked for; None if nobody serves."""
+    """The exit status of the requested process; None if there is no fork server."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(server)
     except OSError:
         return None
     with connection:
-        wanted = {"arguments": arguments, "environment": dict(os.environ), "directory": os.getcwd()}
-        body = json.dumps(wanted).encode()
+        request = {"arguments": arguments, "environment": dict(os.environ), "directory": os.getcwd()}
+        body = json.dumps(request).encode()
         message = len(body).to_bytes(LENGTH_BYTES, "big") + body
         sent = socket.send_fds(connection, [message], STANDARD_FILES)
         connection.sendall(message[sent:])
@@ -62,15 +62,15 @@ def run_in_fork(server: str, arguments: list[str]) -> int | None:
 
 
 def release_standard_files() -> None:
-    """Whoever reads from the other process must see the end of its output: it must not be held open here."""
-    nothing = os.open(os.devnull, os.O_RDWR)
+    """Close the standard files, so that readers of the forked process's output see its end."""
+    null_device = os.open(os.devnull, os.O_RDWR)
     for file in STANDARD_FILES:
-        os.dup2(nothing, file)
-    os.close(nothing)
+        os.dup2(null_device, file)
+    os.close(null_device)
 
 
 def without_zips(path: str) -> str:
-    """Spark puts PySpark on the path as a zip of sources, before the installed one that has bytecode."""
+    """Remove Spark's zips of PySpark, so that the installed package with bytecode is imported."""
     return os.pathsep.join(entry for entry in path.split(os.pathsep) if not _is_spark_zip(os.path.basename(entry)))
 
 

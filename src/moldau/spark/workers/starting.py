@@ -1,4 +1,4 @@
-"""The driver's part: starts the fork server and makes the launcher that Spark is told to take for its Python."""
+"""The driver's part: starts the fork server and writes the launcher script that Spark uses as its Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SCRIPT: Final = """\
 exec {python} -I -S {launcher} "$@"
 """
 SINGLE_THREADED: Final = {
-    # A process with several threads must not fork. These two libraries start some when they are imported.
+    # A process with several threads must not fork. These two libraries start threads when they are imported.
     "OPENBLAS_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
@@ -34,22 +34,22 @@ SEED: Final = "PYTHONHASHSEED"
 
 @functools.cache
 def start_fork_server() -> Mapping[str, str]:
-    """The environment with which Spark's Python processes are forked; {} if that cannot be had.
+    """Start the fork server; return the environment that makes Spark use it, {} if it cannot be started.
 
-    One server for all sessions of this process, and for as long as it lives.
+    All sessions of this process share one server, which ends with the process.
     """
     script = Path(launcher.__file__)
     if not script.is_file() or not hasattr(os, "fork"):
         return {}  # imported from an archive, or on Windows
     text = _SCRIPT.format(python=shlex.quote(sys.executable), launcher=shlex.quote(str(script)))
     try:
-        return _served(place_script("python", text))
-    except OSError:  # no place for the script or the socket, or no process more
+        return _start_server(place_script("python", text))
+    except OSError:  # no directory for the script or the socket, or no more processes
         return {}
 
 
-def _served(python: Path) -> Mapping[str, str]:
-    directory = tempfile.mkdtemp(prefix="moldau-")  # only for this user, and short: a socket's path has 100 bytes
+def _start_server(python: Path) -> Mapping[str, str]:
+    directory = tempfile.mkdtemp(prefix="moldau-")  # private, and short: a socket's path has at most 100 bytes
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     address = os.path.join(directory, "fork-server")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -67,7 +67,7 @@ def _start(listener: socket.socket, environment: Mapping[str, str]) -> None:
         stdout=subprocess.DEVNULL,
         env=environment,
         pass_fds=[listener.fileno()],
-        process_group=0,  # a Ctrl-C at the terminal is for the driver; the session stays the driver's
+        process_group=0,  # Ctrl-C on the terminal is for the driver only; the session is the driver's
     )
     atexit.register(_stop, process)
 
@@ -79,5 +79,5 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Hashes of text must be the same in all workers: forks have them from the server, and Spark's default is 0."""
+    """Hashes of strings must be equal in all workers: forks inherit them from the server, and Spark's default is 0."""
     return {SEED: "0", **environ, **SINGLE_THREADED}

@@ -89,7 +89,7 @@ class WriteTxnMarkers:
             written = self._groups.shards.end_transaction(
                 name.partition, producer, end_marker, marker.transaction_version
             )
-            self._verifications.over(partition, marker.producer_id)
+            self._verifications.finish(partition, marker.producer_id)
             return written
         now_ms = self._clock.now_ms()
         batch = end_txn_batch(end_marker, now_ms, *producer)
@@ -100,7 +100,7 @@ class WriteTxnMarkers:
             Origin.COORDINATOR,
             transaction_version=marker.transaction_version,
         )
-        self._verifications.over(partition, marker.producer_id)
+        self._verifications.finish(partition, marker.producer_id)
         return partition.acknowledged(appended.last_offset) or ErrorCode.NONE
 
 
