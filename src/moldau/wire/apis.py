@@ -108,7 +108,8 @@ class ApiKey(IntEnum):
 
 
 class Api(NamedTuple):
-    module: str
+    module: str | None
+    """Of its messages; None if nobody uses them, see tools/generate_messages.py."""
     name: str
     lowest: int
     highest: int
@@ -133,5 +134,6 @@ def response_class(key: int) -> type[Message]:
 
 def _message(key: int, side: str) -> type[Message]:
     api = APIS[key]
+    assert api.module is not None, f"{api.name} has no messages"
     cls: type[Message] = getattr(import_module(f"moldau.wire.messages.{api.module}"), api.name + side)
     return cls

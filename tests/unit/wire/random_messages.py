@@ -40,9 +40,10 @@ class Mood(Enum):
 
 
 def every_message() -> Iterator[type[Message]]:
-    for key in APIS:
-        yield request_class(key)
-        yield response_class(key)
+    for key, api in APIS.items():
+        if api.module is not None:
+            yield request_class(key)
+            yield response_class(key)
 
 
 def every_version() -> Iterator[tuple[type[Message], int]]:

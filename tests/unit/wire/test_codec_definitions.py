@@ -94,11 +94,13 @@ def test_schema_is_that_of_the_definition(cls: type[Message]) -> None:
 
 
 def test_definitions_are_there_to_compare_with() -> None:
-    assert len(DEFINED) >= 104
+    assert len(DEFINED) >= 98
 
 
 def test_the_index_of_apis_says_what_the_classes_say() -> None:
     for key, api in APIS.items():
+        if api.module is None:
+            continue
         cls = request_class(key)
         assert (api.lowest, api.highest) == cls.VERSIONS
         assert api.flexible_from == cls.FLEXIBLE

@@ -15,7 +15,6 @@ from random_messages import Mood, every_message, random_message
 
 from moldau.wire.codec import decode, encode
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from moldau.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from moldau.wire.schema import Message, fields_of
 
 SEEDS = int(os.environ.get("MOLDAU_CODEC_SEEDS", deep(6)))
@@ -48,9 +47,9 @@ def test_bytes_and_values_are_those_of_both_oracles(cls: type[Message]) -> None:
 
 
 def test_kafka_python_judges_the_messages_of_every_client_request() -> None:
-    """The second oracle must not drop out silently: it packages 52 APIs, each with both sides."""
+    """The second oracle must not drop out silently: it packages most of our APIs, each with both sides."""
     judged = {cls for cls in MESSAGES if KafkaPython().knows(cls, cls.VERSIONS[1])}
-    assert len(judged) >= 104
+    assert len(judged) >= 98
 
 
 def test_a_message_of_defaults_reads_back_as_written() -> None:
@@ -69,8 +68,6 @@ def test_a_message_of_defaults_reads_back_as_written() -> None:
 def test_null_is_the_default_where_empty_would_say_something_else() -> None:
     """kio does not know these defaults and kafka-python not these messages: null is "as before", empty is "none"."""
     assert ConsumerGroupHeartbeatRequest().topic_partitions is None
-    assert StreamsGroupHeartbeatRequest().active_tasks is None
-    assert StreamsGroupHeartbeatResponse().active_tasks is None
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])

@@ -30,7 +30,9 @@ from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.schema import Records
 
 HEARTBEAT_FLEXIBLE, HEARTBEAT_LEGACY = 4, 3
-EVERY_API = [(key, version) for key, api in APIS.items() for version in range(api.lowest, api.highest + 1)]
+EVERY_API = [
+    (key, version) for key, api in APIS.items() if api.module for version in range(api.lowest, api.highest + 1)
+]
 CLIENT_IDS = [None, "", "moldau", "vltava-řeka-🌊", "x" * 32_767]
 
 
