@@ -1,6 +1,6 @@
-"""What `moldau pipeline init` writes: a small pipeline that works as it stands, comments that teach, and a test of it.
+"""The files that `moldau pipeline init` writes: a small pipeline that works, with comments that explain it, and a test.
 
-The texts are the product here; they change together with what the pipeline file can do.
+When the pipeline file can do more, change these texts too.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ _DEAD = """\
 
 
 def starter_files(name: str) -> Mapping[str, str]:
-    """The files of a new pipeline: their paths, relative to its folder, and their texts."""
+    """Return the files of a new pipeline: text by path relative to its folder."""
     case = "tests/first-orders"
     return {
         "pipeline.yaml": PIPELINE.replace("@NAME@", name),
@@ -122,7 +122,7 @@ def starter_files(name: str) -> Mapping[str, str]:
 
 
 def write_starter(folder: Path, name: str) -> tuple[Path, ...]:
-    """Writes a new pipeline into a folder, which may be there already. Nothing that is there is touched."""
+    """Write a new pipeline into a folder, which may exist. No existing file is overwritten."""
     files = {folder / path: text for path, text in starter_files(name).items()}
     for path in files:
         if path.exists():
