@@ -14,7 +14,7 @@ from moldau.pipelines.planning.sources import (
     Range,
     connector_options,
     format_options,
-    metadata_wanted,
+    needed_metadata,
     sink_options,
     topic_options,
 )
@@ -126,14 +126,14 @@ ALL = ("_key", "_topic", "_partition", "_offset", "_timestamp")
     ],
 )
 def test_only_columns_that_somebody_speaks_of_are_read(sql: str, sink: dict[str, str], wanted: tuple[str, ...]) -> None:
-    assert metadata_wanted(pipeline(sql, **sink), SOURCE) == wanted
+    assert needed_metadata(pipeline(sql, **sink), SOURCE) == wanted
 
 
 def test_watermarks_whole_rows_and_python_want_columns_too() -> None:
     source = replace(SOURCE, watermark=Watermark(column="_timestamp", delay="1 second"), deduplicate=("_key",))
-    assert metadata_wanted(pipeline(source=source), source) == ("_key", "_timestamp")
+    assert needed_metadata(pipeline(source=source), source) == ("_key", "_timestamp")
     console = ConsoleSink(name="c", place=PLACE, view="events")
-    assert metadata_wanted(replace(pipeline(), sinks=(console,)), SOURCE) == ALL
+    assert needed_metadata(replace(pipeline(), sinks=(console,)), SOURCE) == ALL
     python = PythonStep(name="s", place=PLACE, module="m", function="f", inputs=("events",))
     with_headers = replace(SOURCE, headers=True)
-    assert metadata_wanted(replace(pipeline(), steps=(python,)), with_headers) == (*ALL, "_headers")
+    assert needed_metadata(replace(pipeline(), steps=(python,)), with_headers) == (*ALL, "_headers")
