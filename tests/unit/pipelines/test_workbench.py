@@ -118,7 +118,7 @@ def test_a_question_its_phases_and_its_answer(file: Path, monkeypatch: pytest.Mo
 
     for _ in answering(file, answer):
         assert questions.ask(file, "test", {"a": "b"}, phases.append, {"cases": ["one"]}) == {"results": []}
-    assert phases == ["asking the Spark of `moldau pipeline dev`, when it has done what it is at", "case one"]
+    assert phases == ["waiting for the Spark of `moldau pipeline dev` to finish its current work", "case one"]
 
 
 def test_what_went_wrong_is_the_answer(file: Path) -> None:
