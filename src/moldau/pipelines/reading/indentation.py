@@ -143,7 +143,7 @@ class _Misfit:
         return _Move(fits_until, -abs(spaces), moved.column % 2 - column % 2, even_steps, usual, spaces, moved)
 
     def _evenness(self, nesting: _Nesting, line: BlockLine) -> int:
-        """Return 1 if the line begins a block at the usual step, -1 if at another or if it is a key in a text."""
+        """Return 1 if the line begins a block at the usual step, -1 if at another or if it looks wrong in a text."""
         if line.is_plain:
             return 0
         if nesting[-1].is_text:

@@ -124,7 +124,7 @@ class _PipelineReader:
     def _name(self) -> str:
         name = self.section.required_text("name")
         if name and not _PIPELINE_NAME.fullmatch(name):
-            message = f"{quoted(name)} cannot be its name: use small letters, digits, '.', '_' and '-'"
+            message = f"{quoted(name)} cannot be the pipeline's name: use small letters, digits, '.', '_' and '-'"
             self.section.refuse(message, self.section.value_place("name"))
         return name
 

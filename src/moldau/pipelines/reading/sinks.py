@@ -97,7 +97,7 @@ def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None
     section.refuse_keys(TABLE_KEYS, lambda key: f"'{key}' is for tables, not for topics")
     if route is not None:
         section.refuse_keys(
-            ("partitions",), lambda key: "'partitions' goes with 'topic': topics by route are made as records come"
+            ("partitions",), lambda key: "'partitions' goes with 'topic': route creates a topic with its first record"
         )
     return TopicSink(
         name=_name(section, view, topic or "topics"),
@@ -152,7 +152,7 @@ def _check_upsert(section: Section, sink: TableSink) -> None:
             "mode upsert needs 'format: delta'", section.value_place("format") if section.has("format") else place
         )
     if not section.has("keys"):
-        section.refuse("mode upsert needs 'keys', the columns that tell rows apart", place)
+        section.refuse("mode upsert needs 'keys', the columns that identify a row", place)
 
 
 def _console_sink(section: Section, view: str, trigger: str | None) -> ConsoleSink:

@@ -255,12 +255,12 @@ def _dead_letter(section: Section, stem: str, format_: RecordFormat) -> str:
 
 
 def _fail_above(section: Section) -> float | None:
-    value = section.scalar("fail_above", "a share such as 10%")
+    value = section.scalar("fail_above", "a percentage such as 10%")
     if value is None:
         return None
     match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,4})?)\s*%", value.text)
     if match is None or float(match[1]) > 100:
-        section.refuse(f"{quoted(value.text)} is no share", value.place, "such as  fail_above: 10%")
+        section.refuse(f"{quoted(value.text)} is not a percentage", value.place, "such as  fail_above: 10%")
         return None
     if (dead_letter := section.text("dead_letter")) == FAIL:
         section.refuse(f"'fail_above' does not go with 'dead_letter: {dead_letter}'", section.key_place("fail_above"))
@@ -328,7 +328,7 @@ def _file_source(name: str, section: Section, folder: Folder) -> FileSource:
 def _file_format(section: Section, written: str) -> FileFormat:
     from_suffix = _SUFFIXES.get(Path(written.rstrip("*")).suffix.lower())
     if from_suffix is None and written and not section.has("format"):
-        section.refuse(f"missing key 'format': {quoted(written)} does not tell", section.value_place("file"))
+        section.refuse(f"missing key 'format': {quoted(written)} does not show it", section.value_place("file"))
     return section.choice("format", FILE_FORMATS, from_suffix or "text", " of files")
 
 
