@@ -178,7 +178,7 @@ def test_dev_shows_what_each_save_does_and_others_use_its_spark(
         previewed = command("preview", file, "large", "--case", "one", "-n", "1")
         assert previewed.stdout.splitlines()[1:3] == ["  user  amount", "  ann   3"]
         for each in (refused, tested, validated, previewed):
-            assert "asking the Spark of `moldau pipeline dev`" in each.stderr
+            assert "waiting for the Spark of `moldau pipeline dev`" in each.stderr
             assert "starting Java" not in each.stderr
         second = command("dev", file)
         assert (second.returncode, "runs already" in second.stderr) == (1, True)

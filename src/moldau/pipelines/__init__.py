@@ -2,8 +2,8 @@
 
 Inside: spec (what a pipeline is), reading (a file becomes a spec, or a list of problems that point at words), drawing
 (the flow as a picture), planning and running (the flow as Spark queries), cases (its tests), workbench (a Spark that
-stays, for who works on one).
-Nothing of the broker enters; reading and drawing a pipeline needs neither Spark nor Java.
+keeps running while somebody edits a pipeline).
+Nothing here imports the broker; reading and drawing a pipeline needs neither Spark nor Java.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def load(file: str | os.PathLike[str], bootstrap: str | None = None, **variables: str) -> LoadedPipeline:
-    """A pipeline for a notebook: `moldau.pipelines.load("pipeline.yaml").preview("enriched")` is a DataFrame.
+    """Load a pipeline in a notebook: `moldau.pipelines.load("pipeline.yaml").preview("enriched")` is a DataFrame.
 
-    `bootstrap` goes before what the file says, `variables` before its vars. Raises InvalidPipeline, which tells each
-    mistake with its line.
+    `bootstrap` overrides the address in the file, `variables` override its vars. Raises InvalidPipeline, which names
+    the line of each mistake.
     """
     from moldau.pipelines.workbench.notebook import LoadedPipeline
 

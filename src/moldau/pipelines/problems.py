@@ -1,7 +1,7 @@
-"""What is wrong with a pipeline, told as a good compiler does: place, sentence, and a caret under the word.
+"""The problems of a pipeline, shown as a compiler does: place, message, and a caret under the word.
 
-A reader collects problems and goes on, so that one look at the output is enough to mend the whole file.
-Only telling lives here; finding problems is the business of loading and checking.
+The reader collects problems and reads on, so that one run shows everything to fix in the file.
+This module only formats problems; `reading` and `planning` find them.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from moldau.pipelines.spec import Place
 
 PROBLEMS_SHOWN_MAX = 50
 LINE_WIDTH_MAX = 110
-"""Of a quoted source line. From a longer one the surroundings of the word are shown."""
+"""Of a quoted source line. Of a longer line, only the part around the word is shown."""
 LINE_END = re.compile(r"\r\n|\n|\r")
 _WORD = re.compile(r"\$\{[^}\n]*\}?|[\w.\-]+|\"[^\"\n]*\"?|'[^'\n]*'?|`[^`\n]*`?|\S")
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. Without a place it is about the file as a whole, and the message names it."""
+    """One thing that is wrong. Without a place it concerns the whole file, and the message names the file."""
 
     message: str
     place: Place | None
     hint: str | None = None
 
     def __str__(self) -> str:
-        """One line, as editors and build logs parse it: file:line:column: message."""
+        """Return one line in the form that editors and build logs parse: file:line:column: message."""
         return f"{self.place}: {self.message}" if self.place else self.message
 
 
 class PipelineError(Exception):
-    """Something about a pipeline that its author or operator has to mend. The text is meant to be read by them."""
+    """A fault that the pipeline's author or operator has to fix. They read the text."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython and notebooks show in place of a traceback."""
+        """Return the lines that IPython and notebooks show instead of a traceback."""
         return [str(self)]
 
 
 class InvalidPipeline(PipelineError):
-    """A pipeline that cannot be run as it stands, with everything that was found wrong, in the order of the file."""
+    """A pipeline that cannot run, with all its problems in the order of the file."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(sorted(dict.fromkeys(problems), key=_position))
@@ -58,7 +58,7 @@ class InvalidPipeline(PipelineError):
         return self.render().splitlines()
 
     def render(self) -> str:
-        """All problems with their source lines, ready for a terminal without colours."""
+        """Return all problems with their source lines, as text without colours."""
         shown = [render(problem) for problem in self.problems[:PROBLEMS_SHOWN_MAX]]
         left = len(self.problems) - len(shown)
         return "\n".join([*shown, f"… and {left} more"] if left else shown)
@@ -68,37 +68,37 @@ def _position(problem: Problem) -> tuple[int, int]:
     return (problem.place.line, problem.place.column) if problem.place else (0, 0)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """ ", did you mean 'x'?" for the nearest known word, or nothing. Case is not what people mean to differ in."""
-    by_folded = {name.casefold(): name for name in known}
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """Return ", did you mean 'x'?" for the nearest candidate, or "". Upper and lower case count as the same."""
+    by_folded = {name.casefold(): name for name in candidates}
     near = get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
     return f", did you mean '{by_folded[near[0]]}'?" if near else ""
 
 
 def one_of(words: Sequence[str]) -> str:
-    """'a', 'b' or 'c'."""
+    """Return the words as "'a', 'b' or 'c'"."""
     quoted = [f"'{word}'" for word in words]
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
 
 
 def quoted(text: str, longest: int = 60) -> str:
-    """A value as a message may show it: on one line, printable, and not longer than a line."""
+    """Return the text in quotes for a message: on one line, printable, and cut to `longest` characters."""
     cut = text if len(text) <= longest else text[: longest - 1] + "…"
     return "'" + "".join(char if char.isprintable() else repr(char)[1:-1] for char in cut) + "'"
 
 
 def render(problem: Problem) -> str:
-    """The problem, the line it is on with a caret under the word, and the hint."""
-    told = [str(problem)]
+    """Return the problem, its source line with a caret under the word, and the hint."""
+    lines = [str(problem)]
     if problem.place and (line := _source_line(problem.place)) is not None:
-        told += _pointed(line, problem.place)
+        lines += _line_with_caret(line, problem.place)
     if problem.hint:
-        told.append(f"      = {problem.hint}")
-    return "\n".join(told)
+        lines.append(f"      = {problem.hint}")
+    return "\n".join(lines)
 
 
 def _source_line(place: Place) -> str | None:
-    """Read back from the file: problems stay small, and a file that is gone by now only costs the quotation."""
+    """Read the line from the file again, so that problems stay small. Return None if the file is gone."""
     try:
         text = Path(place.file).read_bytes().decode("utf-8-sig", errors="replace")
     except OSError:
@@ -107,7 +107,7 @@ def _source_line(place: Place) -> str | None:
     return lines[place.line - 1] if place.line <= len(lines) else None
 
 
-def _pointed(line: str, place: Place) -> list[str]:
+def _line_with_caret(line: str, place: Place) -> list[str]:
     start = min(place.column - 1, len(line))
     word = _WORD.match(line, start)
     length = len(word.group()) if word else 1
@@ -119,12 +119,12 @@ def _pointed(line: str, place: Place) -> list[str]:
 
 
 def _printable(text: str) -> str:
-    """One cell or more for each character, and nothing that a terminal would obey."""
+    """Replace tabs by spaces and control characters by �, so that a terminal shows them instead of obeying them."""
     return "".join(char if char.isprintable() else " " if char == "\t" else "�" for char in text)
 
 
 def _cells(text: str) -> int:
-    """How many columns of a terminal the text takes: two for wide characters, none for combining ones."""
+    """Return how many terminal columns the text takes: two per wide character, none per combining one."""
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
     )

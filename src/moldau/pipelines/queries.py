@@ -1,7 +1,7 @@
-"""Which sinks make which streaming query: one each, but for those that share one (`with` in the file).
+"""Which sinks belong to which streaming query: each sink has its own, unless it shares one (`with` in the file).
 
-A query of several sinks is named after all of them, "by-type+lake": the same sinks go on from its checkpoint, others
-do not. A batch needs no checkpoint, and there each sink is on its own.
+A query of several sinks is named after all of them, "by-type+lake": only a query of the same sinks continues from its
+checkpoint. A batch needs no checkpoint, so there every sink is separate.
 """
 
 from __future__ import annotations
@@ -12,24 +12,26 @@ from typing import Final
 from moldau.pipelines.spec import Sink
 
 BETWEEN_SINKS: Final = "+"
-"""No name of a sink may hold it."""
+"""A sink's name cannot contain it."""
 QUERY_NAME_LENGTH_MAX: Final = 200
-"""Checkpoints and consumer groups are named after queries; names of files have 255 bytes."""
+"""Checkpoints and consumer groups are named after queries, and a file name has at most 255 bytes."""
 DEAD_LETTERS: Final = ".dead-letters"
-"""How the query of the bad records of a source is named: "<source>.dead-letters"."""
+"""Suffix of the query that writes a source's bad records: "<source>.dead-letters"."""
 PARSED: Final = ".parsed"
-"""How the counters of a source end, in the progress of a query under observedMetrics: records, and bad ones."""
+"""Suffix of a source's counters (records, bad records) under observedMetrics in the progress of a query."""
 
 
 def sinks_by_query(sinks: Iterable[Sink], apart: bool = False) -> dict[str, tuple[Sink, ...]]:
-    """The sinks of each query in the order of the pipeline, by the name of the query, which does not depend on it."""
-    together: dict[str, list[Sink]] = {}
+    """Return the sinks of each query in the order of the file, by query name. The name does not depend on that order.
+
+    With `apart` each sink is a query of its own."""
+    groups: dict[str, list[Sink]] = {}
     for sink in sinks:
         first = sink.name if apart or sink.shares is None else sink.shares
-        together.setdefault(first, []).append(sink)
-    return {BETWEEN_SINKS.join(sorted(sink.name for sink in group)): tuple(group) for group in together.values()}
+        groups.setdefault(first, []).append(sink)
+    return {BETWEEN_SINKS.join(sorted(sink.name for sink in group)): tuple(group) for group in groups.values()}
 
 
 def sinks_of(query: str) -> tuple[str, ...]:
-    """The names of the sinks of a query; those of dead letters are named after their source."""
+    """Return the names of a query's sinks. For a query of dead letters that is the name of the query itself."""
     return tuple(query.split(BETWEEN_SINKS))

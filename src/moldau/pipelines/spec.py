@@ -1,7 +1,7 @@
-"""What a pipeline is, once its file has been read: frozen values, and where in the file each of them stood.
+"""A pipeline after its file was read: frozen values, and the place of each in the file.
 
-Everyone else reads these: the drawing, the SQL checker, the compiler, the runner. Values are complete (defaults filled
-in, variables replaced, paths absolute), so nobody looks at YAML again. No reading, no checking, no Spark in here.
+The drawing, the SQL checker, the compiler and the runner use these. Values are complete (defaults filled in, variables
+replaced, paths absolute), so nothing else reads the YAML. This module reads no file, checks nothing and needs no Spark.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ TableMode = Literal["append", "upsert", "complete"]
 Connector = Literal["moldau", "kafka"]
 
 Offsets = Mapping[str, Mapping[int, int]]
-"""Topic, partition, offset; -2 stands for earliest and -1 for latest, as in Spark's JSON."""
+"""Offset by topic and partition; -2 means earliest and -1 latest, as in Spark's JSON."""
 Start = Literal["earliest", "latest"] | datetime | Offsets
-"""Where a topic is begun without a checkpoint. A datetime always has a time zone."""
+"""Where a query starts reading a topic if it has no checkpoint. A datetime always has a time zone."""
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 FAIL = "fail"
 DROP = "drop"
-"""What `dead_letter` may say in place of a topic."""
+"""Values of `dead_letter` other than a topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a word stands: line and column count from 1, columns in characters, as editors do."""
+    """A position in a file: line and column count from 1, columns in characters, as in editors."""
 
     file: str
     line: int
@@ -45,9 +45,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A stretch of a text that stands unbroken in the file: character `start` of the text stands at (line, column).
+    """A part of a text that is contiguous in the file: character `start` of the text is at (line, column).
 
-    In a frozen run all characters come from that one spot: an escape of a quoted text, the value of a variable.
+    In a frozen run all characters come from that one position: an escape of a quoted text, the value of a variable.
     """
 
     start: int
@@ -58,22 +58,22 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class TextMap:
-    """The way back from a character of a text (an SQL statement, say) to the file, whatever YAML did in between:
-    indentation taken off, lines folded, escapes and variables replaced."""
+    """Maps a character of a text (an SQL statement, for example) to its place in the file, although indentation was
+    removed, lines were folded, and escapes and variables were replaced."""
 
     file: str
     text: str
     runs: tuple[Run, ...]
 
     def at(self, offset: int) -> Place:
-        """The place of the character at `offset`; of the last one if the text is shorter."""
+        """Return the place of the character at `offset`; if the text is shorter, the place of its end."""
         offset = max(0, min(offset, len(self.text)))
         run = self.runs[max(0, bisect_right(self.runs, offset, key=lambda run: run.start) - 1)]
         column = run.column if run.frozen else run.column + offset - run.start
         return Place(file=self.file, line=run.line, column=column)
 
     def at_line(self, line: int, column: int) -> Place:
-        """The place of (line, column) inside the text, both from 1. Lines of the text end with a line feed."""
+        """Return the place of (line, column) of the text, both from 1. Lines of the text end with a line feed."""
         offset = 0
         for _ in range(line - 1):
             end = self.text.find("\n", offset)
@@ -87,12 +87,12 @@ class TextMap:
 class Watermark:
     column: str
     delay: str
-    """As Spark reads it: "10 seconds"."""
+    """In Spark's notation: "10 seconds"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSource:
-    """Topics read as one stream: either `topics` or `pattern` says which."""
+    """Topics read as one stream. Either `topics` or `pattern` selects them."""
 
     name: str
     place: Place
@@ -100,9 +100,9 @@ class TopicSource:
     pattern: str | None = None
     format: RecordFormat = "json"
     schema: str | None = None
-    """Spark's DDL; NOT NULL means that a record without it is a bad record."""
+    """Spark's DDL. A record without a value for a NOT NULL column is a bad record."""
     schema_file: Path | None = None
-    """An Avro schema, or for json and csv a file with DDL. Given instead of `schema`."""
+    """A file with an Avro schema, or for json and csv with DDL. It replaces `schema`."""
     framing: Literal["confluent"] | None = None
     start: Start = "earliest"
     headers: bool = False
@@ -111,7 +111,7 @@ class TopicSource:
     dead_letter: str
     """A topic, or FAIL or DROP."""
     fail_above: float | None = None
-    """Percent of the records: a run that finds more of them bad fails."""
+    """Percentage of bad records above which a run fails."""
     max_per_trigger: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -126,12 +126,12 @@ class TopicSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSource:
-    """Files, read once as a table, or with `watch` as a stream of the files that appear."""
+    """Files, read once as a table, or with `watch` as a stream to which new files add rows."""
 
     name: str
     place: Place
     path: str
-    """Absolute; may hold a glob."""
+    """Absolute; may be a glob."""
     format: FileFormat
     schema: str | None = None
     schema_file: Path | None = None
@@ -147,7 +147,7 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSource:
-    """A lake table, read anew by every batch."""
+    """A lake table. Every batch reads it again."""
 
     name: str
     place: Place
@@ -166,14 +166,14 @@ class SqlStep:
     place: Place
     sql: str
     sql_place: Place
-    """The first character of the SQL. For any other character ask `Pipeline.place_in`."""
+    """The place of the first character of the SQL. `Pipeline.place_in` returns that of any other character."""
     watermark: Watermark | None = None
     deduplicate: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonStep:
-    """`function(*inputs: DataFrame, **args) -> DataFrame` of a module beside the pipeline's file."""
+    """Calls `function(*inputs: DataFrame, **args) -> DataFrame` of a module beside the pipeline's file."""
 
     name: str
     place: Place
@@ -187,7 +187,7 @@ class PythonStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSink:
-    """Rows become records. Either `topic` names the target, or the SQL expression `route` computes it per row.
+    """Writes rows as records. Either `topic` is the target, or the SQL expression `route` computes it per row.
 
     key, value, route, partition and the values of headers are SQL expressions over the columns of `view`.
     """
@@ -206,9 +206,9 @@ class TopicSink:
     mode: TopicMode = "append"
     partitions: int | None = None
     trigger: str | None = None
-    """As Spark reads it ("5 seconds"); the pipeline's trigger if the sink has none of its own."""
+    """In Spark's notation ("5 seconds"); the pipeline's trigger if the sink has none of its own."""
     shares: str | None = None
-    """`with` in the file: the sink above whose query this one takes part in."""
+    """`with` in the file: the sink above whose query this sink shares."""
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -259,17 +259,18 @@ class Pipeline:
     steps: tuple[Step, ...] = ()
     sinks: tuple[Sink, ...] = ()
     places: Mapping[str, Place] = field(default_factory=dict, repr=False, compare=False)
-    """Where each value stands, by dotted path: "sources.events.schema", "steps.0.sql", "sinks.0.headers.type"; the
-    file's beginning is ""."""
+    """The place of each value by its dotted path: "sources.events.schema", "steps.0.sql", "sinks.0.headers.type"; ""
+    is the beginning of the file."""
     texts: Mapping[str, TextMap] = field(default_factory=dict, repr=False, compare=False)
-    """For each text among them, the way from its characters back to the file."""
+    """For each text among these values, the map from its characters to the file."""
 
     def at(self, bootstrap: str | None) -> Pipeline:
-        """At this cluster, or where it says itself, or at a broker with the default address."""
+        """Return the pipeline with this bootstrap address; without one its own, else the default address."""
         return replace(self, bootstrap=bootstrap or self.bootstrap or DEFAULT_BOOTSTRAP)
 
     def place_of(self, path: str) -> Place:
-        """Where the value at a dotted path begins; of what holds it, if it was not written (a default)."""
+        """Return where the value at a dotted path begins. For a default, which the file does not contain, return the
+        place of the mapping around it."""
         while path:
             if path in self.places:
                 return self.places[path]
@@ -277,6 +278,6 @@ class Pipeline:
         return self.places.get("", Place(file=str(self.file), line=1, column=1))
 
     def place_in(self, path: str, line: int, column: int) -> Place:
-        """Where the character at (line, column) of the text at a dotted path stands in the file; both from 1."""
+        """Return the place of the character at (line, column), both from 1, of the text at a dotted path."""
         text = self.texts.get(path)
         return text.at_line(line, column) if text else self.place_of(path)

@@ -1,4 +1,4 @@
-"""Flows to draw: a pipeline as one would write it, and graphs of any shape."""
+"""Flows for tests of drawing: a realistic pipeline, and random graphs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ sinks:
 
 @st.composite
 def graphs(draw: st.DrawFn, nodes_max: int = 9) -> Graph:
-    """Any graph whose edges go forward, with nodes of different widths."""
+    """Draw a random graph whose edges go forward, with nodes of different widths."""
     count = draw(st.integers(1, nodes_max))
     nodes = tuple(
         Node(f"n{number}", draw(st.sampled_from(list(Kind))), f"n{number}", ("x" * draw(st.integers(0, 18)),))

@@ -1,4 +1,4 @@
-"""Pipeline files for tests, in which «marks» stand around the words that problems are expected to point at."""
+"""Pipeline files for tests, with «marks» around the words at which problems are expected to point."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ sinks:
 
 
 def marked(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """The text without the marks, and the line and column of each marked word."""
+    """Return the text without the marks, and the line and column of each marked word."""
     places = []
-    for found in re.finditer("«", text):
-        before = re.sub("[«»]", "", text[: found.start()])
+    for mark in re.finditer("«", text):
+        before = re.sub("[«»]", "", text[: mark.start()])
         places.append((before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1))
     return re.sub("[«»]", "", text), places
 

@@ -1,4 +1,4 @@
-"""Avro schemas as Spark types, and values read and written with fastavro, without Spark."""
+"""Avro schemas convert to Spark types, and fastavro reads and writes their values. This needs no Spark session."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_types_of_all_kinds_of_fields() -> None:
     assert [field.name for field in schema.fields if field.nullable] == ["whole", "other_colour", "who"]
 
 
-def test_a_row_comes_back_as_it_was_written() -> None:
+def test_a_written_row_is_read_back_unchanged() -> None:
     avro = fastavro.parse_schema(plain_logical_types(EVERYTHING))
     value = write_one(ROW, avro)
     arrow = to_arrow_type(spark_schema(EVERYTHING), timezone="UTC")
@@ -73,7 +73,7 @@ def test_a_row_comes_back_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("avro", "said"),
+    ("avro", "message"),
     [
         ("string", "the schema is not a record but string"),
         (record(("x", ["string", "int"])), "x: a union of string, int has no Spark type"),
@@ -90,10 +90,10 @@ def test_a_row_comes_back_as_it_was_written() -> None:
         (record(("a", record(("b", {"type": "array", "items": ["int", "string"]})))), "a.b[]: a union of int, string"),
     ],
 )
-def test_what_spark_has_no_type_for_is_refused_by_name(avro: Any, said: str) -> None:
+def test_a_field_without_a_spark_type_is_refused_by_name(avro: Any, message: str) -> None:
     with pytest.raises(UnsuitableAvro) as refused:
         spark_schema(avro)
-    assert str(refused.value).startswith(said)
+    assert str(refused.value).startswith(message)
 
 
 PAIR = fastavro.parse_schema(record(("id", "string"), ("price", EVERYTHING["fields"][12]["type"])))
@@ -106,7 +106,7 @@ def _pair(id_: str, price: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         (b"", "the value is empty"),
         (b"\x06ab", "not Avro: "),
@@ -115,14 +115,14 @@ def _pair(id_: str, price: str) -> bytes:
         (b"\xff" * 20, "not Avro: "),
     ],
 )
-def test_bytes_that_are_no_avro(value: bytes, said: str) -> None:
+def test_invalid_avro_is_an_error(value: bytes, message: str) -> None:
     read = read_one(value, PAIR, is_framed=False)
     assert read.row is None
     assert read.error is not None
-    assert read.error.startswith(said)
+    assert read.error.startswith(message)
 
 
-def test_the_header_of_a_schema_registry() -> None:
+def test_a_schema_registry_header_is_required_when_framed() -> None:
     framed = b"\x00\x00\x00\x00\x07" + _pair("a", "1.00")
     assert read_one(framed, PAIR, is_framed=True).row == {"id": "a", "price": Decimal("1.00")}
     for value in (_pair("a", "1.00"), b"\x00\x00", b"\x01" + framed[1:]):
@@ -131,8 +131,8 @@ def test_the_header_of_a_schema_registry() -> None:
         assert error.startswith("no schema registry header")
 
 
-def test_one_value_that_does_not_convert_spoils_no_other() -> None:
-    """Avro writes a decimal of any size into its bytes; only the column has a precision."""
+def test_a_value_out_of_range_does_not_affect_others() -> None:
+    """Avro encodes a decimal of any size; only the column has a precision."""
     wide = fastavro.parse_schema(
         record(("id", "string"), ("price", EVERYTHING["fields"][12]["type"] | {"precision": 30}))
     )
@@ -148,6 +148,6 @@ def test_one_value_that_does_not_convert_spoils_no_other() -> None:
     assert rows[2] == {"row": None, "error": None}
 
 
-def test_a_row_that_the_schema_does_not_take() -> None:
+def test_a_row_that_does_not_fit_the_schema_is_refused() -> None:
     with pytest.raises(ValueError, match="a row does not fit the Avro schema"):
         write_one({"id": None, "price": Decimal(1)}, PAIR)

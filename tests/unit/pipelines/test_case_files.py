@@ -1,4 +1,4 @@
-"""The files of test cases, and the comparison: what counts as the same, and what is said when it is not."""
+"""The files of test cases, and the comparison: what counts as equal, and how differences are shown."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_cases_are_found(pipeline: Path) -> None:
         find_cases(pipeline.parent / "elsewhere" / "pipeline.yaml")
 
 
-def test_an_expected_file_of_a_sink_that_is_gone_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_an_expected_file_of_a_missing_sink_is_refused_with_advice(tmp_path: Path) -> None:
     from moldau.pipelines.cases.case import check_expected, stage
 
     expected = tmp_path / "tests" / "first" / "expected" / "elsewhere.jsonl"
@@ -62,7 +62,7 @@ def records(tmp_path: Path, text: str, name: str = "events.jsonl") -> list[Input
 
 
 def test_records_of_all_kinds(tmp_path: Path) -> None:
-    found = records(
+    parsed = records(
         tmp_path,
         '{"value": {"a": 1}, "key": "k", "headers": {"h": 1}, "timestamp": "2026-11-15T10:00:00Z", "partition": 2}\n'
         '{"value": "text", "timestamp": 12, "topic": "other"}\n'
@@ -71,7 +71,7 @@ def test_records_of_all_kinds(tmp_path: Path) -> None:
         '{"sensor": 3, "value": 4}\n'
         '"bare"\n',
     )
-    assert found == [
+    assert parsed == [
         InputRecord(value=b'{"a": 1}', key=b"k", headers={"h": "1"}, timestamp_ms=1_794_736_800_000, partition=2),
         InputRecord(value=b"text", timestamp_ms=12, topic="other"),
         InputRecord(value=None, key=b"[1]"),
@@ -80,16 +80,16 @@ def test_records_of_all_kinds(tmp_path: Path) -> None:
     ]
 
 
-def test_a_line_ends_with_a_line_feed_and_nothing_else(tmp_path: Path) -> None:
+def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
     assert records(tmp_path, '"a\u2028b\u0085c"\n') == [InputRecord(value="a\u2028b\u0085c".encode())]
 
 
-def test_lines_are_values(tmp_path: Path) -> None:
+def test_lines_of_csv_and_txt_files_are_values(tmp_path: Path) -> None:
     assert records(tmp_path, 'a,1\n{"x"\n', "events.csv") == [InputRecord(value=b"a,1"), InputRecord(value=b'{"x"')]
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "said"),
+    ("text", "name", "message"),
     [
         ("{\n", "a.jsonl", "a.jsonl:1: no JSON"),
         ('1\n{"value": 1, "timestamp": "noon"}', "a.jsonl", "a.jsonl:2: 'noon' is no time"),
@@ -98,8 +98,8 @@ def test_lines_are_values(tmp_path: Path) -> None:
         ("", "a.parquet", "records for a topic come from"),
     ],
 )
-def test_files_that_cannot_be_used(tmp_path: Path, text: str, name: str, said: str) -> None:
-    with pytest.raises(BadCase, match=said):
+def test_files_that_cannot_be_used(tmp_path: Path, text: str, name: str, message: str) -> None:
+    with pytest.raises(BadCase, match=message):
         records(tmp_path, text, name)
 
 
@@ -107,7 +107,7 @@ def record(value: str | None, key: str | None = None, **more: Any) -> dict[str, 
     return {"topic": "t", "partition": 0, "timestamp": 5, "key": key, "value": value, "headers": {}} | more
 
 
-def test_order_and_spelling_do_not_count_but_numbers_do() -> None:
+def test_order_and_json_spelling_do_not_matter_but_the_number_of_records_does() -> None:
     actual = [record('{"a":1,"b":[1,2]}'), record('{"a":2}'), record('{"a":2}')]
     same = [{"value": {"a": 2}}, {"value": {"b": [1, 2], "a": 1.0}}, {"value": '{ "a": 2 }'}]
     assert not compare_records("s", same, actual)
@@ -117,7 +117,7 @@ def test_order_and_spelling_do_not_count_but_numbers_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "fits"),
+    ("expected", "fits"),
     [
         ({"value": "x"}, True),
         ({"value": "x", "key": "k"}, True),
@@ -131,15 +131,15 @@ def test_order_and_spelling_do_not_count_but_numbers_do() -> None:
         ({"value": None}, False),
     ],
 )
-def test_only_what_is_said_is_compared(wanted: dict[str, Any], fits: bool) -> None:
-    difference = compare_records("s", [wanted], [record("x", "k", headers={"a": "1", "b": "2"})])
+def test_only_parts_in_the_expected_line_are_compared(expected: dict[str, Any], fits: bool) -> None:
+    difference = compare_records("s", [expected], [record("x", "k", headers={"a": "1", "b": "2"})])
     assert bool(difference) is not fits
 
 
-def test_both_sides_of_a_difference_have_one_shape() -> None:
-    wanted = [{"key": "k", "value": {"n": 1}, "topic": "t"}]
-    found = compare_records("s", wanted, [record('{"n": 2}', "k", headers={"a": "1"}), record("text", "7")])
-    assert told(found) == [
+def test_both_sides_of_a_difference_have_the_same_parts() -> None:
+    expected = [{"key": "k", "value": {"n": 1}, "topic": "t"}]
+    difference = compare_records("s", expected, [record('{"n": 2}', "k", headers={"a": "1"}), record("text", "7")])
+    assert told(difference) == [
         "s:",
         '  - {"key": "k", "value": {"n": 1}, "topic": "t"}',
         '  + {"topic": "t", "key": "k", "value": {"n": 2}}',
@@ -147,17 +147,17 @@ def test_both_sides_of_a_difference_have_one_shape() -> None:
     ]
 
 
-def test_a_tombstone_is_no_text() -> None:
+def test_a_tombstone_is_not_the_text_null() -> None:
     assert not compare_records("s", [{"value": None}], [record(None)])
     assert compare_records("s", [{"value": "null"}], [record(None)])
 
 
-def test_the_pickiest_line_chooses_first() -> None:
+def test_the_most_specific_line_is_matched_first() -> None:
     actual = [record("x", "one"), record("x", "two")]
     assert not compare_records("s", [{"value": "x"}, {"value": "x", "key": "one"}], actual)
 
 
-def test_rows_of_a_table() -> None:
+def test_null_columns_of_table_rows_are_the_same_as_missing_ones() -> None:
     assert not compare_rows("s", [{"a": 1, "b": None}, {"a": 2, "c": {"d": None}}], [{"a": 2, "c": {}}, {"a": 1}])
     assert compare_rows("s", [{"a": 1}], [{"a": True}])
 
@@ -170,13 +170,13 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_anything_is_like_itself_after_json(value: Any) -> None:
+def test_any_value_is_alike_after_a_json_round_trip(value: Any) -> None:
     assert alike(value, json.loads(json.dumps(value)))
     assert not alike(value, [value])
 
 
 @given(st.lists(json_values, max_size=6))
-def test_what_was_written_as_expected_is_what_comes(
+def test_a_written_expected_file_matches_its_records(
     tmp_path_factory: pytest.TempPathFactory, values: list[Any]
 ) -> None:
     folder = tmp_path_factory.mktemp("case")
@@ -185,7 +185,7 @@ def test_what_was_written_as_expected_is_what_comes(
     assert not compare_records("s", read_expected(folder / "expected" / "sink.jsonl"), [*map(record, texts)])
 
 
-def test_a_difference_is_told_line_by_line() -> None:
+def test_a_difference_is_shown_line_by_line() -> None:
     difference = compare_rows("s", [{"a": number} for number in range(30)], [{"b": 1}])
     lines = told(difference, most=2)
     assert lines == ["s:", '  - {"a": 0}', '  - {"a": 1}', "  - … and 28 more", '  + {"b": 1}']

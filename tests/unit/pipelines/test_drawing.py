@@ -1,6 +1,6 @@
-"""The pictures of a flow: as they were when somebody looked at them, and true for flows that nobody has looked at.
+"""Pictures of a flow: those in golden/ are unchanged, and pictures of random flows show the right edges.
 
-After a wanted change: `python tests/unit/pipelines/test_drawing.py` draws the pictures in golden/ anew. Look at them.
+After an intended change, `python tests/unit/pipelines/test_drawing.py` draws the pictures in golden/ again. Check them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def bookstore(folder: Path) -> Graph:
 
 
 @pytest.mark.parametrize("form", get_args(Form))
-def test_the_picture_is_as_it_was(form: Form, tmp_path: Path) -> None:
+def test_the_picture_is_the_one_in_golden(form: Form, tmp_path: Path) -> None:
     assert draw(bookstore(tmp_path), form) == (GOLDEN / FILES[form]).read_text(encoding="utf-8")
 
 
@@ -49,15 +49,15 @@ BACK = {"u": "d", "d": "u", "l": "r", "r": "l"}
 
 
 class Reader:
-    """Reads a drawing as a person does: follows the lines with a finger, from the foot of a box to the tips."""
+    """Reads a drawing like a person: follows the lines from the foot of each box to the arrow tips."""
 
     def __init__(self, picture: str) -> None:
         self.rows = picture.split("\n")
         self.box_at: dict[tuple[int, int], str] = {}
         self.feet: list[tuple[int, int, str]] = []
         for top, row in enumerate(self.rows):
-            for found in re.finditer("╭─+╮", row):
-                self._box(top, found.start(), found.end() - 1)
+            for edge in re.finditer("╭─+╮", row):
+                self._box(top, edge.start(), edge.end() - 1)
 
     def _box(self, top: int, left: int, right: int) -> None:
         name = self.rows[top + 1][left + 2 : right].strip()
@@ -85,11 +85,11 @@ class Reader:
             seen.add((row, column, heading))
             char = self.at(row, column)
             if char == "▼":
-                assert heading == "d", "a tip that is touched from the side"
+                assert heading == "d", "a line reaches an arrow tip from the side"
                 yield self.box_at[row + 1, column]
                 continue
             if char == "│" and heading in "lr":
-                onward = heading  # a line of another origin that is crossed
+                onward = heading  # it crosses a line from another box
             else:
                 assert BACK[heading] in LINES[char], f"a line breaks off at {row}:{column}"
                 onward = LINES[char].replace(BACK[heading], "")
@@ -103,7 +103,7 @@ def assert_drawn(drawn: Graph, picture: str) -> None:
     assert reader.edges() == {(titles[edge.source], titles[edge.target]) for edge in drawn.edges}
 
 
-def test_the_lines_of_the_bookstore_lead_where_they_should(tmp_path: Path) -> None:
+def test_the_lines_of_the_bookstore_are_its_edges(tmp_path: Path) -> None:
     drawn = bookstore(tmp_path)
     picture = draw_terminal(drawn).plain
     assert_drawn(drawn, picture)
@@ -112,11 +112,11 @@ def test_the_lines_of_the_bookstore_lead_where_they_should(tmp_path: Path) -> No
 
 @settings(deadline=None)
 @given(graphs())
-def test_the_lines_of_any_flow_lead_where_they_should(drawn: Graph) -> None:
+def test_the_lines_of_a_random_flow_are_its_edges(drawn: Graph) -> None:
     assert_drawn(drawn, draw_terminal(drawn).plain)
 
 
-def test_a_narrow_terminal() -> None:
+def test_a_picture_fits_a_narrow_terminal() -> None:
     nodes = [Node("a", Kind.TOPIC, "a" * 60), *(Node(f"b{n}", Kind.SINK, f"b{n}", ("x" * 50,)) for n in range(5))]
     drawn = Graph("g", tuple(nodes), tuple(Edge("a", f"b{n}") for n in range(5)))
     picture = draw_terminal(drawn, 40).plain
@@ -124,7 +124,7 @@ def test_a_narrow_terminal() -> None:
     assert Reader(picture).edges() == {("a" * 29 + "…", f"b{n}") for n in range(5)}
 
 
-def test_wide_and_hostile_names_keep_the_frame() -> None:
+def test_wide_and_control_characters_keep_the_frame_intact() -> None:
     picture = draw_terminal(Graph("g", (Node("a", Kind.SQL, "日本", ("a\x1b[31mb", "")),), ())).plain
     assert picture.split("\n") == ["╭─────────╮", "│ 日本    │", "│ a�[31mb │", "╰─────────╯", ""]
 
@@ -142,27 +142,27 @@ def test_names_cannot_break_mermaid() -> None:
 
 
 def boxes(root: ElementTree.Element) -> list[tuple[float, float, float, float]]:
-    found = [one for one in root.iter(f"{SVG}rect") if one.get("class") == "box"]
+    rectangles = [one for one in root.iter(f"{SVG}rect") if one.get("class") == "box"]
     return [
         (float(one.attrib["x"]), float(one.attrib["y"]), float(one.attrib["width"]), float(one.attrib["height"]))
-        for one in found
+        for one in rectangles
     ]
 
 
 @settings(deadline=None)
 @given(graphs(nodes_max=12))
-def test_boxes_of_an_svg_lie_apart_and_inside(drawn: Graph) -> None:
+def test_boxes_of_an_svg_do_not_overlap_and_are_inside_the_picture(drawn: Graph) -> None:
     root = ElementTree.fromstring(draw_svg(drawn))
-    found = boxes(root)
-    assert len(found) == len(drawn.nodes)
+    all_boxes = boxes(root)
+    assert len(all_boxes) == len(drawn.nodes)
     assert sum(one.get("class", "").startswith("arrow") for one in root.iter(f"{SVG}path")) == len(drawn.edges)
     width, height = float(root.attrib["width"]), float(root.attrib["height"])
-    for number, (x, y, w, h) in enumerate(found):
+    for number, (x, y, w, h) in enumerate(all_boxes):
         assert x >= 0
         assert y >= 0
         assert x + w <= width
         assert y + h <= height
-        for other_x, other_y, other_w, other_h in found[:number]:
+        for other_x, other_y, other_w, other_h in all_boxes[:number]:
             assert x + w <= other_x or other_x + other_w <= x or y + h <= other_y or other_y + other_h <= y
 
 
@@ -174,7 +174,7 @@ def test_names_cannot_break_an_svg() -> None:
     assert "alert" in "".join(root.itertext())
 
 
-def test_a_long_name_is_cut_and_told_in_the_tooltip() -> None:
+def test_a_long_name_is_cut_and_whole_in_the_tooltip() -> None:
     root = ElementTree.fromstring(draw_svg(Graph("g", (Node("a", Kind.SQL, "long" * 40),), ())))
     (title,) = [one.text for one in root.iter(f"{SVG}title")]
     assert title == "long" * 40
@@ -183,7 +183,7 @@ def test_a_long_name_is_cut_and_told_in_the_tooltip() -> None:
     assert len(shown) < 40
 
 
-def test_a_flow_without_nodes() -> None:
+def test_a_flow_without_nodes_can_be_drawn() -> None:
     nothing = Graph("g", (), ())
     assert draw(nothing, "terminal") == ""
     assert draw(nothing, "mermaid") == "flowchart LR\n"
@@ -191,6 +191,6 @@ def test_a_flow_without_nodes() -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made:
-        for wanted, file in FILES.items():
-            (GOLDEN / file).write_text(draw(bookstore(Path(made)), wanted), encoding="utf-8")
+    with tempfile.TemporaryDirectory() as temporary:
+        for form, file in FILES.items():
+            (GOLDEN / file).write_text(draw(bookstore(Path(temporary)), form), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The flow of a pipeline: what its nodes say, and which leads to which."""
+"""The graph of a pipeline: the kinds of its nodes, and its edges."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_edges_go_forward_in_the_order_of_the_nodes(tmp_path: Path) -> None:
     assert all(order[edge.source] < order[edge.target] for edge in drawn.edges)
 
 
-def test_a_step_sees_only_what_is_above_it(tmp_path: Path) -> None:
+def test_a_step_uses_only_views_above_it(tmp_path: Path) -> None:
     text = WHOLE.replace(
         "sinks:", "steps:\n  - {name: a, sql: select * from b}\n  - {name: b, sql: select * from a join b}\nsinks:"
     )
@@ -60,13 +60,13 @@ def test_a_step_sees_only_what_is_above_it(tmp_path: Path) -> None:
     ]
 
 
-def test_sources_that_share_their_dead_letters_share_the_node(tmp_path: Path) -> None:
+def test_sources_with_the_same_dead_letter_topic_share_its_node(tmp_path: Path) -> None:
     text = WHOLE.replace("sinks:", "  more: {topic: more, format: text, dead_letter: orders.dead}\nsinks:")
     drawn = flow(tmp_path, text)
     assert [node.title for node in drawn.nodes if node.kind is Kind.DEAD_LETTERS] == ["orders.dead"]
     assert sum(edge.target == "dead.orders.dead" for edge in drawn.edges) == 2
 
 
-def test_no_dead_letters_where_bad_records_are_dropped(tmp_path: Path) -> None:
+def test_no_dead_letter_node_if_bad_records_are_dropped(tmp_path: Path) -> None:
     text = WHOLE.replace("topic: orders\n", "topic: orders\n    dead_letter: drop\n")
     assert all(node.kind is not Kind.DEAD_LETTERS for node in flow(tmp_path, text).nodes)

@@ -1,4 +1,4 @@
-"""A line that is indented wrongly is named itself, not the later line where YAML's parser gives up."""
+"""A problem points at the wrongly indented line itself, not at the later line where YAML's parser stops."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG.values(), ids=WRONG.keys())
-def test_the_line_is_named_with_its_indentation_and_that_of_its_block(case: tuple[str, str]) -> None:
+def test_the_problem_has_the_indentation_of_the_line_and_of_its_block(case: tuple[str, str]) -> None:
     text, (place,) = marked(case[0])
     problem = refusal(text)
     assert problem is not None
@@ -115,7 +115,7 @@ def test_the_line_is_named_with_its_indentation_and_that_of_its_block(case: tupl
         (SOURCE.replace("format: json", "«format» json"), False),
     ],
 )
-def test_quotes_are_advised_where_they_can_help(text: str, hint: bool) -> None:
+def test_quotes_are_suggested_only_where_they_help(text: str, hint: bool) -> None:
     text, (place,) = marked(text)
     problem = refusal(text)
     assert problem is not None
@@ -124,7 +124,7 @@ def test_quotes_are_advised_where_they_can_help(text: str, hint: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "lacks"),
+    ("text", "missing"),
     [
         (SOURCE.replace("topic: a", "«topic» a"), "':'"),
         (SOURCE.replace("topic: a", "«topic»:a"), "space behind its ':'"),
@@ -135,20 +135,20 @@ def test_quotes_are_advised_where_they_can_help(text: str, hint: bool) -> None:
         (STEPS.replace("name: s", "«name» s"), "':'"),
     ],
 )
-def test_a_line_without_its_colon_is_named_itself(text: str, lacks: str) -> None:
+def test_the_problem_points_at_the_line_without_a_colon(text: str, missing: str) -> None:
     text, (place,) = marked(text)
     problem = refusal(text)
     assert problem is not None
-    assert problem.message == f"this line has no {lacks}, but stands among lines of the form  key: value"
+    assert problem.message == f"this line has no {missing}, but stands among lines of the form  key: value"
     assert line_column(problem) == place
 
 
 @pytest.mark.parametrize("text", [SOURCE, STEPS, WHOLE, LISTS_AT_THE_MARGIN])
-def test_a_tab_is_named_where_it_stands(text: str) -> None:
+def test_the_problem_points_at_a_tab(text: str) -> None:
     lines = text.splitlines()
     for at, line in enumerate(lines):
         for changed in ("\t" + line, "\t" + line.lstrip(), line.replace("  ", " \t", 1)):
-            if changed.lstrip(" ").startswith("\t") and (problem := refusal("\n".join(replaced(lines, at, changed)))):
+            if changed.lstrip(" ").startswith("\t") and (problem := refusal("\n".join(with_line(lines, at, changed)))):
                 assert problem.message == "a tab cannot stand here: YAML is indented with spaces"
                 assert line_column(problem) == (at + 1, changed.index("\t") + 1)
 
@@ -161,8 +161,8 @@ def test_a_tab_within_a_line_is_not_called_indentation() -> None:
 
 @pytest.mark.parametrize("text", [EVERYTHING, LISTS_AT_THE_MARGIN, WHOLE, *EXAMPLES])
 @pytest.mark.parametrize("spaces", [-1, 1])
-def test_any_line_moved_by_one(text: str, spaces: int) -> None:
-    """Where YAML cannot be read any more, it is this line that is named."""
+def test_any_line_moved_by_one_space_is_the_culprit(text: str, spaces: int) -> None:
+    """If the file is then not YAML, the problem points at the moved line."""
     assert refusal(text) is None
     for number, changed in moved(text, spaces):
         problem = refusal(changed)
@@ -173,10 +173,10 @@ def test_any_line_moved_by_one(text: str, spaces: int) -> None:
 
 
 @pytest.mark.parametrize("spaces", [-3, -2, 2, 3])
-def test_any_line_moved_further(spaces: int) -> None:
-    """Further off, a line may end up in another block, where it can be told only mostly."""
-    named = 0
-    other = []
+def test_any_line_moved_further_is_mostly_the_culprit(spaces: int) -> None:
+    """A line that moves further may fit another block, so it is not always recognised."""
+    right = 0
+    wrong = []
     for text in (EVERYTHING, LISTS_AT_THE_MARGIN, *EXAMPLES):
         for number, changed in moved(text, spaces):
             problem = refusal(changed)
@@ -184,11 +184,11 @@ def test_any_line_moved_further(spaces: int) -> None:
                 continue
             assert problem.place is not None
             assert "quotes" not in (problem.hint or ""), problem
-            named += problem.place.line == number
+            right += problem.place.line == number
             if abs(problem.place.line - number) > 1:
-                other.append(problem)
-    assert named > 80
-    assert len(other) <= named // 20, other
+                wrong.append(problem)
+    assert right > 80
+    assert len(wrong) <= right // 20, wrong
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_any_line_moved_further(spaces: int) -> None:
         "a: b\n" + "- " * 500 + "c: d\n" + "e: f\n" * 50,
     ],
 )
-def test_looking_for_the_line_costs_less_than_reading_the_file(text: str) -> None:
+def test_the_search_for_the_line_costs_less_than_reading_the_file(text: str) -> None:
     text += f"{' ' * 21}e: f\n"
     reading = operations_of(lambda: list(yaml.scan(text.replace(": ", "_"))))
     number = text.count("\n")
@@ -207,7 +207,7 @@ def test_looking_for_the_line_costs_less_than_reading_the_file(text: str) -> Non
 
 
 def refusal(text: str) -> Problem | None:
-    """The first thing that is wrong with a text as YAML."""
+    """Return the first problem of a text as YAML, or None."""
     try:
         read_yaml("pipeline.yaml", text.encode())
     except InvalidPipeline as error:
@@ -216,14 +216,14 @@ def refusal(text: str) -> Problem | None:
 
 
 def moved(text: str, spaces: int) -> Iterator[tuple[int, str]]:
-    """The text with one line moved: of which number, and the text."""
+    """Yield the number of each line, and the text with that line moved."""
     lines = text.split("\n")
     for at, line in enumerate(lines):
-        ink = line.lstrip(" ")
-        column = len(line) - len(ink) + spaces
-        if ink and column >= 0:
-            yield at + 1, "\n".join(replaced(lines, at, " " * column + ink))
+        content = line.lstrip(" ")
+        column = len(line) - len(content) + spaces
+        if content and column >= 0:
+            yield at + 1, "\n".join(with_line(lines, at, " " * column + content))
 
 
-def replaced(lines: list[str], at: int, line: str) -> list[str]:
+def with_line(lines: list[str], at: int, line: str) -> list[str]:
     return [*lines[:at], line, *lines[at + 1 :]]

@@ -1,4 +1,4 @@
-"""Good pipeline files become what they say, with defaults filled in."""
+"""Valid pipeline files are read completely, with defaults filled in."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_places(folder: Path) -> None:
         assert lines[place.line - 1][place.column - 1 :].startswith(word), path
 
 
-def test_the_least_that_a_pipeline_needs(tmp_path: Path) -> None:
+def test_a_minimal_pipeline_has_defaults(tmp_path: Path) -> None:
     pipeline = load_text(tmp_path, WHOLE)
     source = pipeline.sources["orders"]
     assert isinstance(source, TopicSource)
@@ -205,7 +205,7 @@ def test_the_least_that_a_pipeline_needs(tmp_path: Path) -> None:
     assert (pipeline.name, pipeline.file) == ("shop", tmp_path / "pipeline.yaml")
 
 
-def test_settings_go_before_vars_and_the_bootstrap_before_the_files(tmp_path: Path) -> None:
+def test_settings_override_vars_and_the_bootstrap_overrides_that_of_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, WHOLE.replace("topic: big", "topic: ${t}") + "vars: {t: big, base: x, full: '${base}/y'}\n")
     (sink,) = load(path, {"t": "huge"}, bootstrap="other:1").sinks
     assert isinstance(sink, TopicSink)
@@ -214,7 +214,7 @@ def test_settings_go_before_vars_and_the_bootstrap_before_the_files(tmp_path: Pa
     assert load(path).bootstrap == "localhost:9092"
 
 
-def test_numbers_and_words_of_yaml_are_texts_where_a_text_is_wanted(tmp_path: Path) -> None:
+def test_numbers_and_booleans_of_yaml_are_texts_where_a_text_is_expected(tmp_path: Path) -> None:
     text = WHOLE.replace("topic: orders", "topic: 0012").replace("topic: big", "topic: no\n    key: 1\n    value: true")
     pipeline = load_text(tmp_path, text)
     (sink,) = pipeline.sinks
@@ -235,14 +235,14 @@ def test_anchors_and_merges(tmp_path: Path) -> None:
     assert late.schema == "id string, amount double, ts timestamp"
 
 
-def test_files_need_not_be_there_for_a_test(tmp_path: Path) -> None:
+def test_files_need_not_exist_without_check_files(tmp_path: Path) -> None:
     path = write(tmp_path, WHOLE.replace("topic: orders\n", "file: gone/*.csv\n"))
     with pytest.raises(InvalidPipeline, match="there is no file"):
         load(path)
     assert load(path, check_files=False).sources["orders"].name == "orders"
 
 
-def test_a_byte_order_mark_is_no_character(tmp_path: Path) -> None:
+def test_a_byte_order_mark_does_not_count_as_a_column(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + WHOLE.encode())
     place = load(path).place_of("name")

@@ -1,4 +1,4 @@
-"""Pipeline files with random damage: each is a Pipeline or InvalidPipeline with places in the file, and cheap."""
+"""Damaged pipeline files: each loads or raises InvalidPipeline with places in the file, and at low cost."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ BASES = [
     HEAD + "sinks:\n  - from: a\n    topic: t\n    key: k\n    headers: {h: v}\n    partitions: 3\n    mode: update\n"
     "  - from: a\n    table: ./t\n    format: delta\n    mode: upsert\n    keys: [k]\n    delete_when: op = 'd'\n",
 ]
-SPLINTERS = [
+FRAGMENTS = [
     *"\t\n:{}[]'\"&*!|>-?#%@`,$\\ \0\x85\ufeff\u2028", "${", "<<: ", "*x", "&x ", "!!str ", "---\n", "- ", "? ", ": ",
     "null", "~", "[]", "{}", '"\\x00"', "|\n", ">2\n", "name", "topic", "${env:HOME}", "$${", "1e999", "日本", "((((",
     "-1", "..", "~root/x",
 ]  # fmt: skip
 
 
-def damaged(text: str, rng: random.Random) -> str:
+def damage(text: str, rng: random.Random) -> str:
     lines = text.split("\n")
     for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
         at = rng.randrange(len(lines))
@@ -42,10 +42,10 @@ def damaged(text: str, rng: random.Random) -> str:
         column = rng.randrange(len(line) + 1)
         lines[at] = rng.choice(
             (
-                line[:column] + rng.choice(SPLINTERS) + line[column:],
+                line[:column] + rng.choice(FRAGMENTS) + line[column:],
                 line[:column] + line[column + 1 :],
                 line[:column] + line[column + rng.randrange(1, 9) :],
-                line[:column] + rng.choice(SPLINTERS),
+                line[:column] + rng.choice(FRAGMENTS),
                 " " * rng.randrange(9) + line.strip(),
                 line + "\n" + rng.choice(lines),
                 line.swapcase(),
@@ -55,8 +55,8 @@ def damaged(text: str, rng: random.Random) -> str:
     return "\n".join(lines)
 
 
-def told(error: InvalidPipeline, text: str) -> None:
-    """What every refusal owes its reader."""
+def assert_readable(error: InvalidPipeline, text: str) -> None:
+    """Check that every problem has one line and a place in the file."""
     lines = text.count("\n") + text.count("\r") + 1
     for problem in error.problems:
         assert problem.place is None or 1 <= problem.place.line <= lines, problem
@@ -64,22 +64,22 @@ def told(error: InvalidPipeline, text: str) -> None:
     assert error.render()
 
 
-def test_damaged_files(tmp_path: Path) -> None:
+def test_damaged_files_load_or_are_refused(tmp_path: Path) -> None:
     rng = random.Random(20260131)
     path = tmp_path / "pipeline.yaml"
     good = 0
     for number in range(FILES):
-        text = damaged(BASES[number % len(BASES)], rng)
+        text = damage(BASES[number % len(BASES)], rng)
         path.write_text(text, encoding="utf-8", newline="")
         try:
             load(path, check_files=number % 3 == 0)
             good += 1
         except InvalidPipeline as error:
-            told(error, text)
+            assert_readable(error, text)
     assert FILES // 30 < good < FILES // 2
 
 
-def test_damage_makes_no_file_dear(tmp_path: Path) -> None:
+def test_damage_does_not_make_reading_much_slower(tmp_path: Path) -> None:
     rng = random.Random(20260131)
     path = tmp_path / "pipeline.yaml"
 
@@ -89,7 +89,7 @@ def test_damage_makes_no_file_dear(tmp_path: Path) -> None:
 
     for base in BASES:
         path.write_text(base, encoding="utf-8", newline="")
-        whole = operations_of(read)
+        undamaged = operations_of(read)
         for _ in range(COUNTED_FILES // len(BASES)):
-            path.write_text(damaged(base, rng), encoding="utf-8", newline="")
-            assert operations_of(read) < 10 * whole, path.read_text()
+            path.write_text(damage(base, rng), encoding="utf-8", newline="")
+            assert operations_of(read) < 10 * undamaged, path.read_text()

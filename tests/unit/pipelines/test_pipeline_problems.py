@@ -1,4 +1,4 @@
-"""Every kind of mistake in a pipeline file is found, at the very word, and told in one sentence."""
+"""Every kind of mistake in a pipeline file is one problem, with a one-line message at the wrong word."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SINKS = "sinks:\n  - {from: orders, console: true}\n"
 
 
 def source(text: str) -> str:
-    """A pipeline whose one source has these lines."""
+    """Return a pipeline whose only source has these lines."""
     lines = "".join(f"    {line}\n" for line in text.splitlines())
     return f"{TOP}sources:\n  orders:\n{lines}{SINKS}"
 
@@ -27,7 +27,7 @@ def step(text: str) -> str:
 
 
 def shared(text: str) -> str:
-    """A second sink, after one that is called one-two."""
+    """Return a pipeline in which a sink with these lines follows one named one-two."""
     lines = (["from: orders"] if "from:" not in text else []) + ["topic: y", *text.splitlines()]
     first = f"{TOP}{SOURCES}sinks:\n  - {{name: one-two, from: orders, topic: x}}\n"
     return first + f"  - {lines[0]}\n" + "".join(f"    {line}\n" for line in lines[1:])
@@ -60,8 +60,8 @@ WRONG = {
     "list as key": ("? «»[a]\n: 1\n", "a key must be a text"),
     # the top
     "no name": ("«»" + WHOLE.replace("name: shop\n", ""), "missing key 'name'"),
-    "bad name": (WHOLE.replace("shop", "«My» Shop"), "'My Shop' cannot be its name"),
-    "name with a slash": (WHOLE.replace("shop", "«a»/b"), "'a/b' cannot be its name"),
+    "bad name": (WHOLE.replace("shop", "«My» Shop"), "'My Shop' cannot be the pipeline's name"),
+    "name with a slash": (WHOLE.replace("shop", "«a»/b"), "'a/b' cannot be the pipeline's name"),
     "name without value": (WHOLE.replace("name: shop", "«name»:"), "'name' has no value"),
     "name is a list": (WHOLE.replace("name: shop", "«name»: [a]"), "'name' must be a text, not a list"),
     "unknown key": (WHOLE + "«sink»: []\n", "unknown key 'sink', did you mean 'sinks'?"),
@@ -137,8 +137,8 @@ WRONG = {
     "dead letter too long": (source(f"topic: {'a' * 249}\nformat: text").replace("  orders:", "  «orders»:"),
                              "the default dead-letter topic is no legal name"),
     "dead letter of raw": (source("topic: a\nformat: raw\n«dead_letter»: b"), "every record fits"),
-    "a share without percent": (source(TOPIC + "fail_above: «10»"), "'10' is no share"),
-    "a share of more than all": (source(TOPIC + "fail_above: «101%»"), "'101%' is no share"),
+    "a percentage without its sign": (source(TOPIC + "fail_above: «10»"), "'10' is not a percentage"),
+    "a percentage above 100": (source(TOPIC + "fail_above: «101%»"), "'101%' is not a percentage"),
     "a share beside fail": (source(TOPIC + "dead_letter: fail\n«fail_above»: 1%"), "does not go with"),
     "max per trigger": (source(TOPIC + "max_per_trigger: «0»"), "must be a whole number of at least 1, not '0'"),
     "watch of a topic": (source(TOPIC + "«watch»: true"), "'watch' is for files"),
@@ -264,7 +264,7 @@ WRONG = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with the files that the pipelines above name."""
+    """Create a folder with the files that the pipelines above use."""
     (tmp_path / "users.csv").write_text("id\n1\n")
     (tmp_path / "data").mkdir()
     (tmp_path / "good.avsc").write_text('"string"')
@@ -276,8 +276,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("case", WRONG.values(), ids=WRONG.keys())
-def test_a_mistake_is_told_once_at_its_word(case: tuple[str, str], folder: Path) -> None:
-    """Once: no mistake drags others after it, and whoever mends the one word is done."""
+def test_a_mistake_is_one_problem_at_its_word(case: tuple[str, str], folder: Path) -> None:
+    """Only one: no mistake causes further problems, and to fix the word is enough."""
     text, places = marked(case[0])
     with pytest.raises(InvalidPipeline) as raised:
         load_text(folder, text)
@@ -286,7 +286,7 @@ def test_a_mistake_is_told_once_at_its_word(case: tuple[str, str], folder: Path)
     assert case[1] in problem.message
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(folder: Path) -> None:
+def test_all_mistakes_are_reported_in_the_order_of_the_file(folder: Path) -> None:
     text, places = marked(
         "name: «My» Shop\n«kafak»: {}\nsources:\n  orders:\n    topic: «a»/b\n    «schem»: id int\n    format: text\n"
         "steps:\n  - name: «a-b»\n    sql: select «${x}»\n"
@@ -297,7 +297,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(folder: Path) ->
     assert [line_column(problem) for problem in raised.value.problems] == places
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yaml"
     path.write_bytes("name: ü\nother: ".encode() + b"\xff\n")
     with pytest.raises(InvalidPipeline) as raised:
@@ -306,14 +306,14 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
 
 
 def aliases_of_aliases(first: str, following: str) -> str:
-    """Each line repeats the one before it as often, or as deep, as `following` says."""
+    """Return lines in which each repeats the one before it, as often or as deep as X is in `following`."""
     lines = [
         f"{new}: &{new} " + following.replace("X", f"*{old}") for old, new in zip("abcdefgh", "bcdefghi", strict=True)
     ]
     return "\n".join([f"a: &a {first}", *lines])
 
 
-HURTING = {
+HOSTILE = {
     "brackets": ("a: " + "[" * 500, "nested more than 32 deep"),
     "lists": ("- " * 500, "nested more than 32 deep"),
     "size": ("#" * 300_000, "the file is larger than 256 KiB"),
@@ -330,13 +330,13 @@ HURTING = {
 }
 
 
-@pytest.mark.parametrize("case", HURTING.values(), ids=HURTING.keys())
-def test_files_made_to_hurt_are_refused(case: tuple[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_files_are_refused(case: tuple[str, str], tmp_path: Path) -> None:
     with pytest.raises(InvalidPipeline, match=case[1]):
         load_text(tmp_path, case[0])
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidPipeline) as raised:
         load(tmp_path / "gone.yaml")
     assert raised.value.render() == (
@@ -348,14 +348,14 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert raised.value.render() == f"{tmp_path} is a directory\n      = did you mean {tmp_path}/pipeline.yaml?"
 
 
-def test_unknown_settings_of_the_command_line(tmp_path: Path) -> None:
+def test_unknown_settings_of_the_command_line_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidPipeline, match="laek is given a value, but this file has no such variable, did you mean 'lake'"
     ):
         load_text(tmp_path, WHOLE + "vars: {lake: x}\n", {"laek": "y"})
 
 
-def test_secrets_are_not_told(tmp_path: Path) -> None:
+def test_secrets_are_not_in_the_repr(tmp_path: Path) -> None:
     text = WHOLE + "kafka: {sasl.password: '${env:SECRET}'}\n"
     pipeline = load_text(tmp_path, text)
     assert pipeline.kafka == {"sasl.password": "pw"}
@@ -373,7 +373,7 @@ def test_a_problem_is_rendered_with_its_line(tmp_path: Path) -> None:
     ]
 
 
-def test_a_long_line_is_shown_around_the_word_and_never_obeyed(tmp_path: Path) -> None:
+def test_a_long_line_is_cut_around_the_word_without_control_characters(tmp_path: Path) -> None:
     path = write(tmp_path, "a" * 500 + " \x1b[31m word " + "b" * 500)
     shown = render(Problem("m", Place(file=str(path), line=1, column=508))).splitlines()
     assert "\x1b" not in shown[1]
@@ -382,7 +382,7 @@ def test_a_long_line_is_shown_around_the_word_and_never_obeyed(tmp_path: Path) -
     assert shown[1][start : start + len(shown[2]) - start] == "word"
 
 
-def test_a_place_beyond_the_file_still_tells_the_problem(tmp_path: Path) -> None:
+def test_a_problem_outside_the_file_is_rendered_without_its_line(tmp_path: Path) -> None:
     path = write(tmp_path, "a\n")
     assert render(Problem("m", Place(file=str(path), line=9, column=9))) == f"{path}:9:9: m"
     assert render(Problem("m", Place(file=str(path / "gone"), line=9, column=9))) == f"{path}/gone:9:9: m"

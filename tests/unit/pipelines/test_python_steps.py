@@ -1,4 +1,4 @@
-"""How the module of a Python step is found, loaded and blamed. Calls with real DataFrames are in tests/spark."""
+"""How the module of a Python step is found and loaded, and its errors. tests/spark calls steps with real DataFrames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def step(function: str = "loud", module: str = "detect", **args: object) -> Pyth
     return PythonStep(name="s", place=PLACE, module=module, function=function, inputs=(), args=args)
 
 
-def test_two_pipelines_may_have_modules_of_one_name(tmp_path: Path) -> None:
+def test_two_pipelines_may_have_modules_of_the_same_name(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "detect.py").write_text(f"NAME = {name!r}\n")
@@ -27,7 +27,7 @@ def test_two_pipelines_may_have_modules_of_one_name(tmp_path: Path) -> None:
     assert "detect" not in sys.modules
 
 
-def test_an_edited_module_is_read_anew(tmp_path: Path) -> None:
+def test_an_edited_module_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "detect.py"
     file.write_text("N = 1\n")
     assert load("detect", tmp_path).N == 1
@@ -45,7 +45,7 @@ def test_a_module_may_import_its_neighbours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "wanted", "said"),
+    ("code", "step", "message"),
     [
         ("", step(module="missing"), "there is no file {folder}/missing.py"),
         ("def loudd(): ...", step(), "{folder}/detect.py has no function loud, did you mean 'loudd'?"),
@@ -60,14 +60,14 @@ def test_a_module_may_import_its_neighbours(tmp_path: Path) -> None:
         ("def loud(): return 5", step(), "detect:loud returned int, not a DataFrame"),
     ],
 )
-def test_what_goes_wrong_is_told_with_file_and_line(tmp_path: Path, code: str, wanted: PythonStep, said: str) -> None:
+def test_errors_have_file_and_line(tmp_path: Path, code: str, step: PythonStep, message: str) -> None:
     (tmp_path / "detect.py").write_text(code)
     with pytest.raises(FailedStep) as failed:
-        call(wanted, tmp_path, [])
-    assert str(failed.value).startswith(said.format(folder=tmp_path))
+        call(step, tmp_path, [])
+    assert str(failed.value).startswith(message.format(folder=tmp_path))
 
 
-def test_modules_beside_it_are_read_anew_and_are_not_those_of_another_pipeline(tmp_path: Path) -> None:
+def test_imported_modules_are_read_again_and_are_not_those_of_another_pipeline(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     for folder in (one, other):
         folder.mkdir()
@@ -76,7 +76,7 @@ def test_modules_beside_it_are_read_anew_and_are_not_those_of_another_pipeline(t
     first, second = load("step", one), load("step", other)
     assert (first.answer(), second.answer(), first.beside.answer()) == ("one", "other", "one")
     (one / "beside.py").write_text("def answer(): return 'edited'\n")
-    assert load("step", one, reread=False).answer() == "one", "a run that goes on keeps what it has read"
+    assert load("step", one, reread=False).answer() == "one", "a run that continues keeps the loaded module"
     assert load("step", one).answer() == "edited"
     assert cloudpickle.loads(cloudpickle.dumps(second.answer))() == "other"
     assert cloudpickle.loads(cloudpickle.dumps(lambda: second.beside.answer()))() == "other"

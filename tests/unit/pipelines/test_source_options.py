@@ -1,4 +1,4 @@
-"""What a topic source says to the connector, and which columns it asks for. No Spark session."""
+"""The connector options of topic sources and sinks, and the columns that a source reads. No Spark session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moldau.pipelines.planning.sources import (
     Range,
     connector_options,
     format_options,
-    metadata_wanted,
+    needed_metadata,
     sink_options,
     topic_options,
 )
@@ -41,7 +41,7 @@ CLUSTER = {"kafka.bootstrap.servers": "broker:9092", "kafka.security.protocol": 
 READ = CLUSTER | {"kafka.isolation.level": "read_committed"}
 
 
-def test_a_stream_begins_where_the_source_says() -> None:
+def test_a_stream_starts_at_the_start_of_the_source() -> None:
     source = replace(SOURCE, max_per_trigger=10, headers=True)
     assert topic_options(pipeline(), source, Mode.CONTINUOUS, Range()) == READ | {
         "subscribe": "a,b",
@@ -76,8 +76,8 @@ NOON_MS = str(int(NOON.timestamp()) * 1000)
 )
 def test_a_batch_reads_a_range(over: Range, options: Mapping[str, str]) -> None:
     source = replace(SOURCE, pattern="x.*", topics=(), max_per_trigger=10, start="latest")
-    found = topic_options(pipeline(), source, Mode.BATCH, over)
-    assert found == READ | {"subscribePattern": "x.*"} | options
+    actual = topic_options(pipeline(), source, Mode.BATCH, over)
+    assert actual == READ | {"subscribePattern": "x.*"} | options
 
 
 def test_options_go_to_the_connector_or_to_the_format() -> None:
@@ -86,12 +86,12 @@ def test_options_go_to_the_connector_or_to_the_format() -> None:
     assert format_options(options) == {"allowSingleQuotes": "true", "timestampFormat": "x"}
 
 
-def test_the_sources_own_options_win() -> None:
+def test_options_of_the_source_override_those_of_the_pipeline() -> None:
     options = connector_options(pipeline(), {"kafka.bootstrap.servers": "other:9092"})
     assert options["kafka.bootstrap.servers"] == "other:9092"
 
 
-def test_what_is_read_was_committed_unless_the_pipeline_says_otherwise() -> None:
+def test_read_committed_is_the_default_isolation_level() -> None:
     source = replace(SOURCE, options={"kafka.isolation.level": "read_uncommitted"})
     options = topic_options(pipeline(), source, Mode.CONTINUOUS, Range())
     assert options["kafka.isolation.level"] == "read_uncommitted"
@@ -107,7 +107,7 @@ def test_transactional_ids_begin_with_pipeline_and_sink() -> None:
     assert sink_options(replace(pipeline(), connector="kafka"), "out", {}) == CLUSTER
 
 
-def test_options_may_assign_partitions_in_place_of_topics() -> None:
+def test_options_may_assign_partitions_instead_of_topics() -> None:
     source = replace(SOURCE, options={"assign": '{"a":[0]}'})
     assert "subscribe" not in topic_options(pipeline(), source, Mode.CONTINUOUS, Range())
 
@@ -116,7 +116,7 @@ ALL = ("_key", "_topic", "_partition", "_offset", "_timestamp")
 
 
 @pytest.mark.parametrize(
-    ("sql", "sink", "wanted"),
+    ("sql", "sink", "columns"),
     [
         ("select id, count(*) from events", {}, ()),
         ("select id, _Offset from events", {}, ("_offset",)),
@@ -125,15 +125,15 @@ ALL = ("_key", "_topic", "_partition", "_offset", "_timestamp")
         ("select id from events", {"value": "to_json(struct(*))"}, ALL),
     ],
 )
-def test_only_columns_that_somebody_speaks_of_are_read(sql: str, sink: dict[str, str], wanted: tuple[str, ...]) -> None:
-    assert metadata_wanted(pipeline(sql, **sink), SOURCE) == wanted
+def test_only_columns_named_in_the_pipeline_are_read(sql: str, sink: dict[str, str], columns: tuple[str, ...]) -> None:
+    assert needed_metadata(pipeline(sql, **sink), SOURCE) == columns
 
 
-def test_watermarks_whole_rows_and_python_want_columns_too() -> None:
+def test_watermarks_whole_rows_and_python_steps_need_columns_too() -> None:
     source = replace(SOURCE, watermark=Watermark(column="_timestamp", delay="1 second"), deduplicate=("_key",))
-    assert metadata_wanted(pipeline(source=source), source) == ("_key", "_timestamp")
+    assert needed_metadata(pipeline(source=source), source) == ("_key", "_timestamp")
     console = ConsoleSink(name="c", place=PLACE, view="events")
-    assert metadata_wanted(replace(pipeline(), sinks=(console,)), SOURCE) == ALL
+    assert needed_metadata(replace(pipeline(), sinks=(console,)), SOURCE) == ALL
     python = PythonStep(name="s", place=PLACE, module="m", function="f", inputs=("events",))
     with_headers = replace(SOURCE, headers=True)
-    assert metadata_wanted(replace(pipeline(), steps=(python,)), with_headers) == (*ALL, "_headers")
+    assert needed_metadata(replace(pipeline(), steps=(python,)), with_headers) == (*ALL, "_headers")

@@ -1,4 +1,4 @@
-"""Spark's messages in a line for people. The texts are Spark's own; the analyzer itself speaks in tests/spark."""
+"""Spark's messages are shortened to one line. The texts are Spark's own; tests/spark calls the analyzer itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLAN = "; line 2 pos 3;\n'Project ['idd]\n+- SubqueryAlias v\n"
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "expected"),
     [
         (
             AnalysisException("[MISSING_GROUP_BY] The query has no GROUP BY clause. SQLSTATE: 42803" + PLAN),
@@ -38,12 +38,12 @@ PLAN = "; line 2 pos 3;\n'Project ['idd]\n+- SubqueryAlias v\n"
         (AnalysisException("x" * 1000), SqlError("x" * 299 + "…")),
     ],
 )  # fmt: skip
-def test_what_is_left_of_a_message(error: PySparkException, said: SqlError) -> None:
-    assert sql_error(error, "select\n   idd from v") == said
-    assert message_of(error) == said.message
+def test_a_message_is_shortened(error: PySparkException, expected: SqlError) -> None:
+    assert sql_error(error, "select\n   idd from v") == expected
+    assert message_of(error) == expected.message
 
 
-def test_sparks_own_telling_is_silenced_meanwhile() -> None:
+def test_quiet_silences_the_logger_of_spark() -> None:
     logger = logging.getLogger("SQLQueryContextLogger")
     before = logger.level
     with quiet():

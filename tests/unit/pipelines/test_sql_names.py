@@ -1,4 +1,4 @@
-"""Which views a statement reads, told from its words."""
+"""The views that an SQL statement reads are found from its words."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STATEMENTS = {
     "select * from events where x in (users, rates) group by users, rates order by rates, users limit 3": "events",
     "select * from values (1), (2) as t(users, rates)": "",
     "select users, rates from events union select rates, users from events": "events",
-    # names that WITH gives away
+    # names that WITH defines
     "with events as (select * from users) select * from events": "users",
     "with events as (select * from events) select * from events": "events",
     "with a as (select 1), users(x, rates) as (select * from users) select * from a, users join rates": "users rates",
@@ -62,7 +62,7 @@ def test_the_views_of_a_statement(sql: str, views: str) -> None:
     assert " ".join(use.view for use in views_used(sql, VIEWS)) == views
 
 
-def test_a_use_knows_where_it_stands() -> None:
+def test_a_use_has_its_offset() -> None:
     sql = "select *\nfrom `users` u, events"
     assert [(use.view, sql[use.offset :][:7]) for use in views_used(sql, VIEWS)] == [
         ("users", "`users`"),
@@ -93,10 +93,10 @@ WORDS = [
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=30).map(" ".join) | st.text(max_size=40))
-def test_any_text_has_an_answer(sql: str) -> None:
+def test_any_text_has_a_result(sql: str) -> None:
     assert {use.view for use in views_used(sql, VIEWS)} <= set(VIEWS)
 
 
-def test_a_very_deep_statement() -> None:
+def test_a_very_deep_statement_is_read() -> None:
     sql = "select * from " + "(" * 20_000 + "events" + ")" * 20_000
     assert [use.view for use in views_used(sql, VIEWS)] == ["events"]

@@ -1,4 +1,4 @@
-"""What `moldau pipeline init` writes is a pipeline that loads and a test case for it."""
+"""`moldau pipeline init` writes a pipeline that loads, and a test case for it."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_the_test_case_of_the_starter_can_be_read(tmp_path: Path) -> None:
     assert counted == 4
 
 
-def test_the_sinks_that_the_comments_offer_load_too(tmp_path: Path) -> None:
+def test_the_sinks_in_comments_load_too(tmp_path: Path) -> None:
     text = starter_files("shop")["pipeline.yaml"]
-    before, _, offered = text.partition("  # Other sinks to try:\n")
-    assert offered
+    before, _, commented = text.partition("  # Other sinks to try:\n")
+    assert commented
     path = tmp_path / "pipeline.yaml"
-    path.write_text(before + offered.replace("  # ", "  ").replace("  #\n", "\n"))
+    path.write_text(before + commented.replace("  # ", "  ").replace("  #\n", "\n"))
     assert [sink.name for sink in load(path).sinks] == [
         "per-minute",
         "priced-to-topics",
@@ -53,7 +53,7 @@ def test_the_sinks_that_the_comments_offer_load_too(tmp_path: Path) -> None:
     ]
 
 
-def test_nothing_that_is_there_is_touched(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").write_text("mine")
     with pytest.raises(PipelineError, match="is there already"):
         write_starter(tmp_path, "shop")

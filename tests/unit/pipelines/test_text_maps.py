@@ -1,4 +1,4 @@
-"""Wherever YAML puts the characters of a text, the way back to the file is found: checked character by character."""
+"""Every character of a YAML text maps to its place in the file, in all styles of YAML."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def text_at_k(yaml: str) -> Scalar:
     return value
 
 
-def assert_found(where: TextMap, source: str) -> None:
-    """Each character of the text that is no blank stands at its place in the file, and all in order."""
+def assert_places(where: TextMap, source: str) -> None:
+    """Check that each non-blank character is at its place in the file, and that places are in order."""
     lines = LINE_END.split(source)
     before = (0, 0)
     for offset, char in enumerate(where.text):
@@ -47,7 +47,7 @@ def test_block_texts(lines: list[str], indent: int, header: str) -> None:
     explicit = header[0] + str(indent) + header[1:]
     body = "".join(" " * indent + line + "\n" for line in lines)
     source = f"a: 1\nk: {explicit}\n{body}b: 2\n"
-    assert_found(text_at_k(source).map, source)
+    assert_places(text_at_k(source).map, source)
 
 
 @given(lines=LINES.filter(lambda lines: bool(lines) and lines[0].strip() == lines[0] != ""), crlf=st.booleans())
@@ -55,7 +55,7 @@ def test_literal_texts_with_detected_indentation(lines: list[str], crlf: bool) -
     source = "k: |\n" + "".join(f"      {line}\n" for line in lines)
     source = source.replace("\n", "\r\n") if crlf else source
     value = text_at_k(source)
-    assert_found(value.map, source)
+    assert_places(value.map, source)
     for number, line in enumerate(lines, 1):
         for column in range(1, len(line) + 1):
             place = value.map.at_line(number, column)
@@ -68,12 +68,12 @@ def test_literal_texts_with_detected_indentation(lines: list[str], crlf: bool) -
 def test_texts_over_several_lines(words: list[str], quote: str) -> None:
     inside = "x " + " ".join(words).replace("\n", "\n   ").strip() + " y"
     source = f"a: 1\nk: {quote}{inside}{quote}\n"
-    assert_found(text_at_k(source).map, source)
+    assert_places(text_at_k(source).map, source)
 
 
 @given(text=st.text(max_size=40))
 def test_double_quoted_texts_with_escapes(text: str) -> None:
-    """JSON's strings are YAML's (but for pairs of surrogates): an escape stands where its backslash does."""
+    """JSON strings are YAML strings (except surrogate pairs): the place of an escape is that of its backslash."""
     text = "".join(char for char in text if ord(char) < 0x10000 and not 0xD800 <= ord(char) < 0xE000)
     for ascii_only in (True, False):
         written = json.dumps(text, ensure_ascii=ascii_only)
@@ -123,16 +123,16 @@ def test_a_word_of_sql_is_found_whatever_the_style(sql: str, tmp_path: Path) -> 
     assert (place.line, place.column) == places[0]
 
 
-def test_a_variable_is_one_spot(tmp_path: Path) -> None:
+def test_all_characters_of_a_variable_have_one_place(tmp_path: Path) -> None:
     text, places = marked(WHOLE.replace("topic: big", "topic: big-«${r}»-x") + "vars: {r: europe}\n")
     where = load_text(tmp_path, text).texts["sinks.0.topic"]
     assert where.text == "big-europe-x"
-    spots = {(where.at(offset).line, where.at(offset).column) for offset in range(4, 10)}
-    assert spots == {places[0]}
+    value_places = {(where.at(offset).line, where.at(offset).column) for offset in range(4, 10)}
+    assert value_places == {places[0]}
     assert where.at(10).column == places[0][1] + len("${r}")
 
 
-def test_beyond_the_end_is_the_end() -> None:
+def test_a_position_after_the_end_is_the_end() -> None:
     where = text_at_k("k: |\n  ab\n  cd").map
     assert (where.at_line(9, 9).line, where.at_line(9, 9).column) == (3, 5)
     assert where.at(99) == where.at(5)
@@ -143,7 +143,7 @@ def test_an_empty_text_has_a_place() -> None:
     assert text_at_k("k: |\n").map.at(0).line == 1
 
 
-def test_values_brought_by_an_alias_stand_where_they_were_written() -> None:
+def test_values_from_an_alias_have_the_place_of_their_definition() -> None:
     root = read_yaml("f", b"a: &x {p: 1, q: 2}\nb:\n  q: 3\n  <<: *x\n")
     b = root.values["b"]
     assert isinstance(b, Entries)

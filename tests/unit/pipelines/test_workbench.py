@@ -1,4 +1,4 @@
-"""The workbench without Spark: which files changed, questions and answers over a socket, rows as text."""
+"""The workbench without Spark: changed files, questions and answers over a socket, rows as text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from moldau.pipelines.workbench.changes import FILES_MAX, changed, snapshot
 from moldau.pipelines.workbench.preview import Preview
 
 
-def test_changes_are_those_of_the_files_a_pipeline_is_made_of(tmp_path: Path) -> None:
+def test_changes_in_the_files_of_a_pipeline_are_found(tmp_path: Path) -> None:
     file, step, case = tmp_path / "p.yaml", tmp_path / "detect.py", tmp_path / "tests" / "one" / "input" / "a.jsonl"
     case.parent.mkdir(parents=True)
     for path in (file, step, case, tmp_path / "notes.md"):
@@ -53,13 +53,13 @@ def test_changes_are_those_of_the_files_a_pipeline_is_made_of(tmp_path: Path) ->
     assert file in changed(before, snapshot(file))
 
 
-def test_a_folder_of_many_files_is_not_looked_through(tmp_path: Path) -> None:
+def test_the_number_of_polled_files_is_limited(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text("")
     for number in range(FILES_MAX + 10):
         (tmp_path / f"{number}.json").touch()
-    found = snapshot(file)
-    assert (len(found), file in found) == (FILES_MAX, True)
+    files = snapshot(file)
+    assert (len(files), file in files) == (FILES_MAX, True)
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -92,11 +92,11 @@ def answering(file: Path, answer: Answer, times: int = 1) -> Iterator[None]:
     thread.join()
 
 
-def test_nobody_is_there_to_ask(file: Path) -> None:
+def test_without_a_dev_there_is_no_answer(file: Path) -> None:
     assert questions.ask(file, "check", {}, pytest.fail) is None
     path = questions.socket_of(file)
     assert path is not None
-    with socket.socket(socket.AF_UNIX) as dead:  # of a `dev` that was killed
+    with socket.socket(socket.AF_UNIX) as dead:  # left by a `dev` that was killed
         dead.bind(str(path))
     assert questions.ask(file, "check", {}, pytest.fail) is None
     with questions.listening(file) as listener:
@@ -106,42 +106,42 @@ def test_nobody_is_there_to_ask(file: Path) -> None:
     assert not path.exists()
 
 
-def test_a_question_its_phases_and_its_answer(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_has_phases_and_an_answer(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUE", "blue")
     phases: list[str] = []
 
-    def answer(question: Mapping[str, Any], tell: Callable[[str], None]) -> Mapping[str, Any]:
+    def answer(question: Mapping[str, Any], on_phase: Callable[[str], None]) -> Mapping[str, Any]:
         assert (question["do"], question["settings"], question["cases"]) == ("test", {"a": "b"}, ["one"])
         assert question["environ"]["HUE"] == "blue"
-        tell("case one")
+        on_phase("case one")
         return {"results": []}
 
     for _ in answering(file, answer):
         assert questions.ask(file, "test", {"a": "b"}, phases.append, {"cases": ["one"]}) == {"results": []}
-    assert phases == ["asking the Spark of `moldau pipeline dev`, when it has done what it is at", "case one"]
+    assert phases == ["waiting for the Spark of `moldau pipeline dev` to finish its current work", "case one"]
 
 
-def test_what_went_wrong_is_the_answer(file: Path) -> None:
-    def refused(question: Mapping[str, Any], tell: Callable[[str], None]) -> Mapping[str, Any]:
+def test_an_error_is_the_answer(file: Path) -> None:
+    def refuse(question: Mapping[str, Any], on_phase: Callable[[str], None]) -> Mapping[str, Any]:
         raise PipelineError("there is no test case two")
 
-    for _ in answering(file, refused):
+    for _ in answering(file, refuse):
         assert questions.ask(file, "test", {}, lambda _: None, {"cases": ["two"]}) == {
             "failed": "there is no test case two"
         }
 
 
 @pytest.mark.parametrize("sent", [b"", b"no JSON\n", b"[]\n", b'{"version": "0.0.0-other"}\n'])
-def test_whoever_asks_badly_does_not_stop_it(file: Path, sent: bytes) -> None:
+def test_a_bad_question_does_not_stop_the_dev(file: Path, sent: bytes) -> None:
     path = questions.socket_of(file)
     assert path is not None
-    for _ in answering(file, lambda question, tell: {"problems": []}):
+    for _ in answering(file, lambda question, on_phase: {"problems": []}):
         with socket.socket(socket.AF_UNIX) as caller:
             caller.connect(str(path))
             caller.sendall(sent)
             caller.shutdown(socket.SHUT_WR)
-            said = caller.makefile().read()
-            assert said == (json.dumps({"other": __version__}) + "\n" if b"other" in sent else "")
+            response = caller.makefile().read()
+            assert response == (json.dumps({"other": __version__}) + "\n" if b"other" in sent else "")
         assert questions.ask(file, "check", {}, lambda _: None) == {"problems": []}
 
 
@@ -156,12 +156,12 @@ texts = st.text(max_size=5)
 
 
 @given(texts, st.none() | st.builds(Place, file=texts, line=st.integers(1), column=st.integers(1)), st.none() | texts)
-def test_problems_come_back_as_they_were(message: str, place: Place | None, hint: str | None) -> None:
+def test_problems_survive_json(message: str, place: Place | None, hint: str | None) -> None:
     problem = Problem(message, place, hint)
     assert problem_from_json(json.loads(json.dumps(problem_to_json(problem)))) == problem
 
 
-def test_results_come_back_as_they_were(tmp_path: Path) -> None:
+def test_results_survive_json(tmp_path: Path) -> None:
     cases = [Case("one", tmp_path, expected={"s": tmp_path}), Case("two", tmp_path)]
     difference = Difference("s", ({"value": {"a": 1}},), ({"value": None},))
     results = [
@@ -173,12 +173,12 @@ def test_results_come_back_as_they_were(tmp_path: Path) -> None:
     assert results_from_json(json.loads(json.dumps([*map(result_to_json, results)])), cases) == results
 
 
-def test_rows_come_back_as_they_were() -> None:
+def test_previews_survive_json() -> None:
     preview = Preview(name="s", columns=("a", "b"), rows=(("1", None),), has_more=True, seconds=0.5, error="e")
     assert preview_from_json(json.loads(json.dumps(asdict(preview)))) == preview
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------------------
 
 
 def test_rows_as_text() -> None:
@@ -194,7 +194,7 @@ def test_rows_as_text() -> None:
     assert preview_lines(Preview(name="s", error="divided by zero")) == ["s: failed after 0.0 s", "  divided by zero"]
 
 
-def test_a_notebook_shows_a_sentence() -> None:
+def test_a_notebook_shows_a_message_instead_of_a_traceback() -> None:
     assert PipelineError("no such step")._render_traceback_() == ["no such step"]
     (line,) = InvalidPipeline([Problem("wrong", None)])._render_traceback_()
     assert line.endswith("wrong")

@@ -1,1 +1,1 @@
-"""Test cases of a pipeline: files in, the real pipeline, what came out compared with files."""
+"""Test cases of a pipeline: input files go through the real pipeline, and its output is compared with files."""

@@ -1,7 +1,7 @@
-"""Feeds the files of a test case through the real pipeline on Spark, and compares what comes out with expected files.
+"""Feeds the files of a test case through the real pipeline on Spark, and compares the output with expected files.
 
-The pipeline is the one that is run elsewhere, with its topics on a broker of the test's own and its tables and state in
-a temporary directory; it runs until it has caught up. Who starts the broker and Spark is whoever calls.
+The pipeline is the real one, but its topics are on a broker for this test, and its tables and state in a temporary
+directory. It runs until it has caught up. The caller starts the broker and Spark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from moldau.base.ids import TopicPartition as Place
+from moldau.base.ids import TopicPartition as Partition
 from moldau.client.cluster import Cluster
 from moldau.pipelines.cases.comparing import Difference, compare_records, compare_rows
 from moldau.pipelines.cases.files import (
@@ -59,12 +59,12 @@ Records = Sequence[Mapping[str, Any]]
 
 
 def run_case(case: Case, pipeline: Pipeline, spark: SparkSession) -> CaseResult:
-    """Runs one case; `pipeline.bootstrap` is a broker that holds nothing yet."""
+    """Run one case; `pipeline.bootstrap` is an empty broker."""
     began_s = time.monotonic()
     outputs: Mapping[str, Sequence[Any]] = {}
     differences: tuple[Difference, ...] = ()
     error: str | None = None
-    told: str | None = None
+    story: str | None = None
     closed: tuple[str, ...] = ()
     with tempfile.TemporaryDirectory(prefix="moldau-test-") as temporary:
         directory = StateDirectory(Path(temporary) / "state")
@@ -74,13 +74,13 @@ def run_case(case: Case, pipeline: Pipeline, spark: SparkSession) -> CaseResult:
             _feed(case, staged)
             closed = _run(staged, directory, spark)
             outputs = {name: _output(name, staged, spark) for name in sorted(_outputs(staged))}
-            differences = tuple(_compared(case, name, staged, outputs) for name in case.expected)
+            differences = tuple(_compare(case, name, staged, outputs) for name in case.expected)
         except PipelineError as refused:
             error = str(refused)
-            told = directory.failures.read_text() if directory.failures.exists() else None
+            story = directory.failures.read_text() if directory.failures.exists() else None
     return CaseResult(
         case=case, seconds=time.monotonic() - began_s, differences=differences, error=error, outputs=outputs,
-        story=told, closed=closed,
+        story=story, closed=closed,
     )  # fmt: skip
 
 
@@ -91,60 +91,62 @@ def check_expected(case: Case, pipeline: Pipeline) -> None:
     """Raise BadCase for an expected file that belongs to no sink."""
     for name in case.expected:
         if name not in _outputs(pipeline):
-            known = did_you_mean(name, _outputs(pipeline)) or f"; it has {', '.join(_outputs(pipeline))}"
+            near = did_you_mean(name, _outputs(pipeline)) or f"; it has {', '.join(_outputs(pipeline))}"
             hint = "if its sink was renamed, rename the file; if it is gone, delete the file"
-            raise BadCase(f"{case.expected[name]}: the pipeline has no sink {name}{known} ({hint})")
+            raise BadCase(f"{case.expected[name]}: the pipeline has no sink {name}{near} ({hint})")
 
 
 def stage(case: Case, pipeline: Pipeline, temporary: Path) -> Pipeline:
-    """The pipeline with the case's files in place of its own, and its tables out of the way."""
+    """Return the pipeline with the case's files as its input, and with its tables in the temporary directory."""
     for name in case.inputs:
         if name not in pipeline.sources:
-            known = did_you_mean(name, pipeline.sources)
-            raise BadCase(f"{case.inputs[name]}: the pipeline has no source {name}{known}")
-    moved = {sink.path: str(temporary / "tables" / sink.name) for sink in pipeline.sinks if isinstance(sink, TableSink)}
-    sources = {name: _source(source, case, moved, temporary) for name, source in pipeline.sources.items()}
-    kept = [sink for sink in pipeline.sinks if not isinstance(sink, ConsoleSink)]
-    names = {sink.name for sink in kept}
-    sinks = tuple(_sink(sink, moved, names) for sink in kept)
+            near = did_you_mean(name, pipeline.sources)
+            raise BadCase(f"{case.inputs[name]}: the pipeline has no source {name}{near}")
+    tables = [sink for sink in pipeline.sinks if isinstance(sink, TableSink)]
+    new_paths = {sink.path: str(temporary / "tables" / sink.name) for sink in tables}
+    sources = {name: _source(source, case, new_paths, temporary) for name, source in pipeline.sources.items()}
+    without_console = [sink for sink in pipeline.sinks if not isinstance(sink, ConsoleSink)]
+    names = {sink.name for sink in without_console}
+    sinks = tuple(_sink(sink, new_paths, names) for sink in without_console)
     return replace(pipeline, sources=sources, sinks=sinks)
 
 
-def _sink(sink: Sink, moved: Mapping[str, str], names: Collection[str]) -> Sink:
+def _sink(sink: Sink, new_paths: Mapping[str, str], names: Collection[str]) -> Sink:
     if sink.shares not in names:
         sink = replace(sink, shares=None)
-    return replace(sink, path=moved[sink.path], trigger=None) if isinstance(sink, TableSink) else sink
+    return replace(sink, path=new_paths[sink.path], trigger=None) if isinstance(sink, TableSink) else sink
 
 
-def _source(source: Source, case: Case, moved: Mapping[str, str], temporary: Path) -> Source:
-    given = case.inputs.get(source.name)
+def _source(source: Source, case: Case, new_paths: Mapping[str, str], temporary: Path) -> Source:
+    input_file = case.inputs.get(source.name)
     if isinstance(source, TopicSource):
         return replace(source, start="earliest")
-    if given is None:
-        return replace(source, path=moved.get(source.path, source.path)) if isinstance(source, TableSource) else source
+    if input_file is None:
+        is_table = isinstance(source, TableSource)
+        return replace(source, path=new_paths.get(source.path, source.path)) if is_table else source
     if isinstance(source, TableSource):
-        kind: Any = FILE_FORMATS.get(given.suffix, "json")
+        kind: Any = FILE_FORMATS.get(input_file.suffix, "json")
         header = {"header": "true", "inferSchema": "true"} if kind == "csv" else {}
-        return FileSource(name=source.name, place=source.place, path=str(given), format=kind, options=header)
+        return FileSource(name=source.name, place=source.place, path=str(input_file), format=kind, options=header)
     if not source.watch:
-        return replace(source, path=str(given))
+        return replace(source, path=str(input_file))
     watched = temporary / "watched" / source.name
     watched.mkdir(parents=True)
-    shutil.copy(given, watched)
+    shutil.copy(input_file, watched)
     return replace(source, path=str(watched))
 
 
 def _feed(case: Case, pipeline: Pipeline) -> None:
-    """Makes the topics of all sources, and puts the records of the case into them."""
+    """Create the topics of all sources, and produce the records of the case to them."""
     from moldau.client.confluent import KafkaException, Producer
 
     assert pipeline.bootstrap is not None
-    fed = {name: read_input(case.inputs[name]) for name, _ in _topic_sources(pipeline) if name in case.inputs}
+    records = {name: read_input(case.inputs[name]) for name, _ in _topic_sources(pipeline) if name in case.inputs}
     partitions: dict[str, int] = {}
     for name, source in _topic_sources(pipeline):
         for topic in source.topics:
             partitions.setdefault(topic, 1)
-        for record in fed.get(name, ()):
+        for record in records.get(name, ()):
             topic = _topic_of(record, source, case)
             partitions[topic] = max(partitions.get(topic, 1), (record.partition or 0) + 1)
     try:
@@ -154,7 +156,7 @@ def _feed(case: Case, pipeline: Pipeline) -> None:
         cluster.close()
         producer = Producer({"bootstrap.servers": pipeline.bootstrap})
         for name, source in _topic_sources(pipeline):
-            for record in fed.get(name, ()):
+            for record in records.get(name, ()):
                 _produce(producer, _topic_of(record, source, case), record)
         producer.flush(ANSWER_S)
     except KafkaException as error:
@@ -183,10 +185,10 @@ def _produce(producer: Any, topic: str, record: InputRecord) -> None:
 
 
 def _run(pipeline: Pipeline, directory: StateDirectory, spark: SparkSession) -> tuple[str, ...]:
-    """Runs until all records are processed, and on until every window is closed; returns which queries had some.
+    """Run until all records are processed and every window is closed. Return the queries that had open windows.
 
-    A window that is written when it is over stays open after the last record of a case, as it does in a topic to which
-    nothing comes any more. In a test nobody would ever see it.
+    In mode append a window is written when it is over, so it stays open after the last record of a case, as in a topic
+    without new records. A test would never see it.
     """
     _run_queries(pipeline, directory, spark, _outputs(pipeline))
     appended = [name for name, sinks in sinks_by_query(pipeline.sinks).items() if sinks[0].mode == "append"]
@@ -204,35 +206,35 @@ def _run_queries(pipeline: Pipeline, directory: StateDirectory, spark: SparkSess
 
 
 def _outputs(pipeline: Pipeline) -> dict[str, Sink | TopicSource]:
-    """What a test can look at, by name: sinks but for the console, and dead letters."""
-    sinks: dict[str, Sink | TopicSource] = {
+    """Return the outputs that a test can check, by name: sinks except the console, and dead letters."""
+    outputs: dict[str, Sink | TopicSource] = {
         sink.name: sink for sink in pipeline.sinks if isinstance(sink, TopicSink | TableSink)
     }
     for name, source in _topic_sources(pipeline):
         if source.dead_letter_topic is not None and source.format != "raw":
-            sinks[name + DEAD_LETTERS] = source
-    return sinks
+            outputs[name + DEAD_LETTERS] = source
+    return outputs
 
 
-def _compared(case: Case, name: str, pipeline: Pipeline, outputs: Mapping[str, Sequence[Any]]) -> Difference:
+def _compare(case: Case, name: str, pipeline: Pipeline, outputs: Mapping[str, Sequence[Any]]) -> Difference:
     if isinstance(_outputs(pipeline)[name], TableSink):
         return compare_rows(name, read_rows(case.expected[name]), outputs[name])
     return compare_records(name, read_expected(case.expected[name]), outputs[name])
 
 
 def _output(name: str, pipeline: Pipeline, spark: SparkSession) -> Sequence[Any]:
-    made = _outputs(pipeline)[name]
-    if isinstance(made, TableSink):
-        return _rows(made, spark)
+    output = _outputs(pipeline)[name]
+    if isinstance(output, TableSink):
+        return _rows(output, spark)
     assert pipeline.bootstrap is not None
-    if isinstance(made, TopicSource):
-        return _records(pipeline.bootstrap, {str(made.dead_letter_topic)})
-    assert isinstance(made, TopicSink)
-    return _records(pipeline.bootstrap, {made.topic} if made.topic else None, _spoken_for(pipeline))
+    if isinstance(output, TopicSource):
+        return _records(pipeline.bootstrap, {str(output.dead_letter_topic)})
+    assert isinstance(output, TopicSink)
+    return _records(pipeline.bootstrap, {output.topic} if output.topic else None, _fixed_topics(pipeline))
 
 
-def _spoken_for(pipeline: Pipeline) -> set[str]:
-    """Topics that records routed by content do not come from: inputs, dead letters, other sinks'."""
+def _fixed_topics(pipeline: Pipeline) -> set[str]:
+    """Return the topics to which no `route` writes: inputs, dead letters, and those of other sinks."""
     topics = {topic for _, source in _topic_sources(pipeline) for topic in (*source.topics, source.dead_letter)}
     return topics | {sink.topic for sink in pipeline.sinks if isinstance(sink, TopicSink) and sink.topic}
 
@@ -250,39 +252,41 @@ def _rows(sink: TableSink, spark: SparkSession) -> Sequence[Any]:
         raise PipelineError(f"{sink.name}: its table cannot be read: {failure_of(str(error)).message}") from error
 
 
-def _records(bootstrap: str, topics: Collection[str] | None, but: Iterable[str] = ()) -> Records:
-    """All records of these topics; of all topics of the broker but internal ones and those, if none are named."""
+def _records(bootstrap: str, topics: Collection[str] | None, excluded: Iterable[str] = ()) -> Records:
+    """Return all records of these topics; for None, of all topics except internal and excluded ones."""
     from moldau.client.confluent import KafkaError, TopicPartition
 
-    rest = set(_settled(bootstrap, topics, but))
-    found: list[Mapping[str, Any]] = []
+    unfinished = set(_wait_for_transactions(bootstrap, topics, excluded))
+    records: list[Mapping[str, Any]] = []
     with _consumer(bootstrap) as consumer:
-        consumer.assign([TopicPartition(*where, 0) for where in rest])
-        while rest:
+        consumer.assign([TopicPartition(*where, 0) for where in unfinished])
+        while unfinished:
             message = consumer.poll(ANSWER_S)
             if message is not None and message.error() is None:
-                found.append(_record(message))
+                records.append(_record(message))
             elif message is not None and message.error().code() == KafkaError._PARTITION_EOF:
-                rest.discard(Place(message.topic(), message.partition()))
+                unfinished.discard(Partition(message.topic(), message.partition()))
             else:
-                raise PipelineError(f"the output in {', '.join(sorted({topic for topic, _ in rest}))} cannot be read")
-    return found
+                names = ", ".join(sorted({topic for topic, _ in unfinished}))
+                raise PipelineError(f"the output in {names} cannot be read")
+    return records
 
 
-def _settled(bootstrap: str, topics: Collection[str] | None, but: Iterable[str]) -> list[Place]:
-    """The partitions of these topics, once no transaction in them is open: the last one may just be ending."""
+def _wait_for_transactions(bootstrap: str, topics: Collection[str] | None, excluded: Iterable[str]) -> list[Partition]:
+    """Return the partitions of these topics when no transaction in them is open: the last may just be ending."""
     cluster = Cluster(bootstrap, {})
     try:
-        there = cluster.topics().values()
-        others = {topic.name for topic in there if not topic.is_internal} - set(but)
-        wanted = others if topics is None else set(topics)
-        places = [Place(topic.name, number) for topic in there if topic.name in wanted for number in topic.leaders]
+        existing = cluster.topics().values()
+        others = {topic.name for topic in existing if not topic.is_internal} - set(excluded)
+        names = others if topics is None else set(topics)
+        read = [topic for topic in existing if topic.name in names]
+        partitions = [Partition(topic.name, number) for topic in read for number in topic.leaders]
         deadline_s = time.monotonic() + ANSWER_S
-        while cluster.latest(places, read_committed=True) != cluster.latest(places):
+        while cluster.latest(partitions, read_committed=True) != cluster.latest(partitions):
             if time.monotonic() > deadline_s:
-                raise PipelineError(f"a transaction in {', '.join(sorted(wanted))} does not end")
+                raise PipelineError(f"a transaction in {', '.join(sorted(names))} does not end")
             time.sleep(0.01)
-        return places
+        return partitions
     finally:
         cluster.close()
 
@@ -317,5 +321,5 @@ def _record(message: Any) -> dict[str, Any]:
 
 
 def _text(content: bytes | None) -> str | None:
-    """Bytes that are no UTF-8 stay comparable, if not readable."""
+    """Return the text; bytes that are not UTF-8 are escaped, so that they can be compared."""
     return None if content is None else content.decode("utf-8", errors="backslashreplace")

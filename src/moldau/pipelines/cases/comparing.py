@@ -1,7 +1,7 @@
-"""What came out of a pipeline beside what was expected: which lines are missing and which are too many. Pure.
+"""Compares the output of a pipeline with the expected one: which lines are missing and which are unexpected. Pure.
 
-Order does not count, numbers do (each line as often as it is expected). Of a record only what the expected line says is
-compared: with no key in it, any key will do. Values that are JSON are compared by content, not by spelling.
+The order does not matter, the number does (each line as often as it is expected). Only the parts of a record that the
+expected line has are compared: without a key, any key matches. JSON values are compared by content, not as text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """For one sink. Both empty: all is as expected."""
+    """The differences of one sink. If both are empty, the output is as expected."""
 
     sink: str
     missing: tuple[Any, ...] = ()
@@ -28,24 +28,27 @@ class Difference:
 def compare_records(
     sink: str, expected: Sequence[Mapping[str, Any]], actual: Sequence[Mapping[str, Any]]
 ) -> Difference:
-    """Records as envelopes; `actual` have all of key, value, headers, timestamp, partition, topic, as texts.
+    """Compare records as envelopes; `actual` ones have key, value, headers, timestamp, partition and topic as texts.
 
-    Those that are unexpected come back in the shape of the expected ones, so that what differs catches the eye: with
-    the parts that these speak of, and JSON as JSON.
+    Unexpected records are returned with the same parts as the expected ones, and JSON as JSON, so that the difference
+    is easy to see.
     """
-    found = _compare(sink, expected, actual, _is_such_a_record)
+    difference = _compare(sink, expected, actual, _matches)
     parts = {part for line in expected for part in line} or {"key", "value"}
-    return Difference(sink, found.missing, tuple(_shaped(record, parts) for record in found.unexpected))
+    unexpected = tuple(_select(record, parts) for record in difference.unexpected)
+    return Difference(sink, difference.missing, unexpected)
 
 
-def _shaped(record: Mapping[str, Any], parts: Collection[str]) -> dict[str, Any]:
+def _select(record: Mapping[str, Any], parts: Collection[str]) -> dict[str, Any]:
     return {
-        part: parsed(value) if part in ("key", "value") else value for part, value in record.items() if part in parts
+        part: json_or_text(value) if part in ("key", "value") else value
+        for part, value in record.items()
+        if part in parts
     }
 
 
-def parsed(text: str | None) -> Any:
-    """A key or value as an expected file says it: what it holds if it is an object or a list of JSON, else its text."""
+def json_or_text(text: str | None) -> Any:
+    """Return a key or value as in an expected file: parsed if it is a JSON object or list, else the text."""
     try:
         content = json.loads(text or "")
     except ValueError:
@@ -54,52 +57,52 @@ def parsed(text: str | None) -> Any:
 
 
 def compare_rows(sink: str, expected: Sequence[Any], actual: Sequence[Any]) -> Difference:
-    """Rows of a table as objects. A column that is null and one that is not there are the same."""
-    return _compare(sink, expected, actual, lambda wanted, row: alike(_without_nulls(wanted), _without_nulls(row)))
+    """Compare rows of a table as objects. A null column and a missing column are the same."""
+    return _compare(sink, expected, actual, lambda line, row: alike(_without_nulls(line), _without_nulls(row)))
 
 
 def _compare(sink: str, expected: Sequence[Any], actual: Sequence[Any], fits: Callable[[Any, Any], bool]) -> Difference:
-    """The pickiest lines choose first, so that one that takes anything does not take what another needs."""
-    left = list(actual)
+    """Match the most specific lines first, so that a line that fits anything does not take what another needs."""
+    unmatched = list(actual)
     missing = []
-    for wanted in sorted(expected, key=_pickiness, reverse=True):
-        at = next((index for index, line in enumerate(left) if fits(wanted, line)), None)
+    for line in sorted(expected, key=_specificity, reverse=True):
+        at = next((index for index, candidate in enumerate(unmatched) if fits(line, candidate)), None)
         if at is None:
-            missing.append(wanted)
+            missing.append(line)
         else:
-            del left[at]
-    return Difference(sink, tuple(missing), tuple(left))
+            del unmatched[at]
+    return Difference(sink, tuple(missing), tuple(unmatched))
 
 
-def _pickiness(line: Any) -> int:
+def _specificity(line: Any) -> int:
     return len(line) if isinstance(line, Mapping) else 0
 
 
-def _is_such_a_record(wanted: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
-    for part, value in wanted.items():
+def _matches(expected: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
+    for part, value in expected.items():
         if part == "headers":
             if any(record["headers"].get(name) != text for name, text in (value or {}).items()):
                 return False
         elif part in ("key", "value"):
-            if not _says(value, record[part]):
+            if not _text_matches(value, record[part]):
                 return False
         elif value != record[part]:
             return False
     return True
 
 
-def _says(wanted: Any, text: str | None) -> bool:
-    """Whether the text of a key or value is what was expected: the same text, or JSON of the same content."""
-    if wanted is None or text is None or wanted == text:
-        return wanted is text or wanted == text
+def _text_matches(expected: Any, text: str | None) -> bool:
+    """Return whether a key or value is as expected: the same text, or JSON of the same content."""
+    if expected is None or text is None or expected == text:
+        return expected is text or expected == text
     try:
-        return alike(json.loads(wanted) if isinstance(wanted, str) else wanted, json.loads(text))
+        return alike(json.loads(expected) if isinstance(expected, str) else expected, json.loads(text))
     except ValueError:
         return False
 
 
 def alike(one: Any, other: Any) -> bool:
-    """The same content. Numbers that differ only by how floats are rounded are the same."""
+    """Return whether both have the same content. Numbers that differ only by rounding of floats are the same."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float):
@@ -120,10 +123,10 @@ def _without_nulls(value: Any) -> Any:
 
 
 def told(difference: Difference, most: int = 20) -> list[str]:
-    """For a person: "-" what was expected and did not come, "+" what came and was not expected."""
+    """Return lines for a terminal: "-" is expected but missing, "+" is unexpected. At most `most` of each."""
     lines = [f"{difference.sink}:"]
-    for sign, found in (("-", difference.missing), ("+", difference.unexpected)):
-        lines += [f"  {sign} {json.dumps(line, ensure_ascii=False)}" for line in found[:most]]
-        if len(found) > most:
-            lines.append(f"  {sign} … and {len(found) - most} more")
+    for sign, differing in (("-", difference.missing), ("+", difference.unexpected)):
+        lines += [f"  {sign} {json.dumps(line, ensure_ascii=False)}" for line in differing[:most]]
+        if len(differing) > most:
+            lines.append(f"  {sign} … and {len(differing) - most} more")
     return lines

@@ -1,12 +1,12 @@
-"""The files of a test case: records to feed into a pipeline, and what is expected to come out of it.
+"""The files of a test case: input records of a pipeline, and its expected output.
 
     tests/<case>/input/<source>.jsonl      one record a line: {"key": …, "value": …, "headers": {…}, "timestamp": …,
-                                           "partition": n, "topic": …}; all but value may be left out
+                                           "partition": n, "topic": …}; only value is required
     tests/<case>/input/<source>.txt, .csv  each line is a value
-    tests/<case>/expected/<sink>.jsonl     as the input; what is left out is not compared. For a table: its rows
+    tests/<case>/expected/<sink>.jsonl     as the input; missing parts are not compared. For a table: its rows
 
-A text is taken as it is, any other JSON value is written as JSON, null is a tombstone. A line that is no such record
-(an object with other keys, a number, a list) is a value itself. Times are milliseconds or ISO 8601. No Spark in here.
+A text is used as it is, any other JSON value is written as JSON, null is a tombstone. A line that is not such a record
+(an object with other keys, a number, a list) is itself a value. Times are milliseconds or ISO 8601.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RECORDS: Final = ".jsonl"
 
 
 class BadCase(PipelineError):
-    """A file of a test case that cannot be used. The message names it, and the line."""
+    """A file of a test case that cannot be used. The message names the file and the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,18 @@ class InputRecord:
     topic: str | None = None
 
 
-def find_cases(pipeline: Path, wanted: Iterable[str] = ()) -> list[Case]:
-    """The cases beside a pipeline's file, all or those named, by name."""
+def find_cases(pipeline: Path, names: Iterable[str] = ()) -> list[Case]:
+    """Return the cases beside a pipeline's file: those with these names, or all in the order of their names."""
     root = pipeline.parent / CASES
-    found = {folder.name: folder for folder in sorted(root.iterdir()) if _is_case(folder)} if root.is_dir() else {}
-    wanted = list(wanted)
-    for name in wanted:
-        if name not in found:
-            there = f"; there are {', '.join(found)}" if found else ""
-            raise BadCase(f"there is no test case {name} in {root}{there}")
-    if not found:
+    folders = {folder.name: folder for folder in sorted(root.iterdir()) if _is_case(folder)} if root.is_dir() else {}
+    names = list(names)
+    for name in names:
+        if name not in folders:
+            others = f"; there are {', '.join(folders)}" if folders else ""
+            raise BadCase(f"there is no test case {name} in {root}{others}")
+    if not folders:
         raise BadCase(f"there are no test cases in {root}; make {root}/NAME/input/SOURCE.jsonl, then run with --update")
-    return [_case(found[name]) for name in wanted or found]
+    return [_case(folders[name]) for name in names or folders]
 
 
 def _is_case(folder: Path) -> bool:
@@ -86,17 +86,17 @@ def read_input(path: Path) -> list[InputRecord]:
 
 
 def read_expected(path: Path) -> list[dict[str, Any]]:
-    """Envelopes: {"value": …} and whatever else is to be compared."""
+    """Return envelopes: {"value": …} and the other parts to compare."""
     return [envelope(_json(path, number, line)) for number, line in _lines(path)]
 
 
 def read_rows(path: Path) -> list[Any]:
-    """The rows expected of a table."""
+    """Return the expected rows of a table."""
     return [_json(path, number, line) for number, line in _lines(path)]
 
 
 def write_expected(folder: Path, name: str, lines: Iterable[Any]) -> None:
-    """In an order of their own, so that a file changes only where the output does."""
+    """Write the lines sorted, so that a file changes only where the output does."""
     path = folder / EXPECTED / f"{name}{RECORDS}"
     path.parent.mkdir(exist_ok=True)
     texts = sorted(json.dumps(line, ensure_ascii=False) for line in lines)
@@ -104,7 +104,7 @@ def write_expected(folder: Path, name: str, lines: Iterable[Any]) -> None:
 
 
 def envelope(line: Any) -> dict[str, Any]:
-    """A line as a record: itself if it is one, else a record whose value it is."""
+    """Return a line as a record: the line itself if it is one, else a record with the line as its value."""
     if isinstance(line, dict) and "value" in line and line.keys() <= ENVELOPE:
         return line
     return {"value": line}
@@ -117,35 +117,35 @@ def to_bytes(value: Any) -> bytes | None:
 
 
 def _input_record(path: Path, number: int, line: str) -> InputRecord:
-    told = envelope(_json(path, number, line))
-    headers, partition = told.get("headers") or {}, told.get("partition")
+    record = envelope(_json(path, number, line))
+    headers, partition = record.get("headers") or {}, record.get("partition")
     if not isinstance(headers, dict):
         raise BadCase(f'{path}:{number}: headers are an object of texts, such as {{"type": "login"}}')
     if partition is not None and (not isinstance(partition, int) or partition < 0):
         raise BadCase(f"{path}:{number}: {json.dumps(partition)} is no partition")
     return InputRecord(
-        value=to_bytes(told["value"]),
-        key=to_bytes(told.get("key")),
+        value=to_bytes(record["value"]),
+        key=to_bytes(record.get("key")),
         headers={name: str(text) for name, text in headers.items()},
-        timestamp_ms=_timestamp(path, number, told.get("timestamp")),
+        timestamp_ms=_timestamp(path, number, record.get("timestamp")),
         partition=partition,
-        topic=told.get("topic"),
+        topic=record.get("topic"),
     )
 
 
-def _timestamp(path: Path, number: int, told: Any) -> int | None:
-    if told is None or (isinstance(told, int) and told >= 0):
-        return told
+def _timestamp(path: Path, number: int, value: Any) -> int | None:
+    if value is None or (isinstance(value, int) and value >= 0):
+        return value
     try:
-        moment = datetime.fromisoformat(told)
+        moment = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        raise BadCase(f"{path}:{number}: {quoted(str(told))} is no time; give milliseconds or ISO 8601") from None
+        raise BadCase(f"{path}:{number}: {quoted(str(value))} is no time; give milliseconds or ISO 8601") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:
-    """Lines end with a line feed alone: `splitlines` would also cut at characters that JSON texts may hold."""
+    """Return numbered lines. Only a line feed ends a line: `splitlines` would also split at characters inside JSON."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""What came of a test case, and the expected files that are made of it. No Spark in here."""
+"""The result of a test case, and the expected files written from it. This needs no Spark."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from moldau.pipelines.cases.comparing import Difference, parsed
+from moldau.pipelines.cases.comparing import Difference, json_or_text
 from moldau.pipelines.cases.files import Case, write_expected
 from moldau.pipelines.spec import Pipeline, TableSink, TopicSink
 
 VOLATILE_HEADERS: Final = frozenset({"moldau.timestamp"})
-"""Not written into expected files: it differs from run to run unless the input says when its records are from."""
+"""Not written to expected files: it differs between runs unless the input has timestamps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +21,11 @@ class CaseResult:
     differences: tuple[Difference, ...] = ()
     error: str | None = None
     story: str | None = None
-    """Of the error: all that Python, Spark and Java said."""
+    """The full text of the error from Python, Spark and Java."""
     outputs: Mapping[str, Sequence[Any]]
-    """By sink: all records or rows that came out."""
+    """All records or rows of the output, by sink."""
     closed: tuple[str, ...] = ()
-    """Queries whose open windows were closed at the end, as if time had gone on."""
+    """Queries whose open windows were closed at the end, as if more time had passed."""
 
     @property
     def has_passed(self) -> bool:
@@ -33,20 +33,20 @@ class CaseResult:
 
 
 def update(result: CaseResult, pipeline: Pipeline) -> list[str]:
-    """Makes what came out what is expected: every sink that has a file or wrote anything. Names the sinks."""
+    """Write the output to expected files, for every sink with such a file or with output. Return their names."""
     assert result.error is None
     tables = {sink.name for sink in pipeline.sinks if isinstance(sink, TableSink)}
     written = [name for name, lines in result.outputs.items() if lines or name in result.case.expected]
     for name in written:
         lines = result.outputs[name]
         routed = any(isinstance(sink, TopicSink) and sink.route and sink.name == name for sink in pipeline.sinks)
-        kept = lines if name in tables else [_worth_keeping(record, routed) for record in lines]
-        write_expected(result.case.folder, name, kept)
+        expected = lines if name in tables else [_expected_record(record, routed) for record in lines]
+        write_expected(result.case.folder, name, expected)
     return written
 
 
-def _worth_keeping(record: Mapping[str, Any], routed: bool) -> dict[str, Any]:
-    kept: dict[str, Any] = {"key": record["key"]} if record["key"] is not None else {}
-    kept["value"] = parsed(record["value"])
+def _expected_record(record: Mapping[str, Any], routed: bool) -> dict[str, Any]:
+    expected: dict[str, Any] = {"key": record["key"]} if record["key"] is not None else {}
+    expected["value"] = json_or_text(record["value"])
     headers = {name: text for name, text in record["headers"].items() if name not in VOLATILE_HEADERS}
-    return kept | ({"headers": headers} if headers else {}) | ({"topic": record["topic"]} if routed else {})
+    return expected | ({"headers": headers} if headers else {}) | ({"topic": record["topic"]} if routed else {})

@@ -1,6 +1,6 @@
-"""The picture of a flow in the form that is asked for: for a terminal, as Mermaid text, as SVG.
+"""Draws a flow in the requested form: for a terminal, as Mermaid text, or as SVG.
 
-How each is drawn lives in draw_terminal, draw_mermaid and draw_svg.
+The modules terminal, mermaid and svg draw one form each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Form = Literal["terminal", "mermaid", "svg"]
 
 
 def draw(graph: Graph, form: Form, width: int = 80) -> str:
-    """The picture as text; `width` is the terminal's. For colours in a terminal print `draw_terminal(graph)`."""
+    """Return the picture as text; `width` is the terminal's. For colours in a terminal print `draw_terminal(graph)`."""
     if form == "mermaid":
         return draw_mermaid(graph)
     return draw_svg(graph) if form == "svg" else draw_terminal(graph, width).plain

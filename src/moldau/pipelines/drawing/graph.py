@@ -3,7 +3,7 @@
     flow = graph(pipeline)
     flow.nodes -> (Node(id="source.events", kind=Kind.TOPIC, title="events", lines=("topic bookstore.events", …)), …)
 
-Nodes come in an order in which every edge goes forward. How it looks is decided in the drawings; nothing is read here.
+The order of nodes is such that every edge goes forward. The drawings decide how the graph looks; no file is read here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Node:
     kind: Kind
     title: str
     lines: tuple[str, ...] = ()
-    """What more is to be told about it, most important first."""
+    """Further text about it, most important first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def graph(pipeline: Pipeline) -> Graph:
 
 
 def _view_edges(pipeline: Pipeline) -> Iterator[Edge]:
-    """From each view to the steps and sinks that read it. A step sees the sources and the steps above it."""
+    """Yield edges from each view to the steps and sinks that read it. A step can use sources and steps above it."""
     ids = {name: f"source.{name}" for name in pipeline.sources}
     for step in pipeline.steps:
         names = [use.view for use in views_used(step.sql, ids)] if isinstance(step, SqlStep) else step.inputs
@@ -95,20 +95,20 @@ def _view_edges(pipeline: Pipeline) -> Iterator[Edge]:
 def _source(source: Source, folder: Path) -> Node:
     node = f"source.{source.name}"
     if isinstance(source, TopicSource):
-        topics = f"pattern {source.pattern}" if source.pattern else _counted("topic", source.topics)
-        return Node(node, Kind.TOPIC, source.name, (topics, _joined(source.format, *_stream(source))))
+        topics = f"pattern {source.pattern}" if source.pattern else _name_list("topic", source.topics)
+        return Node(node, Kind.TOPIC, source.name, (topics, _join(source.format, *_stream_parts(source))))
     if isinstance(source, TableSource):
-        return Node(node, Kind.TABLE, source.name, (f"table {_short(source.path, folder)}", source.format))
+        return Node(node, Kind.TABLE, source.name, (f"table {_short_path(source.path, folder)}", source.format))
     watched = "watched" if source.watch else ""
     return Node(
         node,
         Kind.TABLE,
         source.name,
-        (f"file {_short(source.path, folder)}", _joined(source.format, watched, *_stream(source))),
+        (f"file {_short_path(source.path, folder)}", _join(source.format, watched, *_stream_parts(source))),
     )
 
 
-def _stream(part: TopicSource | FileSource | Step) -> Iterator[str]:
+def _stream_parts(part: TopicSource | FileSource | Step) -> Iterator[str]:
     if part.watermark:
         yield f"watermark {part.watermark.delay}"
     if part.deduplicate:
@@ -116,11 +116,11 @@ def _stream(part: TopicSource | FileSource | Step) -> Iterator[str]:
 
 
 def _step(step: Step) -> Node:
-    extra = _joined(*_stream(step))
+    extra = _join(*_stream_parts(step))
     if isinstance(step, SqlStep):
         return Node(f"step.{step.name}", Kind.SQL, step.name, tuple(filter(None, ("SQL", extra))))
-    what = f"{step.module}:{step.function}"
-    return Node(f"step.{step.name}", Kind.PYTHON, step.name, tuple(filter(None, (f"Python {what}", extra))))
+    function = f"{step.module}:{step.function}"
+    return Node(f"step.{step.name}", Kind.PYTHON, step.name, tuple(filter(None, (f"Python {function}", extra))))
 
 
 def _sink(sink: Sink, folder: Path) -> Node:
@@ -129,28 +129,28 @@ def _sink(sink: Sink, folder: Path) -> Node:
         return Node(node, Kind.SINK, "console", (sink.mode,))
     if isinstance(sink, TableSink):
         by = f"by {', '.join(sink.partition_by)}" if sink.partition_by else ""
-        return Node(node, Kind.SINK, _short(sink.path, folder), (f"{sink.format} table", _joined(sink.mode, by)))
+        return Node(node, Kind.SINK, _short_path(sink.path, folder), (f"{sink.format} table", _join(sink.mode, by)))
     title = sink.topic or "topic by content"
     key = f"key {sink.key}" if sink.key else ""
     first = "topic" if sink.topic else f"{sink.route}"
-    return Node(node, Kind.SINK, title, (first, _joined(_made_of(sink), sink.mode, key)))
+    return Node(node, Kind.SINK, title, (first, _join(_format(sink), sink.mode, key)))
 
 
-def _made_of(sink: TopicSink) -> str:
+def _format(sink: TopicSink) -> str:
     return "" if sink.value else sink.format
 
 
-def _joined(*parts: str) -> str:
+def _join(*parts: str) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _counted(what: str, names: tuple[str, ...]) -> str:
+def _name_list(what: str, names: tuple[str, ...]) -> str:
     return f"{what} {names[0]}" if len(names) == 1 else f"{what}s {', '.join(names)}"
 
 
-def _short(path: str, folder: Path) -> str:
-    """A path as people know it: from the pipeline's folder if it is in there, else its last two parts."""
-    inside = PurePath(path)
-    if inside.is_relative_to(folder):
-        return inside.relative_to(folder).as_posix()
-    return "/".join(inside.parts[-2:]) if len(inside.parts) > 2 else path
+def _short_path(path: str, folder: Path) -> str:
+    """Return a short path: relative to the pipeline's folder if it is inside, else its last two parts."""
+    pure = PurePath(path)
+    if pure.is_relative_to(folder):
+        return pure.relative_to(folder).as_posix()
+    return "/".join(pure.parts[-2:]) if len(pure.parts) > 2 else path

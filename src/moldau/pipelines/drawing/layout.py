@@ -1,8 +1,8 @@
-"""Where the nodes of a flow stand: in layers, so that every edge goes forward, with few crossings and straight lines.
+"""Places the nodes of a flow in layers, so that every edge goes forward, with few crossings and straight lines.
 
-The classic four steps: layers by longest path; an edge that skips layers is led through them by points of its own; the
-order within a layer by the mean of the neighbours; positions by least squares under that order. Everything is in units
-of the caller's (characters, pixels): whether layers are rows or columns is the drawing's business.
+The classic four steps: layers by longest path; an edge that skips layers passes each through a point; the order within
+a layer by the mean of the neighbours; positions by least squares under that order. The caller chooses the unit
+(characters, pixels), and whether layers are rows or columns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Spot:
 
     node: Node | None
     breadth: float
-    """Along the layer."""
+    """The extent along the layer."""
     middle: float = 0.0
     above: list[Spot] = field(default_factory=list)
     below: list[Spot] = field(default_factory=list)
@@ -33,15 +33,15 @@ class Spacing:
     breadth_of: Callable[[Node], float]
     gap: float
     pass_breadth: float
-    """What an edge takes that passes a layer."""
+    """The breadth of an edge that passes through a layer."""
     limit: float = float("inf")
-    """How broad a layer may get before nodes move on to the next. Kept as far as the edges allow."""
+    """Maximum breadth of a layer before nodes move to the next one. Edges may force a layer to exceed it."""
 
 
 def layout(graph: Graph, spacing: Spacing) -> list[list[Spot]]:
-    """The layers, first to last, each in order, with positions from 0 on."""
+    """Return the layers from first to last, each in order, with positions from 0."""
     depth = _depths(graph, spacing)
-    layers = _linked(graph, depth, spacing)
+    layers = _link_layers(graph, depth, spacing)
     _order(layers)
     _position(layers, spacing.gap)
     for layer in layers:
@@ -50,7 +50,7 @@ def layout(graph: Graph, spacing: Spacing) -> list[list[Spot]]:
 
 
 def _depths(graph: Graph, spacing: Spacing) -> dict[str, int]:
-    """Each node one after the last that it needs, and sources no earlier than just before who needs them first."""
+    """Return the layer of each node: after all nodes it needs. A source is just before the first node it feeds."""
     needs: dict[str, list[str]] = {node.id: [] for node in graph.nodes}
     feeds: dict[str, list[str]] = {node.id: [] for node in graph.nodes}
     for edge in graph.edges:
@@ -76,7 +76,7 @@ def _depths(graph: Graph, spacing: Spacing) -> dict[str, int]:
     return depth
 
 
-def _linked(graph: Graph, depth: dict[str, int], spacing: Spacing) -> list[list[Spot]]:
+def _link_layers(graph: Graph, depth: dict[str, int], spacing: Spacing) -> list[list[Spot]]:
     layers: list[list[Spot]] = [[] for _ in range(1 + max(depth.values(), default=-1))]
     spots: dict[str, Spot] = {}
     for node in graph.nodes:
@@ -87,7 +87,7 @@ def _linked(graph: Graph, depth: dict[str, int], spacing: Spacing) -> list[list[
         at = spots[edge.source]
         for layer in range(depth[edge.source] + 1, depth[edge.target]):
             if (edge.source, layer) not in passing:
-                # One line for all edges of a node, until it has to part.
+                # All edges of a node share one line until they must separate.
                 passing[edge.source, layer] = Spot(None, spacing.pass_breadth)
                 layers[layer].append(passing[edge.source, layer])
                 _link(at, passing[edge.source, layer])
@@ -102,7 +102,7 @@ def _link(above: Spot, below: Spot) -> None:
 
 
 def _order(layers: list[list[Spot]]) -> None:
-    """Sweeps down and up, keeping the order with the fewest crossings."""
+    """Sort the layers in sweeps down and up, and keep the order with the fewest crossings."""
     best, fewest = [list(layer) for layer in layers], _crossings(layers)
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
@@ -121,7 +121,7 @@ def _order(layers: list[list[Spot]]) -> None:
 
 
 def _pairs(layers: list[list[Spot]], down: bool) -> list[tuple[list[Spot], list[Spot]]]:
-    """Each layer with the one before it, in the direction of the sweep."""
+    """Return each layer with the one before it in the direction of the sweep."""
     if down:
         return list(zip(layers[1:], layers, strict=False))
     return list(zip(reversed(layers[:-1]), reversed(layers), strict=False))
@@ -142,7 +142,7 @@ def _position(layers: list[list[Spot]], gap: float) -> None:
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
         for layer in layers if down else reversed(layers):
-            _place(layer, [_wish(spot, down) for spot in layer], gap)
+            _place(layer, [_preferred(spot, down) for spot in layer], gap)
     left = min((spot.middle - spot.breadth / 2 for layer in layers for spot in layer), default=0)
     for layer in layers:
         for spot in layer:
@@ -150,7 +150,7 @@ def _position(layers: list[list[Spot]], gap: float) -> None:
 
 
 def _fit(layer: Sequence[Spot], spacing: Spacing) -> None:
-    """Pushes a layer that reaches beyond the limit back in, as far as there is room on the near side."""
+    """Move the spots of a layer that exceeds the limit back, as far as there is room before them."""
     edge = spacing.limit
     for spot in reversed(layer):
         spot.middle = min(spot.middle, edge - spot.breadth / 2)
@@ -161,24 +161,24 @@ def _fit(layer: Sequence[Spot], spacing: Spacing) -> None:
         edge = spot.middle + spot.breadth / 2 + spacing.gap
 
 
-def _wish(spot: Spot, down: bool) -> float:
-    """Where a spot would like to be: amid its neighbours before it, and a little amid those after it."""
+def _preferred(spot: Spot, down: bool) -> float:
+    """Return the preferred position of a spot: the mean of its neighbours before it, or of those after it if none."""
     first, second = (spot.above, spot.below) if down else (spot.below, spot.above)
     near = first or second
     return sum(other.middle for other in near) / len(near) if near else spot.middle
 
 
-def _place(layer: Sequence[Spot], wishes: Sequence[float], gap: float) -> None:
-    """Least squares: as near to the wishes as order and gaps allow. Neighbours that would overlap become one block,
-    which stands at the mean of what its members wish (the pool-adjacent-violators way)."""
+def _place(layer: Sequence[Spot], preferences: Sequence[float], gap: float) -> None:
+    """Place spots by least squares as near to their preferred positions as order and gaps allow. Neighbours that would
+    overlap form a block at the mean of their preferences (the pool-adjacent-violators algorithm)."""
     shift: list[float] = []
     at = 0.0
     for spot in layer:
         shift.append(at + spot.breadth / 2)
         at += spot.breadth + gap
     blocks: list[tuple[float, int]] = []
-    for wish, offset in zip(wishes, shift, strict=True):
-        total, count = wish - offset, 1
+    for preference, offset in zip(preferences, shift, strict=True):
+        total, count = preference - offset, 1
         while blocks and blocks[-1][0] / blocks[-1][1] > total / count:
             total, count = total + blocks[-1][0], count + blocks[-1][1]
             blocks.pop()

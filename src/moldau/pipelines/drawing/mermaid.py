@@ -1,4 +1,4 @@
-"""A flow as Mermaid text, which GitHub, GitLab and most documentation tools turn into a picture.
+"""Draws a flow as Mermaid text, which GitHub, GitLab and most documentation tools render as a picture.
 
 Labels are quoted and escaped as Mermaid's entities, so no name can break the diagram.
 """
@@ -40,10 +40,10 @@ def draw_mermaid(graph: Graph) -> str:
 
 def _box(node: Node) -> str:
     opening, closing = _SHAPES[node.kind]
-    label = "<br/>".join([f"<b>{_escaped(node.title)}</b>", *(_escaped(line) for line in node.lines if line)])
+    label = "<br/>".join([f"<b>{_escape(node.title)}</b>", *(_escape(line) for line in node.lines if line)])
     return f'{opening}"{label}"{closing}'
 
 
-def _escaped(text: str) -> str:
-    """Letters, digits and harmless signs as they are, everything else as a numbered entity."""
+def _escape(text: str) -> str:
+    """Return the text with everything but letters, digits and harmless signs as numbered entities."""
     return "".join(char if char.isalnum() or char in " .-_/:·," else f"#{ord(char)};" for char in text)

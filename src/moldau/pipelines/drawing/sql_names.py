@@ -1,8 +1,8 @@
-"""Which views an SQL statement reads, told from its words alone, so that a flow can be drawn without Spark.
+"""Finds the views that an SQL statement reads from its words alone, so that a flow can be drawn without Spark.
 
-Only what stands where a table can stand counts: after FROM, JOIN, TABLE, and after the commas of a FROM. Names in
-strings and comments, columns, functions, qualified names and names that WITH gives to something else do not. Spark's
-analyzer has the last word on the statement; a text that is no SQL gives some answer, never an error.
+A name counts only where a table can be: after FROM, JOIN, TABLE, and after the commas of a FROM. Names in strings and
+comments, columns, functions, qualified names and names that WITH defines do not count. Spark's analyzer checks the
+statement later; a text that is not SQL gives some result, never an error.
 """
 
 from __future__ import annotations
@@ -36,45 +36,45 @@ _BEFORE_TABLE = {"lateral", "stream"}
 class Use(NamedTuple):
     view: str
     offset: int
-    """Of the name's first character in the SQL."""
+    """The index of the name's first character in the SQL."""
 
 
 class _Token(NamedTuple):
     kind: str
     text: str
-    """Words in small letters; quoted names without their quotes, as `name`."""
+    """Words in lower case; quoted names, of kind "name", in lower case and without their quotes."""
     offset: int
 
 
 @dataclass(slots=True)
 class _Frame:
-    """What is between two parentheses, or the whole statement."""
+    """The state between two parentheses, or of the whole statement."""
 
     shadowed: frozenset[str]
-    """Names that WITH has given away."""
+    """Names that WITH defines, which therefore are not views."""
     started: bool = False
     is_query: bool = False
     expects_table: bool = False
     in_from: bool = False
-    """A comma is followed by another table."""
+    """Another table follows a comma."""
     in_with: bool = False
-    """Between WITH and the query that it is for."""
+    """Between WITH and its main query."""
     recursive: bool = False
     cte: str | None = None
-    """In WITH: the name whose query comes next."""
+    """In WITH: the name whose query follows."""
     body_of: str | None = None
-    """The name whose query this is."""
+    """The WITH name that this query defines."""
 
 
 def views_used(sql: str, views: Collection[str]) -> tuple[Use, ...]:
-    """Each view once, where it is first used, in that order. Case does not matter, as in Spark."""
-    known = {view.lower(): view for view in views}
-    found: dict[str, Use] = {}
+    """Return the first use of each view, in order. Case does not matter, as in Spark."""
+    by_lower_name = {view.lower(): view for view in views}
+    uses: dict[str, Use] = {}
     for token in _tables(list(_tokens(sql))):
-        view = known.get(token.text)
-        if view is not None and view not in found:
-            found[view] = Use(view, token.offset)
-    return tuple(found.values())
+        view = by_lower_name.get(token.text)
+        if view is not None and view not in uses:
+            uses[view] = Use(view, token.offset)
+    return tuple(uses.values())
 
 
 def _tokens(sql: str) -> Iterator[_Token]:
@@ -91,7 +91,7 @@ def _tokens(sql: str) -> Iterator[_Token]:
 
 
 def _after_comment(sql: str, at: int) -> int:
-    """The end of a comment /* in which others /* may */ stand */."""
+    """Return the end of a comment, which may contain others: /* … /* … */ … */."""
     depth = 1
     while depth:
         edge = _COMMENT_EDGE.search(sql, at)
@@ -103,21 +103,21 @@ def _after_comment(sql: str, at: int) -> int:
 
 
 def _tables(tokens: list[_Token]) -> Iterator[_Token]:
-    """The names that stand where a table can stand and are not given away."""
+    """Yield the names at positions of tables that WITH does not define."""
     nothing = _Token("sign", "", 0)
     padded = [nothing, nothing, *tokens, nothing]
     frames = [_Frame(frozenset())]
     for earlier, before, token, after in zip(padded, padded[1:], tokens, padded[3:], strict=False):
         frame = frames[-1]
         if token.kind == "sign" and token.text == "(":
-            frames.append(_opened(frame, before))
+            frames.append(_open(frame, before))
         elif token.kind == "sign" and token.text == ")":
             if len(frames) > 1:
-                _closed(frames.pop(), frames[-1])
+                _close(frames.pop(), frames[-1])
         elif frame.in_with and token.text not in _BEGINS_QUERY:
-            _in_with(frame, token, after)
+            _handle_with(frame, token, after)
         elif token.kind == "sign":
-            _sign(frame, token)
+            _handle_sign(frame, token)
         elif token.kind in ("word", "name") and before.text != ".":
             is_from = token.text == "from" and not (before.text == "distinct" and earlier.text in ("is", "not"))
             if _is_table(frame, token, after, is_from) and token.text not in frame.shadowed:
@@ -125,7 +125,7 @@ def _tables(tokens: list[_Token]) -> Iterator[_Token]:
         frame.started = True
 
 
-def _opened(frame: _Frame, before: _Token) -> _Frame:
+def _open(frame: _Frame, before: _Token) -> _Frame:
     if frame.in_with:
         body_of = frame.cte if before.text in ("as", "materialized") else None
         own = frozenset({body_of} if body_of and frame.recursive else ())
@@ -135,14 +135,14 @@ def _opened(frame: _Frame, before: _Token) -> _Frame:
     return inner
 
 
-def _closed(inner: _Frame, outer: _Frame) -> None:
-    """A name that WITH gives away is gone from the next clause on; its own query still sees the view
-    unless it is recursive."""
+def _close(inner: _Frame, outer: _Frame) -> None:
+    """A name that WITH defines hides the view from the next clause on; its own query still sees the view, unless it is
+    recursive."""
     if inner.body_of is not None:
         outer.shadowed |= {inner.body_of}
 
 
-def _in_with(frame: _Frame, token: _Token, after: _Token) -> None:
+def _handle_with(frame: _Frame, token: _Token, after: _Token) -> None:
     if token.text == ",":
         frame.cte = None
     elif frame.cte is None and token.text == "recursive" and after.text != "as":
@@ -151,7 +151,7 @@ def _in_with(frame: _Frame, token: _Token, after: _Token) -> None:
         frame.cte = token.text
 
 
-def _sign(frame: _Frame, token: _Token) -> None:
+def _handle_sign(frame: _Frame, token: _Token) -> None:
     if token.text == ",":
         frame.expects_table = frame.in_from
     elif token.text in _ENDS_FROM:
@@ -159,14 +159,14 @@ def _sign(frame: _Frame, token: _Token) -> None:
 
 
 def _is_table(frame: _Frame, token: _Token, after: _Token, is_from: bool) -> bool:
-    """Follows a word that changes what comes next, or says that it is a table."""
+    """Return whether the token names a table; a keyword changes the state of the frame instead."""
     word = token.text if token.kind == "word" else ""
     if word == "with" and not frame.started:
         frame.in_with, frame.expects_table = True, False
     elif word in ("select", "values"):
         frame.is_query, frame.in_with, frame.expects_table, frame.in_from = True, False, False, False
     elif word == "from":
-        # In a function, as in extract(day from ts), it names no table.
+        # In a function, as in extract(day from ts), no table follows.
         if is_from and (frame.is_query or frame.in_with or not frame.started):
             frame.is_query = frame.expects_table = frame.in_from = True
             frame.in_with = False

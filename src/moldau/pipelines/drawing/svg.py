@@ -1,7 +1,7 @@
-"""A flow as an SVG picture, from left to right: columns of rounded boxes, curves between them, colours by kind.
+"""Draws a flow as SVG from left to right: columns of rounded boxes, curves between them, colours by kind.
 
-One file without scripts, fonts or links. Colours follow the reader's light or dark mode where the viewer tells it;
-without one the light ones hold. Titles and tooltips hold the whole text where a line had to be cut.
+One file without scripts, fonts or links. Colours follow the reader's light or dark mode; a viewer without modes shows
+the light ones. Tooltips have the whole text where a line had to be cut.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BOX_GAP, COLUMN_GAP = 18, 72
 LINE, PADDING, STRIPE = 17, 12, 5
 NAME_SIZE, TITLE_SIZE, TEXT_SIZE = 18, 14, 11.5
 BOLD = 1.2
-"""How much broader a bold letter is."""
+"""Width of a bold letter relative to a normal one."""
 TEXT_WIDTH_MAX = 260
 _ROUND = 9
 
@@ -31,7 +31,7 @@ _COLOURS = {
     Kind.SINK: ("sink", "#9333ea", "#c084fc"),
     Kind.DEAD_LETTERS: ("dead", "#dc2626", "#f87171"),
 }
-"""For each kind its class, and its colour on light and on dark."""
+"""The CSS class of each kind, and its colours in light and in dark mode."""
 _LEGEND = {
     Kind.TOPIC: "topic",
     Kind.TABLE: "file or table",
@@ -61,10 +61,10 @@ def draw_svg(graph: Graph) -> str:
     height = bottom + MARGIN + 30
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" '
-        f'height="{_n(height)}" role="img" aria-label={quoteattr("Flow of the pipeline " + _shown(graph.name))}>',
+        f'height="{_n(height)}" role="img" aria-label={quoteattr("Flow of the pipeline " + _printable(graph.name))}>',
         _style(),
         f'<rect class="page" width="{_n(width)}" height="{_n(height)}" rx="12"/>',
-        f'<text class="name" x="{MARGIN}" y="34">{escape(_shown(graph.name))}</text>',
+        f'<text class="name" x="{MARGIN}" y="34">{escape(_printable(graph.name))}</text>',
         *(
             _edge(boxes[id(spot)], boxes[id(below)], below)
             for layer in layers
@@ -83,7 +83,7 @@ def _height(node: Node) -> float:
 
 
 def _boxes(layers: list[list[Spot]]) -> dict[int, _Box]:
-    """Columns as broad as their broadest box; what only passes is a thin box as broad as the column."""
+    """Return the boxes. A column is as wide as its widest box; an edge that passes it is a thin box of that width."""
     boxes = {}
     x: float = MARGIN
     for layer in layers:
@@ -102,7 +102,7 @@ def _width(node: Node) -> float:
 
 
 def _text_width(text: str, size: float) -> float:
-    """An estimate that holds for the usual sans-serif fonts: narrow and broad letters, and double ones."""
+    """Estimate the width for the usual sans-serif fonts: narrow, wide and double-width letters."""
     units = 0.0
     for char in text:
         if east_asian_width(char) in "WF":
@@ -116,22 +116,22 @@ def _text_width(text: str, size: float) -> float:
     return units * size
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def _cut(text: str, size: float) -> str:
-    shown = _shown(text)
-    if _text_width(shown, size) <= TEXT_WIDTH_MAX:
-        return shown
-    while shown and _text_width(shown + "…", size) > TEXT_WIDTH_MAX:
-        shown = shown[:-1]
-    return shown.rstrip() + "…"
+    printable = _printable(text)
+    if _text_width(printable, size) <= TEXT_WIDTH_MAX:
+        return printable
+    while printable and _text_width(printable + "…", size) > TEXT_WIDTH_MAX:
+        printable = printable[:-1]
+    return printable.rstrip() + "…"
 
 
 def _node(node: Node, box: _Box) -> str:
     x, y, width, height = (_n(value) for value in (box.x, box.y, box.width, box.height))
-    whole = "\n".join(_shown(line) for line in (node.title, *node.lines) if line)
+    whole = "\n".join(_printable(line) for line in (node.title, *node.lines) if line)
     lines = [("title", _cut(node.title, TITLE_SIZE * BOLD))]
     lines += [("text", _cut(line, TEXT_SIZE)) for line in node.lines if line]
     text_x, text_y = box.x + STRIPE + PADDING, box.y + PADDING + 11
@@ -150,7 +150,7 @@ def _node(node: Node, box: _Box) -> str:
 
 
 def _stripe(box: _Box) -> str:
-    """The left edge of a box, in its colour: rounded where the box is."""
+    """Return the path of the coloured left edge of a box, with the same rounded corners."""
     right, bottom = _n(box.x + STRIPE), box.y + box.height
     return (
         f"M{right} {_n(box.y + 0.6)}A{_ROUND} {_ROUND} 0 0 0 {_n(box.x)} {_n(box.y + _ROUND)}V{_n(bottom - _ROUND)}"
@@ -159,7 +159,7 @@ def _stripe(box: _Box) -> str:
 
 
 def _edge(start: _Box, end: _Box, below: Spot) -> str:
-    """A curve that leaves and arrives level. Through columns that are only passed it runs straight."""
+    """Return a curve that is horizontal at both ends, and straight through columns that it only passes."""
     x1, y1 = start.x + start.width, start.y + start.height / 2
     x2, y2 = end.x, end.y + end.height / 2
     bend = (x2 - x1) / 2
@@ -173,7 +173,7 @@ def _edge(start: _Box, end: _Box, below: Spot) -> str:
 
 
 def _legend_entries(graph: Graph) -> Iterator[tuple[Kind, float]]:
-    """The kinds that occur, and how far right each begins."""
+    """Yield the kinds that occur, each with the x coordinate of its entry."""
     x: float = MARGIN
     for kind in Kind:
         if any(node.kind is kind for node in graph.nodes):
@@ -213,5 +213,5 @@ def _style() -> str:
 
 
 def _n(value: float) -> str:
-    """A number with at most one decimal, as short as it goes."""
+    """Return a number with at most one decimal, as short as possible."""
     return f"{value:.1f}".removesuffix(".0")

@@ -1,9 +1,9 @@
-"""A flow drawn with the box characters of a terminal, from top to bottom, eighty columns wide unless told otherwise.
+"""Draws a flow with the box characters of a terminal, from top to bottom, eighty columns wide by default.
 
 ┌─────────────────┐
-│ orders          │      Rows of boxes; between two rows a channel in which lines run across, each on a track
-│ topic shop      │      of its own, and come down on the box they go to. Lines of different origin that cross
-└────────┬────────┘      do not touch: the one across is interrupted.
+│ orders          │      Rows of boxes. Between two rows is a channel in which lines run horizontally, each on its
+│ topic shop      │      own track, and then down to their box. Where lines from different boxes cross, the
+└────────┬────────┘      horizontal one has a gap.
          ▼
 """
 
@@ -31,16 +31,16 @@ STYLES = {
 _LINE_STYLE = "bright_black"
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 _CORNERS = " ╵╷│╴┘┐┤╶└┌├─┴┬┼"
-"""By the sum of the directions into which a line leaves the cell."""
+"""Indexed by the sum of the directions in which a line leaves the cell."""
 
 
 @dataclass(slots=True)
 class _Canvas:
-    """Characters and their styles, by row and column. A wide character is one entry, followed by an empty one."""
+    """Characters and their styles by row and column. A wide character is one entry, followed by an empty one."""
 
     cells: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
     lines: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    """Directions of a line in a cell, and whose line it is."""
+    """For each cell the directions of its line, and the id of the spot at which the line starts."""
 
     def write(self, row: int, column: int, text: str, style: str) -> None:
         for char in text:
@@ -72,7 +72,7 @@ class _Canvas:
 
 
 def draw_terminal(graph: Graph, width: int = 80) -> Text:
-    """The picture with colours; `.plain` is it without."""
+    """Return the picture with colours; its `.plain` has none."""
     texts = {node.id: _content(node, max(8, min(TEXT_WIDTH_MAX, width - 10))) for node in graph.nodes}
     layers = _layers(graph, texts, width)
     columns = {id(spot): _left(spot) + int(spot.breadth) // 2 for layer in layers for spot in layer}
@@ -89,13 +89,13 @@ def draw_terminal(graph: Graph, width: int = 80) -> Text:
 
 
 def _layers(graph: Graph, texts: dict[str, list[str]], width: int) -> list[list[Spot]]:
-    """Rows that fit into the width if at all possible: lines that pass a row need room beside its boxes, and how many
-    do is only known when the rows are made."""
-    coming = Counter(edge.target for edge in graph.edges)
+    """Return rows that fit into the width if possible. Lines that pass a row need room beside its boxes, and their
+    number is known only after the layout, so try with less and less room for boxes."""
+    incoming = Counter(edge.target for edge in graph.edges)
 
     def breadth(node: Node) -> float:
-        """Enough for the text, and for every line to come down on a column of its own."""
-        return max(4 + max(cell_len(line) for line in texts[node.id]), 3 + 2 * coming[node.id])
+        """Return enough for the text, and for every incoming line to end in its own column."""
+        return max(4 + max(cell_len(line) for line in texts[node.id]), 3 + 2 * incoming[node.id])
 
     layers: list[list[Spot]] = []
     for room in range(width, width // 2, -6):
@@ -106,7 +106,7 @@ def _layers(graph: Graph, texts: dict[str, list[str]], width: int) -> list[list[
 
 
 def _left(spot: Spot) -> int:
-    """Rounded half up always, so that rounding never takes from the gap between two."""
+    """Return the left column. Always round half up, so that rounding never reduces the gap between two spots."""
     return floor(spot.middle - spot.breadth / 2 + 0.5)
 
 
@@ -115,12 +115,12 @@ def _content(node: Node, widest: int) -> list[str]:
 
 
 def _cut(line: str, widest: int) -> str:
-    shown = "".join(char if char.isprintable() else "�" for char in line)
-    return shown if cell_len(shown) <= widest else set_cell_size(shown, widest - 1).rstrip() + "…"
+    printable = "".join(char if char.isprintable() else "�" for char in line)
+    return printable if cell_len(printable) <= widest else set_cell_size(printable, widest - 1).rstrip() + "…"
 
 
 def _draw_spot(canvas: _Canvas, spot: Spot, middle: int, row: int, height: int, texts: dict[str, list[str]]) -> None:
-    """A box at the top of its row, and the line from it, or from a spot that is only passed, to the row's end."""
+    """Draw a box at the top of its row and the line from it to the end of the row; for a passing edge only a line."""
     top = row
     if spot.node is not None:
         lines = texts[spot.node.id]
@@ -146,7 +146,7 @@ def _draw_box(canvas: _Canvas, spot: Spot, middle: int, row: int, lines: list[st
 
 
 def _draw_channel(canvas: _Canvas, layer: list[Spot], following: list[Spot], columns: dict[int, int], row: int) -> int:
-    """The lines from one row of boxes to the next; says how many rows they take."""
+    """Draw the lines from one row of boxes to the next; return how many terminal rows they take."""
     starts = {columns[id(spot)]: spot for spot in layer if spot.below}
     ports = _ports(following, starts, columns)
     nets = [(start, sorted(ports[id(spot), id(below)] for below in spot.below), spot) for start, spot in starts.items()]
@@ -165,24 +165,25 @@ def _draw_channel(canvas: _Canvas, layer: list[Spot], following: list[Spot], col
 
 
 def _ports(following: list[Spot], starts: dict[int, Spot], columns: dict[int, int]) -> dict[tuple[int, int], int]:
-    """Where each line comes down. Straight if it can; never under the start of another line, which would join them."""
+    """Return the column in which each line ends: straight down if possible, never below the start of another line,
+    because that would join them."""
     ports: dict[tuple[int, int], int] = {}
     for spot in following:
-        coming = sorted(spot.above, key=lambda above: columns[id(above)])
+        incoming = sorted(spot.above, key=lambda above: columns[id(above)])
         left = columns[id(spot)] - int(spot.breadth) // 2
         right = left + int(spot.breadth) - 1
-        taken: set[int] = set()
-        for number, above in enumerate(coming, 1):
+        used: set[int] = set()
+        for number, above in enumerate(incoming, 1):
             start = columns[id(above)]
-            even = left + round((right - left) * number / (len(coming) + 1))
-            wish = start if len(coming) == 1 and left < start < right else even
+            even = left + round((right - left) * number / (len(incoming) + 1))
+            preferred = start if len(incoming) == 1 and left < start < right else even
             free = [
                 column
                 for column in (range(left + 1, right) if spot.node else range(left - 1, right + 2))
-                if column not in taken and starts.get(column, above) is above
+                if column not in used and starts.get(column, above) is above
             ]
-            port = min(free, key=lambda column: abs(column - wish)) if free else wish
-            taken.add(port)
+            port = min(free, key=lambda column: abs(column - preferred)) if free else preferred
+            used.add(port)
             ports[id(above), id(spot)] = port
             if spot.node is None:
                 columns[id(spot)] = port
@@ -190,21 +191,21 @@ def _ports(following: list[Spot], starts: dict[int, Spot], columns: dict[int, in
 
 
 def _tracks(spans: list[tuple[int, int]]) -> list[int]:
-    """A track for each span, none (-1) for a line that goes straight down; spans on one track do not touch."""
+    """Return a track for each span, -1 for a line that goes straight down. Spans on one track do not touch."""
     ends: list[int] = []
-    found = [-1] * len(spans)
+    tracks = [-1] * len(spans)
     for index in sorted(range(len(spans)), key=lambda index: spans[index]):
         first, last = spans[index]
         if first == last:
             continue
         track = next((number for number, end in enumerate(ends) if end + 1 < first), len(ends))
         ends[track : track + 1] = [last]
-        found[index] = track
-    return found
+        tracks[index] = track
+    return tracks
 
 
 def _draw_net(canvas: _Canvas, net: int, line: tuple[int, list[int]], track: int, top: int, bottom: int) -> None:
-    """Down from the start to the track, along it, and down to each end."""
+    """Draw a line down from the start to the track, along the track, and down to each end."""
     start, ends = line
     for row in range(top, track):
         canvas.line(row, start, _UP | _DOWN, net)

@@ -1,1 +1,1 @@
-"""A spec made into Spark's plans: sources and steps as views, one flow per sink; nothing runs here."""
+"""Compiles a spec into Spark plans: views for sources and steps, one flow per sink. Nothing runs here."""

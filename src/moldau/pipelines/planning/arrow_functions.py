@@ -1,4 +1,4 @@
-"""Python functions over Arrow columns as Spark functions: no pandas, one call for thousands of rows."""
+"""Makes Spark functions of Python functions over Arrow columns: no pandas, one call for thousands of rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pyspark.sql.types import DataType
 def arrow_function(
     function: Callable[[pa.Array], pa.Array], of: DataType | str, is_costly: bool = False
 ) -> Callable[[Column], Column]:
-    """`of` is the type of the result. A costly one is called not deterministic, so that the optimizer does not copy it
-    into every filter and projection that uses its result."""
-    udf: Any = arrow_udf  # whose overloads know no functions that are made at run time
-    made = udf(function, of)
-    called: Callable[[Column], Column] = made.asNondeterministic() if is_costly else made
-    return called
+    """Return the function as a Spark function with results of type `of`. A costly one is declared nondeterministic, so
+    that the optimizer does not copy it into every filter and projection that uses its result."""
+    make_udf: Any = arrow_udf  # its overloads do not accept functions that are defined at run time
+    udf = make_udf(function, of)
+    result: Callable[[Column], Column] = udf.asNondeterministic() if is_costly else udf
+    return result

@@ -1,10 +1,11 @@
-"""Avro values to rows and back, inside Spark: fastavro over Arrow columns, one verdict for each record.
+"""Reads Avro values into rows and writes rows as Avro, inside Spark: fastavro over Arrow columns, a row or an error
+for each record.
 
-A value is the bare Avro encoding; with the framing of schema registries five bytes come before it:
+A value is the bare Avro encoding; with the framing of schema registries, five bytes precede it:
 
     0x00, schema id (four bytes, big-endian), Avro
 
-The id is not looked up: the pipeline's schema file is taken for the writer's schema. Runs in Spark's Python workers.
+The id is ignored: the pipeline's schema file is used as the writer's schema. This runs in Spark's Python workers.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Read(NamedTuple):
 
 
 def read_column(value: Column, avro: Avro, schema: StructType, is_framed: bool) -> Column:
-    """A struct of `row` (null where there is none) and `error` (null where there is none) for each value."""
+    """Return a struct for each value: `row` (null if it is bad) and `error` (null if it is good)."""
     result = StructType([StructField(ROW, schema), StructField(ERROR, StringType())])
     arrow_row = to_arrow_type(schema, timezone="UTC")
 
@@ -45,7 +46,7 @@ def read_column(value: Column, avro: Avro, schema: StructType, is_framed: bool) 
 
 
 def write_column(row: Column, avro: Avro) -> Column:
-    """Each struct as a bare Avro value. A row that the schema does not take fails the query, saying which field."""
+    """Return each struct as a bare Avro value. A row that does not fit fails the query, with the field in the error."""
 
     def write(rows: pa.Array) -> pa.Array:
         parsed = fastavro.parse_schema(avro)
@@ -55,13 +56,13 @@ def write_column(row: Column, avro: Avro) -> Column:
 
 
 def read_all(values: Sequence[bytes | None], avro: Avro, arrow_row: pa.DataType, is_framed: bool) -> pa.Array:
-    found = [Read(None, None) if value is None else read_one(value, avro, is_framed) for value in values]
+    results = [Read(None, None) if value is None else read_one(value, avro, is_framed) for value in values]
     try:
-        rows = pa.array([each.row for each in found], arrow_row)
+        rows = pa.array([each.row for each in results], arrow_row)
     except (pa.ArrowException, OverflowError, ValueError, TypeError):
-        found = [_convertible(each, arrow_row) for each in found]
-        rows = pa.array([each.row for each in found], arrow_row)
-    errors = pa.array([each.error for each in found], pa.string())
+        results = [_check_range(each, arrow_row) for each in results]
+        rows = pa.array([each.row for each in results], arrow_row)
+    errors = pa.array([each.error for each in results], pa.string())
     return pa.StructArray.from_arrays([rows, errors], names=[ROW, ERROR])
 
 
@@ -74,8 +75,8 @@ def read_one(value: bytes, avro: Avro, is_framed: bool) -> Read:
     body.seek(FRAME_LENGTH if is_framed else 0)
     try:
         row: Any = fastavro.schemaless_reader(body, avro, None)
-    except Exception as error:  # whatever bytes may do to a decoder is the record's fault
-        return Read(None, f"not Avro: {_said(error)}")
+    except Exception as error:  # bytes can make the decoder raise anything, and then the record is bad
+        return Read(None, f"not Avro: {_error_text(error)}")
     left = len(value) - body.tell()
     if left:
         return Read(None, f"not Avro of this schema: {left} bytes are left over")
@@ -87,19 +88,19 @@ def write_one(row: dict[str, Any], avro: Avro) -> bytes:
     try:
         fastavro.schemaless_writer(written, avro, row, strict_allow_default=True)
     except Exception as error:
-        raise ValueError(f"a row does not fit the Avro schema: {_said(error)}") from None
+        raise ValueError(f"a row does not fit the Avro schema: {_error_text(error)}") from None
     return written.getvalue()
 
 
-def _convertible(read: Read, arrow_row: pa.DataType) -> Read:
+def _check_range(read: Read, arrow_row: pa.DataType) -> Read:
     try:
         pa.array([read.row], arrow_row)
     except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
-        return Read(None, f"out of range: {_said(error)}")
+        return Read(None, f"out of range: {_error_text(error)}")
     return read
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     text = " ".join(str(error).split())[:120]
     name = "it ends too early" if isinstance(error, EOFError) else type(error).__name__
     return f"{name}: {text}" if text and not isinstance(error, EOFError) else name

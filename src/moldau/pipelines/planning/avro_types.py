@@ -1,13 +1,13 @@
-"""Avro schemas as Spark types.
+"""Converts Avro schemas to Spark types.
 
-Avro's records, enums, fixed, maps, arrays and logical types have a Spark type each; unions are taken for what they are
-nearly always used for, a value that may be null. What Spark has no type for is refused by name. No reading of records.
+Avro's records, enums, fixed, maps, arrays and logical types have a Spark type each; a union is read as a value that may
+be null, its usual purpose. A field without a Spark type is refused by name. avro_records.py reads the records.
 
     boolean int long float double bytes string     the type of the same name
     date, timestamp-millis/micros                  date, timestamp
     local-timestamp-millis/micros                  timestamp_ntz
     decimal                                        decimal(precision, scale)
-    time-millis, time-micros, duration, uuid …     what they are written as (int, bigint, binary, string)
+    time-millis, time-micros, duration, uuid …     their underlying type (int, bigint, binary, string)
     enum, fixed                                    string, binary
     [null, X], [int, long], [float, double]        X, may be null; bigint; double
 """
@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 )
 
 Avro = Any
-"""A schema as JSON knows it: a name, a list (union) or an object."""
+"""A schema as parsed JSON: a name, a list (union) or an object."""
 
 PRIMITIVES: Final[Mapping[str, DataType]] = {
     "boolean": BooleanType(),
@@ -60,49 +60,49 @@ DECIMAL_PRECISION_MAX: Final = 38
 
 
 class UnsuitableAvro(ValueError):
-    """An Avro schema that has no Spark schema. The message is one line and names the field."""
+    """An Avro schema without an equivalent Spark schema. The message is one line and names the field."""
 
 
 def spark_schema(avro: Avro) -> StructType:
-    """The columns of a record schema. A field is NOT NULL unless it is a union with null."""
-    found, _ = _Reader().type_of(avro, "the schema")
-    if not isinstance(found, StructType):
+    """Return the columns of a record schema. A field is NOT NULL unless it is a union with null."""
+    spark_type, _ = _Reader().type_of(avro, "the schema")
+    if not isinstance(spark_type, StructType):
         raise UnsuitableAvro(f"the schema is not a record but {_name(avro)}")
-    return found
+    return spark_type
 
 
 def plain_logical_types(avro: Avro) -> Avro:
-    """The schema without the logical types that Spark does not have: such values stay what they are written as."""
+    """Return the schema without logical types that Spark does not have: their values keep the underlying type."""
     if isinstance(avro, list):
         return [plain_logical_types(each) for each in avro]
     if not isinstance(avro, dict):
         return avro
-    walked = {key: plain_logical_types(value) if key in ("type", "items", "values") else value
+    copy = {key: plain_logical_types(value) if key in ("type", "items", "values") else value
               for key, value in avro.items()}  # fmt: skip
     if isinstance(avro.get("fields"), list):
-        walked["fields"] = [plain_logical_types(field) for field in avro["fields"]]
+        copy["fields"] = [plain_logical_types(field) for field in avro["fields"]]
     logical = avro.get("logicalType")
     if logical and logical != "decimal" and (avro.get("type"), logical) not in LOGICAL:
-        walked = {key: value for key, value in walked.items() if key != "logicalType"}
-    return walked
+        copy = {key: value for key, value in copy.items() if key != "logicalType"}
+    return copy
 
 
 class _Reader:
-    """Names that were defined so far: Avro lets a type be named again after it was written out once."""
+    """Converts types and remembers the named ones, because Avro refers by name to a type that was defined before."""
 
     def __init__(self) -> None:
         self._named: dict[str, DataType] = {}
         self._open: set[str] = set()
 
     def type_of(self, avro: Avro, where: str) -> tuple[DataType, bool]:
-        """The Spark type, and whether the value may be null."""
+        """Return the Spark type, and whether the value may be null. `where` is the field in error messages."""
         if isinstance(avro, list):
             return self._union(avro, where)
         if isinstance(avro, str):
             return self._by_name(avro, where), False
         if not isinstance(avro, dict) or "type" not in avro:
             raise UnsuitableAvro(f"{where}: {avro!r} is not an Avro type")
-        return self._written_out(avro, where)
+        return self._definition(avro, where)
 
     def _by_name(self, name: str, where: str) -> DataType:
         if name in PRIMITIVES:
@@ -124,12 +124,12 @@ class _Reader:
             return PRIMITIVES[WIDENED[frozenset(names)]], nullable
         raise UnsuitableAvro(f"{where}: a union of {', '.join(map(_name, members))} has no Spark type")
 
-    def _written_out(self, avro: dict[str, Any], where: str) -> tuple[DataType, bool]:
+    def _definition(self, avro: dict[str, Any], where: str) -> tuple[DataType, bool]:
         kind = avro["type"]
         if kind in ("record", "error"):
             return self._record(avro, where), False
         if kind in ("enum", "fixed"):
-            self._named[_short(avro)] = StringType() if kind == "enum" else BinaryType()
+            self._named[_short_name(avro)] = StringType() if kind == "enum" else BinaryType()
         if kind == "array":
             element, nullable = self.type_of(avro.get("items"), f"{where}[]")
             return ArrayType(element, nullable), False
@@ -141,23 +141,23 @@ class _Reader:
         if isinstance(kind, str) and (kind, avro.get("logicalType")) in LOGICAL:
             return LOGICAL[kind, avro["logicalType"]], False
         if kind in ("enum", "fixed"):
-            return self._named[_short(avro)], False
+            return self._named[_short_name(avro)], False
         return self.type_of(kind, where)
 
     def _record(self, avro: dict[str, Any], where: str) -> StructType:
-        name = _short(avro)
+        name = _short_name(avro)
         self._open.add(name)
         fields = []
         for field in avro.get("fields", ()):
             path = field["name"] if where == "the schema" else f"{where}.{field['name']}"
-            found, nullable = self.type_of(field["type"], path)
-            fields.append(StructField(field["name"], found, nullable))
+            spark_type, nullable = self.type_of(field["type"], path)
+            fields.append(StructField(field["name"], spark_type, nullable))
         self._open.discard(name)
         self._named[name] = StructType(fields)
         return StructType(fields)
 
 
-def _short(avro: Mapping[str, Any]) -> str:
+def _short_name(avro: Mapping[str, Any]) -> str:
     return str(avro.get("name", "")).rpartition(".")[2]
 
 

@@ -1,7 +1,7 @@
-"""Whether a pipeline is right, found out without running it: each schema, query and expression before Spark's analyzer.
+"""Checks a pipeline without running it: Spark's analyzer checks every schema, query and expression.
 
-The pipeline is planned just as for a run, but over streams that have the connector's columns and never a record: no
-broker is asked for anything. Static files and tables are looked at for their columns.
+The pipeline is planned as for a run, but over streams that have the connector's columns and no records, so that no
+broker is needed. Static files and tables are opened to read their columns.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from moldau.spark.columns import TYPES
 
 
 def check(pipeline: Pipeline, spark: SparkSession) -> list[Problem]:
-    """All that Spark would refuse, in the order in which it was found; empty if the pipeline would start."""
+    """Return all that Spark would refuse, in the order of discovery; empty if the pipeline would start."""
     _, problems = try_compile(pipeline, spark, records=empty_stream)
     return problems
 
 
 def empty_stream(session: SparkSession, source: TopicSource) -> DataFrame:
-    """A stream of the connector's columns that is planned and never started."""
+    """Return a stream with the connector's columns, which is planned but never started."""
     columns = [F.lit(None).cast(of).alias(name) for name, of in TYPES.items()]
     return session.readStream.format("rate").load().select(*columns)

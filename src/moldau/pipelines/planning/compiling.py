@@ -1,7 +1,7 @@
-"""From a pipeline's spec to Spark: one view per source and step, and one Flow per sink and per dead-letter topic.
+"""Compiles a pipeline's spec for Spark: one view per source and step, one Flow per sink and per dead-letter topic.
 
-Compiling plans and starts nothing: no broker is contacted and no query runs (the schema of a static file may be looked
-up). Everything that is wrong is found in one go. The runner takes the flows from here and starts them.
+Compiling only plans: it contacts no broker and runs no query (but may read the schema of a static file). It finds
+everything that is wrong in one run. The runner starts the flows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from moldau.pipelines.planning import formats, python_steps, sources
 from moldau.pipelines.planning.dead_letters import COLUMNS, dead_letters, flow_name, good_only
-from moldau.pipelines.planning.flows import Flow, TopicTarget, shared, start, write_batch
+from moldau.pipelines.planning.flows import Flow, TopicTarget, merge, start, write_batch
 from moldau.pipelines.planning.output_modes import refusal
 from moldau.pipelines.planning.problem_collection import FailedBefore, Problems, Refused, in_file
 from moldau.pipelines.planning.record_schemas import VALUE, record_schema
@@ -36,18 +36,18 @@ _COMMANDS = (
 
 
 class Records(Protocol):
-    """Where the records of a topic come from: the connector, or a stand-in (files under test, an empty stream)."""
+    """Supplies the records of a topic instead of the connector: from files in a test, or an empty stream."""
 
     def __call__(self, session: SparkSession, source: TopicSource) -> DataFrame:
-        """The columns of the connector: key, value, topic, partition, offset, timestamp, and headers if asked for."""
+        """Return the connector's columns: key, value, topic, partition, offset, timestamp, and headers if needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A pipeline as Spark knows it."""
+    """A pipeline planned in a Spark session."""
 
     session: SparkSession
-    """A session of its own: temporary views of two pipelines never meet."""
+    """Each pipeline has its own, so that temporary views of two pipelines never collide."""
     views: Mapping[str, DataFrame]
     flows: tuple[Flow, ...]
 
@@ -61,8 +61,8 @@ def compile_pipeline(
     *,
     rereads_steps: bool = True,
 ) -> Compiled:
-    """Plan the whole pipeline. InvalidPipeline tells all that Spark does not accept, each with its place. Python steps
-    are those of the files as they are now, or as this process has read them before."""
+    """Plan the whole pipeline. Raises InvalidPipeline with all that Spark does not accept, each with its place.
+    `rereads_steps` loads Python steps from their files again, even if this process has loaded them before."""
     compiled, problems = try_compile(pipeline, spark, mode, over, records, rereads_steps=rereads_steps)
     if problems:
         raise InvalidPipeline(problems)
@@ -78,20 +78,21 @@ def try_compile(
     *,
     rereads_steps: bool = True,
 ) -> tuple[Compiled, list[Problem]]:
-    """What could be planned, and what is wrong with the rest."""
-    work = _Compilation(pipeline, _session(pipeline, spark), mode, over or Range(), records, rereads_steps)
+    """Return what could be planned, and the problems of the rest."""
+    compilation = _Compilation(pipeline, _session(pipeline, spark), mode, over or Range(), records, rereads_steps)
     for source in pipeline.sources.values():
-        work.add_source(source)
+        compilation.add_source(source)
     for index, step in enumerate(pipeline.steps):
-        work.add_step(step, f"steps.{index}")
+        compilation.add_step(step, f"steps.{index}")
     for index in range(len(pipeline.sinks)):
-        work.add_sink(index)
-    flows = work.flows if mode is Mode.BATCH else work.flows_of_queries()
-    return Compiled(session=work.session, views=work.views, flows=tuple(flows)), work.problems.all()
+        compilation.add_sink(index)
+    flows = compilation.flows if mode is Mode.BATCH else compilation.flows_of_queries()
+    compiled = Compiled(session=compilation.session, views=compilation.views, flows=tuple(flows))
+    return compiled, compilation.problems.all()
 
 
 def _session(pipeline: Pipeline, spark: SparkSession) -> SparkSession:
-    # A clone and not a new session, for only a clone knows the data sources that were registered with the first.
+    # A clone instead of a new session, because a new one lacks the data sources registered with the first.
     java: Any = spark._jsparkSession
     session = SparkSession(spark.sparkContext, java.cloneSession())
     for key, value in pipeline.spark.items():
@@ -101,7 +102,7 @@ def _session(pipeline: Pipeline, spark: SparkSession) -> SparkSession:
 
 
 class _Compilation:
-    """Views and flows as they come to be, in the order of the file."""
+    """Collects views and flows in the order of the file."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class _Compilation:
         rereads_steps: bool,
     ) -> None:
         self._pipeline, self.session, self._mode, self._over = pipeline, session, mode, over
-        self._stand_in, self._rereads_steps = records, rereads_steps
+        self._records, self._rereads_steps = records, rereads_steps
         self.problems = Problems(pipeline)
         self.views: dict[str, DataFrame] = {}
         self.flows: list[Flow] = []
@@ -131,11 +132,11 @@ class _Compilation:
 
     def _add_topic(self, source: TopicSource, path: str) -> None:
         schema = self._schema(source, path)
-        metadata = sources.metadata_wanted(self._pipeline, source)
+        metadata = sources.needed_metadata(self._pipeline, source)
         columns = [VALUE, *(METADATA[name] for name in metadata)]
         if source.dead_letter == FAIL:
             columns += ["topic", "partition", "offset"]
-        good = good_only(self._parsed(source, schema, columns), source, self._pipeline.name)
+        good = good_only(self._parse(source, schema, columns), source, self._pipeline.name)
         self._add_view(source, sources.topic_view(good, source, metadata), path)
         if source.dead_letter_topic is not None and source.format != "raw":
             self._add_dead_letters(source, schema, source.dead_letter_topic)
@@ -152,20 +153,20 @@ class _Compilation:
                 schema = record_schema(source)
         if self.problems.has_failed(source.name):
             raise FailedBefore(source.name)
-        if twice := sorted({name for name in schema.names if schema.names.count(name) > 1 or name in METADATA}):
-            raise Refused(f"{path}.schema", f"column {twice[0]} is there twice")
+        if duplicates := sorted({name for name in schema.names if schema.names.count(name) > 1 or name in METADATA}):
+            raise Refused(f"{path}.schema", f"column {duplicates[0]} is there twice")
         return schema
 
-    def _parsed(self, source: TopicSource, schema: StructType, columns: list[str]) -> formats.Parsed:
-        wanted = tuple(dict.fromkeys(columns))
-        if self._stand_in is not None:
-            records = self._stand_in(self.session, source).select(*wanted)
+    def _parse(self, source: TopicSource, schema: StructType, columns: list[str]) -> formats.Parsed:
+        distinct = tuple(dict.fromkeys(columns))
+        if self._records is not None:
+            records = self._records(self.session, source).select(*distinct)
         else:
-            records = sources.topic_records(self.session, self._pipeline, source, wanted, self._mode, self._over)
+            records = sources.topic_records(self.session, self._pipeline, source, distinct, self._mode, self._over)
         return formats.parse(records, source, schema, sources.format_options(source.options))
 
     def _add_dead_letters(self, source: TopicSource, schema: StructType, topic: str) -> None:
-        parsed = self._parsed(source, schema, list(COLUMNS))
+        parsed = self._parse(source, schema, list(COLUMNS))
         options = sources.sink_options(self._pipeline, flow_name(source), {}) | {"topic": topic}
         self.flows.append(
             Flow(
@@ -173,7 +174,7 @@ class _Compilation:
                 kind="dead letters",
                 place=source.place,
                 view=source.name,
-                described=f"topic {topic}",
+                description=f"topic {topic}",
                 frame=dead_letters(parsed, source, self._pipeline.name),
                 mode="append",
                 trigger=self._pipeline.trigger,
@@ -192,11 +193,11 @@ class _Compilation:
         else:
             with self.problems.at(f"{path}.python", who, view=step.name):
                 inputs = [self._view(name) for name in step.inputs]
-                made = python_steps.call(step, self._pipeline.file.parent, inputs, reread=self._rereads_steps)
-                self._add_view(step, made, path)
+                frame = python_steps.call(step, self._pipeline.file.parent, inputs, reread=self._rereads_steps)
+                self._add_view(step, frame, path)
 
     def _refuse_commands(self, sql: str, path: str) -> None:
-        """A step is a query: Spark runs anything else (DROP, SET, INSERT) at once, even when only asked to plan it."""
+        """Refuse SQL that is not a query: Spark executes a command (DROP, SET, INSERT) already when it plans it."""
         java: Any = self.session._jsparkSession
         plan = java.sessionState().sqlParser().parsePlan(sql)
         gateway = self.session.sparkContext._gateway
@@ -204,26 +205,26 @@ class _Compilation:
             raise Refused(path, "a step is a query (SELECT …), not a command")
 
     def _view(self, name: str) -> DataFrame:
-        """By its name in any case, as SQL has it."""
-        for known, frame in self.views.items():
-            if known.casefold() == name.casefold() and not self.problems.has_failed(known):
+        """Return the view of this name, ignoring case as SQL does; raise FailedBefore if it has none."""
+        for view, frame in self.views.items():
+            if view.casefold() == name.casefold() and not self.problems.has_failed(view):
                 return frame
         raise FailedBefore(name)
 
-    def _add_view(self, made_by: Source | Step, frame: DataFrame, path: str) -> None:
-        if not isinstance(made_by, TableSource):
-            if made_by.watermark is not None:
-                check_columns(frame, (made_by.watermark.column,), f"{path}.watermark.column")
-            check_columns(frame, made_by.deduplicate, f"{path}.deduplicate")
-        frame = self._with_event_time(frame, made_by, path)
-        frame.createOrReplaceTempView(made_by.name)
-        self.views[made_by.name] = frame
+    def _add_view(self, origin: Source | Step, frame: DataFrame, path: str) -> None:
+        if not isinstance(origin, TableSource):
+            if origin.watermark is not None:
+                check_columns(frame, (origin.watermark.column,), f"{path}.watermark.column")
+            check_columns(frame, origin.deduplicate, f"{path}.deduplicate")
+        frame = self._with_event_time(frame, origin, path)
+        frame.createOrReplaceTempView(origin.name)
+        self.views[origin.name] = frame
 
-    def _with_event_time(self, frame: DataFrame, made_by: Source | Step, path: str) -> DataFrame:
-        who = f"{'step' if path.startswith('steps.') else 'source'} {made_by.name}"
-        with self.problems.at(f"{path}.watermark.column", who, view=made_by.name):
-            return sources.with_event_time(frame, made_by)
-        raise FailedBefore(made_by.name)
+    def _with_event_time(self, frame: DataFrame, origin: Source | Step, path: str) -> DataFrame:
+        who = f"{'step' if path.startswith('steps.') else 'source'} {origin.name}"
+        with self.problems.at(f"{path}.watermark.column", who, view=origin.name):
+            return sources.with_event_time(frame, origin)
+        raise FailedBefore(origin.name)
 
     # --- sinks ------------------------------------------------------------------------------------------------------
 
@@ -235,7 +236,7 @@ class _Compilation:
             self.problems.leave_out(f"sink {sink.name}", error.view)
             return
         if not frame.isStreaming and self._mode is not Mode.BATCH:
-            self.problems.tell(
+            self.problems.add(
                 f"{path}.from",
                 f"sink {sink.name}: nothing in {sink.view} streams, so there is nothing to wait for",
                 "read a topic or a file with `watch: true` in it, or run the pipeline as a batch",
@@ -244,24 +245,24 @@ class _Compilation:
         flow = SinkCompiler(self._pipeline, path, sink, frame, self.problems).flow()
         if flow is None:
             return
-        if flow.frame.isStreaming and (said := refusal(flow.frame, flow.mode)) is not None:
-            self.problems.tell(f"{path}.mode", f"sink {sink.name}: {said}", _way_out(flow))
+        if flow.frame.isStreaming and (reason := refusal(flow.frame, flow.mode)) is not None:
+            self.problems.add(f"{path}.mode", f"sink {sink.name}: {reason}", _mode_hint(flow))
             return
         self.flows.append(flow)
 
     def flows_of_queries(self) -> list[Flow]:
-        """Sinks that share a query as one flow. Where one of them is wrong there is none."""
-        made = {flow.name: flow for flow in self.flows}
+        """Return the flows with sinks that share a query merged into one; none if one of those sinks is wrong."""
+        by_name = {flow.name: flow for flow in self.flows}
         for name, sinks in sinks_by_query(self._pipeline.sinks).items():
-            flows = [made[sink.name] for sink in sinks if sink.name in made]
+            flows = [by_name[sink.name] for sink in sinks if sink.name in by_name]
             if len(flows) == len(sinks) > 1:
-                made[flows[0].name] = shared(name, self._view(sinks[0].view), flows)
+                by_name[flows[0].name] = merge(name, self._view(sinks[0].view), flows)
                 for flow in flows[1:]:
-                    del made[flow.name]
-        return list(made.values())
+                    del by_name[flow.name]
+        return list(by_name.values())
 
 
-def _way_out(flow: Flow) -> str | None:
+def _mode_hint(flow: Flow) -> str | None:
     if flow.mode == "append":
         return "give the event time a watermark, or write with `mode: update` or `mode: complete`"
     return None

@@ -1,6 +1,6 @@
-"""What becomes of bad records: set aside in a topic with the reason, left out and counted, or the end of the query.
+"""Handles bad records: writes them to a topic with the reason, drops and counts them, or fails the query.
 
-A record in a dead-letter topic has the key and value that it had, and these headers (texts in UTF-8):
+A record in a dead-letter topic has its original key and value, and these headers (texts in UTF-8):
 
     moldau.error      why, in one line            moldau.source     the source of the pipeline
     moldau.topic      where it comes from         moldau.pipeline   the pipeline
@@ -22,7 +22,7 @@ from moldau.pipelines.queries import DEAD_LETTERS, PARSED
 from moldau.pipelines.spec import DROP, FAIL, TopicSource
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
-"""Of the connector, as they are needed to tell about a bad record."""
+"""The connector's columns that a dead letter needs."""
 REASON: Final = "_moldau_reason"
 
 
@@ -31,20 +31,20 @@ def flow_name(source: TopicSource) -> str:
 
 
 def good_only(parsed: Parsed, source: TopicSource, pipeline: str) -> Parsed:
-    """The good records alone, with the source's way of dealing with the others built in."""
+    """Return only the good records; the plan handles bad ones as the source's `dead_letter` says."""
     frame = parsed.frame
     if source.dead_letter == FAIL:
         bad = F.when(~parsed.is_good, F.col(VALUE))
         frame = frame.withColumn(REASON, parsed.reason(bad)).filter(_good_or_fail(parsed.is_good, source, pipeline))
     else:
         if source.dead_letter == DROP:
-            frame = _counted(parsed, source)
+            frame = _observe(parsed, source)
         frame = frame.filter(parsed.is_good)
     return Parsed(frame, parsed.is_good, parsed.row, parsed.schema, parsed.reason)
 
 
-def _counted(parsed: Parsed, source: TopicSource) -> DataFrame:
-    """All records; how many there are, and how many of them are bad, is in the progress of the query."""
+def _observe(parsed: Parsed, source: TopicSource) -> DataFrame:
+    """Return all records, and report their number and that of the bad ones in the progress of the query."""
     if not parsed.frame.isStreaming:
         return parsed.frame
     records, bad = F.count("*").alias("records"), F.count_if(~parsed.is_good).alias("bad")
@@ -52,7 +52,7 @@ def _counted(parsed: Parsed, source: TopicSource) -> DataFrame:
 
 
 def _good_or_fail(is_good: Column, source: TopicSource, pipeline: str) -> Column:
-    said = F.concat(
+    message = F.concat(
         F.lit(f"source {source.name} of pipeline {pipeline}: bad record in topic "),
         F.col("topic"),
         F.lit(", partition "),
@@ -62,12 +62,12 @@ def _good_or_fail(is_good: Column, source: TopicSource, pipeline: str) -> Column
         F.lit(": "),
         F.col(REASON),
     )
-    return F.when(is_good, F.lit(True)).otherwise(F.raise_error(said).cast("boolean"))
+    return F.when(is_good, F.lit(True)).otherwise(F.raise_error(message).cast("boolean"))
 
 
 def dead_letters(parsed: Parsed, source: TopicSource, pipeline: str) -> DataFrame:
-    """The bad records in the shape of the sink."""
-    bad = _counted(parsed, source).filter(~parsed.is_good).withColumn(REASON, parsed.reason(F.col(VALUE)))
+    """Return the bad records as rows for a topic."""
+    bad = _observe(parsed, source).filter(~parsed.is_good).withColumn(REASON, parsed.reason(F.col(VALUE)))
     headers = headers_of(
         {
             "moldau.error": F.col(REASON),

@@ -1,9 +1,9 @@
-"""A flow is a frame on its way to one target: a streaming query in a continuous run, one write in a batch run.
+"""A flow writes a frame to one target: with a streaming query in a continuous run, with one write in a batch run.
 
-How each kind of target is written lives here; what the frame holds was decided before (sinks.py, dead_letters.py).
-Topics and tables are written once per batch: by (query id, batch id) in a stream, by the run's id in a batch. Output
-mode update, which Python sinks refuse, goes through foreachBatch, as do overwriting, upserts and sinks that share one
-query.
+This module writes to each kind of target; sinks.py and dead_letters.py decide the content of the frame.
+A batch is written to topics and tables once: its tag is (query id, batch id) in a stream, and the run's id in a batch
+run. Output mode update, which Python sinks refuse, uses foreachBatch, as do overwriting, upserts and sinks that share
+one query.
 """
 
 from __future__ import annotations
@@ -30,50 +30,50 @@ CONSOLE_ROWS: Final = 20
 Shape = Callable[[DataFrame], DataFrame]
 
 
-def as_they_are(frame: DataFrame) -> DataFrame:
+def unchanged(frame: DataFrame) -> DataFrame:
     return frame
 
 
 class Target(Protocol):
-    """Where rows go, and how."""
+    """Writes rows to one place."""
 
     def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
-        """A writer that only lacks name, trigger and checkpoint. `state` is a directory for what it must keep."""
+        """Return a writer without name, trigger and checkpoint. `state` is a directory for files that it must keep."""
 
     def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
-        """All rows at once. What holds that tag's batch already is left alone."""
+        """Write all rows at once. A target that has the batch of this tag already does not change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """One streaming query, or one batch write: a frame already in the shape that its target takes."""
+    """One streaming query, or one batch write. The columns of the frame are those that its target needs."""
 
     name: str
-    """The sink's, or "<source>.dead-letters" for the bad records of a source. Also the query's and its checkpoint's."""
+    """The sink's name, or "<source>.dead-letters" for a source's bad records. Query and checkpoint have it too."""
     kind: Literal["topic", "table", "console", "dead letters"]
     place: Place
     view: str
-    """The source or step whose rows these are."""
-    described: str
-    """For people: "topic bookstore.counts", "topics by concat(…)", "delta table lake/events", "console"."""
+    """The source or step that the rows come from."""
+    description: str
+    """For users: "topic bookstore.counts", "topics by concat(…)", "delta table lake/events", "console"."""
     frame: DataFrame
-    shape: Shape = as_they_are
-    """What made rows of the view into rows of the frame."""
+    shape: Shape = unchanged
+    """The function that made the frame from the view."""
     mode: OutputMode
     trigger: str | None
     target: Target
 
 
-def shared(name: str, rows: DataFrame, flows: Sequence[Flow]) -> Flow:
-    """One flow in place of several that are all made of these rows."""
+def merge(name: str, rows: DataFrame, flows: Sequence[Flow]) -> Flow:
+    """Return one flow that replaces several, which all use these rows."""
     first = flows[0]
     parts = tuple((flow.name, flow.shape, flow.target) for flow in flows)
-    described = ", ".join(flow.described for flow in flows)
-    return replace(first, name=name, described=described, frame=rows, shape=as_they_are, target=SharedTarget(parts))
+    description = ", ".join(flow.description for flow in flows)
+    return replace(first, name=name, description=description, frame=rows, shape=unchanged, target=SharedTarget(parts))
 
 
 def start(flow: Flow, checkpoint: Path, until_caught_up: bool = False) -> StreamingQuery:
-    """Start the flow's query, named like the flow, with its checkpoint in that directory."""
+    """Start the flow's query under the name of the flow, with its checkpoint in the directory `checkpoint`."""
     writer = flow.target.stream(flow.frame, flow.mode, checkpoint).queryName(flow.name)
     writer = writer.option("checkpointLocation", str(checkpoint))
     if until_caught_up:
@@ -84,17 +84,17 @@ def start(flow: Flow, checkpoint: Path, until_caught_up: bool = False) -> Stream
 
 
 def write_batch(flow: Flow, run_id: str, state: Path) -> int:
-    """Run the flow once, as a batch; returns how many rows. `run_id` tags the transaction: the same id twice is written
-    once."""
-    counted = Observation()
-    frame = flow.frame.observe(counted, F.count(F.lit(1)).alias("rows"))
+    """Write the flow once, as a batch; return the number of rows. `run_id` tags the transaction, so that a second write
+    with the same id writes nothing."""
+    observation = Observation()
+    frame = flow.frame.observe(observation, F.count(F.lit(1)).alias("rows"))
     flow.target.write(frame, BatchTag(f"batch-{run_id}-{flow.name}", 0), state)
-    return int(counted.get["rows"])
+    return int(observation.get["rows"])
 
 
 @dataclass(frozen=True, slots=True)
 class TopicTarget:
-    """Records through the connector; `options` say where to. Spark's own connector writes at least once."""
+    """Writes records with the connector; `options` has the topic. Spark's own connector writes at least once."""
 
     connector: str
     options: Mapping[str, str]
@@ -102,19 +102,19 @@ class TopicTarget:
     def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
         if mode == "append":
             return frame.writeStream.format(self.connector).options(**self.options).outputMode(mode)
-        return _by_batch(self, frame, mode, state)
+        return _write_batches(self, frame, mode, state)
 
     def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         options = dict(self.options)
         if self.connector == "moldau":
-            # The checkpoint is not of this write; records are staged beside it, where the cluster sees them.
+            # This write has no checkpoint; the connector stages records there, where all executors can read them.
             options |= {"queryId": tag.query_id, "batchId": str(tag.batch_id), "checkpointLocation": str(state)}
         frame.write.format(self.connector).options(**options).mode("append").save()
 
 
 @dataclass(frozen=True, slots=True)
 class TableTarget:
-    """Rows into a lake table. `overwrites`: each batch is the whole table, as the output mode complete means it."""
+    """Writes rows to a lake table. With `overwrites` each batch is the whole table, for output mode complete."""
 
     path: str
     kind: str
@@ -125,7 +125,7 @@ class TableTarget:
     def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
         if not self.overwrites:
             return frame.writeStream.format(LAKE).options(**self._options()).outputMode(mode)
-        return _by_batch(self, frame, mode, state)
+        return _write_batches(self, frame, mode, state)
 
     def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         tagged = self._options() | {"queryId": tag.query_id, "batchId": str(tag.batch_id)}
@@ -139,19 +139,19 @@ class TableTarget:
 
 @dataclass(frozen=True, slots=True)
 class UpsertTarget:
-    """Rows merged into a Delta table by key. A batch passes through the driver: it is what changed, not the table."""
+    """Merges rows into a Delta table by key. A batch, which has only the changes, passes through the driver."""
 
     path: str
     kind: str
     partition_by: tuple[str, ...]
     keys: tuple[str, ...]
     deletes: str | None
-    """The boolean column that says which rows delete their key."""
+    """The boolean column that is true in rows that delete their key."""
     order_by: str | None
-    """Of several rows of a key the one with the highest counts, in a batch and in the table; without it the last."""
+    """The column whose highest value wins among rows of a key, in a batch and in the table; without it the last row."""
 
     def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
-        return _by_batch(self, frame, mode, state)
+        return _write_batches(self, frame, mode, state)
 
     def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         rows = frame.toArrow()
@@ -163,7 +163,7 @@ class UpsertTarget:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleTarget:
-    """Rows as a table on standard output, a batch at a time; batches without rows are not shown."""
+    """Prints the rows of each batch as a table to standard output; batches without rows are not shown."""
 
     name: str
     rows: int = CONSOLE_ROWS
@@ -186,14 +186,14 @@ class ConsoleTarget:
 
 @dataclass(frozen=True, slots=True)
 class SharedTarget:
-    """Several targets of one query. A batch is computed once, and each target gets all of it; one that has it already,
-    from before a failure, leaves it alone."""
+    """Several targets of one query. A batch is computed once and written to each target. A target that has it already,
+    from before a failure, does not change."""
 
     parts: tuple[tuple[str, Shape, Target], ...]
-    """The sink's name, what makes rows of the batch into rows for its target, and the target."""
+    """For each sink its name, the function from the batch to the rows of its target, and the target."""
 
     def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
-        return _by_batch(self, frame, mode, state)
+        return _write_batches(self, frame, mode, state)
 
     def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         rows = frame.persist()
@@ -204,15 +204,15 @@ class SharedTarget:
             rows.unpersist()
 
 
-def _by_batch(target: Target, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
-    """Each micro-batch as one write of the target."""
+def _write_batches(target: Target, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
+    """Write each micro-batch with one call of `target.write`."""
     return frame.writeStream.outputMode(mode).foreachBatch(
         lambda batch, batch_id: target.write(batch, _tag(batch, batch_id), state)
     )
 
 
 def _tag(batch: DataFrame, batch_id: int) -> BatchTag:
-    """The same after a restart from the checkpoint, so a batch that Spark writes again is recognised."""
+    """Return the tag of a batch. It is the same after a restart, so that a batch that Spark repeats is recognised."""
     query_id = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-    assert query_id, "Spark tells a batch of a stream its query"
+    assert query_id, "Spark sets the query id for each batch of a stream"
     return BatchTag(query_id, batch_id)

@@ -1,18 +1,18 @@
-"""Topic records become rows, or bad records: every record is exactly one of the two, by one Spark expression.
+"""Parses topic records into rows or bad records: one Spark expression decides which of the two each record is.
 
-How each format is read, and what Spark alone would have let through:
+How each format is parsed, and what Spark alone would accept:
 
-- json: RFC 8259 in UTF-8, one object. Spark reads the first value of a text and forgets the rest, so the text is
-  wrapped as {"record":[text,null]}: whatever follows the object breaks the bracket (unless it closes it itself, as
-  `,null]}` does: nobody writes that by mistake). Single quotes, NaN and leading zeros are refused (options turn the
-  first two on), as are numbers that overflow (to infinity, to another tinyint, beyond the year 9999) and decimals that
-  Spark would misread. Of a name that occurs twice the last value counts, if all of them fit. A string column takes any
-  JSON as its text, a timestamp column also seconds since 1970.
+- json: RFC 8259 in UTF-8, one object. Spark reads the first value of a text and ignores the rest, so the text is
+  wrapped as {"record":[text,null]}: anything after the object makes that invalid (except text that closes the bracket,
+  such as `,null]}`, which nobody writes by mistake). Single quotes, NaN and leading zeros are refused (options allow
+  the first two), as are numbers that overflow (to infinity, to another tinyint, beyond the year 9999) and decimals that
+  Spark would misread. If a name occurs twice, its last value is used and all its values must fit. A string column
+  accepts any JSON as its text, a timestamp column also seconds since 1970.
 - csv: one line with as many fields as the schema has columns. A second line is refused.
-- avro: the bare encoding (or framed, see avro_records.py), nothing left over.
+- avro: the bare encoding (or framed, see avro_records.py) without extra bytes.
 - text: UTF-8. raw: anything.
 
-A null value (tombstone) is a row of nulls in all formats. An empty value is a bad record, but for text and raw.
+A null value (tombstone) is a row of nulls in all formats. An empty value is a bad record, except in text and raw.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ CORRUPT: Final = "_moldau_corrupt"
 RECORD: Final = "record"
 JSON_DEFAULTS: Final = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 ONE_LINE: Final = r'\A(?:[^"\r\n]|"(?:[^"\\]|\\.|"")*")*(?:\r\n|\r|\n)?\z'
-"""No line break but inside quotes and at the end. Asked only about values that hold one."""
+"""No line break except inside quotes and at the end. Only values with a line break are matched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
     frame: DataFrame
-    """What came in, and one column more."""
+    """The records and one more column."""
     is_good: Column
     """Never null."""
     row: Column
-    """A struct of the schema's columns; null for tombstones. Means nothing for bad records."""
+    """A struct of the schema's columns; null for tombstones, undefined for bad records."""
     schema: StructType
     reason: Callable[[Column], Column]
-    """From the value of a bad record (null elsewhere) to the reason. Slow: Python."""
+    """Returns the reason for the value of a bad record (null for a good one). Slow, because it is Python."""
 
 
 def parse(records: DataFrame, source: TopicSource, schema: StructType, options: Mapping[str, str]) -> Parsed:
-    """`options` are those for Spark's json and csv parsers."""
+    """Parse the records of a source; `options` are for Spark's json and csv parsers."""
     if source.format == "json":
         return _json(records, schema, options)
     if source.format == "csv":
@@ -64,7 +64,7 @@ def parse(records: DataFrame, source: TopicSource, schema: StructType, options: 
 
 
 def _json(records: DataFrame, schema: StructType, options: Mapping[str, str]) -> Parsed:
-    merged = _merged(JSON_DEFAULTS, options, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
+    merged = _merge(JSON_DEFAULTS, options, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
     read_as = nullable(without_bytes(schema))
     wrapped = StructType([StructField(RECORD, ArrayType(read_as)), StructField(CORRUPT, StringType())])
     text = F.concat(F.lit(f'{{"{RECORD}":['), _text(), F.lit(",null]}"))
@@ -72,13 +72,13 @@ def _json(records: DataFrame, schema: StructType, options: Mapping[str, str]) ->
         text = F.when(~misread, text)
     frame = records.withColumn(PARSED, _once(F.from_json(text, wrapped, merged)))
     parsed = F.col(PARSED)
-    found = parsed.getField(RECORD)
-    row = F.get(found, 0)
+    elements = parsed.getField(RECORD)
+    row = F.get(elements, 0)
     good = [
         parsed.getField(CORRUPT).isNull(),
-        F.size(found) == 2,
+        F.size(elements) == 2,
         row.isNotNull(),
-        F.get(found, 1).isNull(),
+        F.get(elements, 1).isNull(),
         F.is_valid_utf8(_text()),
     ]
     is_infinity_allowed = merged["allownonnumericnumbers"] == "true"
@@ -92,10 +92,10 @@ def _json(records: DataFrame, schema: StructType, options: Mapping[str, str]) ->
 
 
 def _misread_decimals(schema: StructType) -> Column | None:
-    """Whether a text must be kept from Spark's JSON parser, for schemas with decimals.
+    """Return a condition for texts that Spark's JSON parser must not see; None for schemas without decimals.
 
-    The whole pattern tries several things at every character, which took a quarter of the time of reading a topic. Two
-    simpler ones find the few texts that are worth asking.
+    The full pattern tries several alternatives at every character, which took a quarter of the time of reading a topic.
+    Two simpler patterns first find the few texts that need it.
     """
     pattern = rejection_reasons.misread_decimals(schema)
     if pattern is None:
@@ -107,7 +107,7 @@ def _misread_decimals(schema: StructType) -> Column | None:
 
 
 def _csv(records: DataFrame, schema: StructType, options: Mapping[str, str]) -> Parsed:
-    merged = _merged(options, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
+    merged = _merge(options, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
     columns = StructType([*nullable(schema).fields, StructField(CORRUPT, StringType())])
     frame = records.withColumn(PARSED, _once(F.from_csv(_text(), columns.toDDL(), merged)))
     parsed = F.col(PARSED)
@@ -153,29 +153,29 @@ def _text() -> Column:
 
 
 def _once(parsed: Column) -> Column:
-    """Keeps the optimizer from parsing in the filter and then again: it leaves alone what is not deterministic."""
+    """Keep the optimizer from parsing a second time in the filter: it does not copy nondeterministic expressions."""
     return F.when(F.spark_partition_id() >= 0, parsed)
 
 
 def _good(conditions: list[Column], is_rejected: Column | None) -> Column:
-    holds = conditions[0]
+    all_hold = conditions[0]
     for each in conditions[1:]:
-        holds = holds & each
+        all_hold = all_hold & each
     if is_rejected is not None:
-        holds = holds & ~is_rejected
-    return F.col(VALUE).isNull() | F.coalesce(holds, F.lit(False))
+        all_hold = all_hold & ~is_rejected
+    return F.col(VALUE).isNull() | F.coalesce(all_hold, F.lit(False))
 
 
-def _merged(*options: Mapping[str, str]) -> dict[str, str]:
-    """Later ones win. Spark does not tell upper from lower case in the names of options."""
+def _merge(*options: Mapping[str, str]) -> dict[str, str]:
+    """Return all options with names in lower case, because Spark ignores their case. Later ones override."""
     return {name.lower(): value for each in options for name, value in each.items()}
 
 
 def _reasons(reason_of: Callable[[bytes], str | None]) -> Callable[[Column], Column]:
     def reasons(values: pa.Array) -> pa.Array:
-        told = (
+        texts = (
             None if value is None else reason_of(value) or rejection_reasons.GENERAL for value in values.to_pylist()
         )
-        return pa.array(told, pa.string())
+        return pa.array(texts, pa.string())
 
     return arrow_function(reasons, "string")

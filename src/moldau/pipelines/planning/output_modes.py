@@ -1,4 +1,4 @@
-"""Whether Spark can run a plan as a stream in an output mode, asked before the start and not found out by it."""
+"""Checks before the start of a query whether Spark can run its plan in an output mode."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from moldau.pipelines.planning.sql_errors import message_of
 
 
 def refusal(frame: DataFrame, mode: OutputMode) -> str | None:
-    """Spark's reason against it, or None. Spark's own checker, which otherwise speaks up when a query starts."""
+    """Return Spark's reason to refuse the mode, or None. This calls the checker that Spark calls at the start."""
     jvm: Any = frame.sparkSession._jvm
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    of_java = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[mode]()
+    java_mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[mode]()
     try:
-        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), of_java)
+        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), java_mode)
     except PySparkException as error:
         return message_of(error)
     return None
 
 
 def upsert_mode(frame: DataFrame) -> OutputMode:
-    """Upserts want changes as they come (update); some plans, outer joins among them, only append."""
+    """Return the mode for upserts: update, which emits changes at once. Some plans (outer joins …) only append."""
     return "append" if refusal(frame, "update") is not None and refusal(frame, "append") is None else "update"

@@ -1,7 +1,7 @@
-"""Python steps: a function from a module beside the pipeline's file, called with DataFrames and the step's arguments.
+"""Calls Python steps: a function of a module beside the pipeline's file, with DataFrames and the step's arguments.
 
-The module is loaded under a name of its own, so that two pipelines may both have a `detect.py`; what it and the modules
-beside it define is sent to executors by value, since they have no such files. Errors name the step, file and line.
+The module is loaded under a unique name, so that two pipelines may both have a `detect.py`. Its definitions and those
+of modules beside it are pickled by value, because executors do not have these files. Errors name step, file and line.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from moldau.pipelines.problems import did_you_mean
 from moldau.pipelines.spec import PythonStep
 
 PRIVATE = "_moldau_pipeline_"
-"""How the names begin under which the modules of steps are loaded."""
+"""Prefix of the unique names of step modules in `sys.modules`."""
 
 
 class FailedStep(ValueError):
-    """A Python step that cannot be loaded or called. One line, with file and line of the user's code."""
+    """A Python step cannot be loaded or called. The message is one line, with file and line of the user's code."""
 
 
 def call(step: PythonStep, folder: Path, inputs: Sequence[DataFrame], *, reread: bool = True) -> DataFrame:
@@ -38,7 +38,7 @@ def call(step: PythonStep, folder: Path, inputs: Sequence[DataFrame], *, reread:
     if not callable(function):
         near = did_you_mean(step.function, [name for name, value in vars(module).items() if callable(value)])
         raise FailedStep(f"{module.__file__} has no function {step.function}{near}")
-    with _telling(folder), _importing(folder):
+    with _errors_as_failed_step(folder), _importing(folder):
         result = function(*inputs, **step.args)
     if not isinstance(result, DataFrame):
         raise FailedStep(f"{step.module}:{step.function} returned {type(result).__name__}, not a DataFrame")
@@ -46,33 +46,33 @@ def call(step: PythonStep, folder: Path, inputs: Sequence[DataFrame], *, reread:
 
 
 def load(name: str, folder: Path, *, reread: bool = True) -> ModuleType:
-    """The module from `folder`, read anew unless a run goes on: an edited file counts from the next run on."""
+    """Return the module from `folder`. With `reread` load it again; without, as in a run that continues, reuse it."""
     file = folder.joinpath(*name.split(".")).with_suffix(".py")
     if not file.is_file():
         raise FailedStep(f"there is no file {file}")
-    private = f"{PRIVATE}{hashlib.sha256(str(file).encode()).hexdigest()[:12]}_{file.stem}"
-    if not reread and private in sys.modules:
-        return sys.modules[private]
-    spec = importlib.util.spec_from_file_location(private, file)
+    unique_name = f"{PRIVATE}{hashlib.sha256(str(file).encode()).hexdigest()[:12]}_{file.stem}"
+    if not reread and unique_name in sys.modules:
+        return sys.modules[unique_name]
+    spec = importlib.util.spec_from_file_location(unique_name, file)
     assert spec is not None and spec.loader is not None  # noqa: PT018
     module = importlib.util.module_from_spec(spec)
-    sys.modules[private] = module
-    with _telling(folder), _importing(folder):
+    sys.modules[unique_name] = module
+    with _errors_as_failed_step(folder), _importing(folder):
         spec.loader.exec_module(module)
     return module
 
 
 @contextmanager
 def _importing(folder: Path) -> Iterator[None]:
-    """Modules beside the file may be imported by it; all that come from there are pickled by value.
+    """Let the step import modules from `folder`, and pickle all modules from there by value.
 
-    Python forgets them afterwards, though who imported them does not: the next to import one of that name reads it
-    anew, after an edit or from the folder of another pipeline.
+    Afterwards they are removed from `sys.modules` (their importers keep them): the next import of such a name reads the
+    file again, after an edit or from the folder of another pipeline.
     """
     sys.path.insert(0, str(folder))
     try:
         with warnings.catch_warnings():
-            # Of an ordinary @udf, where pandas is not installed: it runs all the same.
+            # An ordinary @udf warns so where pandas is not installed, but runs.
             warnings.filterwarnings("ignore", "Arrow optimization failed to enable", RuntimeWarning)
             yield
     finally:
@@ -90,7 +90,7 @@ def _is_beside(module: object, folder: Path) -> bool:
 
 
 @contextmanager
-def _telling(folder: Path) -> Iterator[None]:
+def _errors_as_failed_step(folder: Path) -> Iterator[None]:
     try:
         yield
     except FailedStep:
@@ -98,11 +98,11 @@ def _telling(folder: Path) -> Iterator[None]:
     except SyntaxError as error:
         raise FailedStep(f"{error.filename}:{error.lineno}: {error.msg}") from error
     except Exception as error:
-        said = message_of(error) if isinstance(error, PySparkException) else f"{type(error).__name__}: {error}"
-        raise FailedStep(f"{_where(error, folder)}{' '.join(said.split())}") from error
+        message = message_of(error) if isinstance(error, PySparkException) else f"{type(error).__name__}: {error}"
+        raise FailedStep(f"{_where(error, folder)}{' '.join(message.split())}") from error
 
 
 def _where(error: Exception, folder: Path) -> str:
-    """The innermost line of the user's own code."""
+    """Return file and line of the innermost frame in the user's own code, or ""."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).parent == folder]
     return f"{own[-1].filename}:{own[-1].lineno}: " if own else ""

@@ -1,7 +1,7 @@
-"""The columns that a topic's records are to have: from DDL or an Avro schema file, and what a parsed row must satisfy.
+"""The schema of a topic's records, from DDL or an Avro schema file, and the conditions for a parsed row.
 
-Spark's parsers make every column nullable and let some numbers through that no longer are what was written. What
-they do not check (NOT NULL, infinity by overflow, years beyond 9999) is said here as one Spark expression.
+Spark's parsers make every column nullable and change some numbers that overflow. A Spark expression checks what they do
+not check: NOT NULL, infinity by overflow, years beyond 9999.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ VALUE: Final = "value"
 
 
 class UnusableSchema(ValueError):
-    """A schema file that cannot be read or means nothing. The message is one line and names the file."""
+    """A schema file that cannot be read or is invalid. The message is one line and names the file."""
 
 
 def record_schema(source: TopicSource) -> StructType:
-    """What the records of a topic are to be, with NOT NULL as it was written.
+    """Return the schema of a topic's records, with NOT NULL as it is in the file.
 
-    ParseException is raised for DDL that Spark does not understand, UnusableSchema for an Avro file likewise.
+    Raises ParseException for DDL that Spark does not understand, and UnusableSchema for an unusable Avro file.
     """
     if source.format == "text":
         return StructType([StructField(VALUE, StringType())])
@@ -70,55 +70,57 @@ def ddl_of(source: TopicSource | FileSource) -> str:
 
 
 def avro_file(path: Path) -> Any:
-    """An Avro schema as JSON, with the logical types that Spark knows. ValueError for what is none."""
+    """Return an Avro schema as JSON, with only the logical types that Spark has. Raises UnusableSchema."""
     try:
-        read = json.loads(path.read_bytes())
-        fastavro.parse_schema(read)
+        avro = json.loads(path.read_bytes())
+        fastavro.parse_schema(avro)
     except OSError as error:
         raise UnusableSchema(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
         raise UnusableSchema(f"{path} is not an Avro schema: {error}") from error
-    return plain_logical_types(read)
+    return plain_logical_types(avro)
 
 
 def nullable(of: StructType) -> StructType:
-    """The same type with nothing required, as Spark's parsers see it."""
-    made: StructType = _rebuilt(of, lambda leaf: leaf)
-    return made
+    """Return the type with all fields nullable, as Spark's parsers treat it."""
+    copy: StructType = _rebuild(of, lambda leaf: leaf)
+    return copy
 
 
 def without_bytes(of: StructType) -> StructType:
-    """With smallint for tinyint: Spark's JSON parser reads 200 as the tinyint -56."""
-    made: StructType = _rebuilt(of, lambda leaf: ShortType() if isinstance(leaf, ByteType) else leaf)
-    return made
+    """Return the type with smallint for tinyint, because Spark's JSON parser reads 200 as the tinyint -56."""
+    copy: StructType = _rebuild(of, lambda leaf: ShortType() if isinstance(leaf, ByteType) else leaf)
+    return copy
 
 
-def _rebuilt(of: DataType, leaf: Callable[[DataType], DataType]) -> Any:
+def _rebuild(of: DataType, leaf: Callable[[DataType], DataType]) -> Any:
     if isinstance(of, StructType):
-        return StructType([StructField(field.name, _rebuilt(field.dataType, leaf), True) for field in of.fields])
+        return StructType([StructField(field.name, _rebuild(field.dataType, leaf), True) for field in of.fields])
     if isinstance(of, ArrayType):
-        return ArrayType(_rebuilt(of.elementType, leaf), True)
+        return ArrayType(_rebuild(of.elementType, leaf), True)
     if isinstance(of, MapType):
-        return MapType(of.keyType, _rebuilt(of.valueType, leaf), True)
+        return MapType(of.keyType, _rebuild(of.valueType, leaf), True)
     return leaf(of)
 
 
 def is_rejected(row: Column, schema: StructType, infinity_allowed: bool) -> Column | None:
-    """True where a parsed row lacks what is NOT NULL or holds what overflowed; None if no row can."""
-    return _Misfits(infinity_allowed).of_struct(row, schema)
+    """Return a condition for parsed rows that lack a NOT NULL value or have an overflow; None if no row can."""
+    return _Rejections(infinity_allowed).of_struct(row, schema)
 
 
-class _Misfits:
+class _Rejections:
+    """Builds the condition under which a value of some type is rejected; None where nothing can be."""
+
     def __init__(self, infinity_allowed: bool) -> None:
         self._infinity_allowed = infinity_allowed
 
     def of_struct(self, row: Column, schema: StructType) -> Column | None:
-        found = [
-            said
+        conditions = [
+            condition
             for field in schema.fields
-            if (said := self._of_field(row.getField(field.name), field.dataType, field.nullable)) is not None
+            if (condition := self._of_field(row.getField(field.name), field.dataType, field.nullable)) is not None
         ]
-        return _any(found)
+        return _any(conditions)
 
     def _of_field(self, value: Column, of: DataType, is_nullable: bool) -> Column | None:
         inside = self._of_value(value, of)
@@ -127,7 +129,7 @@ class _Misfits:
         return value.isNull() if inside is None else F.coalesce(inside, F.lit(True))
 
     def _of_value(self, value: Column, of: DataType) -> Column | None:
-        """For a value that is there; null where there is none."""
+        """Return the condition for a value that is not null; it is null where the value is."""
         if isinstance(of, (FloatType, DoubleType)) and not self._infinity_allowed:
             return F.abs(value) == F.lit(float("inf"))
         if isinstance(of, ByteType):
@@ -145,9 +147,9 @@ class _Misfits:
 
     def _of_elements(self, values: Column, of: DataType, may_be_null: bool) -> Column | None:
         def inside(element: Column) -> Column:
-            found = self._of_field(element, of, may_be_null)
-            assert found is not None
-            return found
+            condition = self._of_field(element, of, may_be_null)
+            assert condition is not None
+            return condition
 
         if self._of_field(F.lit(None), of, may_be_null) is None:
             return None
@@ -162,7 +164,7 @@ def _micros() -> tuple[int, int]:
 def _any(conditions: list[Column]) -> Column | None:
     if not conditions:
         return None
-    found = conditions[0]
+    result = conditions[0]
     for each in conditions[1:]:
-        found = found | each
-    return found
+        result = result | each
+    return result

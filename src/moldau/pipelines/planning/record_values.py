@@ -1,11 +1,11 @@
-"""Rows become records: the value by the sink's format, and key, headers, topic and partition by SQL expressions.
+"""Makes records of rows: the value by the sink's format; key, headers, topic and partition by SQL expressions.
 
 - json: an object of the row's columns, timestamps in ISO 8601 with all six digits; csv, avro: the columns in order.
-- text, raw: the row's one column. Kafka's own columns of a source (_key, _offset …) are not part of a value unless the
+- text, raw: the row's one column. A source's metadata columns (_key, _offset …) are not part of a value unless the
   sink's `value` names them.
 - key, headers: texts and bytes as they are, structs as JSON, other types as text.
 
-Here columns are made and checked against each other; who asked for them and where in the file is known in sinks.py.
+This module makes and checks columns; sinks.py knows their place in the pipeline's file.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ LEGAL_TOPIC: Final = rf"\A(?!\.{{1,2}}\z)[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MA
 
 
 class NoValue(ValueError):
-    """The rows cannot be written in this format. One line."""
+    """The rows cannot be written in this format. The message is one line."""
 
 
 def row_value(frame: DataFrame, format_: RecordFormat, options: Mapping[str, str], avro: Avro | None) -> Column:
-    """The value of a record made of whole rows."""
+    """Return the value of a record that is made of a whole row."""
     names = [name for name in frame.columns if name not in METADATA]
     if format_ in ("text", "raw"):
         return _single(frame, names, format_)
@@ -50,11 +50,11 @@ def row_value(frame: DataFrame, format_: RecordFormat, options: Mapping[str, str
 
 
 def _single(frame: DataFrame, names: list[str], format_: RecordFormat) -> Column:
-    wanted = "string" if format_ == "text" else "binary"
+    type_name = "string" if format_ == "text" else "binary"
     if len(names) == 1 and isinstance(frame.schema[names[0]].dataType, (StringType, BinaryType)):
-        return F.col(_quoted(names[0])).cast(wanted)
-    have = ", ".join(f"{name} {frame.schema[name].dataType.simpleString()}" for name in names)
-    raise NoValue(f"format {format_} writes one column of type {wanted}, and the rows have {have or 'none'}")
+        return F.col(_quoted(names[0])).cast(type_name)
+    columns = ", ".join(f"{name} {frame.schema[name].dataType.simpleString()}" for name in names)
+    raise NoValue(f"format {format_} writes one column of type {type_name}, and the rows have {columns or 'none'}")
 
 
 def _quoted(name: str) -> str:
@@ -62,7 +62,7 @@ def _quoted(name: str) -> str:
 
 
 def bytes_of(column: Column, of: DataType) -> Column:
-    """A key, a value or a header: Kafka knows bytes only."""
+    """Return a key, value or header as text or bytes, because Kafka knows only bytes."""
     if isinstance(of, (StringType, BinaryType)):
         return column
     if isinstance(of, (StructType, ArrayType, MapType, VariantType)):
@@ -71,26 +71,26 @@ def bytes_of(column: Column, of: DataType) -> Column:
 
 
 def headers_of(values: Mapping[str, Column]) -> Column:
-    """An array as the connector takes it: never null, for null arrays are slow on their way to Python."""
+    """Return headers as the connector's array: never null, because null arrays are slow to transfer to Python."""
     pairs = [F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value")) for name, value in values.items()]
     return F.array(*pairs).cast(HEADERS_TYPE)
 
 
 def legal_topic(route: Column, sink: str, expression: str) -> Column:
-    """The computed topic of each row. A row without a legal one fails the query: there is nowhere to put it."""
-    said = F.concat(
+    """Return the computed topic of each row. A row without a legal topic name fails the query."""
+    message = F.concat(
         F.lit(f"sink {sink}: route {expression} gave "),
         F.coalesce(F.concat(F.lit("'"), route, F.lit("'")), F.lit("null")),
         F.lit(", which is not a legal topic name"),
     )
-    return F.when(route.rlike(LEGAL_TOPIC), route).otherwise(F.raise_error(said))
+    return F.when(route.rlike(LEGAL_TOPIC), route).otherwise(F.raise_error(message))
 
 
 def legal_partition(partition: Column, sink: str, expression: str) -> Column:
-    """The computed partition; null leaves the choice to the partitioner."""
-    said = F.concat(
+    """Return the computed partition of each row; for null the partitioner chooses. A negative one fails the query."""
+    message = F.concat(
         F.lit(f"sink {sink}: partition {expression} gave "),
         partition.cast("string"),
         F.lit("; partitions count from 0, and pmod(a, n) is never negative"),
     )
-    return F.when(partition < 0, F.raise_error(said).cast("int")).otherwise(partition.cast("int"))
+    return F.when(partition < 0, F.raise_error(message).cast("int")).otherwise(partition.cast("int"))

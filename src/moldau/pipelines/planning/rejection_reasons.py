@@ -1,7 +1,7 @@
-"""Why a record is bad, in one line for people: asked only about records that Spark's parsers have refused.
+"""Explains in one line why a record is bad. Only records that Spark's parsers refused come here.
 
-The verdict is Spark's (formats.py); here a refused value is read again, slowly and with care, to find words for it.
-Where this reading finds nothing wrong the reason stays general. Plain Python: runs inside Spark's Python workers.
+Spark decides (formats.py); this module parses a refused value again, slowly and precisely, to describe what is wrong.
+If it finds nothing wrong, the reason is GENERAL. This is plain Python that runs in Spark's Python workers.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from pyspark.sql.types import (
 GENERAL: Final = "the value does not fit the schema"
 EMPTY: Final = "the value is empty"
 SHOWN_MAX: Final = 40
-"""Characters of an offending value that a reason quotes."""
+"""How many characters of a bad value a reason quotes."""
 INT_BITS: Final[Mapping[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 FLOAT_MAX: Final = 3.4028235677973366e38
-"""The least number that no longer rounds to a single-precision number."""
+"""The smallest number that does not round to a single-precision number."""
 SECONDS: Final = (-62_135_596_800, 253_402_300_800)
-"""The years 1 to 9999, in seconds since 1970: [from, to)."""
+"""The years 1 to 9999 in seconds since 1970: [start, end)."""
 LONG_EXPONENT: Final = "[eE][+-]?[0-9]{4}"
 _BLANK: Final = r"[ \t\r\n]"
 _DATE: Final = re.compile(r"\s*[+-]?\d{4,7}(-\d{1,2}(-\d{1,2}([T ].*)?)?)?\s*", re.DOTALL)
@@ -51,7 +51,7 @@ _TIME: Final = re.compile(rf"\s*([+-]?\d{{4,7}}(-\d{{1,2}}(-\d{{1,2}}([T ]({_CLO
 
 
 class Pairs(list[tuple[str, Any]]):
-    """A JSON object with its duplicates: Spark converts every occurrence of a name."""
+    """A JSON object with duplicate names, because Spark converts every occurrence of a name."""
 
 
 def utf8_rejection(value: bytes) -> str | None:
@@ -66,37 +66,37 @@ def utf8_rejection(value: bytes) -> str | None:
 
 
 def json_rejection(value: bytes, schema: StructType) -> str | None:
-    """What keeps a JSON text from being a row of the schema, or None if nothing is found."""
+    """Return why a JSON text is not a row of the schema, or None if nothing is found."""
     if not value:
         return EMPTY
-    if said := utf8_rejection(value):
-        return said
+    if reason := utf8_rejection(value):
+        return reason
     try:
-        read = json.loads(
+        content = json.loads(
             value.decode(), object_pairs_hook=Pairs, parse_float=_float_text, parse_constant=_refuse_constant
         )
     except json.JSONDecodeError as error:
-        said = error.msg[:1].lower() + error.msg[1:].removesuffix(" at")
-        return f"not JSON: {said} at character {error.pos}"
+        message = error.msg[:1].lower() + error.msg[1:].removesuffix(" at")
+        return f"not JSON: {message} at character {error.pos}"
     except RecursionError:
         return "not JSON: nested too deeply"
     except ValueError as error:
         return f"not JSON: {error}"
-    if not isinstance(read, Pairs):
-        return f"not a JSON object but {_kind(read)}"
+    if not isinstance(content, Pairs):
+        return f"not a JSON object but {_kind(content)}"
     misread = misread_decimals(schema)
-    found = next(_object_misfits(read, schema, ""), None)
-    if found is None and misread is not None and re.search(misread, value.decode()):
+    first = next(_object_misfits(content, schema, ""), None)
+    if first is None and misread is not None and re.search(misread, value.decode()):
         return "a number in it has an exponent of more than three digits"
-    return found
+    return first
 
 
 def misread_decimals(schema: StructType) -> str | None:
-    """For schemas with decimals: a pattern for texts that must be kept from Spark's JSON parser.
+    """Return a pattern for texts that Spark's JSON parser must not see; None for schemas without decimals.
 
-    It would write out all zeros of 1e999999999 (for hours), and read the text "1,5" as 15. Bare numbers are found
-    everywhere; texts only as the values of decimal fields, for "12e34567" may be somebody's id. The pattern means the
-    same to Java and to Python.
+    The parser would write out all zeros of 1e999999999 (for hours), and read the text "1,5" as 15. The pattern finds
+    bare numbers everywhere, but texts only as values of decimal fields, because "12e34567" may be an id. It has the
+    same meaning in Java and in Python.
     """
     names = decimal_names(schema)
     if not names:
@@ -106,13 +106,13 @@ def misread_decimals(schema: StructType) -> str | None:
 
 
 def decimal_texts(names: Sequence[str]) -> str:
-    """A pattern for the beginning of a text in a field of one of these names."""
+    """Return a pattern for the beginning of a text value of a field with one of these names."""
     fields = "|".join(re.escape(name) for name in names)
     return rf'"(?:{fields})"{_BLANK}*:{_BLANK}*"'
 
 
 def decimal_names(schema: StructType) -> list[str]:
-    """The names of all fields, at any depth, that hold decimals."""
+    """Return the names of all fields, at any depth, that have decimals."""
     return sorted(set(_decimal_names(schema, "")))
 
 
@@ -127,7 +127,7 @@ def _decimal_names(of: DataType, name: str) -> Iterator[str]:
 
 
 class _FloatText(str):
-    """A number with a point or an exponent, as it was written: int columns take none, decimals want all of it."""
+    """A number with a point or an exponent, as text: int columns refuse it, and decimals need all its digits."""
 
 
 def _float_text(text: str) -> _FloatText:
@@ -142,15 +142,15 @@ def _object_misfits(pairs: Pairs, schema: StructType, path: str) -> Iterator[str
     types = {field.name: field.dataType for field in schema.fields}
     for name, value in pairs:
         if name in types and value is not None:
-            yield from _json_misfits(value, types[name], _joined(path, name))
+            yield from _json_misfits(value, types[name], _join_path(path, name))
     last = dict(pairs)
     for field in schema.fields:
         if not field.nullable and last.get(field.name) is None:
-            yield f"field {_joined(path, field.name)} is {'null' if field.name in last else 'missing'}"
+            yield f"field {_join_path(path, field.name)} is {'null' if field.name in last else 'missing'}"
 
 
 def _json_misfits(value: Any, of: DataType, path: str) -> Iterator[str]:
-    """Nothing, or reasons; `value` is not None."""
+    """Yield the reasons why a value does not fit its type, if any; `value` is not None."""
     if isinstance(of, StructType) and isinstance(value, Pairs):
         yield from _object_misfits(value, of, path)
     elif isinstance(of, ArrayType) and type(value) is list:
@@ -161,8 +161,8 @@ def _json_misfits(value: Any, of: DataType, path: str) -> Iterator[str]:
         for name, each in value:
             if each is not None:
                 yield from _json_misfits(each, of.valueType, f"{path}[{json.dumps(name, ensure_ascii=False)}]")
-    elif (said := _json_scalar_misfit(value, of)) is not None:
-        yield f"field {path}: {_shown(value)} {said}"
+    elif (reason := _json_scalar_misfit(value, of)) is not None:
+        yield f"field {path}: {_quote(value)} {reason}"
 
 
 def _json_scalar_misfit(value: Any, of: DataType) -> str | None:
@@ -260,11 +260,11 @@ _JSON_CHECKS: Final[Mapping[type[DataType], Callable[[Any, DataType], str | None
 
 
 def csv_rejection(value: bytes, schema: StructType, options: Mapping[str, str]) -> str | None:
-    """What keeps a line of CSV from being a row of the schema, or None if nothing is found."""
+    """Return why a line of CSV is not a row of the schema, or None if nothing is found."""
     if not value.strip():
         return EMPTY
-    if said := utf8_rejection(value):
-        return said
+    if reason := utf8_rejection(value):
+        return reason
     lower = {name.lower(): option for name, option in options.items()}
     try:
         rows = list(
@@ -280,14 +280,14 @@ def csv_rejection(value: bytes, schema: StructType, options: Mapping[str, str]) 
     if len(rows) > 1:
         return f"{len(rows)} lines; a record is one line of CSV"
     if len(rows[0]) != len(schema.fields):
-        return f"{_counted(len(rows[0]), 'field')}, and the schema has {len(schema.fields)}"
+        return f"{_with_noun(len(rows[0]), 'field')}, and the schema has {len(schema.fields)}"
     null = lower.get("nullvalue", "")
     for text, field in zip(rows[0], schema.fields, strict=True):
         if text == null:
             if not field.nullable:
                 return f"field {field.name} is missing"
-        elif (said := _csv_misfit(text, field.dataType)) is not None:
-            return f"field {field.name}: {_shown(text)} {said}"
+        elif (reason := _csv_misfit(text, field.dataType)) is not None:
+            return f"field {field.name}: {_quote(text)} {reason}"
     return None
 
 
@@ -308,10 +308,10 @@ def _csv_misfit(text: str, of: DataType) -> str | None:
     return None
 
 
-# --- words ----------------------------------------------------------------------------------------------------------
+# --- texts ----------------------------------------------------------------------------------------------------------
 
 
-def _joined(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
@@ -334,14 +334,14 @@ def _kind(value: Any) -> str:
     return "a string" if isinstance(value, str) else "an array"
 
 
-def _shown(value: Any) -> str:
+def _quote(value: Any) -> str:
     text = str(value) if isinstance(value, _FloatText) else json.dumps(_plain(value), ensure_ascii=False)
     text = "".join(char if char.isprintable() else "�" for char in text)
     return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 1] + "…"
 
 
 def _plain(value: Any) -> Any:
-    """For the first characters of a reason: whatever is deep inside is not shown anyway."""
+    """Return the value with nested values as "…": a reason shows only the first characters anyway."""
     if isinstance(value, Pairs):
         return {name: "…" if isinstance(each, (Pairs, list)) else each for name, each in value}
     if isinstance(value, list):
@@ -349,5 +349,5 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _counted(number: int, noun: str) -> str:
+def _with_noun(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,8 +1,8 @@
-"""Sinks become flows: rows shaped for their target, with every expression checked against the columns of the view.
+"""Compiles sinks into flows: rows with the columns of their target, each expression checked against those of the view.
 
-Decided here: a row whose `route` is null or no legal topic name, or whose `partition` is negative, fails the query with
-a message that names the sink and the expression. Such rows have no bytes to set aside as a dead letter, and leaving
-them out would lose them without a word.
+A row whose `route` is null or not a legal topic name, or whose `partition` is negative, fails the query with a message
+that names the sink and the expression. Such a row has no bytes to write as a dead letter, and dropping it would lose it
+silently.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from moldau.pipelines.planning.flows import (
     Target,
     TopicTarget,
     UpsertTarget,
-    as_they_are,
+    unchanged,
 )
 from moldau.pipelines.planning.output_modes import upsert_mode
 from moldau.pipelines.planning.problem_collection import Problems, Refused
@@ -35,29 +35,29 @@ from moldau.spark.options import BOOTSTRAP, KAFKA, SINK_OPTIONS, write_options
 
 DELETES: Final = "_moldau_deletes"
 ORDER_BY: Final = "order_by"
-"""An option of an upsert: the column by which the last row of a key is told."""
+"""An option of an upsert: the column that decides which row of a key is the last."""
 INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
 
 
 class SinkCompiler:
-    """One sink of a pipeline; `path` is where it stands in the file."""
+    """Compiles one sink of a pipeline; `path` is its dotted path in the file."""
 
     def __init__(self, pipeline: Pipeline, path: str, sink: Sink, frame: DataFrame, problems: Problems) -> None:
         self._pipeline, self._path, self._sink, self._frame = pipeline, path, sink, frame
         self._problems = problems
 
     def flow(self) -> Flow | None:
-        """None if something was wrong with it, which the problems then tell."""
-        before = len(self._problems.found)
-        made: Flow | None = None
+        """Return the flow, or None if something is wrong with it, which is then in the problems."""
+        count_before = len(self._problems.found)
+        flow: Flow | None = None
         with self._problems.at(self._path, self._who):
             if isinstance(self._sink, TopicSink):
-                made = self._to_topic(self._sink)
+                flow = self._to_topic(self._sink)
             elif isinstance(self._sink, TableSink):
-                made = self._to_table(self._sink)
+                flow = self._to_table(self._sink)
             else:
-                made = self._to_console(self._sink)
-        return made if len(self._problems.found) == before else None
+                flow = self._to_console(self._sink)
+        return flow if len(self._problems.found) == count_before else None
 
     @property
     def _who(self) -> str:
@@ -73,14 +73,14 @@ class SinkCompiler:
             "topic": self._route(sink),
             "partition": self._partition(sink),
         }
-        selected = [made.alias(name) for name, made in columns.items() if made is not None]
+        selected = [column.alias(name) for name, column in columns.items() if column is not None]
         options = sink_options(self._pipeline, sink.name, sink.options)
         self._check_values(sink)
         if sink.topic is not None:
             options["topic"] = sink.topic
         where = f"topic {sink.topic}" if sink.route is None else f"topics by {sink.route}"
         target = TopicTarget(self._pipeline.connector, options)
-        return self._made("topic", where, sink.mode, target, lambda rows: rows.select(*selected))
+        return self._make_flow("topic", where, sink.mode, target, lambda rows: rows.select(*selected))
 
     def _value(self, sink: TopicSink) -> Column | None:
         if sink.value is not None:
@@ -89,8 +89,8 @@ class SinkCompiler:
         return row_value(self._frame, sink.format, format_options(sink.options), avro)
 
     def _headers(self, sink: TopicSink) -> Column | None:
-        made = {name: self._bytes(f"headers.{name}", text) for name, text in sink.headers.items()}
-        return headers_of({name: each for name, each in made.items() if each is not None}) if made else None
+        columns = {name: self._bytes(f"headers.{name}", text) for name, text in sink.headers.items()}
+        return headers_of({name: each for name, each in columns.items() if each is not None}) if columns else None
 
     def _route(self, sink: TopicSink) -> Column | None:
         if sink.route is None or (of := self._type("route", sink.route)) is None:
@@ -112,7 +112,7 @@ class SinkCompiler:
         return bytes_of(F.expr(text), of)
 
     def _check_values(self, sink: TopicSink) -> None:
-        """Of the connector's own options; it would tell itself, but only when a run has started."""
+        """Check the values of the connector's own options, which it would refuse only after the run has started."""
         known = {name.lower() for name in SINK_OPTIONS}
         own = {name: value for name, value in sink.options.items() if name.lower() in known}
         try:
@@ -130,11 +130,11 @@ class SinkCompiler:
             return self._upsert(sink, where)
         mode: OutputMode = "complete" if sink.mode == "complete" else "append"
         target = TableTarget(sink.path, sink.format, sink.partition_by, sink.options, sink.mode == "complete")
-        return self._made("table", where, mode, target)
+        return self._make_flow("table", where, mode, target)
 
     def _upsert(self, sink: TableSink, where: str) -> Flow:
         frame, deletes = self._frame, None
-        shape: Shape = as_they_are
+        shape: Shape = unchanged
         if sink.delete_when is not None:
             of = self._type("delete_when", sink.delete_when)
             if of is not None and not isinstance(of, BooleanType):
@@ -146,25 +146,25 @@ class SinkCompiler:
             check_columns(frame, (order_by,), f"{self._path}.options.{ORDER_BY}")
         target = UpsertTarget(sink.path, sink.format, sink.partition_by, sink.keys, deletes, order_by)
         mode = upsert_mode(frame) if frame.isStreaming else "append"
-        return self._made("table", where, mode, target, shape)
+        return self._make_flow("table", where, mode, target, shape)
 
     def _to_console(self, sink: ConsoleSink) -> Flow:
         rows = sink.options.get("rows", sink.options.get("numRows", "20"))
         if not rows.isdecimal():
             raise Refused(f"{self._path}.options", f"rows is a number, not {rows}")
         truncate = sink.options.get("truncate", "true").lower() == "true"
-        return self._made("console", "console", sink.mode, ConsoleTarget(sink.name, int(rows), truncate))
+        return self._make_flow("console", "console", sink.mode, ConsoleTarget(sink.name, int(rows), truncate))
 
     # --- both -------------------------------------------------------------------------------------------------------
 
-    def _made(self, kind: str, where: str, mode: OutputMode, target: Target, shape: Shape = as_they_are) -> Flow:
+    def _make_flow(self, kind: str, where: str, mode: OutputMode, target: Target, shape: Shape = unchanged) -> Flow:
         sink = self._sink
         return Flow(
             name=sink.name,
             kind=kind,  # type: ignore[arg-type]
             place=sink.place,
             view=sink.view,
-            described=where,
+            description=where,
             frame=shape(self._frame),
             shape=shape,
             mode=mode,
@@ -173,14 +173,14 @@ class SinkCompiler:
         )
 
     def _type(self, key: str, text: str) -> DataType | None:
-        """What an expression gives over the view's columns; None if it does not compile, which is told."""
+        """Return the type of an expression over the view's columns; None, and a problem, if it does not compile."""
         types: list[DataType] = []
         with self._problems.at(f"{self._path}.{key}", f"{self._who}: {key}", text):
             types = [field.dataType for field in self._frame.select(F.expr(text)).schema.fields]
         return types[0] if types else None
 
-    def _wrong_type(self, key: str, text: str, of: DataType, wanted: str) -> Refused:
-        return Refused(f"{self._path}.{key}", f"{key} {text} is {of.simpleString()}, and must be {wanted}")
+    def _wrong_type(self, key: str, text: str, of: DataType, expected: str) -> Refused:
+        return Refused(f"{self._path}.{key}", f"{key} {text} is {of.simpleString()}, and must be {expected}")
 
 
 def _with_deletes(condition: str) -> Shape:
@@ -188,10 +188,10 @@ def _with_deletes(condition: str) -> Shape:
 
 
 def check_columns(frame: DataFrame, names: tuple[str, ...], path: str) -> None:
-    """Spark does not tell upper from lower case in column names."""
-    known = {name.lower() for name in frame.columns}
+    """Refuse names that are not columns of the frame. Case does not matter, as in Spark."""
+    columns = {name.lower() for name in frame.columns}
     for index, name in enumerate(names):
-        if name.lower() not in known:
+        if name.lower() not in columns:
             near = did_you_mean(name, frame.columns)
             raise Refused(f"{path}.{index}", f"there is no column {name}{near or '; there are ' + _list(frame)}")
 

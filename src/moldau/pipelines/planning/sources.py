@@ -1,7 +1,7 @@
-"""Sources become views: topics through the connector, files and lake tables through Spark, as streams or as batches.
+"""Makes views of sources: topics through the connector, files and lake tables through Spark, as streams or batches.
 
-A topic's view has the columns of its schema and, of what Kafka knows about a record, those that the pipeline
-speaks of: _key, _topic, _partition, _offset, _timestamp, _headers. Nothing is contacted before a query starts.
+A topic's view has the columns of its schema, and those metadata columns that the pipeline uses: _key, _topic,
+_partition, _offset, _timestamp, _headers. No broker is contacted before a query starts.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ METADATA: Final = {
     "_timestamp": "timestamp",
     "_headers": "headers",
 }
-"""Columns of a topic's view, and the connector's column behind each."""
+"""Metadata columns of a topic's view, and the connector's column for each."""
 ISOLATION: Final = KAFKA + "isolation.level"
-"""Read committed unless a pipeline says otherwise: what is written once must not be made of what was taken back."""
+"""Read committed unless a pipeline overrides it: exactly-once output must not contain aborted records."""
 _STAR: Final = re.compile(r"(?<!count\()\*", re.IGNORECASE)
 
 
 class Mode(Enum):
-    """How a pipeline is run. The first two make the same plans and differ in the trigger alone."""
+    """How a pipeline is run. The first two make the same plans and differ only in the trigger."""
 
     CONTINUOUS = "continuous"
     UNTIL_CAUGHT_UP = "until caught up"
@@ -59,14 +59,14 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """What of the topics a batch run reads: [start, end). None is the source's own `start`, and the present end."""
+    """What a batch run reads of the topics: [start, end). None is the source's `start`, or the current end."""
 
     start: Start | None = None
     end: Start | None = None
 
 
 def connector_options(pipeline: Pipeline, options: Mapping[str, str]) -> dict[str, str]:
-    """Of a source's or sink's options those that are the connector's, with the pipeline's client properties."""
+    """Return the connector's options among those of a source or sink, with the pipeline's client properties."""
     known = {name.lower() for name in SOURCE_OPTIONS | SINK_OPTIONS}
     chosen = {name: value for name, value in options.items() if name.lower() in known or _is_kafka(name)}
     properties = {KAFKA + name: value for name, value in pipeline.kafka.items()}
@@ -75,14 +75,15 @@ def connector_options(pipeline: Pipeline, options: Mapping[str, str]) -> dict[st
 
 
 def sink_options(pipeline: Pipeline, query: str, options: Mapping[str, str]) -> dict[str, str]:
-    """For writing. Transactional ids, and groups that hold batch ids, begin with the names of pipeline and query."""
+    """Return the connector's options for a sink. Transactional ids and the groups with batch ids have the prefix
+    <pipeline>.<query>."""
     if pipeline.connector != "moldau":
         return connector_options(pipeline, options)
     return {"transactionalIdPrefix": f"{pipeline.name}.{query}"} | connector_options(pipeline, options)
 
 
 def format_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The others: for Spark's json and csv."""
+    """Return the options that are not the connector's, for Spark's json and csv."""
     known = {name.lower() for name in SOURCE_OPTIONS | SINK_OPTIONS}
     return {name: value for name, value in options.items() if name.lower() not in known and not _is_kafka(name)}
 
@@ -97,7 +98,7 @@ def _is_kafka(name: str) -> bool:
 def topic_records(
     session: SparkSession, pipeline: Pipeline, source: TopicSource, columns: tuple[str, ...], mode: Mode, over: Range
 ) -> DataFrame:
-    """The records as the connector gives them, with these of its columns."""
+    """Return the connector's records with these of its columns."""
     options = topic_options(pipeline, source, mode, over)
     if mode is Mode.BATCH:
         batch = session.read.format(pipeline.connector).options(**options)
@@ -126,7 +127,7 @@ def topic_options(pipeline: Pipeline, source: TopicSource, mode: Mode, over: Ran
 
 
 def _bound(prefix: str, at: Start) -> dict[str, str]:
-    """Where to begin or end, as the connector's options say it. A time after the last record is the end, no error."""
+    """Return the connector's options for a start or end. A time after the last record means the end, not an error."""
     if isinstance(at, str):
         return {f"{prefix}Offsets": at}
     if isinstance(at, datetime):
@@ -139,10 +140,10 @@ def _offsets_json(offsets: Offsets) -> str:
     return json.dumps({topic: {str(index): at for index, at in each.items()} for topic, each in offsets.items()})
 
 
-def metadata_wanted(pipeline: Pipeline, source: TopicSource) -> tuple[str, ...]:
-    """Which columns of METADATA the pipeline can see a use of: each costs on its way from Python to Spark.
+def needed_metadata(pipeline: Pipeline, source: TopicSource) -> tuple[str, ...]:
+    """Return the columns of METADATA that the pipeline may use: to transfer one from Python to Spark takes time.
 
-    Judged by the words of its texts, and generously: a star, a Python step or a sink that takes whole rows want all.
+    Any word in its texts counts as a use. A star, a Python step or a sink that writes whole rows needs all columns.
     """
     offered = [name for name in METADATA if name != "_headers" or source.headers]
     if source.format == "raw" or _takes_whole_rows(pipeline, source.name):
@@ -160,7 +161,7 @@ def _takes_whole_rows(pipeline: Pipeline, name: str) -> bool:
 
 
 def _texts(pipeline: Pipeline) -> Iterator[str]:
-    """Everything that may name a column."""
+    """Yield all texts that may contain the name of a column."""
     for holder in (*pipeline.sources.values(), *pipeline.steps):
         if not isinstance(holder, TableSource):
             yield from holder.deduplicate
@@ -175,7 +176,7 @@ def _texts(pipeline: Pipeline) -> Iterator[str]:
 
 
 def topic_view(parsed: Parsed, source: TopicSource, metadata: tuple[str, ...]) -> DataFrame:
-    """The good records as rows. What is done with the bad ones is decided before this: see dead_letters.py."""
+    """Return the good records as rows. dead_letters.py has handled the bad ones before."""
     columns = [parsed.row.getField(field.name).alias(field.name) for field in parsed.schema.fields]
     return parsed.frame.select(*columns, *(_metadata(name, source) for name in metadata))
 
@@ -183,7 +184,7 @@ def topic_view(parsed: Parsed, source: TopicSource, metadata: tuple[str, ...]) -
 def _metadata(name: str, source: TopicSource) -> Column:
     column = F.col(METADATA[name])
     if name == "_key" and source.format != "raw":
-        # Keys may be any bytes, and SQL on a text that is none has no meaning.
+        # Keys may be any bytes, and SQL functions have no defined result on invalid UTF-8.
         column = F.make_valid_utf8(column.cast("string"))
     return column.alias(name)
 
@@ -193,7 +194,7 @@ def _metadata(name: str, source: TopicSource) -> Column:
 
 def static_or_watched(session: SparkSession, source: FileSource | TableSource, mode: Mode) -> DataFrame:
     if isinstance(source, TableSource):
-        # Spark plans a Python source's read once: a stream that looks things up must be told to look again.
+        # Spark plans the read of a Python source once; `follow` makes each batch of a stream read the table again.
         own = {"path": source.path, "format": source.format, "follow": str(mode is not Mode.BATCH).lower()}
         return session.read.format("moldau-lake").options(**own | dict(source.options)).load()
     defaults = {"header": "true"} if source.format == "csv" else {}
@@ -207,7 +208,7 @@ def static_or_watched(session: SparkSession, source: FileSource | TableSource, m
 
 
 def with_event_time(frame: DataFrame, source: Source | SqlStep | PythonStep) -> DataFrame:
-    """The watermark and the deduplication that a source or step asks for."""
+    """Return the frame with the watermark and the deduplication of a source or step."""
     if isinstance(source, TableSource):
         return frame
     if source.watermark is not None:

@@ -1,7 +1,7 @@
-"""What Spark says about SQL, as one or two lines for people, and the place in the text that it is about.
+"""Shortens Spark's errors about SQL to one or two lines, and finds their position in the text.
 
-Spark's messages come with an error class in brackets, an SQLSTATE, the whole plan, the search path and advice that does
-not apply here. The name under discussion, what is wrong with it and "did you mean" are kept.
+Spark's messages contain an error class in brackets, an SQLSTATE, the whole plan, the search path and advice that does
+not apply to pipelines. What remains is the name, what is wrong with it, and "did you mean".
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SPARK_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 @dataclass(frozen=True, slots=True)
 class SqlError:
-    """`line` and `column` (from 1) of the word in the text; None where Spark does not say."""
+    """`line` and `column` (from 1) are the position in the text; None if Spark does not report it."""
 
     message: str
     line: int | None = None
@@ -45,15 +45,15 @@ class SqlError:
 
 
 def sql_error(error: PySparkException, text: str) -> SqlError:
-    """What is wrong with `text`, which Spark refused with `error`."""
+    """Return what is wrong with `text`, which Spark refused with `error`."""
     line, column = _position(error, text)
-    return SqlError(_condensed(error), line, column)
+    return SqlError(_condense(error), line, column)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Spark's Python side prints each refused query as a long line of JSON; we tell it ourselves."""
-    # Made by pyspark's own class: a plain logger of that name would not understand what pyspark tells it.
+    """Silence PySpark, which logs each refused query as a long line of JSON: the problem is reported anyway."""
+    # PySpark's own class must create these loggers: PySpark calls them with arguments that a plain logger refuses.
     loggers = [PySparkLogger.getLogger(name) for name in _SPARK_LOGGERS]
     before = [logger.level for logger in loggers]
     for logger in loggers:
@@ -66,18 +66,18 @@ def quiet() -> Iterator[None]:
 
 
 def message_of(error: PySparkException) -> str:
-    """The error in one line, where there is no text to point into."""
-    return _condensed(error)
+    """Return the error in one line, where there is no text with a position."""
+    return _condense(error)
 
 
-def _condensed(error: PySparkException) -> str:
+def _condense(error: PySparkException) -> str:
     condition = error.getCondition() or ""
     parameters = error.getMessageParameters() or {}
-    for prefix, tell in _TOLD.items():
-        if condition.startswith(prefix) and (told := tell(parameters)):
-            return told
+    for prefix, make_message in _MESSAGES.items():
+        if condition.startswith(prefix) and (message := make_message(parameters)):
+            return message
     text = _DOCS.sub("", _TAIL.sub("", _CLASS.sub("", str(error)))).strip()
-    if _TRACEBACK in text:  # of our own data sources: what they say stands last
+    if _TRACEBACK in text:  # from our own data sources: the last line is their message
         text = text.splitlines()[-1].partition(": ")[2] or text.splitlines()[-1]
     flat = " ".join(text.split("\n\n== SQL ==")[0].split())
     return flat if len(flat) <= MESSAGE_LENGTH_MAX else flat[: MESSAGE_LENGTH_MAX - 1] + "…"
@@ -86,17 +86,17 @@ def _condensed(error: PySparkException) -> str:
 def _unresolved_column(parameters: Mapping[str, str]) -> str:
     wrong = parameters.get("objectName", "")
     names = _NAME.findall(parameters.get("proposal", ""))
-    if "." not in wrong:  # who writes no table means none
+    if "." not in wrong:  # suggest names without a table, too
         names = list(dict.fromkeys(name.rpartition(".")[2] for name in names))
     near = sorted(names, key=lambda name: -_likeness(name, wrong))
-    found = f"there is no column {wrong}"
+    message = f"there is no column {wrong}"
     if not near:
-        return found
-    return f"{found}; did you mean {'one of ' if len(near) > 1 else ''}{', '.join(near[:NEAR_MAX])}?"
+        return message
+    return f"{message}; did you mean {'one of ' if len(near) > 1 else ''}{', '.join(near[:NEAR_MAX])}?"
 
 
 def _likeness(name: str, wrong: str) -> float:
-    """Of what stands behind the last dot: who forgets a letter of a column has not forgotten one of its table."""
+    """Compare the parts after the last dot: a misspelt column usually has the right table."""
     first, second = (text.rpartition(".")[2].strip("`").casefold() for text in (name, wrong))
     return SequenceMatcher(None, first, second).ratio()
 
@@ -118,7 +118,7 @@ def _syntax(parameters: Mapping[str, str]) -> str:
     return f"syntax error at or near {parameters.get('error', 'here')}{parameters.get('hint', '')}"
 
 
-_TOLD: Final[Mapping[str, Callable[[Mapping[str, str]], str]]] = {
+_MESSAGES: Final[Mapping[str, Callable[[Mapping[str, str]], str]]] = {
     "UNRESOLVED_COLUMN": _unresolved_column,
     "TABLE_OR_VIEW_NOT_FOUND": _unresolved_table,
     "UNRESOLVED_ROUTINE": _unresolved_routine,
@@ -128,14 +128,15 @@ _TOLD: Final[Mapping[str, Callable[[Mapping[str, str]], str]]] = {
 
 
 def _position(error: PySparkException, text: str) -> tuple[int | None, int | None]:
-    """Analysis errors carry a query context (offsets in the text), syntax errors only say line and position."""
+    """Return line and column. Analysis errors have a query context (offsets in the text), syntax errors only line and
+    position in the message."""
     for context in error.getQueryContext() or ():
         if context.contextType() != QueryContextType.SQL:
             continue
         start, fragment = context.startIndex(), context.fragment()
-        # A context may be about another text (a view's), so it must hold what Spark says it holds.
+        # A context may refer to another text (that of a view), so check that the fragment is at its offset.
         if 0 <= start <= len(text) and text.startswith(fragment, start):
             before = text[:start]
             return before.count("\n") + 1, start - (before.rfind("\n") + 1) + 1
-    said = _LINE_POS.search(str(error))
-    return (int(said[1]), int(said[2]) + 1) if said else (None, None)
+    match = _LINE_POS.search(str(error))
+    return (int(match[1]), int(match[2]) + 1) if match else (None, None)

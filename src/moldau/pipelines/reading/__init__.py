@@ -1,1 +1,1 @@
-"""A pipeline file read into a spec: YAML with its places, variables, every mistake told where it is."""
+"""Reads a pipeline file into a spec: YAML with places, variables, and every mistake with its position."""

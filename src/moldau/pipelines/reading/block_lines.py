@@ -1,7 +1,7 @@
 """The lines of a YAML file that begin something: a key, an item of a list, or a line of a text after | or >.
 
-Read by patterns, so that also a file can be read that is not YAML. Left out are the insides of brackets and quotes,
-comments and blank lines.
+Patterns find them, so that a file with syntax errors can be read too. Blank lines, comments, and lines inside brackets
+or quotes are left out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 from moldau.pipelines.problems import LINE_END
 
 Value = Literal["nothing", "a text below", "brackets or quotes", "words"]
-"""What can be behind a key."""
+"""What can follow a key on its line."""
 
 _LINE: Final = re.compile(r"( *)((?:-(?: +|$)){0,32})(.*)")
 _KEY: Final = re.compile(r"""(?:[^\s:#'"\[\]{},&*!|>%@`-](?:[^\s:]|:(?=\S))*|"[^"]*"|'[^']*') *:(?=\s|$)\s*""")
@@ -27,16 +27,16 @@ _REST_OF_QUOTE: Final = {'"': re.compile(r'(?:\\.|[^"\\])*"'), "'": re.compile(r
 
 
 class BlockLine(NamedTuple):
-    """One that begins something. Of `  - name: x` the columns are 2 and 4."""
+    """A line that begins something. The columns of `  - name: x` are 2 and 4."""
 
     number: int
     columns: tuple[int, ...]
     is_item: bool
     is_key: bool
     holds: Value
-    """What is behind its dashes and its key."""
+    """What follows its dashes and its key."""
     content: int
-    """Where it goes on behind dashes."""
+    """The column after its dashes."""
 
     @property
     def column(self) -> int:
@@ -44,12 +44,12 @@ class BlockLine(NamedTuple):
 
     @property
     def opens(self) -> bool:
-        """Whether its value is to come below."""
+        """Whether its value follows on the lines below."""
         return self.holds == "nothing"
 
     @property
     def is_plain(self) -> bool:
-        """Whether it begins neither: a text goes on, or a ':' is missing."""
+        """Whether it is neither item nor key: it continues a text, or its ':' is missing."""
         return not (self.is_item or self.is_key)
 
     def moved(self, spaces: int) -> BlockLine:
@@ -60,13 +60,13 @@ class BlockLine(NamedTuple):
 def block_lines(text: str) -> Iterator[BlockLine]:
     text_above: int | None = None
     inside = ""
-    for number, written in enumerate(LINE_END.split(text), 1):
+    for number, raw_line in enumerate(LINE_END.split(text), 1):
         if inside:
-            inside = _unclosed(written, inside)
+            inside = _unclosed(raw_line, inside)
             continue
-        found = _LINE.match(written)
-        assert found is not None
-        spaces, dashes, rest = found.groups()
+        match = _LINE.match(raw_line)
+        assert match is not None
+        spaces, dashes, rest = match.groups()
         is_text = text_above is not None and len(spaces) > text_above
         if not dashes and (not rest or (rest.startswith("#") and not is_text)):
             continue
@@ -78,17 +78,17 @@ def block_lines(text: str) -> Iterator[BlockLine]:
 
 
 def _block_line(number: int, indentation: int, dashes: str, rest: str) -> tuple[BlockLine, str]:
-    """The line, and what is behind its dashes and its key."""
+    """Return the line, and the text after its dashes and its key."""
     key = _KEY.match(rest)
     columns = [indentation + dash.start() for dash in re.finditer("-", dashes)]
     content = indentation + len(dashes)
     if key or not columns:
         columns.append(content)
     value = _PROPERTIES.sub("", rest[key.end() if key else 0 :])
-    return BlockLine(number, tuple(columns), bool(dashes), key is not None, _held(value), content), value
+    return BlockLine(number, tuple(columns), bool(dashes), key is not None, _kind_of(value), content), value
 
 
-def _held(value: str) -> Value:
+def _kind_of(value: str) -> Value:
     if _NOTHING.match(value):
         return "nothing"
     if _TEXT.match(value):
@@ -97,15 +97,15 @@ def _held(value: str) -> Value:
 
 
 def _unclosed(text: str, inside: str) -> str:
-    """The brackets and the quote that are open at the end of a line, given those at its beginning."""
+    """Return the brackets and the quote that are open at the end of a line; `inside` are those at its beginning."""
     at = 0
     if inside[-1:] in _REST_OF_QUOTE:
         closed = _REST_OF_QUOTE[inside[-1]].match(text)
         if closed is None:
             return inside
         inside, at = inside[:-1], closed.end()
-    for found in _QUOTED_OR_BRACKET.finditer(text, at):
-        mark = found.group("mark")
+    for match in _QUOTED_OR_BRACKET.finditer(text, at):
+        mark = match.group("mark")
         if mark in ('"', "'"):
             return inside + mark
         inside = inside[:-1] if mark in ("]", "}") else inside + (mark or "")

@@ -1,9 +1,10 @@
 """Which line of a YAML file is indented wrongly.
 
-YAML's parser notices late: a first line that is indented too little shows when the second follows, and that of a block
-of ten lines at the eleventh. Here the lines are read again for their indentation alone. At the line that no open block
-takes, one line has to be moved: this one, or the first or last of an open block. It is the one after whose move most of
-the following lines fit; of several, the one that is moved by the fewest spaces to where the others are.
+YAML's parser reports a wrong line late: if the first entry of a block is indented too little, it stops at the second
+entry, which may be ten lines below. This module looks at the indentation of the lines alone. At
+the first line that fits no open block, one line has to be moved: this one, or the first or last line of an open block.
+The culprit is the line after whose move most of the following lines fit; among several, the one that moves by the
+fewest spaces to a column that other lines use.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from typing import Final, NamedTuple
 from moldau.pipelines.reading.block_lines import BlockLine, block_lines
 
 FOLLOWING_LINES_MAX: Final = 100
-"""So many lines are asked whether they fit after a move."""
+"""How many lines after the misfit are checked for whether they fit after a move."""
 LINES_BETWEEN_MAX: Final = 1000
-"""A line that is further above than this is not suspected."""
+"""A line further above than this is not considered."""
 
 
 class Culprit(NamedTuple):
-    """A line that is indented wrongly, and by how many spaces it would fit: none if it only lacks its ':'."""
+    """A line with wrong indentation, and the indentations that would fit: none if it only lacks its ':'."""
 
     line: int
     indentation: int
@@ -30,7 +31,7 @@ class Culprit(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Lines that begin in one column: keys, items, or those of a text after | or >."""
+    """Lines that begin in one column: keys, items, or lines of a text after | or >."""
 
     column: int
     first: BlockLine
@@ -43,17 +44,17 @@ _Nesting = tuple[_Block, ...]
 
 
 class _Move(NamedTuple):
-    """A line and by how many spaces it could be moved. The greatest is the best."""
+    """A line and by how many spaces it could be moved. The greatest move, compared field by field, is the best."""
 
     fits_until: int
-    """The first line that does not fit then."""
+    """Index of the first line that does not fit after the move."""
     few_spaces: int
     is_neater: int
-    """Whether it comes from an odd column to an even one."""
+    """1 for a move from an odd column to an even one, -1 for the reverse, else 0."""
     even_steps: int
-    """How many blocks are indented by as much as most, less those that are not."""
+    """The number of blocks indented by the usual step, minus the number of others."""
     usual: int
-    """How many more lines begin in the new column than in the old one."""
+    """The number of lines in the new column, minus those in the old one."""
     spaces: int
     line: BlockLine
 
@@ -63,21 +64,21 @@ class _Move(NamedTuple):
 
 
 def find_culprit(text: str, suspects: Collection[int]) -> Culprit | None:
-    """The line to mend, if indentation is what stopped the parser at one of these lines, counted from 1."""
+    """Return the line to fix, if indentation stopped the parser at one of the `suspects`, line numbers from 1."""
     lines = list(block_lines(text))
     nestings: list[_Nesting] = [()]
     for at, line in enumerate(lines):
-        entered = _entered(nestings[-1], lines[at - 1] if at else None, line)
+        nesting = _enter(nestings[-1], lines[at - 1] if at else None, line)
         if line.number in suspects and (keyless := _keyless(lines, at, nestings[-1])):
             return Culprit(keyless.number, keyless.content)
-        if entered is None:
-            return _Misfit(lines, nestings).to_move() if line.number in suspects else None
-        nestings.append(entered)
+        if nesting is None:
+            return _Misfit(lines, nestings).culprit() if line.number in suspects else None
+        nestings.append(nesting)
     return None
 
 
 def _keyless(lines: Sequence[BlockLine], at: int, nesting: _Nesting) -> BlockLine | None:
-    """The line at this index or the one above, if it stands among keys without being one."""
+    """Return the line at index `at` or the one above, if it is among keys without being one."""
     if at == 0 or (nesting and nesting[-1].is_text):
         return None
     line, above = lines[at], lines[at - 1]
@@ -89,20 +90,20 @@ def _keyless(lines: Sequence[BlockLine], at: int, nesting: _Nesting) -> BlockLin
 
 
 class _Misfit:
-    """The first line that fits none of the blocks open before it, and what could be moved instead of it or with it."""
+    """The first line that fits none of the open blocks, and the lines that could be moved so that it fits."""
 
     def __init__(self, lines: Sequence[BlockLine], nestings: Sequence[_Nesting]) -> None:
-        """Nestings are the open blocks before each line, up to this one."""
+        """`nestings` has the open blocks before each line, up to the misfit."""
         self.lines = lines
         self.nestings = nestings
         self.at = len(nestings) - 1
         self.line = lines[self.at]
         self.usual_step = _usual_step(lines)
         self.usual = Counter(line.column for line in lines)
-        begun = [self._evenness(after, line) for line, after in zip(lines, nestings[1:], strict=False)]
-        self.even_steps = list(accumulate(begun, initial=0))
+        evenness = [self._evenness(after, line) for line, after in zip(lines, nestings[1:], strict=False)]
+        self.even_steps = list(accumulate(evenness, initial=0))
 
-    def to_move(self) -> Culprit | None:
+    def culprit(self) -> Culprit | None:
         moves = [move for move in self._moves() if move.fits_until > self.at]
         if not moves:
             return None
@@ -112,7 +113,7 @@ class _Misfit:
         return Culprit(best.line.number, best.line.column, tuple(sorted(fitting)))
 
     def _moves(self) -> Iterator[_Move]:
-        """The line itself to an open block, or one that began or ended such a block to this line."""
+        """Yield moves of the misfit to an open block, and of a block's first or last line to the misfit's column."""
         for block in self.nestings[-1]:
             if block.column != self.line.column:
                 yield self._move(self.at, block.column - self.line.column)
@@ -123,17 +124,17 @@ class _Misfit:
                     yield self._move(at, self.line.column - column)
 
     def _move(self, at: int, spaces: int) -> _Move:
-        """How well the lines fit when the one at this index is moved."""
+        """Return how well the lines fit when the line at index `at` is moved."""
         nesting, even_steps = self.nestings[at], self.even_steps[at]
         previous = self.lines[at - 1] if at else None
         end = min(len(self.lines), self.at + FOLLOWING_LINES_MAX)
         fits_until = at
         while fits_until < end:
             line = self.lines[fits_until].moved(spaces if fits_until == at else 0)
-            entered = _entered(nesting, previous, line) if line.column >= 0 else None
-            if entered is None:
+            next_nesting = _enter(nesting, previous, line) if line.column >= 0 else None
+            if next_nesting is None:
                 break
-            nesting, previous = entered, line
+            nesting, previous = next_nesting, line
             even_steps += self._evenness(nesting, line)
             fits_until += 1
         moved = self.lines[at]
@@ -142,7 +143,7 @@ class _Misfit:
         return _Move(fits_until, -abs(spaces), moved.column % 2 - column % 2, even_steps, usual, spaces, moved)
 
     def _evenness(self, nesting: _Nesting, line: BlockLine) -> int:
-        """1 if the line has begun a block by the usual step, -1 if by another, or if it looks misplaced in a text."""
+        """Return 1 if the line begins a block at the usual step, -1 if at another or if it looks wrong in a text."""
         if line.is_plain:
             return 0
         if nesting[-1].is_text:
@@ -155,7 +156,7 @@ class _Misfit:
         return 1 if nesting[at].column - nesting[at - 1].column == self.usual_step else -1
 
     def _likely(self, columns: set[int]) -> set[int]:
-        """Of the columns in which the line fits, those of blocks with such lines: with others below them, or not."""
+        """Return the columns of blocks whose last line is like the misfit: both with a value below, or neither."""
         like = {block.column for block in self.nestings[-1] if block.last.opens == self.line.opens} & columns
         return like or columns
 
@@ -165,40 +166,41 @@ def _usual_step(lines: Sequence[BlockLine]) -> int | None:
     return max(steps, key=lambda step: (step > 0, steps[step]), default=None)
 
 
-def _entered(nesting: _Nesting, previous: BlockLine | None, line: BlockLine) -> _Nesting | None:
-    """The open blocks with the line in one of them; None if it fits none."""
+def _enter(nesting: _Nesting, previous: BlockLine | None, line: BlockLine) -> _Nesting | None:
+    """Return the open blocks after the line, or None if it fits no block."""
     if previous is None or not nesting:
-        return () if line.is_plain else _begun(line)
+        return () if line.is_plain else _begin(line)
     if nesting[-1].is_text:
         if line.column > nesting[-2].column:
-            return _entered_text(nesting, line)
+            return _enter_text(nesting, line)
         nesting = nesting[:-1]
     elif previous.holds == "a text below" and line.column > nesting[-1].column:
         return (*nesting, _Block(line.column, line, line, is_text=True))
     if previous.opens and not line.is_plain and line.column > nesting[-1].column:
-        return nesting + _begun(line)
-    kept = tuple(block for block in nesting if block.column <= line.column)
-    if not kept:
+        return nesting + _begin(line)
+    still_open = tuple(block for block in nesting if block.column <= line.column)
+    if not still_open:
         return None
-    block = kept[-1]
+    block = still_open[-1]
     if line.is_plain:
-        return nesting if kept == nesting and line.column > block.column else None  # a text without quotes goes on
+        # A text without quotes may continue on this line.
+        return nesting if still_open == nesting and line.column > block.column else None
     if block.column != line.column or (block.is_list and not line.is_item):
         return None
     if line.is_item and not (block.is_list or block.last.is_item or (block.last == previous and previous.opens)):
         return None
-    return (*kept[:-1], block._replace(last=line), *_begun(line)[1:])
+    return (*still_open[:-1], block._replace(last=line), *_begin(line)[1:])
 
 
-def _entered_text(nesting: _Nesting, line: BlockLine) -> _Nesting | None:
+def _enter_text(nesting: _Nesting, line: BlockLine) -> _Nesting | None:
     text = nesting[-1]
     if line.column < text.column:
         return None
     return (*nesting[:-1], text._replace(last=line)) if line.column == text.column else nesting
 
 
-def _begun(line: BlockLine) -> _Nesting:
-    """A block for each column: lists, but for the last of a line with a key."""
+def _begin(line: BlockLine) -> _Nesting:
+    """Return a block for each column of the line: lists, except the last one of a line with a key."""
     last = len(line.columns) - 1
     return tuple(
         _Block(column, line, line, is_list=line.is_item and not (line.is_key and number == last))

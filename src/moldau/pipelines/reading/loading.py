@@ -1,9 +1,9 @@
-"""A pipeline file becomes a Pipeline, or InvalidPipeline with everything that is wrong with it.
+"""Reads a pipeline file into a Pipeline, or raises InvalidPipeline with everything that is wrong with it.
 
     pipeline = load("bookstore.yaml", {"lake": "/data"}, bootstrap="broker:9092")
 
-The way: bytes -> values with places -> variables replaced -> sources, steps, sinks -> what only shows when they are
-seen together. No Spark in here: SQL and schemas are texts. Nothing of the user's is run.
+The order: bytes -> values with places -> variables replaced -> sources, steps, sinks -> checks across all of them.
+This needs no Spark (SQL and schemas are only texts here) and runs no code of the user.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sinks import check_sharing, read_sink
 from moldau.pipelines.reading.sources import Folder, read_source, reads
 from moldau.pipelines.reading.steps import read_step
-from moldau.pipelines.reading.variables import replaced
+from moldau.pipelines.reading.variables import replace_variables
 from moldau.pipelines.spec import Connector, Pipeline, Place, Sink, Source, Step, TextMap, TopicSink, TopicSource
 
 _CONNECTORS: Final[tuple[Connector, ...]] = ("moldau", "kafka")
@@ -32,7 +32,7 @@ _SYNONYMS: Final = {
 _PIPELINE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _VIEW_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 _ADDRESS: Final = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[0-9a-zA-Z._%-]+):(\d{1,5})")
-_OURS_TO_SET: Final = {
+_SET_ELSEWHERE: Final = {
     "bootstrap.servers": "give the address with 'bootstrap'",
     "auto.offset.reset": "say where to begin with 'start' of a source",
     "enable.auto.commit": "Spark's checkpoint holds the position",
@@ -46,7 +46,7 @@ RESERVED_WORDS: Final = {
     "join", "lateral", "left", "natural", "not", "null", "on", "or", "order", "outer", "right", "select", "stream",
     "table", "union", "using", "values", "where", "with",
 }  # fmt: skip
-"""Words that SQL misreads as a view's name, or that people would."""
+"""Words that SQL, or a reader of SQL, would not take for the name of a view."""
 
 
 def load(
@@ -57,19 +57,19 @@ def load(
     environ: Mapping[str, str] | None = None,
     check_files: bool = True,
 ) -> Pipeline:
-    """Reads a pipeline. `variables` are those of --set; `bootstrap` goes before the file's; with `check_files` off,
-    files that sources read need not be there, as in a test that brings its own."""
+    """Read a pipeline. `variables` are those of --set; `bootstrap` overrides the file's. With `check_files` off, files
+    that sources read need not exist, as in a test that brings its own."""
     file = Path(path)
-    root = read_yaml(str(path), _content(file))
-    tree, problems = replaced(root, variables or {}, os.environ if environ is None else environ)
+    root = read_yaml(str(path), _read_bytes(file))
+    tree, problems = replace_variables(root, variables or {}, os.environ if environ is None else environ)
     section = Section(tree, "", Place(file=str(path), line=1, column=1), problems)
-    pipeline = _Reading(section, Folder(file.absolute().parent, check_files)).pipeline(file, bootstrap)
+    pipeline = _PipelineReader(section, Folder(file.absolute().parent, check_files)).pipeline(file, bootstrap)
     if problems:
         raise InvalidPipeline(problems)
     return pipeline
 
 
-def _content(file: Path) -> bytes:
+def _read_bytes(file: Path) -> bytes:
     try:
         if file.is_dir():
             inside = file / "pipeline.yaml"
@@ -87,15 +87,15 @@ def _content(file: Path) -> bytes:
         raise InvalidPipeline([Problem(f"{quoted(str(file))} cannot be read: {why}", None)]) from None
 
 
-class _Reading:
-    """The whole file, section by section, into the section's problems."""
+class _PipelineReader:
+    """Reads the file section by section and adds what is wrong to `section.problems`."""
 
     def __init__(self, section: Section, folder: Folder) -> None:
         self.section = section
         self.folder = folder
         self.problems = section.problems
         self.views: dict[str, str] = {}
-        """Names of sources and steps so far, folded as Spark does, to how they are written."""
+        """Names of the sources and steps read so far, by their lower-case form, because Spark ignores case."""
 
     def pipeline(self, file: Path, bootstrap: str | None) -> Pipeline:
         section = self.section
@@ -117,22 +117,22 @@ class _Reading:
             places={"": section.place, **dict(_places(section.entries))},
             texts=dict(_texts(section.entries)),
         )
-        section.asked.add("vars")
+        section.known_keys.add("vars")
         section.finish(_SYNONYMS)
         return pipeline
 
     def _name(self) -> str:
         name = self.section.required_text("name")
         if name and not _PIPELINE_NAME.fullmatch(name):
-            message = f"{quoted(name)} cannot be its name: use small letters, digits, '.', '_' and '-'"
+            message = f"{quoted(name)} cannot be the pipeline's name: use small letters, digits, '.', '_' and '-'"
             self.section.refuse(message, self.section.value_place("name"))
         return name
 
     def _bootstrap(self) -> str | None:
         text = self.section.text("bootstrap")
         for address in text.split(",") if text else ():
-            found = _ADDRESS.fullmatch(address.strip())
-            if found is None or not 0 < int(found.group(1)) <= 65535:
+            match = _ADDRESS.fullmatch(address.strip())
+            if match is None or not 0 < int(match.group(1)) <= 65535:
                 place = self.section.value_place("bootstrap")
                 self.section.refuse(f"{quoted(address)} is not host:port", place)
         return text
@@ -142,8 +142,8 @@ class _Reading:
         inner = self.section.entries.values.get("kafka")
         places = inner.keys if isinstance(inner, Entries) else {}
         for name in properties:
-            if name in _OURS_TO_SET:
-                self.section.refuse(f"'{name}' cannot be set under 'kafka': {_OURS_TO_SET[name]}", places[name])
+            if name in _SET_ELSEWHERE:
+                self.section.refuse(f"'{name}' cannot be set under 'kafka': {_SET_ELSEWHERE[name]}", places[name])
             elif name.startswith("kafka."):
                 self.section.refuse(f"write '{name.removeprefix('kafka.')}', without 'kafka.'", places[name])
         return properties
@@ -158,8 +158,8 @@ class _Reading:
                 self.section.refuse(message, places[name])
         return settings
 
-    def _view(self, name: str, place: Place) -> None:
-        """A name that SQL can use for a view, and that no other view has."""
+    def _add_view(self, name: str, place: Place) -> None:
+        """Add a view; refuse a name that SQL cannot use, or that another view has."""
         if name.startswith("_"):
             self.section.refuse(f"{quoted(name)} cannot be a view: names that begin with _ are Moldau's", place)
         elif not _VIEW_NAME.fullmatch(name):
@@ -177,23 +177,23 @@ class _Reading:
         if not self.section.has("sources"):
             self.section.refuse("missing key 'sources'")
         inner = self.section.section("sources")
-        found: dict[str, Source] = {}
+        sources: dict[str, Source] = {}
         for name, value in inner.entries.values.items() if inner else ():
             assert inner is not None
             place = inner.entries.keys[name]
-            self._view(name, place)
+            self._add_view(name, place)
             if not isinstance(value, Entries):
                 inner.refuse(f"{quoted(name)} must be a mapping with 'topic', 'file' or 'table'", place)
                 continue
             source = read_source(name, Section(value, f"source '{name}'", place, self.problems), self.folder)
             if source is not None:
-                found[name] = source
+                sources[name] = source
         if inner and not inner.entries.values:
             self.section.refuse("there are no sources", self.section.key_place("sources"))
-        return found
+        return sources
 
-    def _listed(self, key: str) -> Iterator[Section]:
-        """The mappings of a list such as `steps`, each called by its name or its number."""
+    def _list_sections(self, key: str) -> Iterator[Section]:
+        """Yield the mappings of a list such as `steps`. Messages call each by its name, or by its number."""
         node = self.section.node(key)
         if node is not None and not isinstance(node, Items):
             self.section.refuse(f"'{key}' must be a list: begin each with '- '", self.section.key_place(key))
@@ -210,15 +210,15 @@ class _Reading:
                 yield Section(value, f"{kind} {number}", value.place, self.problems)
 
     def _steps(self, sources: Mapping[str, Source]) -> tuple[Step, ...]:
-        sections = [(section, section.required_text("name")) for section in self._listed("steps")]
-        written = self.section.entries.values.get("sources")
-        above = list(written.values) if isinstance(written, Entries) else []
+        sections = [(section, section.required_text("name")) for section in self._list_sections("steps")]
+        node = self.section.entries.values.get("sources")
+        above = list(node.values) if isinstance(node, Entries) else []
         names = {*above, *(name for _, name in sections)}
         watermarked = any(getattr(source, "watermark", None) for source in sources.values())
         steps = []
         for section, name in sections:
             if name:
-                self._view(name, section.value_place("name"))
+                self._add_view(name, section.value_place("name"))
             watermarked = watermarked or section.has("watermark")
             if section.has("deduplicate") and not watermarked:
                 hint = "such as  watermark: {column: ts, delay: 10 seconds}, here or on its source"
@@ -231,19 +231,19 @@ class _Reading:
 
     def _sinks(self, sources: Mapping[str, Source], steps: Collection[Step], trigger: str | None) -> tuple[Sink, ...]:
         sinks: list[Sink] = []
-        taken: set[str] = set()
+        names: set[str] = set()
         if not self.section.has("sinks"):
             self.section.refuse("missing key 'sinks'")
-        for section in self._listed("sinks"):
+        for section in self._list_sections("sinks"):
             sink = read_sink(section, self.folder, trigger)
             self._check_from(section)
             if sink is None:
                 continue
-            if sink.name.lower() in taken:
+            if sink.name.lower() in names:
                 place = section.value_place("name") if section.has("name") else section.place
                 hint = None if section.has("name") else "give each of them a 'name'"
                 section.refuse(f"the name {quoted(sink.name)} is used twice", place, hint)
-            taken.add(sink.name.lower())
+            names.add(sink.name.lower())
             self._refuse_loop(section, sink, sources)
             check_sharing(section, sink, sinks)
             sinks.append(sink)
@@ -282,7 +282,7 @@ class _Reading:
 
 
 def _places(node: Node, path: str = "") -> Iterator[tuple[str, Place]]:
-    """By dotted path: of a text its first character, of a mapping or list in a mapping its key."""
+    """Yield the place of each value by its dotted path: a text's first character, the key of a mapping or list."""
     inner: Iterator[tuple[str, Node, Place]]
     if isinstance(node, Scalar):
         return

@@ -1,7 +1,7 @@
-"""Names under `options:` that are misspelt. Spark takes any name and says nothing, so it is done here.
+"""Finds misspelt names under `options:`, because Spark accepts any name silently.
 
-Spark has more options than any list of ours, and packages bring others. What is refused is a name that nobody knows and
-that is nearly one that somebody does.
+Spark has more options than this list, and packages add others. So only an unknown name that is similar to a known one
+is refused.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ FORMATS: Final = frozenset(
         "unescapedQuoteHandling",
     ]
 )
-"""Of Spark's JSON, CSV and Avro."""
+"""Options of Spark's JSON, CSV and Avro."""
 FILES: Final = FORMATS | frozenset(
     [
         "cleanSource",
@@ -105,14 +105,14 @@ TABLES: Final = frozenset(["order_by"])
 CONSOLE: Final = frozenset(["rows", "numRows", "truncate"])
 
 
-def options(section: Section, known: Collection[str]) -> Mapping[str, str]:
-    """Those of a source or sink, as they are written."""
+def read_options(section: Section, known: Collection[str]) -> Mapping[str, str]:
+    """Return the options of a source or sink as they are in the file; refuse misspelt names."""
     section.option_names = frozenset(known)
-    given = section.mapping("options")
+    options = section.mapping("options")
     node = section.node("options")
     lower = {name.lower() for name in known}
-    for name in given:
+    for name in options:
         near = "" if name.lower() in lower or name.lower().startswith("kafka.") else did_you_mean(name, known)
         if near and isinstance(node, Entries):
             section.refuse(f"there is no option '{name}'{near}", node.keys[name])
-    return given
+    return options

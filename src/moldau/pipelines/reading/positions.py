@@ -1,8 +1,8 @@
-"""YAML read into values that know where they stand: every key and every text remembers its line and column.
+"""Reads YAML into values that know their position: every key and every text has its line and column.
 
-Only the parser's events are PyYAML's; the tree is built here, because a pipeline file is stricter than YAML: a key
-stands once, tags are not used, and what is nested or repeated without end is refused before it takes memory.
-Numbers and booleans stay texts until a key asks for one: `topic: 007` is a topic. Nothing here knows what a key means.
+PyYAML only parses events; this module builds the tree, because a pipeline file is stricter than YAML: a key may occur
+once, tags are refused, and too much nesting or repetition is refused before it takes memory.
+Numbers and booleans stay texts until the reader of a key needs one: `topic: 007` is a topic. Keys have no meaning here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from moldau.pipelines.spec import Place, TextMap
 FILE_BYTES_MAX = 256 * 1024
 DEPTH_MAX = 32
 VALUES_MAX = 20_000
-"""Values after aliases are followed: ten lines of aliases of aliases are a million values."""
+"""Limit of values with aliases expanded: ten lines of aliases of aliases can be a million values."""
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _MERGE = "<<"
@@ -28,7 +28,7 @@ _MERGE = "<<"
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A text. `plain` ones (without quotes) may be meant as a number, a boolean or nothing."""
+    """A text. A `plain` one (without quotes) may be a number, a boolean or empty."""
 
     map: TextMap
     plain: bool
@@ -57,7 +57,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """A mapping: for each key where it stands and its value, merged ones (<<) last."""
+    """A mapping: the value and the place of each key, merged ones (<<) last."""
 
     values: dict[str, Node]
     keys: dict[str, Place]
@@ -70,8 +70,8 @@ Node = Scalar | Items | Entries
 
 
 def read_yaml(file: str, content: bytes) -> Entries:
-    """The mapping that a file holds, or InvalidPipeline."""
-    text = _decoded(file, content)
+    """Return the mapping that is the content of a file, or raise InvalidPipeline."""
+    text = _decode(file, content)
     source = Source(file, text)
     problems: list[Problem] = []
     try:
@@ -88,7 +88,7 @@ def read_yaml(file: str, content: bytes) -> Entries:
     return root
 
 
-def _decoded(file: str, content: bytes) -> str:
+def _decode(file: str, content: bytes) -> str:
     top = Place(file=file, line=1, column=1)
     if len(content) > FILE_BYTES_MAX:
         raise InvalidPipeline([Problem(f"the file is larger than {FILE_BYTES_MAX // 1024} KiB", top)])
@@ -101,7 +101,7 @@ def _decoded(file: str, content: bytes) -> str:
 
 
 class _CannotGoOn(Exception):
-    """A value that is not there, or more of them than any pipeline needs: what follows would only mislead."""
+    """A missing value, or more values than any pipeline needs: further problems would only be consequences of it."""
 
     def __init__(self, message: str, place: Place) -> None:
         super().__init__(message)
@@ -110,7 +110,7 @@ class _CannotGoOn(Exception):
 
 @dataclass(slots=True)
 class _Composer:
-    """Builds the tree from the parser's events, one document's worth."""
+    """Builds the tree of one document from the parser's events."""
 
     source: Source
     problems: list[Problem]
@@ -148,18 +148,18 @@ class _Composer:
         if depth > DEPTH_MAX:
             raise _CannotGoOn(f"nested more than {DEPTH_MAX} deep", self._place(event))
         if isinstance(event, yaml.AliasEvent):
-            return self._counted(self._alias(event, depth), event)
+            return self._count(self._alias(event, depth), event)
         assert isinstance(event, yaml.NodeEvent)
         if event.anchor is not None:
             self._open_anchors.add(event.anchor)
-        node = self._counted(self._fresh(event, depth), event)
+        node = self._count(self._new_node(event, depth), event)
         if event.anchor is not None:
             self._open_anchors.discard(event.anchor)
             self._anchors[event.anchor] = node
         return node
 
-    def _counted(self, node: Node, event: yaml.Event) -> Node:
-        """A collection's parts were counted when they were read; an alias counts with all that it stands for."""
+    def _count(self, node: Node, event: yaml.Event) -> Node:
+        """Count an alias with all its parts, any other node as one: its parts were counted when they were read."""
         self._values += node.weight if isinstance(event, yaml.AliasEvent) else 1
         if self._values > VALUES_MAX or node.weight > VALUES_MAX:
             raise _CannotGoOn(f"more than {VALUES_MAX} values, with aliases followed", self._place(event))
@@ -176,7 +176,7 @@ class _Composer:
             raise _CannotGoOn(f"nested more than {DEPTH_MAX} deep", self._place(event))
         return node
 
-    def _fresh(self, event: yaml.NodeEvent, depth: int) -> Node:
+    def _new_node(self, event: yaml.NodeEvent, depth: int) -> Node:
         tag = getattr(event, "tag", None)
         if tag is not None:
             self._refuse(f"the YAML tag {quoted(tag)} is not used in a pipeline file", self._place(event))
@@ -224,12 +224,12 @@ class _Composer:
         return Entries(values, keys, self._place(event), _weight(parts), _depth(parts))
 
     def _mergeable(self, value: Node) -> list[Entries]:
-        """What << brings in: a mapping or a list of them, the first one winning."""
+        """Return the mappings that << merges: one or a list, in which the first has precedence."""
         parts = value.values if isinstance(value, Items) else (value,)
-        found = [part for part in parts if isinstance(part, Entries)]
-        if len(found) < len(parts):
+        mappings = [part for part in parts if isinstance(part, Entries)]
+        if len(mappings) < len(parts):
             self._refuse("<< merges a mapping: name one with *alias", value.place)
-        return found
+        return mappings
 
 
 def _weight(values: list[Node]) -> int:

@@ -1,7 +1,7 @@
-"""A mapping of a pipeline file, asked for one key after another: the right type, or a problem at the right word.
+"""Reads one mapping of a pipeline file key by key: each key has the right type, or a problem points at its place.
 
-Each question records what is wrong and answers with a harmless value, so that reading goes on and every problem of a
-file is found at once. What the keys mean together is decided by those who ask.
+Each method records what is wrong and then returns a harmless value, so that reading continues and all problems of a
+file are found in one run. The callers decide which keys go together.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ _FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
 
 @dataclass(slots=True)
 class Section:
-    """One mapping. `what` is how messages call it ("source 'events'"; the whole file has no name), `place` is where
-    to point for what is missing."""
+    """One mapping. `what` is its name in messages ("source 'events'"; "" for the whole file), `place` is the position
+    of problems about missing keys."""
 
     entries: Entries
     what: str
     place: Place
     problems: list[Problem]
-    asked: set[str] = field(default_factory=set)
+    known_keys: set[str] = field(default_factory=set)
+    """Keys that have been read or may be present. `finish` refuses all others."""
     misplaced: set[str] = field(default_factory=set)
+    """Keys that are known elsewhere but refused in this mapping."""
     option_names: frozenset[str] = frozenset()
     """Names that belong one level deeper, under `options`."""
 
@@ -44,12 +46,12 @@ class Section:
         self.problems.append(Problem(whole, place or self.place, hint))
 
     def has(self, key: str) -> bool:
-        """Whether the key stands there at all, if only with nothing behind it."""
-        self.asked.add(key)
+        """Return whether the key is present, with or without a value."""
+        self.known_keys.add(key)
         return key in self.entries.values
 
     def node(self, key: str) -> Node | None:
-        """The value of a key. A key with nothing behind it is a problem, not a default: somebody meant something."""
+        """Return the value of a key, or None. A key without a value is a problem: its author meant something."""
         if not self.has(key):
             return None
         value = self.entries.values[key]
@@ -65,11 +67,11 @@ class Section:
         value = self.entries.values.get(key)
         return value.place if isinstance(value, Scalar) else self.key_place(key)
 
-    def scalar(self, key: str, wanted: str) -> Scalar | None:
+    def scalar(self, key: str, expected: str) -> Scalar | None:
         value = self.node(key)
         if value is None or isinstance(value, Scalar):
             return value
-        self.refuse(f"'{key}' must be {wanted}, not {_kind(value)}", self.key_place(key))
+        self.refuse(f"'{key}' must be {expected}, not {_kind(value)}", self.key_place(key))
         return None
 
     def text(self, key: str) -> str | None:
@@ -106,7 +108,7 @@ class Section:
         return default
 
     def count(self, key: str) -> int | None:
-        """A whole number of one or more."""
+        """Return a whole number of at least 1."""
         value = self.scalar(key, "a whole number")
         if value is None:
             return None
@@ -116,7 +118,7 @@ class Section:
         return None
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; a single text stands for a list of one."""
+        """Return a list of texts; a single text is a list of one."""
         return tuple(scalar.text for scalar in self.scalars(key))
 
     def scalars(self, key: str) -> tuple[Scalar, ...]:
@@ -140,33 +142,33 @@ class Section:
         return tuple(good.values())
 
     def mapping(self, key: str) -> Mapping[str, str]:
-        """Names and texts, as options are."""
+        """Return names and texts, such as options."""
         value = self.node(key)
         if value is None:
             return {}
         if not isinstance(value, Entries):
             self.refuse(f"'{key}' must be a mapping, not {_kind(value)}", self.value_place(key))
             return {}
-        found = {}
+        texts = {}
         for name, part in value.values.items():
             if isinstance(part, Scalar) and not part.empty:
-                found[name] = part.text
+                texts[name] = part.text
             else:
                 self.refuse(f"'{key}.{name}' must be a text", value.keys[name])
-        return found
+        return texts
 
     def duration(self, key: str) -> str | None:
         value = self.scalar(key, "a duration such as '10 seconds'")
         if value is None:
             return None
-        found = duration(value.text)
-        if found is None:
+        parsed = duration(value.text)
+        if parsed is None:
             self.refuse(
                 f"{quoted(value.text)} is not a duration",
                 value.place,
                 "write a number and a unit, such as '10 seconds'",
             )
-        return found
+        return parsed
 
     def topic(self, key: str) -> str | None:
         value = self.scalar(key, "a topic's name")
@@ -198,41 +200,43 @@ class Section:
     def only_one_of(
         self, keys: Sequence[str], what: str, others: Iterable[str], synonyms: Mapping[str, str]
     ) -> str | None:
-        """Which of the keys is there; several are a problem. None is one too, and then this section is finished:
-        `others` are the keys that could have stood beside it."""
-        there = [key for key in keys if self.has(key)]
-        for other in there[1:]:
-            self.refuse(f"'{there[0]}' and '{other}' do not go together: give one of them", self.key_place(other))
-        if there:
-            return there[0]
-        self.asked.update(others)
-        misspelt = [key for key in self.entries.values if key not in self.asked]
+        """Return which of the keys is present; several are a problem. None of them is a problem too and finishes the
+        section: `others` are the keys that may accompany it."""
+        present = [key for key in keys if self.has(key)]
+        for other in present[1:]:
+            self.refuse(f"'{present[0]}' and '{other}' do not go together: give one of them", self.key_place(other))
+        if present:
+            return present[0]
+        self.known_keys.update(others)
+        misspelt = [key for key in self.entries.values if key not in self.known_keys]
         if not any(synonyms.get(key) in keys or did_you_mean(key, keys) for key in misspelt):
             self.refuse(f"{what} Give {one_of(keys)}")
         self.finish(synonyms)
         return None
 
     def refuse_keys(self, keys: Iterable[str], why: Callable[[str], str]) -> None:
-        """Keys that mean something elsewhere but not here."""
+        """Refuse keys that have a meaning elsewhere but not in this mapping."""
         for key in keys:
             self.misplaced.add(key)
             if self.has(key):
                 self.refuse(why(key), self.key_place(key))
 
     def finish(self, synonyms: Mapping[str, str] | None = None) -> None:
-        """Every key that nobody asked for is a problem."""
+        """Refuse every key that is not in `known_keys`."""
         for key in self.entries.values:
-            if key not in self.asked:
-                meant = (synonyms or {}).get(key)
-                near = f", did you mean '{meant}'?" if meant in self.asked else did_you_mean(key, self.asked)
-                hint = None if near else f"known here: {', '.join(sorted(self.asked - self.misplaced))}"
+            if key not in self.known_keys:
+                synonym = (synonyms or {}).get(key)
+                near = did_you_mean(key, self.known_keys)
+                if synonym in self.known_keys:
+                    near = f", did you mean '{synonym}'?"
+                hint = None if near else f"known here: {', '.join(sorted(self.known_keys - self.misplaced))}"
                 if key in self.option_names:
                     near, hint = ", which is an option", f"write  options: {{{key}: …}}"
                 self.refuse(f"unknown key {quoted(key)}{near}", self.entries.keys[key], hint)
 
 
 def plain_value(node: Node) -> object:
-    """The value as Python has it, for arguments that are handed on: YAML's core types."""
+    """Return the value as a Python object, by YAML's core types, for arguments of Python steps."""
     if isinstance(node, Items):
         return [plain_value(value) for value in node.values]
     if isinstance(node, Entries):

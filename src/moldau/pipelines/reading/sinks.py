@@ -1,7 +1,7 @@
 """The `sinks` of a pipeline file: topics (fixed, or computed per row), lake tables, the console.
 
-Here is decided which keys a sink has, which go together and what it is called if the file does not say.
-Whether its expressions compile is Spark's business.
+This module decides which keys a sink has, which of them go together, and its default name.
+Spark checks later whether its expressions compile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, get_args
 
 from moldau.base.names import INTERNAL_TOPICS, METADATA_TOPIC
 from moldau.pipelines.problems import did_you_mean, quoted
-from moldau.pipelines.reading.option_names import CONSOLE, TABLES, TOPICS_WRITTEN, options
+from moldau.pipelines.reading.option_names import CONSOLE, TABLES, TOPICS_WRITTEN, read_options
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, Folder, check_avro_schema, read_path
 from moldau.pipelines.spec import ConsoleSink, Sink, TableMode, TableSink, TopicMode, TopicSink
@@ -27,18 +27,19 @@ SYNONYMS: Final = {"path": "table", "view": "from", "input": "from", "topics": "
 _TOPIC_MODES: Final[tuple[TopicMode, ...]] = get_args(TopicMode)
 _TABLE_MODES: Final[tuple[TableMode, ...]] = get_args(TableMode)
 SINK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""Sinks are named in checkpoints' paths."""
+"""The paths of checkpoints contain the names of sinks."""
 
 
 def check_sharing(section: Section, sink: Sink, above: Collection[Sink]) -> None:
-    """One query computes a batch once for all its sinks: that must be the same batch, at the same time."""
+    """Check that a sink can share a query: the query computes a batch once for all its sinks, so they need the same
+    view, mode and trigger."""
     if sink.shares is None:
         return
-    place, wanted = section.value_place("with"), sink.shares
-    first = next((one for one in above if one.name == wanted), None)
+    place, shared_name = section.value_place("with"), sink.shares
+    first = next((one for one in above if one.name == shared_name), None)
     if first is None:
-        near = did_you_mean(wanted, [one.name for one in above])
-        section.refuse(f"there is no sink {quoted(wanted)} above it{near}", place)
+        near = did_you_mean(shared_name, [one.name for one in above])
+        section.refuse(f"there is no sink {quoted(shared_name)} above it{near}", place)
     elif first.shares is not None:
         hint = f"write  with: {first.shares}"
         section.refuse(f"{quoted(first.name)} itself shares the query of {quoted(first.shares)}", place, hint)
@@ -46,11 +47,11 @@ def check_sharing(section: Section, sink: Sink, above: Collection[Sink]) -> None
         section.refuse(f"{quoted(first.name)} is made from {quoted(first.view)}, so they cannot share a query", place)
     elif not first.mode == sink.mode == "append":
         section.refuse("only sinks in mode append can share a query", place)
-    section.refuse_keys(("trigger",), lambda key: f"put the '{key}' on {quoted(wanted)}, whose query it shares")
+    section.refuse_keys(("trigger",), lambda key: f"put the '{key}' on {quoted(shared_name)}, whose query it shares")
 
 
 def read_sink(section: Section, folder: Folder, trigger: str | None) -> Sink | None:
-    """One sink; `trigger` is the pipeline's, for sinks without one of their own."""
+    """Read one sink. `trigger` is the pipeline's, for sinks without their own. Return None if its kind is unclear."""
     view = section.required_text("from")
     kind = section.only_one_of(KINDS, "where does it write to?", KEYS, SYNONYMS)
     if kind is None:
@@ -66,7 +67,7 @@ def read_sink(section: Section, folder: Folder, trigger: str | None) -> Sink | N
 
 
 def _name(section: Section, view: str, target: str) -> str:
-    """What the sink is called: as written, or <from>-to-<target>."""
+    """Return the name of the sink: the one in the file, or <from>-to-<target>."""
     written = section.text("name")
     if written is not None:
         if not SINK_NAME.fullmatch(written):
@@ -96,7 +97,7 @@ def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None
     section.refuse_keys(TABLE_KEYS, lambda key: f"'{key}' is for tables, not for topics")
     if route is not None:
         section.refuse_keys(
-            ("partitions",), lambda key: "'partitions' goes with 'topic': topics by route are made as records come"
+            ("partitions",), lambda key: "'partitions' goes with 'topic': route creates a topic with its first record"
         )
     return TopicSink(
         name=_name(section, view, topic or "topics"),
@@ -114,7 +115,7 @@ def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None
         partitions=section.count("partitions"),
         trigger=_trigger(section, trigger),
         shares=section.text("with"),
-        options=options(section, TOPICS_WRITTEN),
+        options=read_options(section, TOPICS_WRITTEN),
     )
 
 
@@ -127,7 +128,7 @@ def _table_sink(section: Section, view: str, folder: Folder, trigger: str | None
         name=_name(section, view, PurePath(written).name or "table"),
         place=section.place,
         view=view,
-        path=folder.resolved(written),
+        path=folder.resolve(written),
         format=format_,
         partition_by=section.texts("partition_by"),
         mode=mode,
@@ -135,7 +136,7 @@ def _table_sink(section: Section, view: str, folder: Folder, trigger: str | None
         delete_when=section.text("delete_when"),
         trigger=_trigger(section, trigger),
         shares=section.text("with"),
-        options=options(section, TABLES),
+        options=read_options(section, TABLES),
     )
     if mode == "upsert":
         _check_upsert(section, sink)
@@ -151,7 +152,7 @@ def _check_upsert(section: Section, sink: TableSink) -> None:
             "mode upsert needs 'format: delta'", section.value_place("format") if section.has("format") else place
         )
     if not section.has("keys"):
-        section.refuse("mode upsert needs 'keys', the columns that tell rows apart", place)
+        section.refuse("mode upsert needs 'keys', the columns that identify a row", place)
 
 
 def _console_sink(section: Section, view: str, trigger: str | None) -> ConsoleSink:
@@ -165,5 +166,5 @@ def _console_sink(section: Section, view: str, trigger: str | None) -> ConsoleSi
         mode=section.choice("mode", _TOPIC_MODES, "append", " of the console"),
         trigger=_trigger(section, trigger),
         shares=section.text("with"),
-        options=options(section, CONSOLE),
+        options=read_options(section, CONSOLE),
     )

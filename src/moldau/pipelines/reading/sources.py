@@ -1,7 +1,7 @@
 """The `sources` of a pipeline file: topics, files and tables, each a view under its name.
 
-Here is decided which keys a source has and which of them go together. Names across sources and steps are the business
-of `loading`; whether a schema parses is Spark's.
+This module decides which keys a source has and which of them go together. `loading` checks names across sources and
+steps; Spark checks later whether a schema parses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, Literal, get_args
 
 from moldau.base.names import topic_name_problem
 from moldau.pipelines.problems import did_you_mean, quoted
-from moldau.pipelines.reading.option_names import FILES, TOPICS_READ, options
+from moldau.pipelines.reading.option_names import FILES, TOPICS_READ, read_options
 from moldau.pipelines.reading.positions import Entries, Scalar
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.times import moment
@@ -55,27 +55,27 @@ _EARLIEST, _LATEST = -2, -1
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Where the pipeline's file lies: relative paths begin here. `check` is off where files need not be there (yet)."""
+    """The directory of the pipeline's file, to which paths are relative. `check` is off where files need not exist."""
 
     path: Path
     check: bool = True
 
-    def resolved(self, written: str) -> str:
-        """Absolute; a URL stays as it is."""
+    def resolve(self, written: str) -> str:
+        """Return the absolute path; a URL stays as it is."""
         if _SCHEME.match(written) or not written:
             return written
         home = str(Path.home()) if written.startswith("~/") else ""
         return str((self.path / (home + written[1:] if home else written)).absolute())
 
-    def missing(self, path: str) -> bool:
-        """Whether nothing is there, as far as a local path can tell. A glob needs one match."""
+    def is_missing(self, path: str) -> bool:
+        """Return whether a local path does not exist; a glob needs one match. A URL is never missing."""
         if not self.check or not path or _SCHEME.match(path):
             return False
         return "\0" in path or not (Path(path).exists() or any(glob.iglob(path)))
 
 
 def read_source(name: str, section: Section, folder: Folder) -> Source | None:
-    """One source; None if it cannot even be told which kind it is."""
+    """Read one source. Return None if its kind is unclear."""
     kind = section.only_one_of(KINDS, "where does it read from?", KEYS, SYNONYMS)
     if kind is None:
         return None
@@ -109,7 +109,7 @@ def _topic_source(name: str, section: Section, folder: Folder) -> TopicSource:
         dead_letter=_dead_letter(section, topics[0] if topics else name, format_),
         fail_above=_fail_above(section),
         max_per_trigger=section.count("max_per_trigger"),
-        options=options(section, TOPICS_READ),
+        options=read_options(section, TOPICS_READ),
     )
     _refuse_feeding_itself(section, source)
     _check_deduplicate(section)
@@ -146,7 +146,7 @@ def _record_schema(section: Section, format_: RecordFormat, folder: Folder) -> t
 
 
 def check_avro_schema(section: Section, schema_file: Path | None, folder: Folder) -> None:
-    """Sources and sinks alike. Whether the JSON is good Avro is told when the codec is made from it."""
+    """Check the Avro schema of a source or sink. Whether the JSON is valid Avro is checked when the codec is made."""
     if not section.has("schema_file"):
         section.refuse("format avro needs 'schema_file', an Avro schema in JSON")
         return
@@ -167,11 +167,11 @@ def _schema(section: Section, folder: Folder) -> tuple[str | None, Path | None]:
 
 
 def read_path(section: Section, key: str, folder: Folder) -> Path | None:
-    """A local file that has to be there."""
+    """Return the path of a local file that must exist."""
     written = section.text(key)
     if written is None:
         return None
-    path = Path(folder.resolved(written))
+    path = Path(folder.resolve(written))
     if folder.check and ("\0" in written or not path.is_file()):
         section.refuse(_no_file(written, str(path)), section.value_place(key))
     return path
@@ -192,17 +192,17 @@ def _start(section: Section, topics: tuple[str, ...]) -> Start:
         return "earliest"
     if scalar.text == "latest":
         return "latest"
-    found = moment(scalar.text)
-    if found is None:
+    start = moment(scalar.text)
+    if start is None:
         near = did_you_mean(scalar.text, ("earliest", "latest"))
         hint = "earliest, latest, a time such as 2026-01-31T08:00:00Z, or offsets such as {0: 12, 1: 40}"
         section.refuse(f"cannot start at {quoted(scalar.text)}{near}", scalar.place, None if near else hint)
         return "earliest"
-    return found
+    return start
 
 
 def _start_offsets(section: Section, node: Entries, topics: tuple[str, ...]) -> Offsets:
-    """{partition: offset} where there is one topic, else {topic: {partition: offset}}."""
+    """Read {partition: offset} for a source with one topic, else {topic: {partition: offset}}."""
     if not any(isinstance(value, Entries) for value in node.values.values()):
         if len(topics) != 1:
             section.refuse("with several topics, offsets are given by topic: {topic: {partition: offset}}", node.place)
@@ -241,7 +241,7 @@ def _offset(text: str) -> int | None:
 
 
 def _dead_letter(section: Section, stem: str, format_: RecordFormat) -> str:
-    """Raw records fit always, so by default they have no topic for those that do not."""
+    """Return the topic for bad records, FAIL or DROP. Raw records are never bad, so they have no such topic."""
     value = section.scalar("dead_letter", "a topic, fail or drop")
     if format_ == "raw":
         section.refuse_keys(("dead_letter",), lambda key: f"'{key}' is not for format raw: every record fits")
@@ -255,16 +255,16 @@ def _dead_letter(section: Section, stem: str, format_: RecordFormat) -> str:
 
 
 def _fail_above(section: Section) -> float | None:
-    value = section.scalar("fail_above", "a share such as 10%")
+    value = section.scalar("fail_above", "a percentage such as 10%")
     if value is None:
         return None
-    found = re.fullmatch(r"(\d{1,3}(?:\.\d{1,4})?)\s*%", value.text)
-    if found is None or float(found[1]) > 100:
-        section.refuse(f"{quoted(value.text)} is no share", value.place, "such as  fail_above: 10%")
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,4})?)\s*%", value.text)
+    if match is None or float(match[1]) > 100:
+        section.refuse(f"{quoted(value.text)} is not a percentage", value.place, "such as  fail_above: 10%")
         return None
-    if (fate := section.text("dead_letter")) == FAIL:
-        section.refuse(f"'fail_above' does not go with 'dead_letter: {fate}'", section.key_place("fail_above"))
-    return float(found[1])
+    if (dead_letter := section.text("dead_letter")) == FAIL:
+        section.refuse(f"'fail_above' does not go with 'dead_letter: {dead_letter}'", section.key_place("fail_above"))
+    return float(match[1])
 
 
 def _refuse_feeding_itself(section: Section, source: TopicSource) -> None:
@@ -295,8 +295,8 @@ def _check_deduplicate(section: Section) -> None:
 
 def _file_source(name: str, section: Section, folder: Folder) -> FileSource:
     written = section.text("file") or ""
-    path = folder.resolved(written)
-    if folder.missing(path):
+    path = folder.resolve(written)
+    if folder.is_missing(path):
         section.refuse(_no_file(written, path), section.value_place("file"))
     format_ = _file_format(section, written)
     schema, schema_file = _schema(section, folder)
@@ -316,7 +316,7 @@ def _file_source(name: str, section: Section, folder: Folder) -> FileSource:
         watch=watch,
         watermark=section.watermark(),
         deduplicate=section.texts("deduplicate"),
-        options=options(section, FILES),
+        options=read_options(section, FILES),
     )
     if watch:
         _check_deduplicate(section)
@@ -326,10 +326,10 @@ def _file_source(name: str, section: Section, folder: Folder) -> FileSource:
 
 
 def _file_format(section: Section, written: str) -> FileFormat:
-    guess = _SUFFIXES.get(Path(written.rstrip("*")).suffix.lower())
-    if guess is None and written and not section.has("format"):
-        section.refuse(f"missing key 'format': {quoted(written)} does not tell", section.value_place("file"))
-    return section.choice("format", FILE_FORMATS, guess or "text", " of files")
+    from_suffix = _SUFFIXES.get(Path(written.rstrip("*")).suffix.lower())
+    if from_suffix is None and written and not section.has("format"):
+        section.refuse(f"missing key 'format': {quoted(written)} does not show it", section.value_place("file"))
+    return section.choice("format", FILE_FORMATS, from_suffix or "text", " of files")
 
 
 def _check_file_schema(section: Section, format_: FileFormat, watch: bool) -> None:
@@ -344,8 +344,8 @@ def _check_file_schema(section: Section, format_: FileFormat, watch: bool) -> No
 
 def _table_source(name: str, section: Section, folder: Folder) -> TableSource:
     written = section.text("table") or ""
-    path = folder.resolved(written)
-    if folder.missing(path):
+    path = folder.resolve(written)
+    if folder.is_missing(path):
         section.refuse(f"there is no table {quoted(written)}", section.value_place("table"))
     source = TableSource(
         name=name,

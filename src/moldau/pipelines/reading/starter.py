@@ -1,6 +1,6 @@
-"""What `moldau pipeline init` writes: a small pipeline that works as it stands, comments that teach, and a test of it.
+"""The files that `moldau pipeline init` writes: a small pipeline that works, with comments that explain it, and a test.
 
-The texts are the product here; they change together with what the pipeline file can do.
+When the pipeline file can do more, change these texts too.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from pathlib import Path
 from moldau.pipelines.problems import PipelineError
 
 PIPELINE = """\
-# A pipeline: topics in, SQL, topics out. It works as it stands:
+# A pipeline: topics in, SQL, topics out. It works without changes:
 #
 #   moldau start                                 a broker, in a terminal of its own
 #   moldau pipeline test pipeline.yaml           feeds tests/ through it and compares: no broker needed
 #   moldau produce orders tests/first-orders/input/orders.txt
-#   moldau pipeline run pipeline.yaml            runs it until Ctrl-C, and goes on from there next time
+#   moldau pipeline run pipeline.yaml            runs it until Ctrl-C, and continues from there next time
 #   moldau consume orders.per-minute             what comes out
 #   moldau consume orders.dead --json            what could not be read, and why
 #
 # Also: `moldau pipeline validate` finds every mistake without running, `moldau pipeline graph` draws the flow.
 
 name: @NAME@
-bootstrap: localhost:9092 # any Kafka cluster; -b or MOLDAU_BOOTSTRAP go before it
-trigger: 1 second # a batch as often as this; leave it out for as soon as the last one is done
+bootstrap: localhost:9092 # any Kafka cluster; -b or MOLDAU_BOOTSTRAP override it
+trigger: 1 second # how often a batch starts; without it, each starts when the last one ends
 
 vars: # used as ${currency}; `--set currency=USD` overrides; ${env:NAME} reads the environment
   currency: EUR
@@ -73,7 +73,7 @@ sinks:
     topic: orders.per-minute
     key: concat(minute, ' ', item) # an SQL expression; also: headers, partition, value
     mode: update # a new record whenever a count changes; `append` waits until the window is over
-    partitions: 1 # the topic is created with so many if it is not there
+    partitions: 1 # if the topic does not exist, it is created with this many partitions
 
   # Other sinks to try:
   #
@@ -111,7 +111,7 @@ _DEAD = """\
 
 
 def starter_files(name: str) -> Mapping[str, str]:
-    """The files of a new pipeline: their paths, relative to its folder, and their texts."""
+    """Return the files of a new pipeline: text by path relative to its folder."""
     case = "tests/first-orders"
     return {
         "pipeline.yaml": PIPELINE.replace("@NAME@", name),
@@ -122,7 +122,7 @@ def starter_files(name: str) -> Mapping[str, str]:
 
 
 def write_starter(folder: Path, name: str) -> tuple[Path, ...]:
-    """Writes a new pipeline into a folder, which may be there already. Nothing that is there is touched."""
+    """Write a new pipeline into a folder, which may exist. No existing file is overwritten."""
     files = {folder / path: text for path, text in starter_files(name).items()}
     for path in files:
         if path.exists():

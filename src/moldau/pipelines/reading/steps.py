@@ -1,7 +1,7 @@
-"""The `steps` of a pipeline file: SQL or a Python function, in order, each a view for those after it.
+"""The `steps` of a pipeline file: SQL or a Python function, in order, each a view for the steps after it.
 
-Whether SQL compiles and which views it uses is told by Spark later; the inputs of a Python step are named in the
-file and so are checked here. A module of the user's is looked at but never imported.
+Spark checks later whether SQL compiles and which views it uses. The file names the inputs of a Python step, so this
+module checks them. It parses the user's modules but never imports them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _FUNCTION: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)
 def read_step(
     name: str, section: Section, folder: Folder, above: Collection[str], all_names: Collection[str]
 ) -> Step | None:
-    """One step. `above` are the views it may use, `all_names` also those that come later."""
-    section.asked.add("name")
+    """Read one step. `above` are the views it may use; `all_names` also has the later ones."""
+    section.known_keys.add("name")
     kind = section.only_one_of(("sql", "python"), "what does it do?", KEYS, SYNONYMS)
     if kind is None:
         return None
@@ -73,20 +73,20 @@ def _python_step(
 
 def _function(section: Section, folder: Folder) -> tuple[str, str]:
     written = section.text("python") or ""
-    found = _FUNCTION.fullmatch(written)
+    match = _FUNCTION.fullmatch(written)
     place = section.value_place("python")
-    if found is None:
+    if match is None:
         if written:
             section.refuse(f"{quoted(written)} is not module:function", place)
         return "", ""
-    module, function = found.groups()
+    module, function = match.groups()
     if folder.check:
         _check_function(section, module, function, folder.path)
     return module, function
 
 
 def _check_function(section: Section, module: str, function: str, folder: Path) -> None:
-    """Point at the module, or at the function behind the colon."""
+    """Refuse a missing module or function; the problem points at the module, or at the function after the colon."""
     place = section.value_place("python")
     problem = module_problem(module, folder)
     if problem is None and (problem := function_problem(module, function, folder)) is not None:
@@ -98,10 +98,10 @@ def _check_function(section: Section, module: str, function: str, folder: Path) 
 
 
 def module_problem(module: str, folder: Path) -> str | None:
-    """Why a module beside the pipeline's file cannot be used, as far as reading its source tells."""
+    """Return why a module beside the pipeline's file cannot be used, as far as its source shows; else None."""
     file = _module_file(module, folder)
     if file is None:
-        if _installed(module.partition(".")[0]):
+        if _is_installed(module.partition(".")[0]):
             return None
         near = did_you_mean(module, (path.stem for path in folder.glob("*.py")))
         return f"there is no module {quoted(module + '.py')} beside the pipeline's file{near}"
@@ -115,7 +115,7 @@ def module_problem(module: str, folder: Path) -> str | None:
 
 
 def function_problem(module: str, function: str, folder: Path) -> str | None:
-    """Why a module that can be used has no such function. Of an installed module nothing is known."""
+    """Return a message if a usable module lacks the function. Installed modules are not checked."""
     file = _module_file(module, folder)
     if file is None:
         return None
@@ -135,8 +135,8 @@ def _parse(file: Path) -> ast.Module:
         return ast.parse(file.read_bytes())
 
 
-def _installed(package: str) -> bool:
-    """Looks for it without importing it."""
+def _is_installed(package: str) -> bool:
+    """Return whether Python finds the package, without importing it."""
     try:
         return importlib.util.find_spec(package) is not None
     except ValueError:  # a module without a spec, such as __main__
@@ -144,7 +144,7 @@ def _installed(package: str) -> bool:
 
 
 def _bound_names(tree: ast.Module) -> Iterator[str]:
-    """What a module binds anywhere, which is enough to catch a misspelling; * if it takes over names of another."""
+    """Yield the names that a module binds anywhere, enough to catch a misspelling; "*" for `from … import *`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name

@@ -1,4 +1,4 @@
-"""What PyYAML says of a file that is not YAML: in its own words, but for the mistakes that everybody makes."""
+"""Turns PyYAML's errors into problems: clearer messages for common mistakes, PyYAML's own message for the rest."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _GLUED: Final = re.compile(r"[\w.-]+:\S")
 
 
 def syntax_problem(source: Source, error: yaml.MarkedYAMLError) -> Problem:
-    said = error.problem or error.context or "not YAML"
-    unclosed = error.context_mark if "end of stream" in said else None
+    message = error.problem or error.context or "not YAML"
+    unclosed = error.context_mark if "end of stream" in message else None
     place = _place(source, unclosed or error.problem_mark or error.context_mark)
-    if "'\\t'" in said:
+    if "'\\t'" in message:
         return _tab_problem(source, place)
     key = _place(source, error.context_mark) if error.context == "while scanning a simple key" else None
     culprit = find_culprit(source.text, {place.line, (key or place).line})
@@ -29,10 +29,10 @@ def syntax_problem(source: Source, error: yaml.MarkedYAMLError) -> Problem:
         return _indentation_problem(culprit, at) if culprit.fitting else _keyless_problem(source, at)
     if key is not None:
         return _keyless_problem(source, key)
-    if said == "mapping values are not allowed here":
+    if message == "mapping values are not allowed here":
         return _second_colon(source, place)
-    context = f"{error.context}: " if error.context and error.context is not said else ""
-    return Problem(f"not YAML: {context}{said}", place)
+    context = f"{error.context}: " if error.context and error.context is not message else ""
+    return Problem(f"not YAML: {context}{message}", place)
 
 
 def _place(source: Source, mark: yaml.Mark | None) -> Place:
@@ -57,7 +57,7 @@ def _keyless_problem(source: Source, place: Place) -> Problem:
 
 
 def _second_colon(source: Source, place: Place) -> Problem:
-    """Quotes help where the ':' is part of a text, not where a line begins with a key."""
+    """Suggest quotes only where the ':' can be part of a text, not where a line begins with a key."""
     if _WORD.fullmatch(_line(source, place)[: place.column - 1].strip()):
         return Problem("a key cannot stand here", place)
     hint = "put a text that holds ': ' into quotes, or after | on lines of its own"

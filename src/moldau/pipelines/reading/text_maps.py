@@ -1,14 +1,14 @@
-"""From the characters of a YAML scalar back to the characters of the file.
+"""Maps the characters of a YAML scalar to the characters of the file.
 
-YAML takes indentation off, folds lines and replaces escapes, so an error at line 3, column 9 of an SQL statement
-stands somewhere else in the file. A scalar is decoded here a second time, with an eye on where each character comes
-from; the value itself is always the YAML parser's. No opinion on what the texts mean.
+YAML removes indentation, folds lines and replaces escapes, so an error at line 3, column 9 of an SQL statement is
+elsewhere in the file. This module decodes a scalar a second time and records where each character comes from; the
+value itself is always the YAML parser's.
 
-How the styles are walked:
+How each style is decoded:
 - plain and quoted: character by character; a line break with the blanks around it is one space, and n breaks are n-1
-  line feeds; '' in single quotes and \\-escapes in double quotes stand for one character.
-- literal (|) and folded (>): the characters that are not blank are the same on both sides and in the same order, so
-  they are paired up; blanks at the beginning of a line are counted back from the first character that is not.
+  line feeds; '' in single quotes and \\-escapes in double quotes are one character.
+- literal (|) and folded (>): file and value have the same non-blank characters in the same order, so these are
+  paired; blanks at the beginning of a line are counted back from its first non-blank character.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from moldau.pipelines.problems import LINE_END
 from moldau.pipelines.spec import Place, Run, TextMap
 
 _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
-"""What YAML takes for the end of a line. An editor only knows the first three, and places are for editors."""
+"""YAML's line breaks. Editors know only the first three, and LINE_END, by which places count, follows editors."""
 _BLANKS = re.compile("[ \t]*(?:\r\n|[\r\n\x85\u2028\u2029])[ \t\r\n\x85\u2028\u2029]*")
-"""A line break inside a plain or quoted scalar, with all that folding takes away around it."""
+"""A line break inside a plain or quoted scalar, with the blanks around it that folding removes."""
 _ESCAPED_BREAK = re.compile("\\\\(?:\r\n|[\r\n\x85\u2028\u2029])[ \t]*")
 _ESCAPE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
-_INK = re.compile("[^ \t\r\n\x85\u2028\u2029]+")
+_WORD = re.compile("[^ \t\r\n\x85\u2028\u2029]+")
 
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a file, and which character stands on which line."""
+    """The text of a file, and the line and column of each character."""
 
     file: str
     text: str
 
     @cached_property
     def _line_starts(self) -> list[int]:
-        return [0, *(found.end() for found in LINE_END.finditer(self.text))]
+        return [0, *(line_end.end() for line_end in LINE_END.finditer(self.text))]
 
     def line_column(self, index: int) -> tuple[int, int]:
         line = bisect_right(self._line_starts, index)
@@ -53,7 +53,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Characters of the value from `start` on are the file's from `index` on; frozen: all stand for that one spot."""
+    """The value's characters from `start` on are the file's from `index` on; if frozen, all are at that one index."""
 
     start: int
     index: int
@@ -61,7 +61,7 @@ class _Piece:
 
 
 def text_map(source: Source, value: str, start: int, end: int, style: str | None) -> TextMap:
-    """The way back for a scalar whose YAML notation stands at [start, end) of the source."""
+    """Return the map of a scalar whose YAML notation is at [start, end) of the source."""
     if style in ("|", ">"):
         pieces = list(_block_pieces(value, source.text, start, end))
     else:
@@ -74,14 +74,14 @@ def text_map(source: Source, value: str, start: int, end: int, style: str | None
 
 
 def _flow_pieces(raw: str, start: int, end: int, style: str | None) -> tuple[str, list[_Piece]]:
-    """Decodes a plain or quoted scalar; the pieces say where its characters were."""
+    """Decode a plain or quoted scalar. Return the text and the pieces that map it to the file."""
     at, end = (start + 1, end - 1) if style else (start, end)
     decoded: list[str] = []
     pieces = [_Piece(0, at)]
     length = 0
     while at < end:
-        found, replacement = _replaced(raw, at, style)
-        if found is None:
+        match, replacement = _replacement(raw, at, style)
+        if match is None:
             decoded.append(raw[at])
             at += 1
             length += 1
@@ -90,26 +90,26 @@ def _flow_pieces(raw: str, start: int, end: int, style: str | None) -> tuple[str
             pieces.append(_Piece(length, at, frozen=True))
             decoded.append(replacement)
             length += len(replacement)
-        at = found.end()
+        at = match.end()
         pieces.append(_Piece(length, at))
     return "".join(decoded), pieces
 
 
-def _replaced(raw: str, at: int, style: str | None) -> tuple[re.Match[str] | None, str]:
-    """The notation at a spot that stands for something else than itself, and for what."""
+def _replacement(raw: str, at: int, style: str | None) -> tuple[re.Match[str] | None, str]:
+    """Return the notation at index `at` that YAML replaces, and its replacement; None if the character is itself."""
     char = raw[at]
     if char == "'" and style == "'":
         return re.compile("''").match(raw, at), "'"
     if char == "\\" and style == '"':
-        broken = _ESCAPED_BREAK.match(raw, at)
-        return (broken, "") if broken else _escape(raw, at)
-    if char in " \t\r\n\x85\u2028\u2029" and (found := _BLANKS.match(raw, at)):
-        return found, _folded(_BREAK.findall(found.group()))
+        line_break = _ESCAPED_BREAK.match(raw, at)
+        return (line_break, "") if line_break else _escape(raw, at)
+    if char in " \t\r\n\x85\u2028\u2029" and (blanks := _BLANKS.match(raw, at)):
+        return blanks, _fold(_BREAK.findall(blanks.group()))
     return None, ""
 
 
-def _folded(breaks: list[str]) -> str:
-    """What YAML makes of line breaks in a row. The two odd separators of Unicode stay as they are."""
+def _fold(breaks: list[str]) -> str:
+    """Return what YAML makes of consecutive line breaks. U+2028 and U+2029 stay as they are."""
     first = "" if breaks[0] not in "\u2028\u2029" else breaks[0]
     rest = "".join(one if one in "\u2028\u2029" else "\n" for one in breaks[1:])
     return first + rest or " "
@@ -122,23 +122,23 @@ _ESCAPES = {
 
 
 def _escape(raw: str, at: int) -> tuple[re.Match[str] | None, str]:
-    found = _ESCAPE.match(raw, at)
-    if found is None:
+    match = _ESCAPE.match(raw, at)
+    if match is None:
         return None, ""
-    written = found.group()[1:]
-    return found, chr(int(written[1:], 16)) if len(written) > 1 else _ESCAPES.get(written, written)
+    code = match.group()[1:]
+    return match, chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPES.get(code, code)
 
 
 def _block_pieces(value: str, raw: str, start: int, end: int) -> Iterator[_Piece]:
-    """Pairs the words of a block scalar with the words of its notation, which begins after the line of the | or >."""
+    """Pair the words of a block scalar with those of its notation, which begins after the line of the | or >."""
     header = _BREAK.search(raw, start)
-    behind, raw_behind = 0, header.end() if header else end
-    for found in _INK.finditer(value):
-        word = _INK.search(raw, raw_behind, end)
-        if word is None or word.group() != found.group():
+    done, raw_done = 0, header.end() if header else end
+    for word in _WORD.finditer(value):
+        raw_word = _WORD.search(raw, raw_done, end)
+        if raw_word is None or raw_word.group() != word.group():
             return
-        gap, raw_gap = value[behind : found.start()], raw[raw_behind : word.start()]
-        if not behind or gap != raw_gap or _BREAK.search(gap):
+        gap, raw_gap = value[done : word.start()], raw[raw_done : raw_word.start()]
+        if not done or gap != raw_gap or _BREAK.search(gap):
             indent = len(gap) - 1 - max(gap.rfind(one) for one in "\n\u2028\u2029")
-            yield _Piece(found.start() - indent, word.start() - indent)
-        behind, raw_behind = found.end(), word.end()
+            yield _Piece(word.start() - indent, raw_word.start() - indent)
+        done, raw_done = word.end(), raw_word.end()

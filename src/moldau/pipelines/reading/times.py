@@ -1,7 +1,6 @@
-"""Durations and moments as people write them in a pipeline file, and as Spark wants them.
+"""Parses durations and times of a pipeline file into the forms that Spark needs.
 
 `10 seconds`, `10s`, `1 hour 30 minutes` become Spark's interval text; ISO 8601 becomes a datetime with a zone.
-Parsing only: what a duration is for is known elsewhere.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ _SHORT = {
 }  # fmt: skip
 _PART = re.compile(r"\s*(\d{1,12})\s*([a-z]+)\s*,?")
 DURATION_MS_MAX = 366 * 86_400_000
-"""A year: a longer delay or trigger is a slip of the hand, and its state would never be let go of."""
+"""A year: a longer delay or trigger is a typing error, and Spark would keep its state practically forever."""
 
 
 def duration(text: str) -> str | None:
-    """The duration as Spark reads it ("90 seconds"), or None if it is none."""
+    """Return the duration in Spark's notation ("90 seconds"), or None if the text is not a duration."""
     milliseconds = duration_ms(text)
     if milliseconds is None:
         return None
     for unit in ("week", "day", "hour", "minute", "second"):
         if milliseconds and milliseconds % _UNITS[unit] == 0:
-            return _counted(milliseconds // _UNITS[unit], unit)
-    return _counted(milliseconds, "millisecond") if milliseconds else "0 seconds"
+            return _with_unit(milliseconds // _UNITS[unit], unit)
+    return _with_unit(milliseconds, "millisecond") if milliseconds else "0 seconds"
 
 
 def duration_ms(text: str) -> int | None:
@@ -52,14 +51,14 @@ def _unit(word: str) -> str | None:
     return singular if singular in _UNITS else _SHORT.get(singular)
 
 
-def _counted(number: int, unit: str) -> str:
+def _with_unit(number: int, unit: str) -> str:
     return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
 
 
 def moment(text: str) -> datetime | None:
-    """An ISO 8601 date or time, or None. One without a zone is UTC, as everything in a pipeline."""
+    """Return an ISO 8601 date or time, or None. Without a zone it is UTC, like all times in a pipeline."""
     try:
-        found = datetime.fromisoformat(text.strip())
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
+        parsed = datetime.fromisoformat(text.strip())
+        return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     except ValueError:
         return None

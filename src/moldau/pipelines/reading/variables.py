@@ -1,7 +1,7 @@
-"""${name} and ${env:NAME} in the texts of a pipeline file, replaced before anything else looks at them.
+"""Replaces ${name} and ${env:NAME} in the texts of a pipeline file, before anything else uses them.
 
-`vars` gives values, --set overrides them, the environment is asked only where the file says so. $${ is a plain ${.
-A replaced text still knows where its characters stood. No reading of the environment but through the mapping handed in.
+`vars` gives values, --set overrides them, and ${env:NAME} reads the environment. $${ is a plain ${.
+A replaced text still knows the places of its characters. The environment is an argument, never read from the process.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ from moldau.pipelines.reading.positions import Entries, Items, Node, Scalar
 from moldau.pipelines.spec import Place, Run, TextMap
 
 REPLACED_LENGTH_MAX = 1024 * 1024
-"""Of all texts with their variables replaced, together: variables made of variables double quickly."""
+"""Limit of all inserted values together: a variable made of variables can double the length each time."""
 _USE = re.compile(r"\$\$\{|\$\{([^}\n]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _ENV = "env:"
 
 
-def replaced(root: Entries, settings: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Entries, list[Problem]]:
-    """The tree without `vars` and with every variable replaced, and what was wrong with them."""
-    work = _Replacement(settings, environ)
+def replace_variables(
+    root: Entries, settings: Mapping[str, str], environ: Mapping[str, str]
+) -> tuple[Entries, list[Problem]]:
+    """Return the tree without `vars` and with all variables replaced, and the problems of the variables."""
+    replacement = _Replacement(settings, environ)
     declared = root.values.get("vars")
     if isinstance(declared, Entries):
-        work.declare(declared)
+        replacement.declare(declared)
     elif declared is not None and not (isinstance(declared, Scalar) and declared.empty):
-        work.refuse("'vars' must be a mapping of names to values", declared.place)
+        replacement.refuse("'vars' must be a mapping of names to values", declared.place)
     rest = {name: value for name, value in root.values.items() if name != "vars"}
-    tree = work.entries(replace(root, values=rest))
-    work.refuse_unused(root.keys.get("vars", root.place))
-    return tree, work.problems
+    tree = replacement.entries(replace(root, values=rest))
+    replacement.refuse_unused(root.keys.get("vars", root.place))
+    return tree, replacement.problems
 
 
 @dataclass(slots=True)
@@ -46,7 +48,8 @@ class _Replacement:
     _used: set[str] = field(default_factory=set)
     _length: int = 0
     _done: dict[int, tuple[Node, Node]] = field(default_factory=dict)
-    """By identity: what an alias repeats is replaced once and complained about once. Holds the old ones alive."""
+    """Old and new node by id of the old: a node that aliases repeat is replaced and reported once. Keeping the old
+    node alive keeps its id unique."""
 
     def __post_init__(self) -> None:
         self._values.update(self.settings)
@@ -55,7 +58,7 @@ class _Replacement:
         self.problems.append(Problem(message, place, hint))
 
     def declare(self, declared: Entries) -> None:
-        """In the order of the file, so a variable may be made of those above it."""
+        """Set the variables in the order of the file, so that a variable may use those above it."""
         self._declared.update(declared.values)
         for name, value in declared.values.items():
             place = declared.keys[name]
@@ -70,7 +73,7 @@ class _Replacement:
                 self.refuse(
                     f"the variable {quoted(name)} has no value",
                     place,
-                    f"give it one here, or {_from_outside(name)}",
+                    f"give it one here, or {_set_option(name)}",
                 )
                 self._values[name] = ""
             else:
@@ -85,19 +88,20 @@ class _Replacement:
         done = self._done.get(id(node))
         if done is None:
             if isinstance(node, Scalar):
-                fresh: Node = self.scalar(node)
+                new: Node = self.scalar(node)
             elif isinstance(node, Items):
-                fresh = replace(node, values=tuple(self.node(value) for value in node.values))
+                new = replace(node, values=tuple(self.node(value) for value in node.values))
             else:
-                fresh = self.entries(node)
-            done = self._done[id(node)] = (node, fresh)
+                new = self.entries(node)
+            done = self._done[id(node)] = (node, new)
         return done[1]
 
     def entries(self, node: Entries) -> Entries:
         return replace(node, values={name: self.node(value) for name, value in node.values.items()})
 
     def scalar(self, scalar: Scalar) -> Scalar:
-        """A quoted text with a variable in it may be meant as a number, as `"${n}"` has to be inside {…}."""
+        """Return the text with variables replaced. It counts as plain even if quoted: `"${n}"`, which YAML requires
+        inside {…}, may be a number."""
         if "${" not in scalar.text:
             return scalar
         uses = list(_USE.finditer(scalar.text))
@@ -107,26 +111,26 @@ class _Replacement:
     def _replaced_map(self, old: TextMap, uses: list[re.Match[str]]) -> TextMap:
         parts: list[str] = []
         runs: list[Run] = []
-        length = behind = 0
+        length = done = 0
         for use in uses:
             value = self._value(use, old.at(use.start()))
-            parts += [old.text[behind : use.start()], value]
-            runs += _shifted(old, behind, use.start(), length - behind)
-            length += use.start() - behind
+            parts += [old.text[done : use.start()], value]
+            runs += _shift_runs(old, done, use.start(), length - done)
+            length += use.start() - done
             place = old.at(use.start())
             runs.append(Run(length, place.line, place.column, frozen=True))
             length += len(value)
-            behind = use.end()
+            done = use.end()
             self._length += len(value)
             if self._length > REPLACED_LENGTH_MAX:
-                self._too_long(place)
+                self._refuse_length(place)
                 return old
-        parts.append(old.text[behind:])
-        runs += _shifted(old, behind, len(old.text) + 1, length - behind)
+        parts.append(old.text[done:])
+        runs += _shift_runs(old, done, len(old.text) + 1, length - done)
         return TextMap(old.file, "".join(parts), tuple(runs))
 
-    def _too_long(self, place: Place) -> None:
-        """Said once; whatever follows is left as it is."""
+    def _refuse_length(self, place: Place) -> None:
+        """Report it once; the texts after it stay unreplaced."""
         message = f"with variables replaced, the file grows by more than {REPLACED_LENGTH_MAX} characters"
         if not any(problem.message == message for problem in self.problems):
             self.refuse(message, place)
@@ -147,7 +151,7 @@ class _Replacement:
             self.refuse(f"the variable {quoted(name)} is used above the line that gives it a value", place)
         else:
             near = did_you_mean(name, self._declared | self._values.keys())
-            hint = None if near else f"add it to vars, or give it a value {_from_outside(name)}"
+            hint = None if near else f"add it to vars, or give it a value {_set_option(name)}"
             self.refuse(f"unknown variable {quoted(name)}{near}", place, hint)
         return ""
 
@@ -158,8 +162,8 @@ class _Replacement:
         return self.environ.get(name, "")
 
 
-def _shifted(old: TextMap, start: int, end: int, by: int) -> list[Run]:
-    """The runs of the old text's [start, end), as they are when those characters move by so many."""
+def _shift_runs(old: TextMap, start: int, end: int, by: int) -> list[Run]:
+    """Return the runs of [start, end) of the old text after those characters move by `by`."""
     if start >= end:
         return []
     at = max(0, bisect_right(old.runs, start, key=lambda run: run.start) - 1)
@@ -168,5 +172,5 @@ def _shifted(old: TextMap, start: int, end: int, by: int) -> list[Run]:
     return [Run(start + by, place.line, place.column, old.runs[at].frozen), *inside]
 
 
-def _from_outside(name: str) -> str:
+def _set_option(name: str) -> str:
     return f"with --set {name}=… (in Python, load(FILE, {name}=…))"

@@ -1,1 +1,1 @@
-"""Work on a pipeline with a Spark that stays: check it, look at rows, run its cases, again and again."""
+"""Work on a pipeline with a Spark that keeps running: check it, preview rows, run its cases, again and again."""

@@ -1,4 +1,4 @@
-"""What a `dev` does for `validate`, `test` and `preview`: questions.py has the form of questions and answers."""
+"""Answers the questions of `validate`, `test` and `preview` in a `dev`; questions.py describes their format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def answer(
     empty_broker: Callable[[], AbstractContextManager[str]],
     on_phase: Callable[[str], None],
 ) -> Mapping[str, Any]:
-    """With the settings and the environment of who asks. PipelineError for what that command is to say."""
+    """Answer with the settings and the environment of the caller. Raises PipelineError with a message for its user."""
     bench = Bench(Path(question["file"]), spark, question["settings"], question["environ"])
     try:
         if question["do"] == "check":

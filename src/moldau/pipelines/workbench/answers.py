@@ -1,4 +1,4 @@
-"""Problems, results of cases and rows as JSON and back: see questions.py for the form."""
+"""Converts problems, results of cases and previews to JSON and back; questions.py describes the format."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def problem_to_json(problem: Problem) -> dict[str, Any]:
     return {"message": problem.message, "place": place, "hint": problem.hint}
 
 
-def problem_from_json(told: Mapping[str, Any]) -> Problem:
-    at = told["place"]
+def problem_from_json(fields: Mapping[str, Any]) -> Problem:
+    at = fields["place"]
     place = None if at is None else Place(file=at[0], line=at[1], column=at[2])
-    return Problem(told["message"], place, told["hint"])
+    return Problem(fields["message"], place, fields["hint"])
 
 
 def result_to_json(result: CaseResult) -> dict[str, Any]:
@@ -40,8 +40,8 @@ def result_to_json(result: CaseResult) -> dict[str, Any]:
     }
 
 
-def results_from_json(told: Iterable[Mapping[str, Any]], cases: Sequence[Case]) -> list[CaseResult]:
-    """`cases` are those that were asked about."""
+def results_from_json(results: Iterable[Mapping[str, Any]], cases: Sequence[Case]) -> list[CaseResult]:
+    """Return the results; `cases` are those of the question."""
     by_name = {case.name: case for case in cases}
     return [
         CaseResult(
@@ -55,10 +55,10 @@ def results_from_json(told: Iterable[Mapping[str, Any]], cases: Sequence[Case]) 
                 Difference(one["sink"], tuple(one["missing"]), tuple(one["unexpected"])) for one in each["differences"]
             ),
         )
-        for each in told
+        for each in results
     ]
 
 
-def preview_from_json(told: Mapping[str, Any]) -> Preview:
-    """What `asdict` made of one."""
-    return Preview(**{**told, "columns": tuple(told["columns"]), "rows": tuple(map(tuple, told["rows"]))})
+def preview_from_json(fields: Mapping[str, Any]) -> Preview:
+    """Return the preview from the fields that `asdict` returned."""
+    return Preview(**{**fields, "columns": tuple(fields["columns"]), "rows": tuple(map(tuple, fields["rows"]))})

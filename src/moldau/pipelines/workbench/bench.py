@@ -1,5 +1,5 @@
-"""What can be done with a pipeline while Spark is there: check it, run its cases. The same for a command that starts
-Spark for itself and for one that asks a Spark that runs already."""
+"""Checks a pipeline and runs its cases on a Spark session: one that the command starts itself, or that of a running
+`dev`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from moldau.pipelines.spec import Pipeline
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """One file, as --set and the environment make it, on one Spark."""
+    """One pipeline file with its --set values and environment, on one Spark session."""
 
     file: Path
     spark: SparkSession
@@ -32,7 +32,7 @@ class Bench:
         return load(self.file, self.settings, environ=self.environ).at(bootstrap)
 
     def problems(self) -> list[Problem]:
-        """What Spark does not accept. InvalidPipeline for what is wrong before it comes to that."""
+        """Return what Spark does not accept. Raises InvalidPipeline for what is wrong without Spark."""
         return check(self.pipeline(), self.spark)
 
     def results(
@@ -42,15 +42,15 @@ class Bench:
         on_phase: Callable[[str], None] = lambda phase: None,
         is_update: bool = False,
     ) -> Iterator[CaseResult]:
-        """`broker` starts an empty one for a case, and gives its address. A case that expects nothing is not run, but
-        for an update."""
+        """Run the cases. `broker` starts an empty broker for a case and returns its address. A case without expected
+        files is run only for an update."""
         for case in cases:
             if not (case.expected or is_update):
                 yield CaseResult(case=case, seconds=0.0, outputs={})
                 continue
             on_phase(f"case {case.name}")
             with broker() as bootstrap:
-                yield run_case(case, self._under_test(bootstrap), self.spark)
+                yield run_case(case, self._test_pipeline(bootstrap), self.spark)
 
-    def _under_test(self, bootstrap: str) -> Pipeline:
+    def _test_pipeline(self, bootstrap: str) -> Pipeline:
         return load(self.file, self.settings, bootstrap, environ=self.environ, check_files=False)

@@ -1,7 +1,7 @@
-"""Which files a pipeline is made of, and which of them have changed: the YAML, Python and schemas beside it, its cases.
+"""Finds changed files of a pipeline: its YAML, Python and schemas beside it, its cases.
 
-Looked at again and again, a few times a second: there are few, and it works on every file system. An editor that
-replaces a file changes its time or size, and that is what counts.
+The files are polled a few times a second: they are few, and this works on every file system. A file has changed if its
+time or size has, also when an editor replaces it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from moldau.pipelines.cases.files import CASES
 
 SUFFIXES: Final = (".py", ".yaml", ".yml", ".avsc", ".sql", ".ddl", ".csv", ".json", ".jsonl", ".txt")
 FILES_MAX: Final = 2000
-"""Beside a pipeline that lies in a folder of thousands of data files, not all of them are looked at."""
+"""Limit of polled files, for a pipeline in a folder with thousands of data files."""
 
 Snapshot = dict[Path, tuple[int, int]]
 
 
 def snapshot(pipeline: Path) -> Snapshot:
-    found: Snapshot = {}
+    files: Snapshot = {}
     for path in _files(pipeline):
-        if len(found) == FILES_MAX:
+        if len(files) == FILES_MAX:
             break
-        with suppress(OSError):  # gone between two looks, as editors do it
-            about = path.stat()
-            found[path] = about.st_mtime_ns, about.st_size
-    return found
+        with suppress(OSError):  # removed since it was listed, as editors do
+            status = path.stat()
+            files[path] = status.st_mtime_ns, status.st_size
+    return files
 
 
 def changed(before: Snapshot, now: Snapshot) -> list[Path]:

@@ -1,4 +1,4 @@
-"""A pipeline in a notebook: its steps as DataFrames over a few records, its mistakes as sentences."""
+"""A pipeline in a notebook: its steps as DataFrames over a few records, its mistakes as messages."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 class LoadedPipeline:
-    """A pipeline's file, read anew by each call: what is edited counts."""
+    """A pipeline file. Each call reads it again, so that edits take effect."""
 
     def __init__(self, file: str | os.PathLike[str], bootstrap: str | None, variables: Mapping[str, str]) -> None:
-        """InvalidPipeline for what is wrong without asking Spark."""
+        """Raises InvalidPipeline for what is wrong without Spark."""
         self._file, self._bootstrap, self._variables = Path(file), bootstrap, variables
         self._sampled: Sampled | None = None
         self.pipeline()
 
     def __repr__(self) -> str:
-        found = self.pipeline()
-        names = ", ".join([*found.sources, *(step.name for step in found.steps)])
-        return f"<pipeline {found.name}: {names}>"
+        pipeline = self.pipeline()
+        names = ", ".join([*pipeline.sources, *(step.name for step in pipeline.steps)])
+        return f"<pipeline {pipeline.name}: {names}>"
 
     def pipeline(self) -> Pipeline:
         return load(self._file, self._variables).at(self._bootstrap)
 
     def check(self) -> None:
-        """InvalidPipeline with all that is wrong, each with its place."""
+        """Raise InvalidPipeline with all problems, each with its place; return if there are none."""
         import moldau.spark
         from moldau.pipelines.planning.checking import check
 
@@ -43,9 +43,9 @@ class LoadedPipeline:
             raise InvalidPipeline(problems)
 
     def preview(self, name: str, case: str | None = None) -> DataFrame:
-        """The rows that a source or step makes of the first 1,000 records of each topic, or of those of a test case.
+        """Return the rows of a source or step for the first 1,000 records of each topic, or for those of a test case.
 
-        The DataFrame is an ordinary one. It holds until the next call.
+        The DataFrame is an ordinary one. It is valid until the next call.
         """
         import moldau.spark
         from moldau.pipelines.cases.files import find_cases

@@ -1,4 +1,4 @@
-"""Rows to look at. No Spark in here."""
+"""A preview of rows as plain values. This needs no Spark."""
 
 from __future__ import annotations
 

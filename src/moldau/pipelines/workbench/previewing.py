@@ -1,7 +1,7 @@
-"""The first rows of sources and steps, computed as a batch over a few records: of the real topics, or of a test case.
+"""Computes the first rows of sources and steps as a batch over a few records, of the real topics or of a test case.
 
-A topic is read from its beginning, and only so far: what is shown comes in a moment
-whatever the topic holds. Rows that a step makes of all records (counts, windows) are those of these records alone.
+Only the first records of a topic are read, so that a preview is quick however large the topic is. Steps that aggregate
+(counts, windows) therefore show results for these records only.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from moldau.pipelines.workbench.preview import Preview
 from moldau.spark.columns import TYPES
 
 RECORDS_MAX: Final = 1000
-"""Of each topic's source."""
+"""Limit of records of each topic source."""
 ROWS: Final = 20
 ANSWER_S: Final = 5.0
 _COLUMNS: Final = tuple(name for name in TYPES if name != "timestampType")
 
 
 class Sampled:
-    """The pipeline's views over a few records, which Spark keeps until this is closed."""
+    """The pipeline's views over a few records, which Spark caches until this is closed."""
 
     def __init__(self, pipeline: Pipeline, spark: SparkSession, case: Case | None = None) -> None:
-        """InvalidPipeline for what Spark does not accept; PipelineError if the topics cannot be read."""
-        self._kept: list[DataFrame] = []
+        """Raises InvalidPipeline for what Spark does not accept, PipelineError if the topics cannot be read."""
+        self._cached: list[DataFrame] = []
         temporary = tempfile.mkdtemp(prefix="moldau-preview-")
         self._remove_files = weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
         staged = pipeline if case is None else stage(case, pipeline, Path(temporary))
         ranges = {} if case is not None else _ranges(pipeline)
 
         def records(session: SparkSession, source: TopicSource) -> DataFrame:
-            found = _of_case(session, source, case) if case else _of_topic(session, pipeline, source, ranges)
-            self._kept.append(found.cache())
-            return self._kept[-1]
+            frame = _case_records(session, source, case) if case else _first_records(session, pipeline, source, ranges)
+            self._cached.append(frame.cache())
+            return self._cached[-1]
 
         self.compiled: Compiled = compile_pipeline(staged, spark, Mode.BATCH, records=records)
 
@@ -68,19 +68,19 @@ class Sampled:
         self.close()
 
     def close(self) -> None:
-        for frame in self._kept:
+        for frame in self._cached:
             frame.unpersist()
         self._remove_files()
 
     def frame(self, name: str) -> DataFrame:
-        for known, frame in self.compiled.views.items():
-            if known.casefold() == name.casefold():
+        for view, frame in self.compiled.views.items():
+            if view.casefold() == name.casefold():
                 return frame
         near = did_you_mean(name, self.compiled.views) or f"; there are {', '.join(self.compiled.views)}"
         raise PipelineError(f"there is no source or step {name}{near}")
 
     def previews(self, names: Collection[str] = (), rows: int = ROWS) -> Iterator[Preview]:
-        """One by one, as they are computed: of these views, or of all."""
+        """Yield the previews of these views, or of all, as soon as each is computed."""
         for name in names or self.compiled.views:
             yield _preview(name, self.frame(name), rows)
 
@@ -90,14 +90,14 @@ def _preview(name: str, frame: DataFrame, rows: int) -> Preview:
     texts = [F.col(f"`{column.replace('`', '``')}`").cast("string") for column in frame.columns]
     try:
         with quiet():
-            found = [tuple(row) for row in frame.select(*texts).limit(rows + 1).collect()]
+            first = [tuple(row) for row in frame.select(*texts).limit(rows + 1).collect()]
     except PySparkException as error:
         return Preview(name=name, seconds=time.monotonic() - began_s, error=failure_of(str(error)).message)
     return Preview(
         name=name,
         columns=tuple(frame.columns),
-        rows=tuple(found[:rows]),
-        has_more=len(found) > rows,
+        rows=tuple(first[:rows]),
+        has_more=len(first) > rows,
         seconds=time.monotonic() - began_s,
     )
 
@@ -105,12 +105,12 @@ def _preview(name: str, frame: DataFrame, rows: int) -> Preview:
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 
 
-def _of_topic(session: SparkSession, pipeline: Pipeline, source: TopicSource, ranges: Ranges) -> DataFrame:
-    its = {where: ranges[where] for where in ranges if reads(source, where.topic)}
+def _first_records(session: SparkSession, pipeline: Pipeline, source: TopicSource, ranges: Ranges) -> DataFrame:
+    own_ranges = {where: ranges[where] for where in ranges if reads(source, where.topic)}
     begins: dict[str, dict[int, int]] = {}
     ends: dict[str, dict[int, int]] = {}
-    for (topic, partition), (begin, end) in its.items():
-        share = max(1, RECORDS_MAX // len(its))
+    for (topic, partition), (begin, end) in own_ranges.items():
+        share = max(1, RECORDS_MAX // len(own_ranges))
         begins.setdefault(topic, {})[partition] = begin
         ends.setdefault(topic, {})[partition] = min(end, begin + share)
     columns = tuple(name for name in _COLUMNS if name != "headers" or source.headers)
@@ -118,26 +118,26 @@ def _of_topic(session: SparkSession, pipeline: Pipeline, source: TopicSource, ra
 
 
 def _ranges(pipeline: Pipeline) -> Ranges:
-    """Where the partitions begin and end that the pipeline reads."""
+    """Return the first and the end offset of each partition that the pipeline reads."""
     assert pipeline.bootstrap is not None
     sources = [source for source in pipeline.sources.values() if isinstance(source, TopicSource)]
     try:
         with closing(Cluster(pipeline.bootstrap, pipeline.kafka, ANSWER_S)) as cluster:
-            there = cluster.topics()
-            if missing := [topic for source in sources for topic in source.topics if topic not in there]:
-                raise PipelineError(f"there is no topic {missing[0]}{did_you_mean(missing[0], there)}")
-            read = [topic for topic in there.values() if any(reads(source, topic.name) for source in sources)]
-            places = [TopicPartition(topic.name, number) for topic in read for number in topic.leaders]
-            begins, ends = cluster.list_offsets(dict.fromkeys(places, EARLIEST)), cluster.latest(places)
-            return {where: (begins[where], ends[where]) for where in places}
+            existing = cluster.topics()
+            if missing := [topic for source in sources for topic in source.topics if topic not in existing]:
+                raise PipelineError(f"there is no topic {missing[0]}{did_you_mean(missing[0], existing)}")
+            read = [topic for topic in existing.values() if any(reads(source, topic.name) for source in sources)]
+            partitions = [TopicPartition(topic.name, number) for topic in read for number in topic.leaders]
+            begins, ends = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST)), cluster.latest(partitions)
+            return {partition: (begins[partition], ends[partition]) for partition in partitions}
     except (KafkaError, UnusableProperty) as error:
         raise PipelineError(f"the topics cannot be read: {error}") from error
     except (OSError, MalformedData) as error:
-        way_out = "start a broker with `moldau start`, name one with -b HOST:PORT, or give a --case"
-        raise PipelineError(f"{error}; {way_out}") from error
+        hint = "start a broker with `moldau start`, name one with -b HOST:PORT, or give a --case"
+        raise PipelineError(f"{error}; {hint}") from error
 
 
-def _of_case(session: SparkSession, source: TopicSource, case: Case) -> DataFrame:
+def _case_records(session: SparkSession, source: TopicSource, case: Case) -> DataFrame:
     file = case.inputs.get(source.name)
     records = read_input(file) if file else []
     rows = [_row(record, source, offset) for offset, record in enumerate(records)]

@@ -1,6 +1,6 @@
-"""`validate`, `test` and `preview` ask the `dev` of the same file for its Spark: lines of JSON over a socket.
+"""`validate`, `test` and `preview` use the Spark of a running `dev` of the same file: lines of JSON over a socket.
 
-    question   {"version": of Moldau, "do": "check" | "test" | "preview", "file", "settings", "environ", and more:
+    question   {"version": Moldau's, "do": "check" | "test" | "preview", "file", "settings", "environ", and more:
                 to test "cases": [names], "update": whether cases without expected files run;
                 to preview "steps": [names], "rows", "case": name or null, "bootstrap"}
     answer     any number of {"phase": text}, then one of
@@ -8,11 +8,10 @@
                {"results": [{"case", "seconds", "error", "story", "closed", "outputs",
                              "differences": [{"sink", "missing", "unexpected"}]}]}
                {"previews": [{"name", "columns", "rows", "has_more", "seconds", "error"}]}
-               {"failed": text}            what the command is to say
-               {"other": version}          another version of Moldau: nothing is answered
+               {"failed": text}            an error message for the user
+               {"other": version}          this is another version of Moldau, and does not answer
 
-The socket lies in a directory that is the user's alone. Whoever cannot be asked is not there: the command then starts a
-Spark of its own.
+The socket is in a private directory of the user. If no `dev` accepts the connection, the command starts its own Spark.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from moldau.spark.scripts import private_directories
 
 QUESTION_BYTES_MAX: Final = 4 << 20
 ASKING_S: Final = 10.0
-"""For a question to arrive, once somebody has called."""
+"""Timeout for the question after a client has connected."""
 PATH_LENGTH_MAX: Final = 100
-"""Of a socket's path; the kernel takes some more."""
+"""Of a socket's path. The kernel's limit is a little higher."""
 
-Tell = Callable[[str], None]
-Answerer = Callable[[Mapping[str, Any], Tell], Mapping[str, Any]]
+OnPhase = Callable[[str], None]
+Answerer = Callable[[Mapping[str, Any], OnPhase], Mapping[str, Any]]
 
 
 def socket_of(file: Path) -> Path | None:
-    """Where the `dev` of that file listens; None where there is no place for it."""
+    """Return the socket of the `dev` of that file; None if no directory with a short enough path exists."""
     name = f"dev-{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:16]}.sock"
     for directory in private_directories():
         if len(str(directory / name)) <= PATH_LENGTH_MAX:
@@ -50,20 +49,21 @@ def socket_of(file: Path) -> Path | None:
     return None
 
 
-# --- who answers ------------------------------------------------------------------------------------------------------
+# --- server ------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def listening(file: Path) -> Iterator[socket.socket | None]:
-    """PipelineError if another `dev` answers for that file. None where sockets have no place: nobody can ask then."""
+    """Listen on the socket of that file. Raises PipelineError if another `dev` does already. Yields None, and then no
+    command can connect, if there is no directory for the socket."""
     path = socket_of(file)
     if path is None:
         yield None
         return
-    if (other := _call(path)) is not None:
+    if (other := _connect(path)) is not None:
         other.close()
         raise PipelineError(f"another `moldau pipeline dev {file}` runs already")
-    path.unlink(missing_ok=True)  # of one that was killed
+    path.unlink(missing_ok=True)  # left by a `dev` that was killed
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
@@ -74,15 +74,15 @@ def listening(file: Path) -> Iterator[socket.socket | None]:
 
 
 def answer_one(listener: socket.socket, answer: Answerer, timeout_s: float) -> bool:
-    """Waits so long for somebody to ask, and answers; whether somebody did."""
+    """Wait up to `timeout_s` for a question and answer it. Return whether one was answered."""
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
         if not selector.select(timeout_s):
             return False
     caller, _ = listener.accept()
-    with caller, suppress(OSError):  # who does not wait for the answer does not get it
+    with caller, suppress(OSError):  # the caller may disconnect before the answer
         caller.settimeout(ASKING_S)
-        question = _question(caller)
+        question = _read_question(caller)
         if question is None:
             return False
         caller.settimeout(None)
@@ -90,63 +90,63 @@ def answer_one(listener: socket.socket, answer: Answerer, timeout_s: float) -> b
             _send(caller, {"other": __version__})
             return False
 
-        def tell(phase: str) -> None:
+        def on_phase(phase: str) -> None:
             with suppress(OSError):
                 _send(caller, {"phase": phase})
 
         try:
-            _send(caller, answer(question, tell))
+            _send(caller, answer(question, on_phase))
         except PipelineError as error:
             _send(caller, {"failed": str(error)})
     return True
 
 
-def _question(caller: socket.socket) -> dict[str, Any] | None:
+def _read_question(caller: socket.socket) -> dict[str, Any] | None:
     with caller.makefile("rb") as lines:
         line = lines.readline(QUESTION_BYTES_MAX)
     try:
-        told = json.loads(line)
+        question = json.loads(line)
     except ValueError:
         return None
-    return told if isinstance(told, dict) else None
+    return question if isinstance(question, dict) else None
 
 
-def _send(caller: socket.socket, told: Mapping[str, Any]) -> None:
-    caller.sendall(json.dumps(told).encode() + b"\n")
+def _send(connection: socket.socket, message: Mapping[str, Any]) -> None:
+    connection.sendall(json.dumps(message).encode() + b"\n")
 
 
-# --- who asks ---------------------------------------------------------------------------------------------------------
+# --- client ---------------------------------------------------------------------------------------------------------
 
 
 def ask(
-    file: Path, do: str, settings: Mapping[str, str], on_phase: Tell, more: Mapping[str, Any] | None = None
+    file: Path, do: str, settings: Mapping[str, str], on_phase: OnPhase, more: Mapping[str, Any] | None = None
 ) -> dict[str, Any] | None:
-    """The answer of the `dev` of that file; None if there is none, or it died before it answered."""
+    """Return the answer of the `dev` of that file; None if there is no `dev`, or it died before it answered."""
     path = socket_of(file)
-    called = None if path is None else _call(path)
-    if called is None:
+    connection = None if path is None else _connect(path)
+    if connection is None:
         return None
     question = {
         "version": __version__, "do": do, "file": str(file.absolute()), "settings": dict(settings),
         "environ": dict(os.environ), **(more or {}),
     }  # fmt: skip
-    with called, suppress(OSError):
-        _send(called, question)
-        on_phase("asking the Spark of `moldau pipeline dev`, when it has done what it is at")
-        with called.makefile("rb") as lines:
+    with connection, suppress(OSError):
+        _send(connection, question)
+        on_phase("waiting for the Spark of `moldau pipeline dev` to finish its current work")
+        with connection.makefile("rb") as lines:
             for line in lines:
-                told: dict[str, Any] = json.loads(line)
-                if "phase" not in told:
-                    return None if "other" in told else told
-                on_phase(told["phase"])
+                message: dict[str, Any] = json.loads(line)
+                if "phase" not in message:
+                    return None if "other" in message else message
+                on_phase(message["phase"])
     return None
 
 
-def _call(path: Path) -> socket.socket | None:
-    called = socket.socket(socket.AF_UNIX)
+def _connect(path: Path) -> socket.socket | None:
+    connection = socket.socket(socket.AF_UNIX)
     try:
-        called.connect(str(path))
+        connection.connect(str(path))
     except OSError:
-        called.close()
+        connection.close()
         return None
-    return called
+    return connection

@@ -1,4 +1,4 @@
-"""The words for bad records. Whether a record is bad is Spark's verdict: tests/spark holds one against the other."""
+"""The reasons for bad records. Spark decides whether a record is bad: tests/spark compares both."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SCHEMA = StructType(
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "reason"),
     [
         (b"", "the value is empty"),
         (b"\xff{}", "not UTF-8: byte 0xff at position 0"),
@@ -87,8 +87,8 @@ SCHEMA = StructType(
         (b'{"id":"a","qty":"a\\nb\\u0007"}', 'field qty: "a\\nb\\u0007" is not an int'),
     ],
 )
-def test_what_is_said_about_a_json_text(value: bytes, said: str) -> None:
-    assert json_rejection(value, SCHEMA) == said
+def test_the_reason_for_a_bad_json_text(value: bytes, reason: str) -> None:
+    assert json_rejection(value, SCHEMA) == reason
 
 
 @pytest.mark.parametrize(
@@ -101,11 +101,11 @@ def test_what_is_said_about_a_json_text(value: bytes, said: str) -> None:
         b'{"id":"12e34567","amount":"1e3"}',
     ],
 )
-def test_nothing_is_said_about_a_json_text_that_fits(value: bytes) -> None:
+def test_a_good_json_text_has_no_reason(value: bytes) -> None:
     assert json_rejection(value, SCHEMA) is None
 
 
-def test_schemas_without_decimals_need_no_look_at_exponents() -> None:
+def test_schemas_without_decimals_need_no_check_of_exponents() -> None:
     assert misread_decimals(PERSON) is None
 
 
@@ -113,7 +113,7 @@ LINE = StructType(SCHEMA.fields[:2] + SCHEMA.fields[5:7])
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "reason"),
     [
         (b" \n", "the value is empty"),
         (b"a\xff,1", "not UTF-8: byte 0xff at position 1"),
@@ -127,15 +127,15 @@ LINE = StructType(SCHEMA.fields[:2] + SCHEMA.fields[5:7])
         (b"a,1,true,noon", 'field ts: "noon" is not a timestamp'),
     ],
 )
-def test_what_is_said_about_a_line_of_csv(value: bytes, said: str) -> None:
-    assert csv_rejection(value, LINE, {}) == said
+def test_the_reason_for_a_bad_line_of_csv(value: bytes, reason: str) -> None:
+    assert csv_rejection(value, LINE, {}) == reason
 
 
-def test_csv_options_are_followed() -> None:
+def test_csv_options_are_used() -> None:
     assert csv_rejection(b"a;-;true;2026-01-31", LINE, {"Sep": ";", "nullValue": "-"}) is None
     assert csv_rejection(b'"a, b",1,TRUE,2026-01-31 08:00:00\n', LINE, {}) is None
 
 
-def test_utf8() -> None:
+def test_the_reason_for_invalid_utf8() -> None:
     assert utf8_rejection("žluť".encode()) is None
     assert utf8_rejection(b"ok\xed\xa0\x80") == "not UTF-8: byte 0xed at position 2"
