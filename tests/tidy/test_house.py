@@ -9,8 +9,9 @@ import ast
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,35 @@ def test_imports_go_down() -> None:
                 if other != package and other not in MAY_IMPORT[package]:
                     wrong.append(f"{name_of(path)}:{line} imports {name}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    """Imports for types and inside functions count too."""
+    names = {module_name(path): path for path in PACKAGE.rglob("*.py")}
+    graph = {
+        name: {module for each, _ in imported(path) if (module := imported_module(each, names)) not in (None, name)}
+        for name, path in names.items()
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+def test_every_message_module_is_used() -> None:
+    """tools/generate_messages.py has the list of those that are not written."""
+    prefix = "moldau.wire.messages."
+    names = (name for path in modules() for name, _ in imported(path) if name.startswith(prefix))
+    used = {name.removeprefix(prefix).partition(".")[0] for name in names}
+    assert {path.stem for path in GENERATED.glob("[a-z]*.py")} == used - {"INDEX"}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_module(imports: str, names: Mapping[str, Path]) -> str | None:
+    """`from moldau.a import b` imports module a.b, or b of module a."""
+    parent = imports.rpartition(".")[0]
+    return imports if imports in names else parent if parent in names else None
 
 
 def test_imports_go_down_among_pipelines() -> None:
