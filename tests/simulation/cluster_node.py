@@ -20,6 +20,7 @@ from moldau.assembly import World as Ports
 from moldau.base.errors import StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.names import METADATA_TOPIC
+from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
 from moldau.log.cleaning.job import Cleaned, CleaningJob
 from moldau.log.flush import FlushWork
@@ -27,7 +28,6 @@ from moldau.log.log import Log
 from moldau.replica.flushing import Flushable
 from moldau.replica.partition import Partition
 from moldau.runtime.cleaning.ports import CleaningFailed, CleansInThread
-from moldau.runtime.housekeeping import RunInThread
 from moldau.settings import Settings, from_properties
 from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import BatchHeader, split_batches

@@ -15,7 +15,7 @@ from moldau.base.promise import Promise
 from moldau.base.topic_configs import topic_config_texts
 from moldau.log.store import LogStore
 from moldau.metadata.apply import Changes
-from moldau.metadata.controller.configs import broker_layers
+from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.features import SUPPORTED
 from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.current import CurrentImage

@@ -10,8 +10,8 @@ from moldau.base.cluster_settings import VoterAddress
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise, resolved
+from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.broker_sessions import BrokerSessions
-from moldau.metadata.controller.configs import broker_layers
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.runtime.controller.active import Controller

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from random import Random
 
 from moldau.base.clock import Clock, Timers
+from moldau.base.ports import DiskSpace, RunInThread
 from moldau.client.peers import Peers
 from moldau.log.files import Files
 from moldau.replica.flushing import Flusher
 from moldau.runtime.cleaning.ports import Cleans
-from moldau.runtime.housekeeping import RunInThread
-from moldau.server.handlers.describe_log_dirs import DiskSpace
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from moldau.base.broker_configs import broker_value
 from moldau.base.clock import Clock
 from moldau.base.ids import TopicPartition
 from moldau.metadata.apply import Changes
-from moldau.metadata.controller.configs import broker_layers
+from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
 

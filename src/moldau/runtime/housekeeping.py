@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterable
 from moldau.base.clock import Clock
 from moldau.base.errors import StorageFault
 from moldau.base.ids import TopicPartition
+from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
 from moldau.log.store import LogStore
 from moldau.replica.flushing import Flusher
 from moldau.replica.partition import Partition
 
 log = logging.getLogger("moldau.housekeeping")
-
-RunInThread = Callable[[Callable[[], None]], Promise[StorageFault | None]]
-"""Runs work that blocks on the disk in a thread; the promise is completed with its fault, if it failed."""
 
 
 class Housekeeping:

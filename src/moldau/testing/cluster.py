@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from moldau.base.ids import uuid_text
-from moldau.base.local_cluster import HOST, NodeAddress, node_properties
+from moldau.local_cluster import HOST, NodeAddress, node_properties
 from moldau.log.meta_properties import META_PROPERTIES, parse
 from moldau.settings import Settings, from_properties
 from moldau.testing.broker import Property, property_text

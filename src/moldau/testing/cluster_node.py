@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from moldau.base.local_cluster import NodeAddress
+from moldau.local_cluster import NodeAddress
 from moldau.node import Node, new_loop
 from moldau.settings import Settings
 from moldau.testing.faulty_peers import FaultyPeers, Link

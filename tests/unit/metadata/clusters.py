@@ -8,7 +8,7 @@ from random import Random
 from moldau.base.config_def import BrokerLayers
 from moldau.base.topic_configs import check_topic_configs
 from moldau.metadata.apply import apply
-from moldau.metadata.controller.configs import broker_layers
+from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.topics import TopicDefaults, decide_create_topics
 from moldau.metadata.image import BrokerImage, MetadataImage

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from moldau.base.config_def import BrokerLayers
 from moldau.metadata.apply import Changes, apply
+from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.alter_partition import decide_alter_partition
 from moldau.metadata.controller.broker_registration import decide_broker_registration
 from moldau.metadata.controller.broker_sessions import BrokerSessions
-from moldau.metadata.controller.configs import broker_layers
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import decide_elect_leaders
 from moldau.metadata.controller.features import SUPPORTED, decide_bootstrap

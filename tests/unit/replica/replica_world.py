@@ -19,7 +19,7 @@ from moldau.base.topic_configs import topic_config_texts
 from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
 from moldau.metadata.apply import Changes
-from moldau.metadata.controller.configs import broker_layers
+from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import ConfigResource

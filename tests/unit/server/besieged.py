@@ -13,8 +13,8 @@ from typing import Any
 
 from moldau.assembly import Assembly, World
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
-from moldau.base.local_cluster import NodeAddress, node_properties
 from moldau.base.promise import Promise
+from moldau.local_cluster import NodeAddress, node_properties
 from moldau.replica.flushing import Flushable
 from moldau.server.router import Router
 from moldau.settings import from_properties

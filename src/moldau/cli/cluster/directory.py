@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from moldau.base.ids import uuid_text
-from moldau.base.local_cluster import HOST, NodeAddress, node_properties
 from moldau.cli.connect import CommandFailed
+from moldau.local_cluster import HOST, NodeAddress, node_properties
 
 DEFAULT_DIRECTORY: Final = "moldau-data-cluster"
 DEFAULT_NODES: Final = 3

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData
-from moldau.base.local_cluster import HOST
 from moldau.base.names import METADATA_TOPIC
 from moldau.cli.cluster.directory import Description
 from moldau.cli.cluster.processes import NodeProcess, NodeState, ask_to_stop, await_end
+from moldau.local_cluster import HOST
 
 REQUEST_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 15.0

@@ -14,6 +14,7 @@ from moldau.base.broker_configs import broker_config, broker_value, check_dynami
 from moldau.base.config_def import BrokerLayers, ConfigDef, ConfigType, ConfigValue
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.topic_configs import TOPIC_CONFIGS, check_topic_configs, topic_config_values
+from moldau.metadata.broker_configs import CLUSTER_DEFAULT
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigRecord, ConfigResource, MetadataRecord
@@ -30,8 +31,6 @@ Outcome = tuple[int, str | None, int, str]
 """Error code, message, resource type and resource name, as in both responses."""
 
 BROKER_ID_DIGITS_MAX = 10
-CLUSTER_DEFAULT = ""
-"""The broker resource with an empty name means all brokers."""
 
 
 class Operation(IntEnum):
@@ -39,15 +38,6 @@ class Operation(IntEnum):
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
-
-
-def broker_layers(image: MetadataImage, node_id: int, static: Mapping[str, str]) -> BrokerLayers:
-    """Return the configs of one broker: its own dynamic ones, those of all brokers, and those of its file."""
-    return BrokerLayers(
-        dynamic=image.configs_of(ConfigResource.BROKER, str(node_id)),
-        dynamic_default=image.configs_of(ConfigResource.BROKER, CLUSTER_DEFAULT),
-        static=static,
-    )
 
 
 def decide_alter_configs(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import TopicPartition
+from moldau.base.ports import RunInThread
 from moldau.log import compaction
 from moldau.log.log import Log
 from moldau.replica.partition import Partition
@@ -22,7 +23,6 @@ from moldau.replica.partitions import Partitions
 from moldau.runtime.cleaning.choice import DirtyLog, dirty_log
 from moldau.runtime.cleaning.ports import CleaningFailed, Cleans, failure
 from moldau.runtime.cleaning.settings import CleanerSettings
-from moldau.runtime.housekeeping import RunInThread
 
 if TYPE_CHECKING:
     from moldau.log.cleaning.job import Cleaned, CleaningJob

@@ -11,8 +11,8 @@ from moldau.base.promise import Promise
 from moldau.log.files import Files
 
 if TYPE_CHECKING:
+    from moldau.base.ports import RunInThread
     from moldau.log.cleaning.job import Cleaned, CleaningJob
-    from moldau.runtime.housekeeping import RunInThread
 
 
 class CleaningFailed(NamedTuple):

@@ -9,7 +9,8 @@ from typing import Any
 from moldau.base.config_def import BrokerLayers
 from moldau.base.promise import Promise
 from moldau.base.topic_configs import check_topic_configs, effective_topic_configs
-from moldau.metadata.controller.configs import broker_layers, decide_alter_configs, decide_incremental_alter_configs
+from moldau.metadata.broker_configs import broker_layers
+from moldau.metadata.controller.configs import decide_alter_configs, decide_incremental_alter_configs
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import decide_elect_leaders
 from moldau.metadata.controller.features import decide_update_features

@@ -8,12 +8,12 @@ import logging
 from collections.abc import Callable
 
 from moldau.base.errors import StorageFault
+from moldau.base.ports import RunInThread
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import encode_record
 from moldau.metadata.snapshot import image_records
 from moldau.raft.snapshots import SnapshotId
-from moldau.runtime.housekeeping import RunInThread
 from moldau.runtime.quorum.driver import QuorumDriver
 
 log = logging.getLogger("moldau.controller")

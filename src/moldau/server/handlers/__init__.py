@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from moldau.base.clock import Clock, Timers
+from moldau.base.ports import DiskSpace
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partitions import Partitions
 from moldau.replica.replication import Replication
@@ -23,7 +24,7 @@ from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.delete_records import DeleteRecords
 from moldau.server.handlers.describe_cluster import DescribeCluster
 from moldau.server.handlers.describe_configs import DescribeConfigs
-from moldau.server.handlers.describe_log_dirs import DescribeLogDirs, DiskSpace
+from moldau.server.handlers.describe_log_dirs import DescribeLogDirs
 from moldau.server.handlers.describe_producers import DescribeProducers
 from moldau.server.handlers.describe_topic_partitions import DescribeTopicPartitions
 from moldau.server.handlers.fetch import Fetch

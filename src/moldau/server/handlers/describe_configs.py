@@ -12,7 +12,7 @@ from moldau.base.config_def import ConfigEntry
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.names import topic_name_problem
 from moldau.base.topic_configs import effective_topic_configs
-from moldau.metadata.controller.configs import CLUSTER_DEFAULT, broker_layers
+from moldau.metadata.broker_configs import CLUSTER_DEFAULT, broker_layers
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.records import ConfigResource
 from moldau.server.router import Caller

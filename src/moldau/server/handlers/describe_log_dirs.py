@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from moldau.base.errors import StorageFault
+from moldau.base.ports import DiskSpace
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.server.router import Caller
@@ -17,8 +16,6 @@ from moldau.wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-DiskSpace = Callable[[], tuple[int, int]]
-"""(total, usable) bytes of the volume the data directory is on."""
 UNKNOWN_SPACE = (-1, -1)
 
 
