@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.base.errors import ErrorCode
+from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.configs import (
     Operation,
-    broker_layers,
     decide_alter_configs,
     decide_incremental_alter_configs,
 )

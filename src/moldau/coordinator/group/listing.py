@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from moldau.base.acl_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.group import offset_removal
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, State
@@ -20,9 +21,6 @@ from moldau.wire.messages.list_groups import ListedGroup
 
 GROUP_NOT_FOUND_FROM: Final = 6
 """Earlier versions of DescribeGroups report a missing group as Dead."""
-GROUP_OPERATIONS: Final = 0b1_0000_0000_0101_0100_1000
-"""READ DELETE DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS: all that exist, as there are no ACLs."""
-OPERATIONS_OMITTED: Final = -(2**31)
 
 
 def list_groups(state: GroupState, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:

@@ -116,6 +116,7 @@ def _create(
     result = CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
+        error_message=None,
         num_partitions=len(replicas),
         replication_factor=len(replicas[0]),
         configs=defaults.describe_configs(overrides),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from moldau.base.acl_operations import CLUSTER_OPERATIONS, OPERATIONS_OMITTED
 from moldau.base.errors import ErrorCode
 from moldau.metadata.current import CurrentImage
-from moldau.server.handlers.metadata import CLUSTER_OPERATIONS, NOT_REQUESTED
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_cluster import (
@@ -52,4 +52,4 @@ def not_served(request: DescribeClusterRequest) -> DescribeClusterResponse:
 
 
 def operations(request: DescribeClusterRequest) -> int:
-    return CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+    return CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_OMITTED

@@ -50,7 +50,7 @@ class DescribeConfigs:
             for entry in entries
             if requested_names is None or not requested_names or entry.name in requested_names
         ]
-        return DescribeConfigsResult(0, None, resource.resource_type, resource.resource_name, results)
+        return DescribeConfigsResult(0, "", resource.resource_type, resource.resource_name, results)
 
     def _entries(self, kind: int, name: str) -> Iterable[ConfigEntry]:
         image = self._current.image

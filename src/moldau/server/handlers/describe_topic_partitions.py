@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from moldau.base.acl_operations import TOPIC_OPERATIONS
 from moldau.base.errors import ErrorCode
 from moldau.base.names import INTERNAL_TOPICS, topic_name_problem
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState
-from moldau.server.handlers.metadata import TOPIC_OPERATIONS
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_topic_partitions import (
@@ -80,7 +80,7 @@ def _requested(image: MetadataImage, request: DescribeTopicPartitionsRequest) ->
 def _missing_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
     problem = topic_name_problem(name)
     code = ErrorCode.INVALID_TOPIC_EXCEPTION if problem else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return DescribeTopicPartitionsResponseTopic(code, name)
+    return DescribeTopicPartitionsResponseTopic(code, name, topic_authorized_operations=TOPIC_OPERATIONS)
 
 
 def _partition(index: int, state: PartitionState, live: set[int]) -> DescribeTopicPartitionsResponsePartition:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from moldau.base.acl_operations import CLUSTER_OPERATIONS, OPERATIONS_OMITTED, TOPIC_OPERATIONS
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
 from moldau.base.names import INTERNAL_TOPICS, topic_name_problem
@@ -27,11 +28,6 @@ from moldau.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
-TOPIC_OPERATIONS = 0b1101_1111_1000
-"""READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS: all, as there is no authorization."""
-CLUSTER_OPERATIONS = 0b1_1111_1010_0000
-"""CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE."""
-NOT_REQUESTED = -(2**31)
 IDS_NOT_READY = (10, 11)
 """In these versions a topic id must not be used; Kafka refuses each topic and names no broker."""
 
@@ -97,7 +93,7 @@ class Metadata:
             topics=topics,
             cluster_authorized_operations=CLUSTER_OPERATIONS
             if request.include_cluster_authorized_operations
-            else NOT_REQUESTED,
+            else OPERATIONS_OMITTED,
         )
 
 
@@ -152,5 +148,5 @@ def _topic_entry(topic: TopicImage, live: set[int], request: MetadataRequest) ->
             )
             for index, state in enumerate(topic.partitions)
         ],
-        TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED,
+        TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_OMITTED,
     )

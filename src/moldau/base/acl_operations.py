@@ -1,0 +1,55 @@
+"""The operations that ACLs allow or deny, and which of them exist for each kind of resource.
+
+Responses carry sets of operations as bits. Without an authorizer, everybody may do all that exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Final
+
+
+class AclOperation(IntEnum):
+    """Kafka's operations with their codes on the wire."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+def bits(operations: Iterable[AclOperation]) -> int:
+    """Return the set of operations as it is in responses."""
+    return sum(1 << operation for operation in operations)
+
+
+_CONFIGS: Final = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
+TOPIC_OPERATIONS: Final = bits(
+    [
+        *_CONFIGS,
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+    ]
+)
+GROUP_OPERATIONS: Final = bits([*_CONFIGS, AclOperation.READ, AclOperation.DELETE])
+CLUSTER_OPERATIONS: Final = bits(
+    [
+        *_CONFIGS,
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.IDEMPOTENT_WRITE,
+    ]
+)
+OPERATIONS_OMITTED: Final = -(2**31)
+"""The client did not ask for them."""
