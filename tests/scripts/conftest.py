@@ -5,5 +5,5 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-for room in ("replica", "raft", "metadata", "coordinator/transaction"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / room))
+for package in ("replica", "raft", "metadata", "coordinator/transaction"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / package))

@@ -20,7 +20,7 @@ from __future__ import annotations
 from random import Random
 
 from conversation import Said
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise
@@ -41,7 +41,7 @@ from moldau.wire.messages.incremental_alter_configs import (
 
 class ControllerActor:
     def __init__(self) -> None:
-        self._rooms = Rooms().start()
+        self._node = InMemoryNode().start()
         self._flushing: FlushWork | None = None
         self._asked = 0
         self._happened: list[str] = []
@@ -60,26 +60,26 @@ class ControllerActor:
             CreatableTopic(name, said.number("partitions", 1), said.number("factor", 1), configs=configs)
             for name in said.words
         ]
-        answer = self._rooms.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics))
+        answer = self._node.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics))
         return self._ask(answer.map(lambda made: ", ".join(f"{t.name} {_code(t.error_code)}" for t in made.topics)))
 
     def _grow(self, said: Said) -> str:
         topics = [CreatePartitionsTopic(name, said.number("count", 0), None) for name in said.words]
-        answer = self._rooms.admin.ask(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest(topics))
+        answer = self._node.admin.ask(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest(topics))
         return self._ask(answer.map(lambda done: ", ".join(f"{t.name} {_code(t.error_code)}" for t in done.results)))
 
     def _delete(self, said: Said) -> str:
-        answer = self._rooms.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=said.words))
+        answer = self._node.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=said.words))
         return self._ask(answer.map(lambda done: ", ".join(f"{t.name} {_code(t.error_code)}" for t in done.responses)))
 
     def _set(self, said: Said) -> str:
         changes = [AlterableConfig(key, 0, value) for key, value in said.values.items()]
         resource = AlterConfigsResource(ConfigResource.TOPIC, said.words[0], changes)
-        answer = self._rooms.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest([resource]))
+        answer = self._node.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest([resource]))
         return self._ask(answer.map(lambda done: _code(done.responses[0].error_code)))
 
     def _ids(self, said: Said) -> str:
-        answer = self._rooms.allocate_producer_ids()
+        answer = self._node.allocate_producer_ids()
         return self._ask(answer.map(lambda block: f"{block.start} to {block.stop - 1}"))
 
     def _ask(self, answer: Promise[str]) -> str:
@@ -87,35 +87,35 @@ class ControllerActor:
         name = f"R{self._asked}"
         if answer.done:
             return f"{name} answered at once: {answer.value()}"
-        answer.then(lambda text: self._happened.append(f"{name}: {text} | sees {_shown(self._rooms.current.image)}"))
+        answer.then(lambda text: self._happened.append(f"{name}: {text} | sees {_shown(self._node.current.image)}"))
         return f"{name} waits"
 
     # --- the disk -----------------------------------------------------------------------------------------------
 
     def _begin_flush(self, said: Said) -> None:
-        self._flushing = self._rooms.metadata_log.begin_flush()
+        self._flushing = self._node.metadata_log.begin_flush()
 
     def _end_flush(self, said: Said) -> None:
         assert self._flushing is not None, "no flush was begun"
         self._flushing.sync()
-        self._rooms.metadata_log.finish_flush(self._flushing)
-        self._rooms.assembly.driver.flushed()
+        self._node.metadata_log.finish_flush(self._flushing)
+        self._node.assembly.driver.flushed()
 
     def _flush(self, said: Said) -> None:
-        self._rooms.flush()
+        self._node.flush()
 
     def _restart(self, said: Said) -> str:
-        self._rooms = self._rooms.restart()
-        return _shown(self._rooms.current.image)
+        self._node = self._node.restart()
+        return _shown(self._node.current.image)
 
     def _lose_power(self, said: Said) -> str:
-        self._rooms = self._rooms.crash(Random(said.number("seed", 0)))
-        return _shown(self._rooms.current.image)
+        self._node = self._node.crash(Random(said.number("seed", 0)))
+        return _shown(self._node.current.image)
 
     # --- what is known ------------------------------------------------------------------------------------------
 
     def _committed(self, said: Said) -> str:
-        return _shown(self._rooms.current.image)
+        return _shown(self._node.current.image)
 
     def _decided(self, said: Said) -> str:
         seen: list[MetadataImage] = []
@@ -124,12 +124,12 @@ class ControllerActor:
             seen.append(image)
             return Decision(None)
 
-        self._rooms.controller.submit(look)
+        self._node.controller.submit(look)
         return _shown(seen[0])
 
     def _log(self, said: Said) -> str:
-        log = self._rooms.metadata_log
-        return f"end={log.end_offset} on disk={log.recovery_point} published={self._rooms.current.image.offset + 1}"
+        log = self._node.metadata_log
+        return f"end={log.end_offset} on disk={log.recovery_point} published={self._node.current.image.offset + 1}"
 
 
 def _code(code: int) -> str:

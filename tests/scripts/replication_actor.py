@@ -20,8 +20,8 @@ from __future__ import annotations
 from typing import Any
 
 from conversation import Said
+from in_memory_node import batch
 from replica_world import TOPIC, Node, World
-from rooms import batch
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise

@@ -1,4 +1,4 @@
-"""Fetch sessions as a script can drive them: a broker's rooms in memory on one side, any number of clients beside it.
+"""Fetch sessions as a script can drive them: a node in memory on one side, any number of clients beside it.
 
     topic a partitions=2 flush.messages=1       makes a topic
     drop a                                      deletes it
@@ -16,8 +16,8 @@ Fetches that wait are named W1, W2, …; whatever happens, those that it wakes a
 from __future__ import annotations
 
 from conversation import Said
-from fetching import Key, Seen, fetch, shown
-from rooms import Rooms
+from fetch_requests import Key, PartitionResult, fetch, partition_results
+from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise
@@ -26,7 +26,7 @@ from moldau.wire.messages.fetch import FetchResponse
 
 class SessionsActor:
     def __init__(self) -> None:
-        self._rooms = Rooms(session_slots=2).start()
+        self._node = InMemoryNode(session_slots=2).start()
         self._names: dict[int, str] = {}
         self._waiting: dict[str, Promise[FetchResponse]] = {}
         self._waited = 0
@@ -34,7 +34,7 @@ class SessionsActor:
     def answer(self, said: Said) -> str:
         deed = getattr(self, "_" + said.name.replace("-", "_"))
         told = deed(said)
-        self._rooms.timers.run_soon()
+        self._node.timers.run_soon()
         return "\n".join([told or "ok", *self._woken()])
 
     def _woken(self) -> list[str]:
@@ -47,25 +47,25 @@ class SessionsActor:
 
     def _topic(self, said: Said) -> None:
         configs = {key.replace(".", "_"): value for key, value in said.values.items() if key != "partitions"}
-        self._rooms.create_topic(said.words[0], said.number("partitions", 1), **configs)
+        self._node.create_topic(said.words[0], said.number("partitions", 1), **configs)
 
     def _drop(self, said: Said) -> None:
-        self._rooms.delete_topic(said.words[0])
+        self._node.delete_topic(said.words[0])
 
     def _append(self, said: Said) -> None:
-        self._rooms.append(*_partition(said.words[0]), count=said.number("records", 1))
+        self._node.append(*_partition(said.words[0]), count=said.number("records", 1))
 
     def _delete_records(self, said: Said) -> None:
-        self._rooms.partition(*_partition(said.words[0])).delete_records(said.number("before", -1))
+        self._node.partition(*_partition(said.words[0])).delete_records(said.number("before", -1))
 
     def _flush(self, said: Said) -> None:
-        self._rooms.flush()
+        self._node.flush()
 
     def _advance(self, said: Said) -> None:
-        self._rooms.timers.advance(said.number("ms", 0))
+        self._node.timers.advance(said.number("ms", 0))
 
     def _sessions(self, said: Said) -> str:
-        return f"{len(self._rooms.sessions)} held"
+        return f"{len(self._node.sessions)} held"
 
     # --- clients ------------------------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class SessionsActor:
             else:
                 session = self._id(word)
         answer = fetch(
-            self._rooms,
+            self._node,
             positions,
             session=session,
             epoch=said.number("epoch", -1),
@@ -104,7 +104,7 @@ class SessionsActor:
         session = "no session"
         if response.session_id:
             session = self._names.setdefault(response.session_id, f"S{len(self._names) + 1}")
-        found = [f"{topic!s}-{index} {_news(each)}" for (topic, index), each in shown(response).items()]
+        found = [f"{topic!s}-{index} {_news(each)}" for (topic, index), each in partition_results(response).items()]
         return "; ".join([session, *(found or ["no news"])])
 
 
@@ -113,7 +113,7 @@ def _partition(word: str) -> tuple[str, int]:
     return topic, int(index)
 
 
-def _news(each: Seen) -> str:
+def _news(each: PartitionResult) -> str:
     if each.error:
         return ErrorCode(each.error).name
     return f"{'records' if each.size else 'empty'} start={each.log_start} hw={each.high_watermark}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from in_memory_node import batch
 from replica_world import LISTENER, TOPIC, Node, World
-from rooms import batch
-from transacting import end, write
+from transactional_writes import append_as_producer, append_marker
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
@@ -45,9 +45,9 @@ def die(world: World, node_id: int, *, loses_power: bool = False) -> None:
     world.run(3_000)
 
 
-def refusal(partition: Partition, producer_id: int, sequence: int, is_plain: bool = True) -> ErrorCode:
+def refusal(partition: Partition, producer_id: int, sequence: int, idempotent_only: bool = True) -> ErrorCode:
     with pytest.raises(KafkaError) as refused:
-        write(partition, producer_id, sequence, is_plain=is_plain)
+        append_as_producer(partition, producer_id, sequence, idempotent_only=idempotent_only)
     return refused.value.code
 
 
@@ -55,72 +55,72 @@ def refusal(partition: Partition, producer_id: int, sequence: int, is_plain: boo
 
 
 def test_a_new_leader_knows_the_last_five_batches_again(world: World) -> None:
-    sent = [write(leader(world), 7, sequence, is_plain=True) for sequence in range(7)]
+    sent = [append_as_producer(leader(world), 7, sequence, idempotent_only=True) for sequence in range(7)]
     world.run(100)
     for node_id in (2, 3):
         partition = elect(world, node_id)
         for sequence in range(2, 7):
-            again = write(partition, 7, sequence, is_plain=True)
+            again = append_as_producer(partition, 7, sequence, idempotent_only=True)
             assert again.duplicate
             assert again.first_offset == sent[sequence].first_offset
         assert refusal(partition, 7, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert refusal(partition, 7, 8) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert not write(partition, 7, 7, is_plain=True).duplicate
+    assert not append_as_producer(partition, 7, 7, idempotent_only=True).duplicate
 
 
 @pytest.mark.parametrize("loses_power", [False, True])
 def test_a_follower_that_died_knows_them_too(world: World, loses_power: bool) -> None:
-    sent = [write(leader(world), 7, sequence, is_plain=True) for sequence in FIVE]
+    sent = [append_as_producer(leader(world), 7, sequence, idempotent_only=True) for sequence in FIVE]
     world.run(100)
     die(world, 2, loses_power=loses_power)
     partition = elect(world, 2)
     for sequence in FIVE:
-        again = write(partition, 7, sequence, is_plain=True)
+        again = append_as_producer(partition, 7, sequence, idempotent_only=True)
         assert (again.duplicate, again.first_offset) == (True, sent[sequence].first_offset)
 
 
 def test_a_replica_that_joins_late_learns_them_from_the_log(world: World) -> None:
     files = world.kill(3)
-    sent = [write(leader(world), 7, sequence, is_plain=True) for sequence in FIVE]
+    sent = [append_as_producer(leader(world), 7, sequence, idempotent_only=True) for sequence in FIVE]
     world.run(5_000)
     world.start(3, files)
     world.controller.publish(3)
     world.run(3_000)
     assert 3 in world.controller.partitions[0].isr
     partition = elect(world, 3)
-    assert [write(partition, 7, sequence, is_plain=True).first_offset for sequence in FIVE] == [
+    assert [append_as_producer(partition, 7, sequence, idempotent_only=True).first_offset for sequence in FIVE] == [
         each.first_offset for each in sent
     ]
 
 
 def test_what_was_cut_off_may_be_sent_again(world: World) -> None:
     """The batch was never acknowledged; the producer repeats it, and it must not pass for a duplicate."""
-    write(leader(world), 7, 0, is_plain=True)
+    append_as_producer(leader(world), 7, 0, idempotent_only=True)
     world.run(100)
     old = world.nodes[1]
     world.cuts = {frozenset({1, 2}), frozenset({1, 3})}
-    write(old.partition(), 7, 1, is_plain=True)
+    append_as_producer(old.partition(), 7, 1, idempotent_only=True)
     world.run(50)
     partition = elect(world, 2)
-    write(partition, 9, 0, is_plain=True)
+    append_as_producer(partition, 9, 0, idempotent_only=True)
     world.cuts = set()
     world.run(3_000)
     assert old.partition().log.end_offset == partition.log.end_offset == 2
     assert [each.last_sequence for each in old.partition().log.producers.active()] == [0, 0]
     back = elect(world, 1)
-    again = write(back, 7, 1, is_plain=True)
+    again = append_as_producer(back, 7, 1, idempotent_only=True)
     assert (again.duplicate, again.first_offset) == (False, 2)
 
 
 def test_a_producer_that_was_silent_for_too_long_is_forgotten_by_each_replica(world: World) -> None:
-    write(leader(world), 7, 3, is_plain=True)
-    write(leader(world), 8, 0)
+    append_as_producer(leader(world), 7, 3, idempotent_only=True)
+    append_as_producer(leader(world), 8, 0)
     world.run(100)
     now_ms = world.clock.now_ms()
     for node in world.nodes.values():
         assert node.partition().log.producers.expire(now_ms + 86_400_000, 86_400_000) == 1
     partition = elect(world, 2)
-    assert not write(partition, 7, 500, is_plain=True).duplicate, "it may begin anywhere"
+    assert not append_as_producer(partition, 7, 500, idempotent_only=True).duplicate, "it may begin anywhere"
     assert partition.log.producers.has_open_transaction(8, 0), "who has a transaction open is not forgotten"
 
 
@@ -128,14 +128,14 @@ def test_a_producer_that_was_silent_for_too_long_is_forgotten_by_each_replica(wo
 
 
 def test_an_open_transaction_stays_open_under_a_new_leader(world: World) -> None:
-    write(leader(world), 7, 0)
+    append_as_producer(leader(world), 7, 0)
     world.run(100)
     partition = elect(world, 2)
     assert partition.log.producers.has_open_transaction(7, 0)
     assert (partition.high_watermark, partition.last_stable_offset) == (1, 0)
     assert refusal(partition, 7, 1) is ErrorCode.INVALID_TXN_STATE
-    write(partition, 7, 1)
-    end(partition, 7, commit=False)
+    append_as_producer(partition, 7, 1)
+    append_marker(partition, 7, commit=False)
     world.run(100)
     for node in world.nodes.values():
         replica = node.partition()
@@ -145,10 +145,10 @@ def test_an_open_transaction_stays_open_under_a_new_leader(world: World) -> None
 
 
 def test_a_marker_that_is_not_replicated_hides_its_transaction(world: World) -> None:
-    write(leader(world), 7, 0)
+    append_as_producer(leader(world), 7, 0)
     world.run(100)
     world.cuts = {frozenset({1, 2}), frozenset({1, 3})}
-    end(leader(world), 7, commit=True)
+    append_marker(leader(world), 7, commit=True)
     world.run(50)
     assert (leader(world).high_watermark, leader(world).last_stable_offset) == (1, 0)
     world.cuts = set()
@@ -157,14 +157,14 @@ def test_a_marker_that_is_not_replicated_hides_its_transaction(world: World) -> 
 
 
 def test_a_marker_that_is_cut_off_opens_the_transaction_again(world: World) -> None:
-    write(leader(world), 7, 0)
+    append_as_producer(leader(world), 7, 0)
     world.run(100)
     old = world.nodes[1]
     world.cuts = {frozenset({1, 2}), frozenset({1, 3})}
-    end(old.partition(), 7, commit=False)
+    append_marker(old.partition(), 7, commit=False)
     world.run(50)
     partition = elect(world, 2)
-    end(partition, 7, commit=True)
+    append_marker(partition, 7, commit=True)
     world.cuts = set()
     world.run(3_000)
     assert old.partition().last_stable_offset == 2
@@ -186,9 +186,9 @@ def consume(node: Node, offset: int) -> PartitionData:
 
 
 def test_followers_serve_committed_data_alike(world: World) -> None:
-    write(leader(world), 7, 0)
-    end(leader(world), 7, commit=False)
-    write(leader(world), 8, 0)
+    append_as_producer(leader(world), 7, 0)
+    append_marker(leader(world), 7, commit=False)
+    append_as_producer(leader(world), 8, 0)
     world.run(600)
     for node in world.nodes.values():
         data = consume(node, 0)
@@ -218,8 +218,8 @@ def fill(world: World, segments: int) -> None:
 
 def test_each_replica_deletes_by_itself_and_keeps_what_producers_have_done(small_world: World) -> None:
     world = small_world
-    write(leader(world), 7, 0, is_plain=True)
-    write(leader(world), 8, 0)
+    append_as_producer(leader(world), 7, 0, idempotent_only=True)
+    append_as_producer(leader(world), 8, 0)
     fill(world, 3)
     follower = world.nodes[2].partition()
     assert follower.delete_expired(world.clock.now_ms()) == 2
@@ -230,7 +230,7 @@ def test_each_replica_deletes_by_itself_and_keeps_what_producers_have_done(small
     assert not [name for name in names if name[:20] < first and name[0].isdigit()], "no file of a deleted segment"
     die(world, 2)
     partition = elect(world, 2)
-    assert write(partition, 7, 0, is_plain=True).duplicate, "though its batch is deleted"
+    assert append_as_producer(partition, 7, 0, idempotent_only=True).duplicate, "though its batch is deleted"
     assert partition.log.producers.has_open_transaction(8, 0)
 
 

@@ -68,12 +68,12 @@ class Producer:
         if not isinstance(answer, Promise):
             self._take(answer, self._is_leader(node))
             return
-        waiting: Promise[ProduceResponse] = Promise()
-        self._answer = waiting
-        answer.then(lambda response: None if waiting.done else waiting.complete(response))
+        parked: Promise[ProduceResponse] = Promise()
+        self._answer = parked
+        answer.then(lambda response: None if parked.done else parked.complete(response))
         # The broker may die, and then nobody answers.
-        self._world.timers.after_ms(400, lambda: None if waiting.done else waiting.complete(ProduceResponse()))
-        waiting.then(self._take)
+        self._world.timers.after_ms(400, lambda: None if parked.done else parked.complete(ProduceResponse()))
+        parked.then(self._take)
 
     def _is_leader(self, node: Node) -> bool:
         """One that has not heard of its successor lacks what that has, and may say so."""
@@ -184,10 +184,10 @@ class Chaos:
             if partition is None:
                 continue
             assert partition.high_watermark <= partition.log.end_offset
-            seen = self.seen.get(partition, 0)
-            if partition.high_watermark > seen:
+            partition_result = self.seen.get(partition, 0)
+            if partition.high_watermark > partition_result:
                 self.seen[partition] = partition.high_watermark
-                self.compare(node.id, values(partition, seen, partition.high_watermark))
+                self.compare(node.id, values(partition, partition_result, partition.high_watermark))
         for offset, value in self.acknowledged():
             assert self.committed.get(offset) == value, f"acknowledged at {offset}, never committed"
 

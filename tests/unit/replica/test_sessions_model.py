@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from fetching import BY_ID, BY_NAME, Key, Seen, fetch, now, shown
-from rooms import Rooms
+from fetch_requests import BY_ID, BY_NAME, Key, PartitionResult, fetch, immediate, partition_results
+from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode
 from moldau.replica.partition import Partition
@@ -36,8 +36,8 @@ class ModelSession:
 
 class World:
     def __init__(self) -> None:
-        self.rooms = Rooms().start()
-        self.topic_ids = {name: self.rooms.create_topic(name, PARTITIONS) for name in TOPICS}
+        self.node = InMemoryNode().start()
+        self.topic_ids = {name: self.node.create_topic(name, PARTITIONS) for name in TOPICS}
         self.every_id = dict(self.topic_ids)
         self.sessions: dict[int, ModelSession] = {}
 
@@ -47,22 +47,22 @@ class World:
         topic, index = key
         if isinstance(topic, bytes):
             names = [name for name, topic_id in self.topic_ids.items() if topic_id == topic]
-            return self.rooms.partitions.find(names[0], index) if names else None
-        return self.rooms.partitions.find(topic, index)
+            return self.node.partitions.find(names[0], index) if names else None
+        return self.node.partitions.find(topic, index)
 
-    def truth(self, key: Key, offset: int) -> Seen:
+    def truth(self, key: Key, offset: int) -> PartitionResult:
         partition = self.partition(key)
         if partition is None:
-            is_unknown_id = isinstance(key[0], bytes) and key[0] not in self.rooms.current.image.topic_names
+            is_unknown_id = isinstance(key[0], bytes) and key[0] not in self.node.current.image.topic_names
             unknown = ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return Seen(unknown, -1, -1, 0)
+            return PartitionResult(unknown, -1, -1, 0)
         log = partition.log
         if not log.start_offset <= offset <= log.end_offset:
-            return Seen(ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, 0)
+            return PartitionResult(ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, 0)
         size = log.size_bytes * (partition.high_watermark - offset) // max(1, log.end_offset)
-        return Seen(0, partition.high_watermark, log.start_offset, size)
+        return PartitionResult(0, partition.high_watermark, log.start_offset, size)
 
-    def answer(self, session: ModelSession, is_full: bool) -> dict[Key, Seen]:
+    def answer(self, session: ModelSession, is_full: bool) -> dict[Key, PartitionResult]:
         found = {}
         for key, offset in session.positions.items():
             truth = self.truth(key, offset)
@@ -93,12 +93,12 @@ class World:
         version = BY_ID if slot % 2 else BY_NAME
         old = self.sessions.get(slot % SESSIONS)
         positions = self.positions(version, choices)
-        response = now(fetch(self.rooms, positions, session=old.id if old else 0, epoch=0, version=version))
+        response = immediate(fetch(self.node, positions, session=old.id if old else 0, epoch=0, version=version))
         assert response.error_code == 0
         assert response.session_id > 0
         made = ModelSession(response.session_id, version, positions=positions)
         self.sessions[slot % SESSIONS] = made
-        assert shown(response) == self.answer(made, is_full=True)
+        assert partition_results(response) == self.answer(made, is_full=True)
 
     def go_on(self, slot: int, choices: list[int]) -> None:
         session = self.sessions.get(slot % SESSIONS)
@@ -106,8 +106,8 @@ class World:
             return
         update = self.positions(session.version, choices[: len(choices) // 2])
         forget = [self.key(session.version, choice) for choice in choices[len(choices) // 2 :]]
-        response = now(
-            fetch(self.rooms, update, session=session.id, epoch=session.epoch, forget=forget, version=session.version)
+        response = immediate(
+            fetch(self.node, update, session=session.id, epoch=session.epoch, forget=forget, version=session.version)
         )
         assert (response.error_code, response.session_id) == (0, session.id)
         session.epoch += 1
@@ -115,35 +115,35 @@ class World:
         for key in forget:
             session.positions.pop(key, None)
             session.told.pop(key, None)
-        assert shown(response) == self.answer(session, is_full=False)
+        assert partition_results(response) == self.answer(session, is_full=False)
 
     def close(self, slot: int, choices: list[int]) -> None:
         session = self.sessions.pop(slot % SESSIONS, None)
         if session is not None:
             positions = self.positions(session.version, choices)
-            response = now(fetch(self.rooms, positions, session=session.id, epoch=-1, version=session.version))
+            response = immediate(fetch(self.node, positions, session=session.id, epoch=-1, version=session.version))
             assert (response.error_code, response.session_id) == (0, 0)
-            assert set(shown(response)) == set(positions)
-            gone = now(fetch(self.rooms, session=session.id, epoch=session.epoch, version=session.version))
+            assert set(partition_results(response)) == set(positions)
+            gone = immediate(fetch(self.node, session=session.id, epoch=session.epoch, version=session.version))
             assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
     def err(self, slot: int, choices: list[int]) -> None:
         session = self.sessions.get(slot % SESSIONS)
         if session is not None:
             wrong = session.epoch + 1 + len(choices)
-            response = now(fetch(self.rooms, session=session.id, epoch=wrong, version=session.version))
+            response = immediate(fetch(self.node, session=session.id, epoch=wrong, version=session.version))
             assert (response.error_code, response.session_id) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0)
-            assert shown(response) == {}
+            assert partition_results(response) == {}
 
     def append(self, slot: int, choices: list[int]) -> None:
         for choice in choices:
             name, index = TOPICS[choice % len(TOPICS)], choice // len(TOPICS) % PARTITIONS
             if name in self.topic_ids:
-                self.rooms.append(name, index)
+                self.node.append(name, index)
 
     def delete_records(self, slot: int, choices: list[int]) -> None:
         for choice in choices[:1]:
-            partition = self.rooms.partitions.find(TOPICS[choice % len(TOPICS)], 0)
+            partition = self.node.partitions.find(TOPICS[choice % len(TOPICS)], 0)
             if partition is not None:
                 partition.delete_records(-1)
 
@@ -151,10 +151,10 @@ class World:
         for choice in choices[:1]:
             name = TOPICS[choice % len(TOPICS)]
             if name in self.topic_ids:
-                self.rooms.delete_topic(name)
+                self.node.delete_topic(name)
                 del self.topic_ids[name]
             else:
-                self.topic_ids[name] = self.every_id[name] = self.rooms.create_topic(name, PARTITIONS)
+                self.topic_ids[name] = self.every_id[name] = self.node.create_topic(name, PARTITIONS)
 
 
 DEEDS = {
@@ -173,8 +173,8 @@ def test_an_incremental_answer_says_what_a_look_at_everything_would() -> None:
             slot, choices = rng.randrange(SESSIONS), [rng.randrange(64) for _ in range(rng.choice([0, 0, 1, 1, 2, 6]))]
             trace.append((deed.__name__, slot, choices))
             attempt(world, seed, trace, deed, slot, choices)
-            assert len(world.rooms.sessions) == len(world.sessions)
-            assert len(world.rooms.parked) == 0
+            assert len(world.node.sessions) == len(world.sessions)
+            assert len(world.node.parked) == 0
 
 
 def attempt(world: World, seed: int, trace: Sequence[object], deed: Deed, slot: int, choices: list[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from rooms import Rooms, batch
+from in_memory_node import InMemoryNode, batch
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.log.validate import Origin
@@ -19,9 +19,9 @@ PRODUCER, EPOCH = 7, 2
 
 @pytest.fixture
 def partition() -> Partition:
-    rooms = Rooms().start()
-    rooms.create_topic("t")
-    return rooms.partition("t")
+    node = InMemoryNode().start()
+    node.create_topic("t")
+    return node.partition("t")
 
 
 def append(partition: Partition, sequence: int = 0, epoch: int = EPOCH) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.base.errors import StorageFault
 from moldau.base.promise import Promise
@@ -88,8 +88,8 @@ class WatchedCleans(CleansInThread):
 
 
 class Desk:
-    def __init__(self, rooms: Rooms | None = None) -> None:
-        self.rooms = rooms or Rooms(static=NO_CLEANER).start()
+    def __init__(self, rooms: InMemoryNode | None = None) -> None:
+        self.rooms = rooms or InMemoryNode(static=NO_CLEANER).start()
         self.run_in_thread = HeldApart()
         self.cleans = WatchedCleans(self.rooms.files, self.run_in_thread)
         self.housekeeping = Housekeeping(
@@ -165,10 +165,10 @@ class Desk:
 
     def crash(self, seed: int) -> Desk:
         """Lose power and start again."""
-        return Desk(Rooms(self.rooms.files.crash(Random(seed)), static=NO_CLEANER).start())
+        return Desk(InMemoryNode(self.rooms.files.crash(Random(seed)), static=NO_CLEANER).start())
 
     def restart(self) -> Desk:
-        return Desk(Rooms(self.rooms.files.restart(), static=NO_CLEANER).start())
+        return Desk(InMemoryNode(self.rooms.files.restart(), static=NO_CLEANER).start())
 
 
 def records_of(log: Log) -> list[tuple[int, str, str | None]]:

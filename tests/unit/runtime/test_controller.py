@@ -8,7 +8,7 @@ from random import Random
 from typing import cast
 
 import pytest
-from rooms import NODE_ID, Rooms
+from in_memory_node import NODE_ID, InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
@@ -27,8 +27,8 @@ from moldau.wire.messages.delete_topics import DeleteTopicsRequest
 
 
 @pytest.fixture
-def rooms() -> Rooms:
-    return Rooms().start()
+def rooms() -> InMemoryNode:
+    return InMemoryNode().start()
 
 
 def feature(name: str, level: int = 1) -> Decision[str]:
@@ -39,14 +39,14 @@ def feature_decided(name: str, _: MetadataImage) -> Decision[str]:
     return feature(name)
 
 
-def metadata_batches(rooms: Rooms) -> list[BatchHeader]:
+def metadata_batches(rooms: InMemoryNode) -> list[BatchHeader]:
     log = rooms.metadata_log
     piece = log.read(0, 1 << 30, log.end_offset)
     assert piece is not None
     return [header for header, _ in split_batches(memoryview(piece.read()))]
 
 
-def test_a_response_waits_until_its_records_are_on_disk(rooms: Rooms) -> None:
+def test_a_response_waits_until_its_records_are_on_disk(rooms: InMemoryNode) -> None:
     answer = rooms.controller.submit(lambda _: feature("x"))
     published = len(rooms.published)
     assert not answer.done
@@ -57,7 +57,7 @@ def test_a_response_waits_until_its_records_are_on_disk(rooms: Rooms) -> None:
     assert len(rooms.published) == published + 1
 
 
-def test_decisions_see_what_was_decided_before_them_committed_or_not(rooms: Rooms) -> None:
+def test_decisions_see_what_was_decided_before_them_committed_or_not(rooms: InMemoryNode) -> None:
     request = CreateTopicsRequest([CreatableTopic("a", 1, 1)])
     first, second = rooms.admin.ask(ApiKey.CREATE_TOPICS, request), rooms.admin.ask(ApiKey.CREATE_TOPICS, request)
     rooms.flush()
@@ -65,7 +65,7 @@ def test_decisions_see_what_was_decided_before_them_committed_or_not(rooms: Room
     assert second.value().topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_a_refusal_waits_for_the_records_it_depends_on(rooms: Rooms) -> None:
+def test_a_refusal_waits_for_the_records_it_depends_on(rooms: InMemoryNode) -> None:
     """The error "topic exists" must not be sent while a crash could still undo the creation."""
     request = CreateTopicsRequest([CreatableTopic("a", 1, 1)])
     rooms.admin.ask(ApiKey.CREATE_TOPICS, request)
@@ -75,15 +75,15 @@ def test_a_refusal_waits_for_the_records_it_depends_on(rooms: Rooms) -> None:
     assert refused.done
 
 
-def test_a_decision_without_records_is_answered_at_once_if_nothing_is_uncommitted(rooms: Rooms) -> None:
+def test_a_decision_without_records_is_answered_at_once_if_nothing_is_uncommitted(rooms: InMemoryNode) -> None:
     end_offset = rooms.metadata_log.end_offset
     answer = rooms.controller.submit(lambda image: Decision(image.offset))
     assert answer.value() == end_offset - 1
     assert rooms.metadata_log.end_offset == end_offset
-    assert not rooms.flusher.asked
+    assert not rooms.flusher.requested
 
 
-def test_responses_come_in_order_each_with_its_image(rooms: Rooms) -> None:
+def test_responses_come_in_order_each_with_its_image(rooms: InMemoryNode) -> None:
     seen: list[tuple[str, int]] = []
     for number in range(5):
         answer = rooms.controller.submit(partial(feature_decided, f"f{number}"))
@@ -93,7 +93,7 @@ def test_responses_come_in_order_each_with_its_image(rooms: Rooms) -> None:
     assert seen == [(f"done f{n}", before + n + 1) for n in range(5)], "an answer finds its own image in force"
 
 
-def test_a_flush_that_began_earlier_releases_only_what_it_covers(rooms: Rooms) -> None:
+def test_a_flush_that_began_earlier_releases_only_what_it_covers(rooms: InMemoryNode) -> None:
     first = rooms.controller.submit(lambda _: feature("x"))
     work = rooms.metadata_log.begin_flush()
     assert work is not None
@@ -108,7 +108,7 @@ def test_a_flush_that_began_earlier_releases_only_what_it_covers(rooms: Rooms) -
     assert second.done
 
 
-def test_a_response_callback_may_submit_the_next_request(rooms: Rooms) -> None:
+def test_a_response_callback_may_submit_the_next_request(rooms: InMemoryNode) -> None:
     done: list[str] = []
     first = rooms.controller.submit(lambda _: feature("x"))
     first.then(lambda _: rooms.controller.submit(lambda image: feature("y", len(image.features))).then(done.append))
@@ -116,14 +116,14 @@ def test_a_response_callback_may_submit_the_next_request(rooms: Rooms) -> None:
     assert done == ["done y"]
 
 
-def test_one_decision_is_one_batch_all_or_nothing(rooms: Rooms) -> None:
+def test_one_decision_is_one_batch_all_or_nothing(rooms: InMemoryNode) -> None:
     rooms.create_topic("a", 50)
     last = metadata_batches(rooms)[-1]
     assert last.record_count == 51
     assert not last.is_control
 
 
-def test_nothing_is_published_of_a_decision_the_disk_refused(rooms: Rooms) -> None:
+def test_nothing_is_published_of_a_decision_the_disk_refused(rooms: InMemoryNode) -> None:
     rooms.files.bytes_left = 0
     refused: Promise[object] = rooms.controller.submit(lambda _: feature("x"))
     assert isinstance(error := refused.value(), KafkaError)
@@ -137,7 +137,7 @@ def test_nothing_is_published_of_a_decision_the_disk_refused(rooms: Rooms) -> No
 # --- start
 
 
-def test_the_first_start_writes_what_a_cluster_begins_with(rooms: Rooms) -> None:
+def test_the_first_start_writes_what_a_cluster_begins_with(rooms: InMemoryNode) -> None:
     leader_change, bootstrap, registration, unfenced = metadata_batches(rooms)
     assert leader_change.is_control
     assert (bootstrap.record_count, registration.record_count, unfenced.record_count) == (3, 1, 1)
@@ -153,7 +153,7 @@ def without_run(image: MetadataImage) -> tuple[object, ...]:
     return replicas, image.topic_names, image.configs, image.features, image.next_producer_id
 
 
-def test_a_restart_replays_to_the_same_image(rooms: Rooms) -> None:
+def test_a_restart_replays_to_the_same_image(rooms: InMemoryNode) -> None:
     rooms.create_topic("a", 3, retention_ms="5")
     rooms.create_topic("b")
     rooms.delete_topic("b")
@@ -165,7 +165,7 @@ def test_a_restart_replays_to_the_same_image(rooms: Rooms) -> None:
     assert again.current.image.brokers[NODE_ID].epoch > rooms.current.image.brokers[NODE_ID].epoch
 
 
-def test_every_start_leads_in_a_new_epoch(rooms: Rooms) -> None:
+def test_every_start_leads_in_a_new_epoch(rooms: InMemoryNode) -> None:
     epochs = []
     for _ in range(4):
         epochs.append(metadata_batches(rooms)[-1].leader_epoch)
@@ -183,7 +183,7 @@ def noted(tell: Callable[[str, bool], None], name: str, exists: bool, _: object)
 def test_what_a_client_was_answered_survives_any_crash() -> None:
     for seed in range(40):
         rng = Random(seed)
-        rooms = Rooms(seed=seed).start()
+        rooms = InMemoryNode(seed=seed).start()
         answered: dict[str, bool] = {}
         told = answered.__setitem__
         for number in range(rng.randrange(1, 8)):
@@ -198,7 +198,7 @@ def test_what_a_client_was_answered_survives_any_crash() -> None:
                 made.then(partial(noted, told, name, True))
             if rng.random() < 0.7:
                 rooms.flush()
-        settled = not rooms.flusher.asked
+        settled = not rooms.flusher.requested
         again = rooms.crash(rng)
         if settled:
             assert {name: name in again.current.image.topics for name in answered} == answered, f"seed {seed}"
@@ -208,7 +208,7 @@ def test_what_a_client_was_answered_survives_any_crash() -> None:
         again.create_topic("after")
 
 
-def test_producer_ids_do_not_repeat_across_restarts(rooms: Rooms) -> None:
+def test_producer_ids_do_not_repeat_across_restarts(rooms: InMemoryNode) -> None:
     seen: set[int] = set()
     for _ in range(5):
         block = rooms.committed(rooms.controller.submit(lambda image: decide_allocate(image, NODE_ID, 1)))
@@ -217,7 +217,7 @@ def test_producer_ids_do_not_repeat_across_restarts(rooms: Rooms) -> None:
         rooms = rooms.restart()
 
 
-def test_a_cluster_wide_config_applies_to_logs_found_at_start(rooms: Rooms) -> None:
+def test_a_cluster_wide_config_applies_to_logs_found_at_start(rooms: InMemoryNode) -> None:
     record = ConfigRecord(ConfigResource.BROKER, "", "log.retention.ms", "4321")
     rooms.create_topic("a")
     rooms.committed(rooms.controller.submit(lambda _: Decision(None, (record,))))
@@ -225,7 +225,7 @@ def test_a_cluster_wide_config_applies_to_logs_found_at_start(rooms: Rooms) -> N
     assert rooms.restart().partition("a").log.config.retention_ms == 4321
 
 
-def test_what_is_decided_after_the_quorum_state_was_lost_survives_a_crash(rooms: Rooms) -> None:
+def test_what_is_decided_after_the_quorum_state_was_lost_survives_a_crash(rooms: InMemoryNode) -> None:
     rooms = rooms.restart().restart()
     rooms.files.unlink(f"{rooms.metadata_log.directory}/quorum-state")
     rooms = rooms.restart()

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.assembly.assembly import METADATA
 from moldau.base.errors import ErrorCode, StorageFault
@@ -46,7 +46,7 @@ class ThreadInHand:
 
 class Desk:
     def __init__(self) -> None:
-        self.rooms = Rooms().start()
+        self.rooms = InMemoryNode().start()
         for name in ("a", "b", "c"):
             self.rooms.create_topic(name, flush_messages="1")
         self.loop = ThreadInHand()

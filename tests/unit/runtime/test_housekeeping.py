@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fetching import Key, fetch, now, shown, waiting
-from rooms import Rooms, batch
+from fetch_requests import Key, fetch, immediate, parked, partition_results
+from in_memory_node import InMemoryNode, batch
 
 from moldau.base.errors import ErrorCode, StorageFault
 from moldau.runtime.housekeeping import Housekeeping
@@ -15,11 +15,11 @@ A: Key = ("a", 0)
 
 
 @pytest.fixture
-def rooms() -> Rooms:
-    return Rooms().start()
+def rooms() -> InMemoryNode:
+    return InMemoryNode().start()
 
 
-def chores(rooms: Rooms) -> Housekeeping:
+def chores(rooms: InMemoryNode) -> Housekeeping:
     return Housekeeping(rooms.partitions, rooms.store, rooms.flusher, rooms.clock, DAY_MS)
 
 
@@ -29,38 +29,38 @@ def retain(keep: Housekeeping) -> None:
     assert not faults
 
 
-def rolled(rooms: Rooms, name: str, count: int) -> None:
+def rolled(rooms: InMemoryNode, name: str, count: int) -> None:
     """Write segments with one record each, and an empty active one."""
     for _ in range(count):
         rooms.append(name)
         rooms.partition(name).log.roll(rooms.clock.now_ms())
 
 
-def test_old_segments_are_deleted_and_fetch_sessions_get_the_new_start(rooms: Rooms) -> None:
+def test_old_segments_are_deleted_and_fetch_sessions_get_the_new_start(rooms: InMemoryNode) -> None:
     rooms.create_topic("a", retention_ms="1000")
     rolled(rooms, "a", 3)
-    session = now(fetch(rooms, {A: 3}, epoch=0)).session_id
+    session = immediate(fetch(rooms, {A: 3}, epoch=0)).session_id
     keep = chores(rooms)
     retain(keep)
     assert rooms.partition("a").log.start_offset == 0
     rooms.clock.move(2000)
     retain(keep)
     assert rooms.partition("a").log.start_offset == 3
-    news = shown(now(fetch(rooms, session=session, epoch=1)))
+    news = partition_results(immediate(fetch(rooms, session=session, epoch=1)))
     assert (news[A].log_start, news[A].high_watermark) == (3, 3)
 
 
-def test_a_fetch_that_waits_below_the_new_start_is_answered(rooms: Rooms) -> None:
+def test_a_fetch_that_waits_below_the_new_start_is_answered(rooms: InMemoryNode) -> None:
     rooms.create_topic("a", retention_ms="1000")
     rolled(rooms, "a", 3)
-    answer = waiting(fetch(rooms, {A: 1}, wait_ms=60_000, min_bytes=1_000_000))
+    answer = parked(fetch(rooms, {A: 1}, wait_ms=60_000, min_bytes=1_000_000))
     rooms.clock.move(2000)
     retain(chores(rooms))
     rooms.timers.run_soon()
-    assert shown(answer)[A].error == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert partition_results(answer)[A].error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_files_of_deleted_topics_are_removed_after_their_delay(rooms: Rooms) -> None:
+def test_files_of_deleted_topics_are_removed_after_their_delay(rooms: InMemoryNode) -> None:
     rooms.create_topic("a", file_delete_delay_ms="5000")
     rooms.delete_topic("a")
     keep = chores(rooms)
@@ -73,7 +73,7 @@ def test_files_of_deleted_topics_are_removed_after_their_delay(rooms: Rooms) -> 
     assert not [name for name in rooms.files.names("data") if name.startswith("a-")]
 
 
-def test_a_full_disk_keeps_the_old_checkpoints(rooms: Rooms) -> None:
+def test_a_full_disk_keeps_the_old_checkpoints(rooms: InMemoryNode) -> None:
     """Also if a log must be flushed first, for example after its records were deleted."""
     rooms.create_topic("a")
     rooms.append("a")
@@ -88,7 +88,7 @@ def test_a_full_disk_keeps_the_old_checkpoints(rooms: Rooms) -> None:
     assert (faults, rooms.partition("a").log.recovery_point) == ([], 1)
 
 
-def test_flushing_by_time(rooms: Rooms) -> None:
+def test_flushing_by_time(rooms: InMemoryNode) -> None:
     rooms.create_topic("a", flush_ms="1000")
     rooms.create_topic("never")
     keep = chores(rooms)
@@ -99,13 +99,13 @@ def test_flushing_by_time(rooms: Rooms) -> None:
     keep.flush_by_time()
     rooms.clock.move(999)
     keep.flush_by_time()
-    assert not rooms.flusher.asked
+    assert not rooms.flusher.requested
     rooms.clock.move(1)
     keep.flush_by_time()
-    assert list(rooms.flusher.asked) == [rooms.partition("a")]
+    assert list(rooms.flusher.requested) == [rooms.partition("a")]
 
 
-def test_idle_producers_expire_and_others_do_not(rooms: Rooms) -> None:
+def test_idle_producers_expire_and_others_do_not(rooms: InMemoryNode) -> None:
     rooms.create_topic("a")
     partition = rooms.partition("a")
     for producer_id in (1, 2):
@@ -117,7 +117,7 @@ def test_idle_producers_expire_and_others_do_not(rooms: Rooms) -> None:
     assert [entry.producer_id for entry in partition.log.producers.active()] == [2]
 
 
-def test_checkpoints_preserve_the_high_watermark_over_a_crash(rooms: Rooms) -> None:
+def test_checkpoints_preserve_the_high_watermark_over_a_crash(rooms: InMemoryNode) -> None:
     rooms.create_topic("a", 2)
     rooms.append("a", 1, count=7)
     rooms.partition("a", 1).delete_records(3)

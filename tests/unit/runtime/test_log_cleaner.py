@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from cleaning_desk import BACKOFF_MS, Desk
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
@@ -480,7 +480,7 @@ def test_settings_of_the_broker_reach_its_cleaner() -> None:
 
 
 def test_settings_changed_at_run_time_reach_the_cleaner() -> None:
-    rooms = Rooms().start()
+    rooms = InMemoryNode().start()
     desk = Desk(rooms)
     desk.set_broker(log_cleaner_backoff_ms="50")
     desk.create_topic("t")

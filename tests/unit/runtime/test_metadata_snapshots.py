@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.assembly.assembly import METADATA
 from moldau.base.errors import StorageFault
@@ -14,23 +14,23 @@ from moldau.raft.snapshots import SnapshotId
 LIMIT = {"metadata.log.max.record.bytes.between.snapshots": "5000"}
 
 
-def names(rooms: Rooms, suffix: str) -> list[str]:
+def names(rooms: InMemoryNode, suffix: str) -> list[str]:
     return sorted(name for name in rooms.files.names(f"data/{METADATA}") if name.endswith(suffix))
 
 
-def grown(rooms: Rooms, topics: int, first: int = 0) -> Rooms:
+def grown(rooms: InMemoryNode, topics: int, first: int = 0) -> InMemoryNode:
     for number in range(first, first + topics):
         rooms.create_topic(f"topic-{number}", 5)
     return rooms
 
 
 def test_no_snapshot_is_written_while_the_log_is_short() -> None:
-    rooms = grown(Rooms(static=LIMIT).start(), 3)
+    rooms = grown(InMemoryNode(static=LIMIT).start(), 3)
     assert names(rooms, ".checkpoint") == []
 
 
 def test_a_start_from_a_snapshot_has_the_whole_image() -> None:
-    rooms = grown(Rooms(static=LIMIT).start(), 60)
+    rooms = grown(InMemoryNode(static=LIMIT).start(), 60)
     assert 1 <= len(names(rooms, ".checkpoint")) <= 2
     assert rooms.metadata_log.start_offset > 0
     before = rooms.current.image
@@ -43,7 +43,7 @@ def test_a_start_from_a_snapshot_has_the_whole_image() -> None:
 
 
 def test_records_after_a_snapshot_are_read_from_the_log() -> None:
-    rooms = grown(Rooms(static=LIMIT).start(), 40)
+    rooms = grown(InMemoryNode(static=LIMIT).start(), 40)
     rooms.delete_topic("topic-7")
     rooms.create_topic("late")
     after = rooms.restart().current.image
@@ -52,7 +52,7 @@ def test_records_after_a_snapshot_are_read_from_the_log() -> None:
 
 
 def test_a_full_disk_prevents_only_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    rooms = Rooms(static=LIMIT).start()
+    rooms = InMemoryNode(static=LIMIT).start()
     refused: list[SnapshotId] = []
 
     def full(snapshot: SnapshotId, values: list[bytes]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
@@ -86,7 +86,7 @@ def test_a_callback_may_request_the_next_id() -> None:
 
 
 def test_no_id_is_ever_given_twice_even_across_restarts() -> None:
-    rooms = Rooms().start()
+    rooms = InMemoryNode().start()
     seen: list[int] = []
     for _ in range(3):
         ids = ProducerIds(rooms.allocate_producer_ids)
@@ -96,7 +96,7 @@ def test_no_id_is_ever_given_twice_even_across_restarts() -> None:
 
 
 def test_ids_are_granted_again_after_the_disk_was_full() -> None:
-    rooms = Rooms().start()
+    rooms = InMemoryNode().start()
     ids = ProducerIds(rooms.allocate_producer_ids)
     rooms.files.bytes_left = 0
     refused = ids.next().value()

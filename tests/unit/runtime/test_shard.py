@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.promise import Promise
@@ -75,14 +75,14 @@ class Notebook:
         return Outcome(list(self.notes))
 
 
-def shards_of(rooms: Rooms) -> Shards[Notebook]:
+def shards_of(rooms: InMemoryNode) -> Shards[Notebook]:
     topic = CoordinatorTopic(CreatableTopic(TOPIC, 1, 1), rooms.current, rooms.assembly.channel)
     return Shards(topic, 1, rooms.partitions, lambda _: Notebook(), rooms.clock, rooms.timers)
 
 
 class World:
-    def __init__(self, rooms: Rooms | None = None, **config: str) -> None:
-        self.rooms = rooms or Rooms().start()
+    def __init__(self, rooms: InMemoryNode | None = None, **config: str) -> None:
+        self.rooms = rooms or InMemoryNode().start()
         if TOPIC not in self.rooms.current.image.topics:
             self.rooms.create_topic(TOPIC, 1, **config)
         self.shards = shards_of(self.rooms)

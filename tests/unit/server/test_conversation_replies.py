@@ -5,15 +5,24 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from talking import BUDGET_BYTES, LATER, NEVER, NOW, Talk, expected_replies, frame, request
+from scripted_conversation import (
+    BUDGET_BYTES,
+    LATER,
+    NEVER,
+    NOW,
+    ScriptedConversation,
+    expected_replies,
+    frame,
+    request,
+)
 
 from moldau.base.promise import Promise
 from moldau.server.conversation import Conversation, ReceiveBudget
 from moldau.wire.codec import Outgoing
 
 
-def talk_of(*moods: str) -> tuple[Talk, list[bytes]]:
-    talk = Talk()
+def talk_of(*moods: str) -> tuple[ScriptedConversation, list[bytes]]:
+    talk = ScriptedConversation()
     bodies = [request(number, mood) for number, mood in enumerate(moods)]
     talk.feed(b"".join(map(frame, bodies)))
     return talk, bodies
@@ -74,7 +83,7 @@ def test_late_replies_find_nobody_after_the_end() -> None:
 @pytest.mark.parametrize("tail", [b"", b"\0", b"\0\0\0\x20half"])
 def test_an_end_in_the_middle_of_reading_leaves_nothing_behind(tail: bytes) -> None:
     """Sending the first reply can end the connection while the bytes behind its request are still being cut."""
-    talk = Talk()
+    talk = ScriptedConversation()
     talk.on_wake = talk.conversation.close
     talk.feed(frame(request(0, LATER)))
     scratch = bytearray(frame(request(1, NEVER)) + frame(request(2, NOW)) + tail)
@@ -90,4 +99,4 @@ def test_an_end_in_the_middle_of_reading_leaves_nothing_behind(tail: bytes) -> N
     assert talk.wakes == 1
     assert talk.budget.free == BUDGET_BYTES, "memory of a connection that is gone"
     assert talk.conversation.next_reply() is None
-    assert request(2, NOW) not in talk.asked, "nobody is there to be answered"
+    assert request(2, NOW) not in talk.requests, "nobody is there to be answered"

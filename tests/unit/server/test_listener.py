@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from patience import PATIENCE_S
-from talking import until
+from scripted_conversation import until
 
 from moldau.base.promise import Promise
 from moldau.server import listener as listener_module

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.promise import Promise
@@ -156,10 +156,10 @@ def test_a_reply_that_cannot_be_written_ends_this_connection_and_no_other(caplog
 
 @pytest.mark.parametrize("version", [2, 4, 5, 7])
 def test_a_refusal_that_quotes_the_longest_of_names_can_be_written(version: int) -> None:
-    rooms = Rooms().start()
+    node = InMemoryNode().start()
     create = next(
         each
-        for each in forwarded_handlers(lambda api, request, version: rooms.admin.ask(api, request))
+        for each in forwarded_handlers(lambda api, request, version: node.admin.ask(api, request))
         if each.api == ApiKey.CREATE_TOPICS
     )
     configs = [CreatableTopicConfig("y" * 32_767, "1"), CreatableTopicConfig("retention.ms", "z" * 32_767)]
@@ -173,8 +173,8 @@ def test_a_refusal_that_quotes_the_longest_of_names_can_be_written(version: int)
         ApiKey.CREATE_TOPICS, version, 77, "me", CreateTopicsRequest([CreatableTopic("fine", 1, 1), *topics])
     )
     reply = router.answer("PLAINTEXT", "1.2.3.4:5", memoryview(frame)[4:])
-    other = rooms.allocate_producer_ids()
-    rooms.flush()
+    other = node.allocate_producer_ids()
+    node.flush()
     assert other.done, "nobody else waits for it"
     assert isinstance(reply, Promise)
     _, body = read_response(CreateTopicsResponse, reply.value()[4:], ApiKey.CREATE_TOPICS, version)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from patience import PATIENCE_S
-from talking import LATER, NEVER, NOW, frame, reply_to, request, until
+from scripted_conversation import LATER, NEVER, NOW, frame, reply_to, request, until
 
 from moldau.base.limits import REQUESTS_IN_FLIGHT_MAX, SCRATCH_BYTES
 from moldau.base.promise import Promise
@@ -39,7 +39,7 @@ class Line:
         ours.setblocking(False)
         self.budget = ReceiveBudget(BUDGET_BYTES)
         self.ends: list[str] = []
-        self.asked = 0
+        self.requests = 0
         self._answer = answer
         self.connection = SocketConnection(
             self.loop,
@@ -53,7 +53,7 @@ class Line:
         )
 
     def _count(self, view: memoryview) -> Reply:
-        self.asked += 1
+        self.requests += 1
         return self._answer(view)
 
     async def send(self, data: bytes) -> None:
@@ -133,7 +133,7 @@ def test_late_replies_keep_the_order_and_let_the_held_back_go_on() -> None:
                 except BlockingIOError:
                     continue
             assert received == wanted
-            assert this.asked == len(bodies)
+            assert this.requests == len(bodies)
 
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
@@ -147,10 +147,10 @@ def test_who_does_not_read_is_not_read_from() -> None:
                 await this.send(frame(request(number, NOW)))
                 for _ in range(5):
                     await asyncio.sleep(0)
-                asked.append(this.asked)
+                asked.append(this.requests)
             assert asked[-1] == asked[count // 2] < count // 2, "some wait for it, not all that it can send"
             assert len(await this.receive(size * count)) == size * count
-            assert this.asked == count
+            assert this.requests == count
 
     run(talk())
 
@@ -244,7 +244,7 @@ def test_a_lie_among_the_held_back_ends_it_too() -> None:
             fine = b"".join(frame(request(number, NOW)) for number in range(REQUESTS_IN_FLIGHT_MAX + 5))
             await this.send(fine + b"\0\0\0\0")
             await until(lambda: this.ends)
-            assert this.asked == REQUESTS_IN_FLIGHT_MAX + 5
+            assert this.requests == REQUESTS_IN_FLIGHT_MAX + 5
             assert "0 bytes" in this.ends[0]
 
     run(asyncio.wait_for(talk(), PATIENCE_S))
@@ -255,7 +255,7 @@ def test_a_client_that_leaves_is_no_fault_and_its_late_replies_are_dropped() -> 
         promise: Promise[Outgoing] = Promise()
         with line(lambda _: promise) as this:
             await this.send(frame(b"x") + b"\0\0\0\x10half")
-            await until(lambda: this.asked)
+            await until(lambda: this.requests)
             assert not this.connection.is_answered
             this.client.close()
             await until(lambda: this.ends)
@@ -302,7 +302,7 @@ def test_after_stop_reading_what_was_asked_is_answered_and_no_more_is_read() -> 
             assert await this.receive(5) == b"first"
             for _ in range(20):
                 await asyncio.sleep(0)
-            assert this.asked == 1
+            assert this.requests == 1
             assert this.connection.is_answered
 
     run(asyncio.wait_for(talk(), PATIENCE_S))

@@ -29,13 +29,13 @@ def reply_to(body: bytes) -> bytes:
     return b"re: " + body[:24]
 
 
-class Talk:
+class ScriptedConversation:
     """A conversation with everything that happened in it."""
 
     def __init__(self, budget_bytes: int = BUDGET_BYTES, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.budget_bytes = budget_bytes
         self.budget = ReceiveBudget(budget_bytes)
-        self.asked: list[bytes] = []
+        self.requests: list[bytes] = []
         self.late: list[tuple[bytes, Promise[Outgoing]]] = []
         self.replies: list[bytes] = []
         self.wakes = 0
@@ -44,7 +44,7 @@ class Talk:
 
     def _answer(self, view: memoryview) -> Reply:
         body = bytes(view)
-        self.asked.append(body)
+        self.requests.append(body)
         if body.startswith(NEVER.encode()):
             return None
         if body.startswith(LATER.encode()):
@@ -85,11 +85,11 @@ class Talk:
         """Takes the replies that are ready, then lets the conversation go on, until nothing moves."""
         taken: list[bytes] = []
         while True:
-            before = len(taken), len(self.asked)
+            before = len(taken), len(self.requests)
             while (reply := self.conversation.next_reply()) is not None:
                 taken.append(bytes(reply))
             self.conversation.resume()
-            if before == (len(taken), len(self.asked)):
+            if before == (len(taken), len(self.requests)):
                 break
         self.replies += taken
         return taken
