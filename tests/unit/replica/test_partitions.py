@@ -1,4 +1,4 @@
-"""All partitions of a node follow the image: made, grown, removed, made anew, reconfigured, found again at start."""
+"""The partitions of a node follow the metadata image: created, grown, deleted, recreated, reconfigured, reloaded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from moldau.wire.messages.incremental_alter_configs import (
 )
 
 
-def held(node: InMemoryNode) -> list[str]:
+def partition_names(node: InMemoryNode) -> list[str]:
     return sorted(str(partition.name) for partition in node.partitions)
 
 
@@ -40,19 +40,19 @@ def node() -> InMemoryNode:
     return InMemoryNode().start()
 
 
-def test_created_and_grown(node: InMemoryNode) -> None:
+def test_a_topic_is_created_and_grown(node: InMemoryNode) -> None:
     node.create_topic("a", 2)
-    assert held(node) == ["a-0", "a-1"]
+    assert partition_names(node) == ["a-0", "a-1"]
     first = node.partition("a", 0)
     node.append("a", 0)
     node.grow_topic("a", 4)
-    assert held(node) == ["a-0", "a-1", "a-2", "a-3"]
+    assert partition_names(node) == ["a-0", "a-1", "a-2", "a-3"]
     assert node.partition("a", 0) is first
     assert first.high_watermark == 1
     node.append("a", 3)
 
 
-def test_finding(node: InMemoryNode) -> None:
+def test_find_and_get(node: InMemoryNode) -> None:
     node.create_topic("a")
     assert node.partitions.find("a", 0) is node.partitions.get("a", 0)
     for topic, index in [("a", 1), ("a", -1), ("b", 0), ("", 0)]:
@@ -62,18 +62,18 @@ def test_finding(node: InMemoryNode) -> None:
         assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_deleted(node: InMemoryNode, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_is_deleted(node: InMemoryNode, caplog: pytest.LogCaptureFixture) -> None:
     node.create_topic("a", 2)
     node.create_topic("b")
     gone = node.partition("a")
     node.delete_topic("a")
-    assert held(node) == ["b-0"]
+    assert partition_names(node) == ["b-0"]
     assert gone.is_closed
     assert TopicPartition("a", 0) not in node.store
     assert not caplog.messages
 
 
-def test_made_anew_with_another_id(node: InMemoryNode) -> None:
+def test_a_topic_is_recreated_with_another_id(node: InMemoryNode) -> None:
     old_id = node.create_topic("a")
     node.append("a", count=5)
     old = node.partition("a")
@@ -85,20 +85,20 @@ def test_made_anew_with_another_id(node: InMemoryNode) -> None:
     assert (node.partition("a").high_watermark, node.partition("a").log.end_offset) == (0, 0)
 
 
-def test_deleted_and_made_anew_before_anyone_looked(node: InMemoryNode) -> None:
-    """Both in the same flush: each is published in its turn."""
+def test_a_topic_deleted_and_recreated_in_one_flush(node: InMemoryNode) -> None:
+    """Each of the two changes is published as its own image."""
     node.create_topic("a", 3)
     old = node.partition("a")
 
     node.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
     node.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
-    assert held(node) == ["a-0", "a-1", "a-2"], "nothing is committed yet"
+    assert partition_names(node) == ["a-0", "a-1", "a-2"], "nothing is committed yet"
     node.flush()
-    assert held(node) == ["a-0"]
+    assert partition_names(node) == ["a-0"]
     assert old.is_closed
 
 
-def test_only_what_is_ours_is_held() -> None:
+def test_only_partitions_with_a_replica_on_this_node_are_kept() -> None:
     node = InMemoryNode()
     topic_id = bytes(range(16))
     records = [
@@ -109,7 +109,7 @@ def test_only_what_is_ours_is_held() -> None:
     ]
     image, changes = apply(MetadataImage(), records, 3, 1)
     node.partitions.on_image(image, changes, node.clock.now_ms())
-    assert held(node) == ["a-0", "a-2"]
+    assert partition_names(node) == ["a-0", "a-2"]
     assert [partition.state.leader for partition in node.partitions] == [NODE_ID, 2]
 
 
@@ -132,34 +132,38 @@ def test_a_brokers_configs_reach_every_log_at_once(node: InMemoryNode) -> None:
     node.create_topic("b", retention_ms="5000")
     alter(node, ConfigResource.BROKER, "", "log.retention.ms", "9000")
     assert node.partition("a").log.config.retention_ms == 9000
-    assert node.partition("b").log.config.retention_ms == 5000, "the topic's own word counts more"
+    assert node.partition("b").log.config.retention_ms == 5000, "the topic's own config takes precedence"
     alter(node, ConfigResource.BROKER, str(NODE_ID), "log.retention.ms", "8000")
     assert node.partition("a").log.config.retention_ms == 8000
     node.create_topic("c")
     assert node.partition("c").log.config.retention_ms == 8000
-    again = node.restart()
-    assert {name: again.partition(name).log.config.retention_ms for name in "abc"} == {"a": 8000, "b": 5000, "c": 8000}
+    restarted = node.restart()
+    assert {name: restarted.partition(name).log.config.retention_ms for name in "abc"} == {
+        "a": 8000,
+        "b": 5000,
+        "c": 8000,
+    }
 
 
-def test_a_config_of_a_topic_that_is_not_here_is_nothing_to_do(node: InMemoryNode) -> None:
+def test_configs_of_a_topic_without_a_local_replica_are_ignored(node: InMemoryNode) -> None:
     image, changes = apply(
         node.current.image, [ConfigRecord(ConfigResource.TOPIC, "elsewhere", "retention.ms", "1")], 99, 1
     )
     node.partitions.on_image(image, changes, 0)
-    assert held(node) == []
+    assert partition_names(node) == []
 
 
 # --- start
 
 
-def test_found_again_at_start(node: InMemoryNode) -> None:
+def test_partitions_are_loaded_at_start(node: InMemoryNode) -> None:
     node.create_topic("a", 2, retention_ms="5000")
     node.append("a", 1, count=7)
-    again = node.restart()
-    assert held(again) == ["a-0", "a-1"]
-    assert (again.partition("a", 1).high_watermark, again.partition("a", 1).log.end_offset) == (7, 7)
-    assert again.partition("a", 1).log.config.retention_ms == 5000
-    assert again.append("a", 1)
+    restarted = node.restart()
+    assert partition_names(restarted) == ["a-0", "a-1"]
+    assert (restarted.partition("a", 1).high_watermark, restarted.partition("a", 1).log.end_offset) == (7, 7)
+    assert restarted.partition("a", 1).log.config.retention_ms == 5000
+    assert restarted.append("a", 1)
 
 
 def test_a_start_after_topics_were_deleted(node: InMemoryNode) -> None:
@@ -168,37 +172,37 @@ def test_a_start_after_topics_were_deleted(node: InMemoryNode) -> None:
     node.delete_topic("a")
     node.delete_topic("c")
     node.create_topic("c", 2)
-    again = node.restart()
-    assert held(again) == ["b-0", "c-0", "c-1"]
-    assert again.restart().restart().partition("c", 1)
+    restarted = node.restart()
+    assert partition_names(restarted) == ["b-0", "c-0", "c-1"]
+    assert restarted.restart().restart().partition("c", 1)
 
 
 def test_a_topic_deleted_just_before_the_crash_is_deleted_after_it(node: InMemoryNode) -> None:
-    """Its removal was committed, its files were still there."""
+    """Its deletion was committed, but its files were still there."""
     node.create_topic("a", 2)
     node.append("a")
 
     node.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
     node.metadata_log.flush()
-    again = node.restart()
-    assert held(again) == []
-    assert [str(log.partition) for log in again.store] == [str(METADATA)], "no log is left that nobody speaks of"
+    restarted = node.restart()
+    assert partition_names(restarted) == []
+    assert [str(log.partition) for log in restarted.store] == [str(METADATA)], "no log of an unknown topic is left"
 
 
-def test_a_topic_made_anew_just_before_the_crash_does_not_get_the_old_records(node: InMemoryNode) -> None:
+def test_a_topic_recreated_just_before_the_crash_does_not_get_the_old_records(node: InMemoryNode) -> None:
 
     node.create_topic("a", 2)
     node.append("a", count=3)
     node.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
     node.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
     node.metadata_log.flush()
-    again = node.restart()
-    assert held(again) == ["a-0"]
-    assert again.partition("a").log.end_offset == 0
+    restarted = node.restart()
+    assert partition_names(restarted) == ["a-0"]
+    assert restarted.partition("a").log.end_offset == 0
 
 
-def test_a_log_of_another_topic_of_the_same_name_gives_way(node: InMemoryNode) -> None:
-    """Found at start, with an id that the metadata does not know: a disk that was somewhere else before."""
+def test_a_log_with_an_unknown_topic_id_is_replaced_at_start(node: InMemoryNode) -> None:
+    """Its disk may come from another cluster."""
     node.create_topic("a")
     node.append("a", count=3)
     stranger = InMemoryNode(node.files.restart())
@@ -213,11 +217,11 @@ def test_a_log_of_another_topic_of_the_same_name_gives_way(node: InMemoryNode) -
     assert stranger.store.topic_id(TopicPartition("a", 0)) == topic_id
 
 
-def test_the_removal_of_an_earlier_topic_does_not_touch_the_one_that_has_its_name(node: InMemoryNode) -> None:
+def test_the_deletion_of_an_earlier_topic_does_not_touch_a_new_one_of_the_same_name(node: InMemoryNode) -> None:
     node.create_topic("a")
     earlier = replace(node.current.image.topics["a"], id=b"an earlier topic")
     node.partitions.on_image(node.current.image, Changes(removed=[earlier]), node.clock.now_ms())
-    assert held(node) == ["a-0"]
+    assert partition_names(node) == ["a-0"]
     assert node.append("a")
 
 
@@ -232,12 +236,12 @@ def test_nothing_acknowledged_is_lost_in_a_crash() -> None:
             if rng.random() < 0.5:
                 node.flush()
                 acknowledged = node.partition("safe").high_watermark
-        again = node.crash(rng)
-        assert again.partition("safe").log.end_offset >= acknowledged, f"seed {seed}"
-        assert again.partition("safe").high_watermark >= acknowledged
+        restarted = node.crash(rng)
+        assert restarted.partition("safe").log.end_offset >= acknowledged, f"seed {seed}"
+        assert restarted.partition("safe").high_watermark >= acknowledged
 
 
-# --- a disk that refuses
+# --- disk errors
 
 
 def test_a_partition_the_disk_refuses_is_tried_again(node: InMemoryNode, caplog: pytest.LogCaptureFixture) -> None:
@@ -252,11 +256,13 @@ def test_a_partition_the_disk_refuses_is_tried_again(node: InMemoryNode, caplog:
 
     node.store.create = full  # type: ignore[method-assign, assignment]
     node.create_topic("b", 2)
-    assert held(node) == ["a-0"]
-    assert len([told for told in caplog.messages if "will be tried again" in told]) == 1, "the second is counted only"
+    assert partition_names(node) == ["a-0"]
+    assert len([message for message in caplog.messages if "will be tried again" in message]) == 1, (
+        "only the first failure is logged"
+    )
     node.partitions.retry(node.current.image, node.clock.now_ms())
-    assert held(node) == ["a-0"]
+    assert partition_names(node) == ["a-0"]
     node.store.create = real  # type: ignore[method-assign]
     node.partitions.retry(node.current.image, node.clock.now_ms())
-    assert held(node) == ["a-0", "b-0", "b-1"]
+    assert partition_names(node) == ["a-0", "b-0", "b-1"]
     assert node.append("b", 1)

@@ -1,4 +1,4 @@
-"""What every replica knows of producers and transactions: whoever comes to lead answers as the one before would."""
+"""Producer and transaction state on every replica: a new leader answers as the previous leader would."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def elect(world: World, node_id: int) -> Partition:
     return world.nodes[node_id].partition()
 
 
-def die(world: World, node_id: int, *, loses_power: bool = False) -> None:
-    """And come back with what is left on its disk."""
+def restart_broker(world: World, node_id: int, *, loses_power: bool = False) -> None:
+    """Kill a broker and start it again with the files that are left."""
     files = world.kill(node_id, Random(1) if loses_power else None)
     world.start(node_id, files)
     world.controller.publish(node_id)
     world.run(3_000)
 
 
-def refusal(partition: Partition, producer_id: int, sequence: int, idempotent_only: bool = True) -> ErrorCode:
+def append_error(partition: Partition, producer_id: int, sequence: int, idempotent_only: bool = True) -> ErrorCode:
     with pytest.raises(KafkaError) as refused:
         append_as_producer(partition, producer_id, sequence, idempotent_only=idempotent_only)
     return refused.value.code
@@ -54,32 +54,32 @@ def refusal(partition: Partition, producer_id: int, sequence: int, idempotent_on
 # --- idempotence ------------------------------------------------------------------------------------------------
 
 
-def test_a_new_leader_knows_the_last_five_batches_again(world: World) -> None:
+def test_a_new_leader_recognises_the_last_five_batches_of_a_producer(world: World) -> None:
     sent = [append_as_producer(leader(world), 7, sequence, idempotent_only=True) for sequence in range(7)]
     world.run(100)
     for node_id in (2, 3):
         partition = elect(world, node_id)
         for sequence in range(2, 7):
-            again = append_as_producer(partition, 7, sequence, idempotent_only=True)
-            assert again.duplicate
-            assert again.first_offset == sent[sequence].first_offset
-        assert refusal(partition, 7, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert refusal(partition, 7, 8) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            repeated = append_as_producer(partition, 7, sequence, idempotent_only=True)
+            assert repeated.duplicate
+            assert repeated.first_offset == sent[sequence].first_offset
+        assert append_error(partition, 7, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert append_error(partition, 7, 8) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert not append_as_producer(partition, 7, 7, idempotent_only=True).duplicate
 
 
 @pytest.mark.parametrize("loses_power", [False, True])
-def test_a_follower_that_died_knows_them_too(world: World, loses_power: bool) -> None:
+def test_a_restarted_follower_recognises_them_too(world: World, loses_power: bool) -> None:
     sent = [append_as_producer(leader(world), 7, sequence, idempotent_only=True) for sequence in FIVE]
     world.run(100)
-    die(world, 2, loses_power=loses_power)
+    restart_broker(world, 2, loses_power=loses_power)
     partition = elect(world, 2)
     for sequence in FIVE:
-        again = append_as_producer(partition, 7, sequence, idempotent_only=True)
-        assert (again.duplicate, again.first_offset) == (True, sent[sequence].first_offset)
+        repeated = append_as_producer(partition, 7, sequence, idempotent_only=True)
+        assert (repeated.duplicate, repeated.first_offset) == (True, sent[sequence].first_offset)
 
 
-def test_a_replica_that_joins_late_learns_them_from_the_log(world: World) -> None:
+def test_a_new_replica_learns_them_from_the_log(world: World) -> None:
     files = world.kill(3)
     sent = [append_as_producer(leader(world), 7, sequence, idempotent_only=True) for sequence in FIVE]
     world.run(5_000)
@@ -93,8 +93,8 @@ def test_a_replica_that_joins_late_learns_them_from_the_log(world: World) -> Non
     ]
 
 
-def test_what_was_cut_off_may_be_sent_again(world: World) -> None:
-    """The batch was never acknowledged; the producer repeats it, and it must not pass for a duplicate."""
+def test_a_truncated_batch_may_be_sent_again(world: World) -> None:
+    """The batch was never acknowledged; the producer sends it again, and it must not count as a duplicate."""
     append_as_producer(leader(world), 7, 0, idempotent_only=True)
     world.run(100)
     old = world.nodes[1]
@@ -108,11 +108,11 @@ def test_what_was_cut_off_may_be_sent_again(world: World) -> None:
     assert old.partition().log.end_offset == partition.log.end_offset == 2
     assert [each.last_sequence for each in old.partition().log.producers.active()] == [0, 0]
     back = elect(world, 1)
-    again = append_as_producer(back, 7, 1, idempotent_only=True)
-    assert (again.duplicate, again.first_offset) == (False, 2)
+    repeated = append_as_producer(back, 7, 1, idempotent_only=True)
+    assert (repeated.duplicate, repeated.first_offset) == (False, 2)
 
 
-def test_a_producer_that_was_silent_for_too_long_is_forgotten_by_each_replica(world: World) -> None:
+def test_each_replica_forgets_a_producer_after_its_expiration(world: World) -> None:
     append_as_producer(leader(world), 7, 3, idempotent_only=True)
     append_as_producer(leader(world), 8, 0)
     world.run(100)
@@ -120,8 +120,10 @@ def test_a_producer_that_was_silent_for_too_long_is_forgotten_by_each_replica(wo
     for node in world.nodes.values():
         assert node.partition().log.producers.expire(now_ms + 86_400_000, 86_400_000) == 1
     partition = elect(world, 2)
-    assert not append_as_producer(partition, 7, 500, idempotent_only=True).duplicate, "it may begin anywhere"
-    assert partition.log.producers.has_open_transaction(8, 0), "who has a transaction open is not forgotten"
+    assert not append_as_producer(partition, 7, 500, idempotent_only=True).duplicate, (
+        "a forgotten producer may start with any sequence"
+    )
+    assert partition.log.producers.has_open_transaction(8, 0), "a producer with an open transaction is not forgotten"
 
 
 # --- transactions -----------------------------------------------------------------------------------------------
@@ -133,7 +135,7 @@ def test_an_open_transaction_stays_open_under_a_new_leader(world: World) -> None
     partition = elect(world, 2)
     assert partition.log.producers.has_open_transaction(7, 0)
     assert (partition.high_watermark, partition.last_stable_offset) == (1, 0)
-    assert refusal(partition, 7, 1) is ErrorCode.INVALID_TXN_STATE
+    assert append_error(partition, 7, 1) is ErrorCode.INVALID_TXN_STATE
     append_as_producer(partition, 7, 1)
     append_marker(partition, 7, commit=False)
     world.run(100)
@@ -156,7 +158,7 @@ def test_a_marker_that_is_not_replicated_hides_its_transaction(world: World) -> 
     assert leader(world).last_stable_offset == 2
 
 
-def test_a_marker_that_is_cut_off_opens_the_transaction_again(world: World) -> None:
+def test_a_truncated_marker_opens_the_transaction_again(world: World) -> None:
     append_as_producer(leader(world), 7, 0)
     world.run(100)
     old = world.nodes[1]
@@ -168,11 +170,11 @@ def test_a_marker_that_is_cut_off_opens_the_transaction_again(world: World) -> N
     world.cuts = set()
     world.run(3_000)
     assert old.partition().last_stable_offset == 2
-    assert aborted_between(old.partition().log.segments, 0, 2) == [], "it was committed after all"
+    assert aborted_between(old.partition().log.segments, 0, 2) == [], "the transaction was committed in the end"
 
 
 def consume(node: Node, offset: int) -> PartitionData:
-    """A fetch of committed data, to a follower if need be."""
+    """Fetch with read_committed, from a follower too."""
     request = FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
@@ -196,7 +198,7 @@ def test_followers_serve_committed_data_alike(world: World) -> None:
         assert (data.high_watermark, data.last_stable_offset) == (3, 2)
         assert data.aborted_transactions is not None
         assert [(each.producer_id, each.first_offset) for each in data.aborted_transactions] == [(7, 0)]
-        assert consume(node, 2).records == b"", "what is open is hidden there, too"
+        assert consume(node, 2).records == b"", "an open transaction is hidden on followers too"
 
 
 # --- retention --------------------------------------------------------------------------------------------------
@@ -210,13 +212,13 @@ def small_world() -> World:
 
 
 def fill(world: World, segments: int) -> None:
-    """With batches of a quarter of a segment."""
+    """Append batches of a quarter of a segment."""
     for _ in range(4 * segments):
         leader(world).append(batch(1, 250_000), -1, world.clock.now_ms())
         world.run(50)
 
 
-def test_each_replica_deletes_by_itself_and_keeps_what_producers_have_done(small_world: World) -> None:
+def test_retention_runs_on_each_replica_and_keeps_the_producer_state(small_world: World) -> None:
     world = small_world
     append_as_producer(leader(world), 7, 0, idempotent_only=True)
     append_as_producer(leader(world), 8, 0)
@@ -224,17 +226,19 @@ def test_each_replica_deletes_by_itself_and_keeps_what_producers_have_done(small
     follower = world.nodes[2].partition()
     assert follower.delete_expired(world.clock.now_ms()) == 2
     assert leader(world).log.start_offset == 0 < follower.log.start_offset
-    assert follower.last_stable_offset == follower.log.start_offset, "an open transaction hides what is left"
+    assert follower.last_stable_offset == follower.log.start_offset, "the open transaction hides the remaining records"
     names = [name for name in follower.log.files.names(follower.log.directory) if not name.endswith(".deleted")]
     first = f"{follower.log.segments.first.base_offset:020}"
     assert not [name for name in names if name[:20] < first and name[0].isdigit()], "no file of a deleted segment"
-    die(world, 2)
+    restart_broker(world, 2)
     partition = elect(world, 2)
-    assert append_as_producer(partition, 7, 0, idempotent_only=True).duplicate, "though its batch is deleted"
+    assert append_as_producer(partition, 7, 0, idempotent_only=True).duplicate, (
+        "a duplicate is recognised although its batch is deleted"
+    )
     assert partition.log.producers.has_open_transaction(8, 0)
 
 
-def test_followers_follow_where_the_leaders_log_begins(small_world: World) -> None:
+def test_followers_take_over_the_leaders_log_start_offset(small_world: World) -> None:
     world = small_world
     fill(world, 3)
     assert leader(world).delete_expired(world.clock.now_ms()) == 2
@@ -254,7 +258,7 @@ def test_nothing_above_the_high_watermark_is_deleted(small_world: World) -> None
     assert leader(world).delete_expired(world.clock.now_ms()) == 0
 
 
-def test_a_replica_whose_high_watermark_is_lost_begins_where_its_log_does(small_world: World) -> None:
+def test_a_replica_that_lost_its_high_watermark_starts_at_the_log_start_offset(small_world: World) -> None:
     world = small_world
     fill(world, 3)
     leader(world).delete_records(5)

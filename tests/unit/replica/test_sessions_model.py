@@ -1,4 +1,4 @@
-"""Fetch sessions against an oracle: a plain model that looks at every partition each time, and forgets nothing.
+"""Fetch sessions against a plain model that evaluates every partition each time and forgets nothing.
 
 Whatever clients and the cluster do, an incremental answer says exactly what the model says: the partitions with news,
 and no other.
@@ -19,19 +19,19 @@ from moldau.replica.partition import Partition
 TOPICS = ["a", "b", "c"]
 PARTITIONS = 2
 SESSIONS = 3
-UNTOLD = (-1, -1)
-Deed = Callable[["World", int, list[int]], None]
+NO_OFFSETS = (-1, -1)
+Action = Callable[["World", int, list[int]], None]
 
 
 @dataclass
 class ModelSession:
-    """What a client and its broker have agreed on."""
+    """The state of a fetch session that client and broker share."""
 
     id: int
     version: int
     epoch: int = 1
     positions: dict[Key, int] = field(default_factory=dict)
-    told: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    offsets: dict[Key, tuple[int, int]] = field(default_factory=dict)
 
 
 class World:
@@ -41,7 +41,7 @@ class World:
         self.every_id = dict(self.topic_ids)
         self.sessions: dict[int, ModelSession] = {}
 
-    # --- what is true -------------------------------------------------------------------------------------------
+    # --- the model ----------------------------------------------------------------------------------------------
 
     def partition(self, key: Key) -> Partition | None:
         topic, index = key
@@ -63,16 +63,16 @@ class World:
         return PartitionResult(0, partition.high_watermark, log.start_offset, size)
 
     def answer(self, session: ModelSession, is_full: bool) -> dict[Key, PartitionResult]:
-        found = {}
+        results = {}
         for key, offset in session.positions.items():
             truth = self.truth(key, offset)
-            told = truth.high_watermark, truth.log_start
-            if is_full or truth.error or truth.size or told != session.told.get(key, UNTOLD):
-                found[key] = truth
-                session.told[key] = told
-        return found
+            offsets = truth.high_watermark, truth.log_start
+            if is_full or truth.error or truth.size or offsets != session.last_offsets.get(key, NO_OFFSETS):
+                results[key] = truth
+                session.last_offsets[key] = offsets
+        return results
 
-    # --- what happens -------------------------------------------------------------------------------------------
+    # --- the actions --------------------------------------------------------------------------------------------
 
     def key(self, session_version: int, choice: int) -> Key:
         name = TOPICS[choice % len(TOPICS)]
@@ -80,14 +80,14 @@ class World:
         return (self.every_id[name] if session_version == BY_ID else name), index
 
     def positions(self, version: int, choices: list[int]) -> dict[Key, int]:
-        """Where a client may be: at the start, at the end, or one beyond what it could know."""
-        found = {}
+        """Return positions of a client: at the start, at the end, or one beyond the end."""
+        results = {}
         for choice in choices:
             key = self.key(version, choice)
             partition = self.partition(key)
             end = partition.high_watermark if partition else 0
-            found[key] = [end, end, 0, end + 1, end, end, end, max(0, end - 1)][choice // 8]
-        return found
+            results[key] = [end, end, 0, end + 1, end, end, end, max(0, end - 1)][choice // 8]
+        return results
 
     def open(self, slot: int, choices: list[int]) -> None:
         version = BY_ID if slot % 2 else BY_NAME
@@ -96,9 +96,9 @@ class World:
         response = immediate(fetch(self.node, positions, session=old.id if old else 0, epoch=0, version=version))
         assert response.error_code == 0
         assert response.session_id > 0
-        made = ModelSession(response.session_id, version, positions=positions)
-        self.sessions[slot % SESSIONS] = made
-        assert partition_results(response) == self.answer(made, is_full=True)
+        session = ModelSession(response.session_id, version, positions=positions)
+        self.sessions[slot % SESSIONS] = session
+        assert partition_results(response) == self.answer(session, is_full=True)
 
     def go_on(self, slot: int, choices: list[int]) -> None:
         session = self.sessions.get(slot % SESSIONS)
@@ -114,7 +114,7 @@ class World:
         session.positions |= update
         for key in forget:
             session.positions.pop(key, None)
-            session.told.pop(key, None)
+            session.last_offsets.pop(key, None)
         assert partition_results(response) == self.answer(session, is_full=False)
 
     def close(self, slot: int, choices: list[int]) -> None:
@@ -164,22 +164,22 @@ DEEDS = {
 SEEDS, STEPS = 200, 80
 
 
-def test_an_incremental_answer_says_what_a_look_at_everything_would() -> None:
-    """Long walks by chance: most answers have no news in most partitions, and the few that have must not be missed."""
+def test_an_incremental_response_equals_an_evaluation_of_all_partitions() -> None:
+    """Long random walks: most partitions have no news in most responses, and the few that have must not be missed."""
     for seed in range(SEEDS):
         rng, world, trace = Random(seed), World(), []
         for _ in range(STEPS):
-            deed = rng.choices(list(DEEDS), list(DEEDS.values()))[0]
+            action = rng.choices(list(DEEDS), list(DEEDS.values()))[0]
             slot, choices = rng.randrange(SESSIONS), [rng.randrange(64) for _ in range(rng.choice([0, 0, 1, 1, 2, 6]))]
-            trace.append((deed.__name__, slot, choices))
-            attempt(world, seed, trace, deed, slot, choices)
+            trace.append((action.__name__, slot, choices))
+            attempt(world, seed, trace, action, slot, choices)
             assert len(world.node.sessions) == len(world.sessions)
             assert len(world.node.parked) == 0
 
 
-def attempt(world: World, seed: int, trace: Sequence[object], deed: Deed, slot: int, choices: list[int]) -> None:
+def attempt(world: World, seed: int, trace: Sequence[object], action: Action, slot: int, choices: list[int]) -> None:
     try:
-        deed(world, slot, choices)
+        action(world, slot, choices)
     except AssertionError as wrong:
         wrong.add_note(f"seed {seed}, after {trace}")
         raise

@@ -1,4 +1,4 @@
-"""Fetches that wait: woken by enough readable data, by the clock, by errors, and by the end of the server."""
+"""Fetches that wait: woken by enough readable data, by their timeout, by errors, and by the server's stop."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ def node() -> InMemoryNode:
     return node
 
 
-def test_what_is_there_is_answered_at_once(node: InMemoryNode) -> None:
+def test_available_data_is_returned_at_once(node: InMemoryNode) -> None:
     size = node.append("a")
     assert partition_results(immediate(fetch(node, {A: 0}, wait_ms=500)))[A].size == size
     assert node.waiting == 0
 
 
 @pytest.mark.parametrize(("wait_ms", "min_bytes"), [(0, 1), (-1, 1), (500, 0), (0, 10_000)])
-def test_who_has_no_time_or_needs_nothing_is_answered_at_once(node: InMemoryNode, wait_ms: int, min_bytes: int) -> None:
+def test_without_max_wait_or_min_bytes_a_fetch_does_not_wait(node: InMemoryNode, wait_ms: int, min_bytes: int) -> None:
     assert partition_results(immediate(fetch(node, {A: 0}, wait_ms=wait_ms, min_bytes=min_bytes)))[A].size == 0
 
 
-def test_a_fetch_of_nothing_does_not_wait(node: InMemoryNode) -> None:
+def test_a_fetch_without_partitions_does_not_wait(node: InMemoryNode) -> None:
     assert partition_results(immediate(fetch(node, {}, wait_ms=500))) == {}
     assert immediate(fetch(node, {}, epoch=0, wait_ms=500)).session_id > 0
 
 
-def test_new_data_wakes(node: InMemoryNode) -> None:
+def test_new_data_wakes_a_fetch(node: InMemoryNode) -> None:
     answer = parked(fetch(node, {A: 0, B: 0}, wait_ms=500))
     size = node.append("a", 1)
-    assert not answer.done, "the appender is not kept: the look comes after"
+    assert not answer.done, "the append does not pay for the evaluation: that comes later"
     node.timers.run_soon()
     assert {key: each.size for key, each in partition_results(answer).items()} == {A: 0, B: size}
     assert node.waiting == 0
@@ -52,7 +52,7 @@ def test_min_bytes_are_gathered_over_appends_and_partitions(node: InMemoryNode) 
     size = node.append("a", 0)
     answer = parked(fetch(node, {A: 0, B: 0}, wait_ms=500, min_bytes=3 * size))
     node.append("a", 1)
-    assert node.timers.run_soon() == 0, "it is not even looked at"
+    assert node.timers.run_soon() == 0, "the fetch is not evaluated yet"
     node.append("a", 0)
     node.timers.run_soon()
     assert [each.size for each in partition_results(answer).values()] == [2 * size, size]
@@ -66,7 +66,7 @@ def test_a_fetch_that_was_answered_is_not_woken_any_more(node: InMemoryNode) -> 
     assert node.timers.run_soon() == 0
 
 
-def test_a_burst_of_appends_is_one_look(node: InMemoryNode) -> None:
+def test_a_burst_of_appends_causes_one_evaluation(node: InMemoryNode) -> None:
     answer = parked(fetch(node, {A: 0}, wait_ms=500))
     size = sum(node.append("a") for _ in range(20))
     assert node.timers.run_soon() == 1
@@ -74,30 +74,30 @@ def test_a_burst_of_appends_is_one_look(node: InMemoryNode) -> None:
 
 
 def test_data_beyond_what_the_client_takes_still_wakes_it_later(node: InMemoryNode) -> None:
-    """Bytes are counted as they come; what can be read may be less, and then the waiting goes on."""
+    """Appended bytes are counted; if fewer can be read, the fetch goes on waiting."""
     size = node.append("a", 0, size=100)
     answer = parked(fetch(node, {A: 1, B: 0}, wait_ms=500, min_bytes=2 * size, partition_max_bytes=size))
     for _ in range(3):
         node.append("a", 0, size=100)
         node.timers.run_soon()
-    assert not answer.done, "one partition gives no more than its share"
+    assert not answer.done, "a partition returns at most partition_max_bytes"
     node.append("a", 1, size=100)
     node.timers.run_soon()
     assert [each.size for each in partition_results(answer).values()] == [size, size]
 
 
-def test_time_is_up_to_the_millisecond(node: InMemoryNode) -> None:
+def test_the_timeout_is_exact_to_the_millisecond(node: InMemoryNode) -> None:
     size = node.append("a")
     answer = parked(fetch(node, {A: 0}, wait_ms=500, min_bytes=1_000_000))
     node.timers.advance(499)
     assert not answer.done
     node.timers.advance(1)
-    assert partition_results(answer)[A].size == size, "what there is, though it is too little"
+    assert partition_results(answer)[A].size == size, "the available data, though less than min_bytes"
     node.append("a")
     node.timers.advance(1000)
 
 
-def test_all_are_released_when_the_server_stops(node: InMemoryNode) -> None:
+def test_all_waiting_fetches_are_released_when_the_server_stops(node: InMemoryNode) -> None:
     session = immediate(fetch(node, {A: 0}, epoch=0)).session_id
     answers = [
         parked(fetch(node, {A: 0}, wait_ms=500)),
@@ -121,19 +121,19 @@ def test_a_topic_deleted_meanwhile_ends_the_waiting(node: InMemoryNode) -> None:
     assert partition_results(by_id)[(topic_id, 0)].error == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_topic_made_anew_under_a_waiting_session_is_followed(node: InMemoryNode) -> None:
+def test_a_waiting_session_follows_a_recreated_topic(node: InMemoryNode) -> None:
     session = immediate(fetch(node, {A: 0}, epoch=0)).session_id
     answer = parked(fetch(node, session=session, epoch=1, wait_ms=500))
     node.delete_topic("a")
     node.create_topic("a")
     node.timers.run_soon()
-    assert not answer.done, "to the client nothing has happened that it could be told of"
+    assert not answer.done, "nothing has changed that the response could report"
     size = node.append("a")
     node.timers.run_soon()
     assert partition_results(answer)[A].size == size
 
 
-def test_a_topic_made_anew_under_a_waiting_fetch_without_a_session_is_followed(node: InMemoryNode) -> None:
+def test_a_waiting_fetch_without_a_session_follows_a_recreated_topic(node: InMemoryNode) -> None:
     answer = parked(fetch(node, {A: 0}, wait_ms=500))
     node.delete_topic("a")
     node.create_topic("a")
@@ -144,7 +144,7 @@ def test_a_topic_made_anew_under_a_waiting_fetch_without_a_session_is_followed(n
 
 
 def test_data_is_readable_below_the_high_watermark_only(node: InMemoryNode) -> None:
-    """With flush.messages=1 that is what is on disk: an append alone wakes nobody (KIP-74, and no dirty reads)."""
+    """With flush.messages=1 only flushed records are readable: an append alone wakes no fetch (KIP-74)."""
     node.create_topic("safe", flush_messages="1")
     answer = parked(fetch(node, {("safe", 0): 0}, wait_ms=500))
     size = node.append("safe")
@@ -174,17 +174,17 @@ def test_records_deleted_meanwhile_end_the_waiting_below_them(node: InMemoryNode
 
 
 @pytest.mark.parametrize(
-    ("given", "code"),
+    ("arguments", "code"),
     [
         ({"leader_epoch": 1}, ErrorCode.UNKNOWN_LEADER_EPOCH),
         ({"leader_epoch": 0}, ErrorCode.NONE),
         ({"leader_epoch": -1}, ErrorCode.NONE),
     ],
 )
-def test_the_clients_idea_of_the_leader_is_checked_and_an_error_never_waits(
-    node: InMemoryNode, given: dict[str, int], code: ErrorCode
+def test_the_leader_epoch_is_checked_and_an_error_never_waits(
+    node: InMemoryNode, arguments: dict[str, int], code: ErrorCode
 ) -> None:
-    answer = fetch(node, {A: 0}, wait_ms=500, **given)  # type: ignore[arg-type]
+    answer = fetch(node, {A: 0}, wait_ms=500, **arguments)  # type: ignore[arg-type]
     if code:
         assert partition_results(immediate(answer))[A].error == code
     else:
@@ -192,13 +192,13 @@ def test_the_clients_idea_of_the_leader_is_checked_and_an_error_never_waits(
 
 
 def test_an_unknown_partition_does_not_wait(node: InMemoryNode) -> None:
-    found = partition_results(immediate(fetch(node, {A: 0, ("a", 9): 0, ("nowhere", 0): 0}, wait_ms=500)))
-    assert [each.error for each in found.values()] == [0, 3, 3]
+    results = partition_results(immediate(fetch(node, {A: 0, ("a", 9): 0, ("nowhere", 0): 0}, wait_ms=500)))
+    assert [each.error for each in results.values()] == [0, 3, 3]
     by_id = partition_results(immediate(fetch(node, {(b"x" * 16, 0): 0}, wait_ms=500, version=BY_ID)))
     assert by_id[(b"x" * 16, 0)].error == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_log_that_parted_from_ours_is_told_where(node: InMemoryNode) -> None:
+def test_a_diverging_log_gets_the_diverging_epoch(node: InMemoryNode) -> None:
     node.append("a", count=5)
     partition = node.partition("a")
     partition.lead(replace(partition.state, leader_epoch=2))
@@ -207,32 +207,32 @@ def test_a_log_that_parted_from_ours_is_told_where(node: InMemoryNode) -> None:
         response = immediate(fetch(node, {A: offset}, last_fetched_epoch=last_epoch))
         diverging = response.responses[0].partitions[0].diverging_epoch
         assert (diverging and (diverging.epoch, diverging.end_offset)) == parted, (offset, last_epoch)
-    waits = fetch(node, {A: 7}, last_fetched_epoch=0, wait_ms=500, min_bytes=1000)
-    assert partition_results(immediate(waits))[A].size == 0, "told at once, and no records with it"
+    parked_fetch = fetch(node, {A: 7}, last_fetched_epoch=0, wait_ms=500, min_bytes=1000)
+    assert partition_results(immediate(parked_fetch))[A].size == 0, "answered at once, without records"
     beyond = fetch(node, {A: 7}, last_fetched_epoch=3, wait_ms=500)
     assert partition_results(immediate(beyond))[A].error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_client_may_not_pose_as_a_follower(node: InMemoryNode) -> None:
+def test_a_client_with_a_replica_id_is_refused(node: InMemoryNode) -> None:
     assert immediate(fetch(node, {A: 0}, replica_id=1)).error_code == ErrorCode.INVALID_REQUEST
 
 
-# --- bytes
+# --- size limits
 
 
-def test_the_first_batch_comes_whole_however_large(node: InMemoryNode) -> None:
+def test_the_first_batch_is_returned_whole_however_large(node: InMemoryNode) -> None:
     size = node.append("a", size=5000)
     node.append("a", 1, size=5000)
-    found = partition_results(immediate(fetch(node, {A: 0, B: 0}, max_bytes=100, partition_max_bytes=10)))
-    assert [each.size for each in found.values()] == [size, 0]
+    results = partition_results(immediate(fetch(node, {A: 0, B: 0}, max_bytes=100, partition_max_bytes=10)))
+    assert [each.size for each in results.values()] == [size, 0]
 
 
-def test_an_empty_first_partition_does_not_take_the_privilege(node: InMemoryNode) -> None:
+def test_an_empty_first_partition_does_not_use_up_that_exception(node: InMemoryNode) -> None:
     size = node.append("a", 1, size=5000)
-    found = partition_results(immediate(fetch(node, {A: 0, B: 0}, max_bytes=100)))
-    assert [each.size for each in found.values()] == [0, size]
+    results = partition_results(immediate(fetch(node, {A: 0, B: 0}, max_bytes=100)))
+    assert [each.size for each in results.values()] == [0, size]
 
 
-def test_an_offset_in_the_middle_gets_the_whole_batch(node: InMemoryNode) -> None:
+def test_an_offset_within_a_batch_gets_the_whole_batch(node: InMemoryNode) -> None:
     size = node.append("a", count=10)
     assert partition_results(immediate(fetch(node, {A: 7})))[A].size == size

@@ -1,4 +1,4 @@
-"""The shell around a conversation, on a real pair of sockets and a real loop: for what only they can show."""
+"""A socket connection around a conversation, on a real socket pair and event loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def obedient(view: memoryview) -> Reply:
 
 
 class Line:
-    """A connection of ours, and the other end of it in the hands of the test."""
+    """A connection of the broker, and its other end, which the test reads and writes."""
 
     def __init__(self, answer: Answer) -> None:
         self.loop = asyncio.get_running_loop()
@@ -92,7 +92,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 @pytest.mark.parametrize(
     "count", [1, REQUESTS_IN_FLIGHT_MAX, REQUESTS_IN_FLIGHT_MAX + 1, 5 * REQUESTS_IN_FLIGHT_MAX + 3]
 )
-def test_as_many_requests_at_once_as_a_client_likes(count: int) -> None:
+def test_a_client_may_send_many_requests_at_once(count: int) -> None:
     async def talk() -> None:
         bodies = [request(number, NOW) for number in range(count)]
         wanted = b"".join(map(reply_to, bodies))
@@ -106,7 +106,7 @@ def test_as_many_requests_at_once_as_a_client_likes(count: int) -> None:
     run(talk())
 
 
-def test_late_replies_keep_the_order_and_let_the_held_back_go_on() -> None:
+def test_late_replies_keep_the_order_and_resume_held_back_requests() -> None:
     async def talk() -> None:
         promises: list[tuple[bytes, Promise[Outgoing]]] = []
 
@@ -138,7 +138,7 @@ def test_late_replies_keep_the_order_and_let_the_held_back_go_on() -> None:
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_who_does_not_read_is_not_read_from() -> None:
+def test_a_client_that_does_not_read_is_not_read_from() -> None:
     async def talk() -> None:
         size, count = 100_000, 200
         with line(lambda _: Outgoing(bytes(size))) as this:
@@ -156,7 +156,7 @@ def test_who_does_not_read_is_not_read_from() -> None:
 
 
 def test_a_slow_reader_of_many_requests_at_once_gets_all_replies_in_order() -> None:
-    """Requests are held back, and meanwhile more arrive: none may overtake."""
+    """More requests arrive while others are held back: none may overtake."""
 
     async def talk() -> None:
         def answer(view: memoryview) -> Reply:
@@ -175,7 +175,7 @@ def test_a_slow_reader_of_many_requests_at_once_gets_all_replies_in_order() -> N
     run(talk())
 
 
-def test_a_client_that_does_not_read_is_answered_a_few_megabytes_and_no_more() -> None:
+def test_replies_for_a_client_that_does_not_read_are_bounded_to_a_few_megabytes() -> None:
     async def talk() -> None:
         answered = 0
 
@@ -198,7 +198,7 @@ def test_a_client_that_does_not_read_is_answered_a_few_megabytes_and_no_more() -
     run(talk())
 
 
-def test_records_leave_from_their_file_in_their_place() -> None:
+def test_records_are_sent_from_their_file_at_the_right_place_of_the_reply() -> None:
     class MemoryFd:
         def __init__(self, content: bytes) -> None:
             self._fd = os.memfd_create("segment")
@@ -229,7 +229,7 @@ def test_records_leave_from_their_file_in_their_place() -> None:
     run(talk())
 
 
-def test_a_lying_length_ends_the_connection_with_a_reason() -> None:
+def test_an_invalid_length_closes_the_connection_with_a_reason() -> None:
     async def talk() -> None:
         with line() as this:
             await this.send(b"\x7f\xff\xff\xff")
@@ -238,7 +238,7 @@ def test_a_lying_length_ends_the_connection_with_a_reason() -> None:
     run(talk())
 
 
-def test_a_lie_among_the_held_back_ends_it_too() -> None:
+def test_an_invalid_length_behind_held_back_requests_closes_the_connection_too() -> None:
     async def talk() -> None:
         with line() as this:
             fine = b"".join(frame(request(number, NOW)) for number in range(REQUESTS_IN_FLIGHT_MAX + 5))
@@ -250,7 +250,7 @@ def test_a_lie_among_the_held_back_ends_it_too() -> None:
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_a_client_that_leaves_is_no_fault_and_its_late_replies_are_dropped() -> None:
+def test_a_disconnect_is_no_fault_and_late_replies_are_dropped() -> None:
     async def talk() -> None:
         promise: Promise[Outgoing] = Promise()
         with line(lambda _: promise) as this:
@@ -265,7 +265,7 @@ def test_a_client_that_leaves_is_no_fault_and_its_late_replies_are_dropped() -> 
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_a_reply_that_could_not_be_written_ends_the_connection_behind_those_before_it() -> None:
+def test_a_reply_that_could_not_be_encoded_closes_the_connection_after_the_earlier_replies() -> None:
     async def talk() -> None:
         promises: list[Promise[Outgoing]] = []
 
@@ -285,7 +285,7 @@ def test_a_reply_that_could_not_be_written_ends_the_connection_behind_those_befo
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_after_stop_reading_what_was_asked_is_answered_and_no_more_is_read() -> None:
+def test_after_stop_reading_open_requests_are_answered_and_no_more_are_read() -> None:
     async def talk() -> None:
         promises: list[Promise[Outgoing]] = []
 
