@@ -31,7 +31,7 @@ class ModelSession:
     version: int
     epoch: int = 1
     positions: dict[Key, int] = field(default_factory=dict)
-    offsets: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    last_offsets: dict[Key, tuple[int, int]] = field(default_factory=dict)
 
 
 class World:
