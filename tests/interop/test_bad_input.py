@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from batches import batch
-from raw import ConnectionEnded, Wire, encode_request, message
-from shorthand import by_name, end_offset, fetch, fetch_request, metadata, produce, produce_request
+from protocol_requests import by_name, end_offset, fetch, fetch_request, metadata, produce, produce_request
+from wire_client import ConnectionEnded, Wire, encode_request, message
 
 CreateTopic = Callable[..., str]
 REQUEST_MAX_BYTES = 104_857_600

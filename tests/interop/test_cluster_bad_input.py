@@ -16,7 +16,7 @@ import pytest
 from clients import confluent_producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from patience import PATIENCE_S
-from raw import ConnectionEnded, Wire, encode_request, message
+from wire_client import ConnectionEnded, Wire, encode_request, message
 
 from moldau.testing import TestCluster, cluster
 

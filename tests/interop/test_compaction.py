@@ -9,8 +9,8 @@ import pytest
 from batches import batch, now_ms
 from compacted_topics import EAGER, Read, Writer, read_all, table
 from patience import wait_until
-from raw import Wire, message
-from shorthand import end_offset, list_offset, produce
+from protocol_requests import end_offset, list_offset, produce
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 INVALID_RECORD = 87

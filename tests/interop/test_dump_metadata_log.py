@@ -34,7 +34,7 @@ from moldau.wire.records import IN_LINE, Record, build_batch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "wire"))
 
-from random_messages import Mood, random_message
+from random_messages import Filling, random_message
 
 pytestmark = pytest.mark.moldau_only
 KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")
@@ -93,8 +93,8 @@ def payloads(lines: list[str]) -> list[str]:
 def every_record() -> Iterator[bytes]:
     for cls in (*RECORD_TYPES.values(), *KAFKA_ONLY_RECORDS):
         for version in range(cls.VERSIONS[1] + 1):
-            for mood in Mood:
-                yield framed(random_message(cls, version, mood, 0), version)
+            for filling in Filling:
+                yield framed(random_message(cls, version, filling, 0), version)
     for value in QUOTAS:
         yield framed(ClientQuotaRecord([], 'a "value":1.0,"remove":', value), 0)
 

@@ -22,8 +22,8 @@ import pytest
 from batches import batch, headers_of
 from clients import confluent_producer
 from patience import PATIENCE_S, wait_until
-from raw import ConnectionEnded, Wire, message
-from shorthand import end_offset, fetch, new_producer, produce, produce_request
+from protocol_requests import end_offset, fetch, new_producer, produce, produce_request
+from wire_client import ConnectionEnded, Wire, message
 
 pytestmark = pytest.mark.moldau_only
 

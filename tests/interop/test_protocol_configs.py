@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from batches import batch
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import metadata, produce
+from protocol_requests import metadata, produce
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 TOPIC, BROKER = 2, 4

@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 from batches import batch, headers_of
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import end_offset, fetch, fetch_request, produce, topic_id
+from protocol_requests import end_offset, fetch, fetch_request, produce, topic_id
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 NEVER_MS = 30_000

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from batches import batch
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import produce, topic_id
+from protocol_requests import produce, topic_id
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 CLOSE = -1

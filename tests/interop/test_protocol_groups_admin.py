@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from group_members import Group, assignment, subscription, until
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import metadata
+from protocol_requests import metadata
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 NO_OPERATIONS_ASKED = -(2**31)

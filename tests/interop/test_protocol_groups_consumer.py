@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from group_members import ConsumerMember, Group, join_alone, owned_topics, settle, spread, until
 from kio.schema.errors import ErrorCode
-from raw import message
-from shorthand import by_name, topic_id
+from protocol_requests import by_name, topic_id
+from wire_client import message
 
 CreateTopic = Callable[..., str]
 INVALID = ErrorCode.invalid_request

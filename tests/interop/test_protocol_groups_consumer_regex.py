@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from group_members import Group, join_alone, settle
 from kio.schema.errors import ErrorCode
-from shorthand import topic_id
+from protocol_requests import topic_id
 
 CreateTopic = Callable[..., str]
 

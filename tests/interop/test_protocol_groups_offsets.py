@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 import pytest
 from group_members import ClassicMember, Group, commit, until
 from kio.schema.errors import ErrorCode
-from raw import message
-from shorthand import by_name, topic_id
+from protocol_requests import by_name, topic_id
+from wire_client import message
 
 CreateTopic = Callable[..., str]
 NOTHING = (-1, -1, "", 0)

@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 
 import pytest
 from kio.schema.errors import ErrorCode
-from raw import Wire, encode_request, message
-from shorthand import by_name, metadata, topic_id
+from protocol_requests import by_name, metadata, topic_id
+from wire_client import Wire, encode_request, message
 
 CreateTopic = Callable[..., str]
 INVALID_NAMES = ["", ".", "..", "a/b", "a b", "ž", "a" * 250, "a:b", "a\x00b", "a\n"]

@@ -12,8 +12,8 @@ from uuid import uuid4
 import pytest
 from batches import CONTROL, TRANSACTIONAL, batch, compress, headers_of, now_ms, record
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import end_offset, fetch, list_offset, new_producer, produce, produce_request, topic_id
+from protocol_requests import end_offset, fetch, list_offset, new_producer, produce, produce_request, topic_id
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 SEQUENCE_MAX = 2**31 - 1

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from batches import batch, now_ms
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import new_producer, produce
+from protocol_requests import new_producer, produce
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 

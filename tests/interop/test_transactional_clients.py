@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from clients import confluent_producer
 from patience import PATIENCE_S
-from raw import Wire
-from transaction_talk import describe_producers, fetch_offset, new_transactional_producer, until
+from transaction_requests import describe_producers, fetch_offset, new_transactional_producer, until
 from transactional_copier import Copier, CopierProcess, copied, group_of, java_copier, needs_java, transactional_id_of
 from transactional_libraries import LIBRARIES, Found, is_fenced
+from wire_client import Wire
 
 CreateTopic = Callable[..., str]
 END = b"the end"

@@ -14,9 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from failover_roles import GROUP_KEY, TRANSACTION_KEY, coordinator_of, create_replicated, leader_of
 from kio.schema.errors import ErrorCode
 from patience import PATIENCE_S
-from raw import ConnectionEnded, Wire
-from shorthand import list_offset
-from transaction_talk import (
+from protocol_requests import list_offset
+from transaction_requests import (
     BUSY,
     ELSEWHERE,
     TransactionalProducer,
@@ -28,6 +27,7 @@ from transaction_talk import (
     send,
     until,
 )
+from wire_client import ConnectionEnded, Wire
 
 from moldau.testing import TestCluster, cluster
 

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from batches import headers_of
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import fetch
-from transaction_talk import (
+from protocol_requests import fetch
+from transaction_requests import (
     ELSEWHERE,
     TRANSACTION_KEY,
     Batched,
@@ -32,6 +31,7 @@ from transaction_talk import (
     until,
     verify,
 )
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 TIMEOUT_MAX_MS = 900_000
@@ -55,7 +55,7 @@ def producer(wire: Wire, transactional_id: str) -> TransactionalProducer:
     return new_transactional_producer(wire, transactional_id)
 
 
-# --- FindCoordinator ------------------------------------------------------------------------------------------------
+# --- FindCoordinator ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(1, 7))
@@ -74,7 +74,7 @@ def test_every_version_finds_the_coordinator_of_a_transactional_id(wire: Wire, v
     assert {(each.error_code, each.host, each.port) for each in found} == {(ErrorCode.none, host, port)}
 
 
-# --- InitProducerId -------------------------------------------------------------------------------------------------
+# --- InitProducerId -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -155,7 +155,7 @@ def test_an_open_transaction_is_aborted_before_the_id_is_given_again(
     assert (answer.high_watermark, answer.last_stable_offset) == (2, 2)
 
 
-# --- AddPartitionsToTxn ---------------------------------------------------------------------------------------------
+# --- AddPartitionsToTxn -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -249,7 +249,7 @@ def test_a_transaction_that_ended_has_no_partitions(wire: Wire, name: str, produ
     assert verify(wire, producer, {name: [0]}) == {(name, 0): ErrorCode.transaction_abortable}
 
 
-# --- EndTxn, as it was: the epoch stays -----------------------------------------------------------------------------
+# --- EndTxn, as it was: the epoch stays ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -289,7 +289,7 @@ def test_only_the_producer_of_now_ends_its_transaction(
     assert describe(wire, producer.transactional_id).state == "Ongoing"
 
 
-# --- EndTxn, as it is: each end is the end of an epoch --------------------------------------------------------------
+# --- EndTxn, as it is: each end is the end of an epoch ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("committed", [True, False])

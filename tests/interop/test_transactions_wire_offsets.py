@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from group_members import Group, join_alone
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from transaction_talk import (
+from transaction_requests import (
     TransactionalProducer,
     add_offsets,
     await_state,
@@ -26,6 +25,7 @@ from transaction_talk import (
     next_epoch,
     until,
 )
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 NOBODY = 1 << 40
@@ -68,7 +68,7 @@ def begin(wire: Wire, producer: TransactionalProducer, group: Group, version: in
         assert add_offsets(wire, producer, group.id) == ErrorCode.none
 
 
-# --- AddOffsetsToTxn ------------------------------------------------------------------------------------------------
+# --- AddOffsetsToTxn ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -98,7 +98,7 @@ def test_only_the_producer_of_now_adds_a_group(
     assert describe(wire, producer.transactional_id).state == "Empty"
 
 
-# --- TxnOffsetCommit ------------------------------------------------------------------------------------------------
+# --- TxnOffsetCommit ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from batches import CONTROL, TRANSACTIONAL, batch, headers_of
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import end_offset, fetch, list_offset, produce, topic_id
-from transaction_talk import (
+from protocol_requests import end_offset, fetch, list_offset, produce, topic_id
+from transaction_requests import (
     Marker,
     TransactionalProducer,
     add_partitions,
@@ -33,6 +32,7 @@ from transaction_talk import (
     write_marker,
     write_markers,
 )
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 NOBODY = 1 << 40
@@ -57,7 +57,7 @@ def lso(wire: Wire, name: str) -> int:
     return int(list_offset(wire, name, -1, isolation_level=1).offset)
 
 
-# --- Produce --------------------------------------------------------------------------------------------------------
+# --- Produce ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(3, 14))
@@ -216,7 +216,7 @@ def test_a_record_without_a_key_is_refused_where_keys_decide(
     until(lambda: lso(wire, name), lambda offset: offset == 2, "the rest of the transaction is committed")
 
 
-# --- a producer that dies -------------------------------------------------------------------------------------------
+# --- a producer that dies -----------------------------------------------------------------------------------------
 
 
 def test_readers_go_on_after_a_producer_died_with_its_transaction_open(
@@ -250,7 +250,7 @@ def test_readers_go_on_after_a_producer_died_with_its_transaction_open(
     assert end(wire, new, committed=False, version=5).producer_epoch == new.epoch + 1, "it was aborted: so be it"
 
 
-# --- WriteTxnMarkers ------------------------------------------------------------------------------------------------
+# --- WriteTxnMarkers ----------------------------------------------------------------------------------------------
 
 
 MARKS = [(1, 0), (2, 0), (2, 1)]

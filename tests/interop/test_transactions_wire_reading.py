@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 from batches import CONTROL, batch, headers_of, now_ms
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import end_offset, fetch, list_offset, produce, topic_id
-from transaction_talk import (
+from protocol_requests import end_offset, fetch, list_offset, produce, topic_id
+from transaction_requests import (
     TransactionalProducer,
     add_partitions,
     await_state,
@@ -29,6 +28,7 @@ from transaction_talk import (
     send,
     until,
 )
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 COMMITTED, UNCOMMITTED = 1, 0
@@ -82,7 +82,7 @@ def interleave(wire: Wire, name: str, producers: list[TransactionalProducer]) ->
     assert send(wire, first, name, seq=1).base_offset == 5
 
 
-# --- Fetch ----------------------------------------------------------------------------------------------------------
+# --- Fetch --------------------------------------------------------------------------------------------------------
 
 
 def test_readers_of_committed_records_wait_for_the_oldest_open_transaction(
@@ -175,7 +175,7 @@ def test_a_waiting_reader_wakes_at_the_marker(
     assert [each.base_offset for each in headers_of(found.records)] == [0, 1, 2]
 
 
-# --- ListOffsets ----------------------------------------------------------------------------------------------------
+# --- ListOffsets --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(2, 9))
@@ -219,7 +219,7 @@ def test_records_of_an_open_transaction_can_be_deleted(
     assert page(wire, name, 1) == Page(2, 2, {(producers[0].id, 0)}, [1])
 
 
-# --- what is told about transactions --------------------------------------------------------------------------------
+# --- what is told about transactions ------------------------------------------------------------------------------
 
 
 def listed(wire: Wire, version: int = 2, **filters: Any) -> Any:

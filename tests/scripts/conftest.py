@@ -1,4 +1,4 @@
-"""Tests here use what was put together for the tests of `replica`, `raft`, `metadata` and `coordinator`."""
+"""These tests use helper modules of the tests of `replica`, `raft`, `metadata` and `coordinator`."""
 
 from __future__ import annotations
 

@@ -1,23 +1,23 @@
-"""Fetch sessions as a script can drive them: a node in memory on one side, any number of clients beside it.
+"""Runs scripts about fetch sessions: one node in memory and any number of clients.
 
     topic a partitions=2 flush.messages=1       makes a topic
     drop a                                      deletes it
     append a-0 records=3                        a batch of so many records
-    delete-records a-0 before=2                 moves the start of the log
-    flush                                       what waits for the disk gets there
+    delete-records a-0 before=2                 moves the log start offset
+    flush                                       flushes what waits for the disk
     fetch S1 epoch=1 a-0@0 forget=a-1 wait=500 min=1 max=1000000
-                                                S1 is the first session the broker gave; without a name, none
+                                                S1 is the first session of the broker; without a name, none
     advance ms=500                              lets time pass
-    sessions                                    how many the broker holds
+    sessions                                    the number of sessions in the broker
 
-Fetches that wait are named W1, W2, …; whatever happens, those that it wakes are told of behind it.
+Waiting fetches are named W1, W2, …; those that a command wakes are listed after its answer.
 """
 
 from __future__ import annotations
 
-from conversation import Said
 from fetch_requests import Key, PartitionResult, fetch, partition_results
 from in_memory_node import InMemoryNode
+from script import Command
 
 from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise
@@ -31,9 +31,9 @@ class SessionsActor:
         self._waiting: dict[str, Promise[FetchResponse]] = {}
         self._waited = 0
 
-    def answer(self, said: Said) -> str:
-        deed = getattr(self, "_" + said.name.replace("-", "_"))
-        told = deed(said)
+    def answer(self, command: Command) -> str:
+        deed = getattr(self, "_" + command.name.replace("-", "_"))
+        told = deed(command)
         self._node.timers.run_soon()
         return "\n".join([told or "ok", *self._woken()])
 
@@ -45,34 +45,34 @@ class SessionsActor:
 
     # --- the cluster --------------------------------------------------------------------------------------------
 
-    def _topic(self, said: Said) -> None:
-        configs = {key.replace(".", "_"): value for key, value in said.values.items() if key != "partitions"}
-        self._node.create_topic(said.words[0], said.number("partitions", 1), **configs)
+    def _topic(self, command: Command) -> None:
+        configs = {key.replace(".", "_"): value for key, value in command.values.items() if key != "partitions"}
+        self._node.create_topic(command.words[0], command.number("partitions", 1), **configs)
 
-    def _drop(self, said: Said) -> None:
-        self._node.delete_topic(said.words[0])
+    def _drop(self, command: Command) -> None:
+        self._node.delete_topic(command.words[0])
 
-    def _append(self, said: Said) -> None:
-        self._node.append(*_partition(said.words[0]), count=said.number("records", 1))
+    def _append(self, command: Command) -> None:
+        self._node.append(*_partition(command.words[0]), count=command.number("records", 1))
 
-    def _delete_records(self, said: Said) -> None:
-        self._node.partition(*_partition(said.words[0])).delete_records(said.number("before", -1))
+    def _delete_records(self, command: Command) -> None:
+        self._node.partition(*_partition(command.words[0])).delete_records(command.number("before", -1))
 
-    def _flush(self, said: Said) -> None:
+    def _flush(self, command: Command) -> None:
         self._node.flush()
 
-    def _advance(self, said: Said) -> None:
-        self._node.timers.advance(said.number("ms", 0))
+    def _advance(self, command: Command) -> None:
+        self._node.timers.advance(command.number("ms", 0))
 
-    def _sessions(self, said: Said) -> str:
+    def _sessions(self, command: Command) -> str:
         return f"{len(self._node.sessions)} held"
 
     # --- clients ------------------------------------------------------------------------------------------------
 
-    def _fetch(self, said: Said) -> str:
+    def _fetch(self, command: Command) -> str:
         positions: dict[Key, int] = {}
         session = 0
-        for word in said.words:
+        for word in command.words:
             if "@" in word:
                 partition, offset = word.split("@")
                 positions[_partition(partition)] = int(offset)
@@ -82,11 +82,11 @@ class SessionsActor:
             self._node,
             positions,
             session=session,
-            epoch=said.number("epoch", -1),
-            forget=[_partition(word) for word in said.values.get("forget", "").split(",") if word],
-            wait_ms=said.number("wait", 0),
-            min_bytes=said.number("min", 1),
-            max_bytes=said.number("max", 1 << 20),
+            epoch=command.number("epoch", -1),
+            forget=[_partition(word) for word in command.values.get("forget", "").split(",") if word],
+            wait_ms=command.number("wait", 0),
+            min_bytes=command.number("min", 1),
+            max_bytes=command.number("max", 1 << 20),
         )
         if isinstance(answer, Promise):
             self._waited += 1

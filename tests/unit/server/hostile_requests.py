@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from attacked_cluster import CLUSTER_ID, AttackedCluster
-from random_messages import INTEGERS, Mood, least_element, random_message
+from random_messages import INTEGERS, Filling, least_element, random_message
 
 from moldau.base.ids import METADATA_TOPIC_UUID
 from moldau.base.names import METADATA_TOPIC
@@ -21,7 +21,7 @@ from moldau.wire.apis import ApiKey, request_class
 from moldau.wire.schema import Field, Message, fields_of
 
 EXTREMES = (-(2**63), -(2**31), -2, -1, 0, 1, 2, 2**15, 2**31 - 1, 2**63 - 1)
-MOODS = (*[Mood.LEAST] * 4, Mood.MOST, *[Mood.MIXED] * 75)
+FILLINGS = (*[Filling.LEAST] * 4, Filling.MOST, *[Filling.MIXED] * 75)
 NAMES = (*["victim"] * 6, METADATA_TOPIC, "nobody", "", "..", "a" * 250, "\x00" * 9, "1", "9" * 5000, "x" * 32_767)
 FEATURES = ("metadata.version", "metadata.version", "group.version", "kraft.version", "", "nothing")
 CONFIGS = ("retention.ms", "cleanup.policy", "min.insync.replicas", "leader.replication.throttled.replicas", "nothing")
@@ -50,10 +50,10 @@ class HostileRequests:
 
     def request(self, api: ApiKey, version: int) -> Message:
         self._number += 1
-        mood = self._rng.choice(MOODS)
-        message = random_message(request_class(api), version, mood, (self._number, self._rng.random()))
+        filling = self._rng.choice(FILLINGS)
+        message = random_message(request_class(api), version, filling, (self._number, self._rng.random()))
         self._is_quorum_request = self._targets_quorum and api in VERSIONS
-        if mood is not Mood.LEAST and self._rng.random() < 0.9:
+        if filling is not Filling.LEAST and self._rng.random() < 0.9:
             self._make_plausible(message, version)
         return message
 

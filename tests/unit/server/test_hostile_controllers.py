@@ -14,7 +14,7 @@ import pytest
 from attacked_cluster import CLUSTER_ID, AttackedCluster, ConnectionClosed, SentRequest
 from depth import deep
 from hostile_requests import STRANGER, HostileRequests
-from random_messages import Mood, least_element, random_message
+from random_messages import Filling, least_element, random_message
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import METADATA_TOPIC_UUID
@@ -108,10 +108,10 @@ def test_every_api_of_the_controllers_is_attacked_here() -> None:
 def least_forms(api: ApiKey, version: int) -> Iterator[Message]:
     """Yield a request with everything empty, then one for each array with one element whose own arrays are empty."""
     cls = request_class(api)
-    yield random_message(cls, version, Mood.LEAST, 0)
+    yield random_message(cls, version, Filling.LEAST, 0)
     for field in fields_of(cls):
         if field.is_array and version in field.versions:
-            made = random_message(cls, version, Mood.LEAST, 0)
+            made = random_message(cls, version, Filling.LEAST, 0)
             setattr(made, field.name, [least_element(field, version)])
             if hasattr(made, "cluster_id"):
                 made.cluster_id = CLUSTER_ID
@@ -314,7 +314,7 @@ def test_an_envelope_may_hold_only_requests_that_brokers_forward(cluster: Attack
     quorum_state = cluster.quorum_state
     for api, (low, high) in SERVED.items():
         for version in range(low, high + 1):
-            request = random_message(request_class(api), version, Mood.LEAST, 0)
+            request = random_message(request_class(api), version, Filling.LEAST, 0)
             answer = open_envelope(cluster, bytes(request_frame(api, version, 1, None, request)[4:]))
             if api not in FORWARDED:
                 assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION, api.name
@@ -347,7 +347,7 @@ def test_an_array_count_beyond_the_bytes_is_refused_before_memory_is_allocated(c
     tracemalloc.start()
     refused = 0
     for api, (_, version) in SERVED.items():
-        frame = request_frame(api, version, 1, None, random_message(request_class(api), version, Mood.LEAST, 0))
+        frame = request_frame(api, version, 1, None, random_message(request_class(api), version, Filling.LEAST, 0))
         for place in range(12, len(frame)):
             broken_frame = frame[:place] + b"\xff\xff\xff\xff\x07" + bytes(20)
             refused += isinstance(cluster.deliver(1, broken_frame, SentRequest(api, version)).outcome, ConnectionClosed)
@@ -368,7 +368,7 @@ def test_requests_that_are_too_long_for_a_controller_are_not_read(api: ApiKey) -
     if api in QUORUM_VERSIONS:
         limit = QUORUM_REQUEST_BYTES_MAX
     version = SERVED[api][1]
-    frame = request_frame(api, version, 1, None, random_message(request_class(api), version, Mood.LEAST, 0))
+    frame = request_frame(api, version, 1, None, random_message(request_class(api), version, Filling.LEAST, 0))
     assert not isinstance(cluster.deliver(1, frame, SentRequest(api, version)).outcome, ConnectionClosed)
     frame += bytes(limit + 5 - len(frame))
     assert isinstance(cluster.deliver(1, frame, SentRequest(api, version)).outcome, ConnectionClosed)

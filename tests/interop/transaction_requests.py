@@ -14,8 +14,8 @@ from uuid import UUID
 from batches import CONTROL, HEADER_SIZE, TRANSACTIONAL, batch, headers_of
 from kio.schema.errors import ErrorCode
 from patience import Patience
-from raw import Wire, message
-from shorthand import produce
+from protocol_requests import produce
+from wire_client import Wire, message
 
 TRANSACTION_KEY = 1
 BUSY = {ErrorCode.concurrent_transactions, ErrorCode.coordinator_load_in_progress}

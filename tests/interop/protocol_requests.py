@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from raw import Wire, message
+from wire_client import Wire, message
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
