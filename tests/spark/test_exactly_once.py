@@ -104,7 +104,7 @@ def test_batches_that_spark_runs_again_are_recognised(
     assert not list(tmp_path.glob("*/moldau-staging/*")), "what was staged is gone"
 
 
-# --- killed -------------------------------------------------------------------------------------------------------
+# --- killed -----------------------------------------------------------------------------------------------------------
 
 
 def free_port() -> int:

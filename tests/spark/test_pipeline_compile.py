@@ -315,7 +315,7 @@ def test_two_pipelines_do_not_see_each_other(spark: SparkSession, tmp_path: Path
         compiled(spark, other, others=[])
 
 
-# --- checking -----------------------------------------------------------------------------------------------------
+# --- checking -------------------------------------------------------------------------------------------------------
 
 RIGHT = """
     sources:

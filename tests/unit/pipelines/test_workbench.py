@@ -62,7 +62,7 @@ def test_a_folder_of_many_files_is_not_looked_through(tmp_path: Path) -> None:
     assert (len(found), file in found) == (FILES_MAX, True)
 
 
-# --- questions ----------------------------------------------------------------------------------------------------
+# --- questions --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_rows_come_back_as_they_were() -> None:
     assert preview_from_json(json.loads(json.dumps(asdict(preview)))) == preview
 
 
-# --- what is shown ------------------------------------------------------------------------------------------------
+# --- what is shown ----------------------------------------------------------------------------------------------------
 
 
 def test_rows_as_text() -> None:

@@ -117,7 +117,7 @@ def test_a_batch_without_rows_asks_nothing_of_the_cluster() -> None:
     assert passed == []
 
 
-# --- two drivers of one query -------------------------------------------------------------------------------------
+# --- two drivers of one query -----------------------------------------------------------------------------------------
 
 
 class WriteOrder:
