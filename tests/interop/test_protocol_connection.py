@@ -1,4 +1,4 @@
-"""One connection: requests pipelined, answers in order, correlation ids given back as they came."""
+"""One connection: pipelined requests, responses in order, correlation ids returned unchanged."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ def test_offsets_of_subscribed_topics_stay(group: Group, create_topic: CreateTop
 
 
 def test_offsets_of_a_living_group_of_another_type_stay(group: Group, create_topic: CreateTopic) -> None:
-    """Only consumers say which topics they read, so nobody knows what a Connect group still needs."""
+    """Only consumers report which topics they read, so nobody knows which topics a Connect group still needs."""
     name = create_topic()
     member = group.member(protocols=[("compatible", b"")], protocol_type="connect")
     member.id = member.ask_join().member_id

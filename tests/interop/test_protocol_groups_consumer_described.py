@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: what is told of groups whose broker assigns, and of all that are none."""
+"""ConsumerGroupDescribe: descriptions of consumer groups, and errors for all other groups."""
 
 from __future__ import annotations
 

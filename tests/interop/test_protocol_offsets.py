@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: where a log begins, ends, and what lies where in time."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: log start, log end, and offsets by time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics and CreatePartitions: what is refused, with which code, and what is echoed."""
+"""CreateTopics, DeleteTopics and CreatePartitions: errors, their codes, and the returned configs."""
 
 from __future__ import annotations
 
