@@ -1,6 +1,6 @@
-"""What holds for all tests: what hypothesis may do, how a failure is repeated, how far a run has come, what it cost.
+"""Setup of all tests: hypothesis profiles, the command that repeats a failure, progress lines and costs.
 
-Tests import each other's modules by their bare names; those of this directory are for all of them.
+Tests import each other's modules by their bare names; the modules of this directory are for all of them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from progress import Progress
 from sharing import Sharing
 from stolen_time import Repeats
 
-# Tests start hundreds of Python processes: each would compile all modules anew.
+# Tests start hundreds of Python processes: without bytecode files each would compile all modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# What a shell starts in the background ignores Ctrl-C, as does all that it starts; tests send it to processes.
+# Processes that a shell starts in the background ignore Ctrl-C, and so do their children; tests send it to processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("MOLDAU_TEST_COSTS"):
         config.pluginmanager.register(Costs(), "costs")
     if claims := os.environ.get("MOLDAU_TEST_CLAIMS"):
-        # Elsewhere hypothesis keeps what has failed in a directory, and begins with that.
+        # Runs side by side need one seed; otherwise hypothesis stores failed examples and starts with them.
         config.option.hypothesis_seed = config.option.hypothesis_seed or str(random.SystemRandom().randrange(2**32))
         sharing = Sharing(Path(claims), os.environ.get("MOLDAU_TEST_FROM", "front"))
         config.pluginmanager.register(sharing, "sharing")
@@ -61,7 +61,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Every failure ends with the one command that repeats it."""
+    """Add the command that repeats a failed test to its report."""
     report = yield
     if report.failed:
         report.sections.append(("to repeat it", _command(item)))

@@ -1,6 +1,6 @@
-"""What each test file costs: seconds of processor time, of this process and of all that it started.
+"""The cost of each test file: seconds of processor time of this process and all its children.
 
-Wall time says little on a machine that does other things as well. Linux only: it reads /proc.
+Wall time says little on a busy machine. Linux only: it reads /proc.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PARENT, USER_TICKS, REAPED_CHILDREN_TICKS_END = 1, 11, 15  # fields of /proc/PID
 
 
 class Costs:
-    """Adds up processor time by file, and prints the dearest files at the end of the run."""
+    """Adds up processor time by file, and prints the most expensive files at the end of the run."""
 
     def __init__(self) -> None:
         self._cpu_s: dict[str, float] = defaultdict(float)
@@ -24,7 +24,7 @@ class Costs:
         self._before_s = 0.0
 
     def _go_to(self, path: str) -> None:
-        """What was spent until now was spent on the file before."""
+        """Charge the time spent until now to the previous file."""
         now_s = _cpu_s()
         self._cpu_s[self._at] += now_s - self._before_s
         self._at, self._before_s = path, now_s
@@ -44,7 +44,7 @@ class Costs:
 
 
 def _cpu_s() -> float:
-    """Of this process and its descendants, those included that have ended and were waited for."""
+    """Return the processor time of this process and its descendants, including those that ended and were waited for."""
     spent_ticks: dict[int, int] = {}
     children: dict[int, list[int]] = defaultdict(list)
     for stat in Path("/proc").glob("[0-9]*/stat"):

@@ -1,4 +1,4 @@
-"""How deep tests search that draw what they try: `make test` does as much as it has time for, `make deep` does more.
+"""How much randomized tests try: `make test` does what fits its time, `make deep` does more.
 
 MOLDAU_TEST_DEPTH=10 lets them try ten times as many files, frames, requests, seeds and examples.
 """

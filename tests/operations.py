@@ -1,6 +1,6 @@
-"""What a call costs, counted in lines of Python that ran: the same on every machine, however busy it is.
+"""The cost of a call, counted in executed lines of Python: the same on every machine, however busy it is.
 
-Tests that something does not grow out of hand compare such counts, never seconds.
+Tests that check that a cost does not grow too fast compare such counts, never seconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 
 
 def operations_of(action: Callable[[], object]) -> int:
-    """Lines and calls that ran in this thread until the action returned or raised; what C code does is not seen."""
+    """Return the number of lines and calls that ran in this thread until the action returned or raised, without C
+    code."""
     count = 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:

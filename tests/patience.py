@@ -1,7 +1,7 @@
-"""How tests wait: for a condition, never for a time. No test asserts how long a thing took.
+"""How tests wait: for a condition, never for a time. No test asserts how long something took.
 
-`PATIENCE_S` is when a test gives up on what never comes: many times what anything takes on a machine whose cores are
-all taken twice. MOLDAU_TEST_PATIENCE=4 makes it four times as long. As long as something goes on, nobody gives up.
+`PATIENCE_S` is when a test gives up: many times what anything takes on a machine whose cores are all busy twice over.
+MOLDAU_TEST_PATIENCE=4 makes it four times as long. While there is progress, a test does not give up.
 """
 
 from __future__ import annotations
@@ -13,32 +13,33 @@ from typing import ClassVar, TypeVar
 
 PATIENCE_S = 120.0 * float(os.environ.get("MOLDAU_TEST_PATIENCE", "1"))
 SPARK_PATIENCE_S = 5 * PATIENCE_S
-"""Java starts, compiles itself, and starts Python processes: on a busy machine each takes its time."""
+"""Java starts, compiles itself, and starts Python processes: on a busy machine each takes long."""
 LOOK_EVERY_S = 0.01
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def wait_until(
-    condition: Callable[[], Found],
+    condition: Callable[[], Result],
     what: str | Callable[[], str],
     progress: Callable[[], object] = lambda: None,
     every_s: float = LOOK_EVERY_S,
-) -> Found:
-    """What the condition gave when it held. It gives up once `progress` has not changed for PATIENCE_S."""
+) -> Result:
+    """Wait until the condition returns something true, and return that. Fail once `progress` has not changed for
+    PATIENCE_S."""
     patience = Patience(what)
-    while not (found := condition()):
+    while not (result := condition()):
         patience.check(progress())
         time.sleep(every_s)
     Patience.awaited = ""
-    return found
+    return result
 
 
 class Patience:
-    """For loops that do something between two looks: `check` fails when the progress has been the same for too long."""
+    """For loops that do something between two checks: `check` fails when the progress has not changed for too long."""
 
     awaited: ClassVar[str | Callable[[], str]] = ""
-    """What was waited for last: a run shows it while a test takes long."""
+    """What was waited for last; the progress lines show it while a test takes long."""
 
     def __init__(self, what: str | Callable[[], str]) -> None:
         self._what = what
@@ -51,8 +52,8 @@ class Patience:
         if progress != self._progress:
             self._progress, self._since_s = progress, now_s
         if now_s - self._since_s > PATIENCE_S:
-            raise AssertionError(f"for {PATIENCE_S:g} s nothing came of this: {told(self._what)}")
+            raise AssertionError(f"for {PATIENCE_S:g} s nothing came of this: {text_of(self._what)}")
 
 
-def told(what: str | Callable[[], str]) -> str:
+def text_of(what: str | Callable[[], str]) -> str:
     return what if isinstance(what, str) else what()

@@ -1,6 +1,6 @@
-"""How far a run is, in whole lines that are written at once: one for each test file, and one every few seconds.
+"""Progress of a test run in whole lines: one for each test file, and one every few seconds.
 
-A test that takes long is named while it runs, with what it waits for.
+A line names a test that takes long, and what it waits for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from patience import Patience, told
+from patience import Patience, text_of
 from sharing import Sharing
 
 SPEAK_EVERY_S = 5.0
@@ -32,7 +32,7 @@ class Progress:
         threading.Thread(target=self._tell_while_tests_run, name="progress", daemon=True).start()
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """No dots: pytest ends no line before it is full."""
+        """Print no dots: pytest does not end the line before it is full."""
         if report.when != "call" and report.passed:
             return "", "", ""
         outcome = "error" if report.failed and report.when != "call" else report.outcome
@@ -68,7 +68,7 @@ class Progress:
                 self._say(f"{self._path}: at {self._test}{self._awaited()}" if self._test else "collecting tests")
 
     def _awaited(self) -> str:
-        return f", until {told(Patience.awaited)[:100]}" if Patience.awaited else ""
+        return f", until {text_of(Patience.awaited)[:100]}" if Patience.awaited else ""
 
     def _say(self, line: str) -> None:
         self._spoke_s = time.monotonic()

@@ -1,9 +1,10 @@
-"""Several runs of pytest side by side share the test files: who is free takes the next one.
+"""Several pytest runs side by side share the test files: each takes the next unclaimed file.
 
-Each run collects all tests in the same order and claims a file by creating one of its name in a directory that all
-know (MOLDAU_TEST_CLAIMS). All begin with the quick ones. Of the slow ones a run from the front takes the first that is
-free, a run from the back the last, and one from the middle (MOLDAU_TEST_FROM) goes from there to the front, after the
-longest: so one run alone starts a Spark, two share what waits more than it computes, and all end at the same time.
+Each run collects all tests in the same order and claims a file by creating a file of that name in a shared directory
+(MOLDAU_TEST_CLAIMS). All begin with the quick files. Of the slow files, a run with MOLDAU_TEST_FROM=front takes the
+first unclaimed one, a run with `back` the last, and a run with `middle` first takes the longest ones and then goes from
+the middle to the front. So only one run starts Spark, two share the files that mostly wait, and all end at about the
+same time.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import pytest
 
 QUICK = ("tidy", "unit", "scripts")
 LONGEST = ("test_transactional_failover.py", "test_testing_cluster.py", "test_failover_clients.py")
-"""Of those that wait more than they compute: nobody should come to them last."""
+"""Files that mostly wait and take the longest: no run should come to them last."""
 HERE = Path(__file__).parent
 
 
 class TestFile(NamedTuple):
-    __test__ = False  # not a test class, whatever pytest thinks of its name
+    __test__ = False  # not a test class, though its name looks like one to pytest
 
     path: Path
     items: list[pytest.Item]
@@ -46,7 +47,7 @@ ORDERS: dict[str, Callable[[list[TestFile]], list[TestFile]]] = {
     "middle": _from_middle,
     "back": lambda files: files[::-1],
 }
-"""In which order a run looks at the slow files."""
+"""The order in which a run looks at the slow files."""
 
 
 class Sharing:
@@ -94,6 +95,6 @@ class Sharing:
         return next(len(file.items) for file in self._files if file.path == path)
 
     def share_claimed(self) -> float:
-        """Of all tests, those in files that somebody has claimed."""
+        """Return the share of tests in files that are claimed."""
         claimed = sum(len(file.items) for file in self._files if (self._claims / file.claim).exists())
         return claimed / max(1, sum(len(file.items) for file in self._files))

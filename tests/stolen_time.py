@@ -1,9 +1,9 @@
-"""A test with real processes is run again if the host took the machine's cores away while it failed.
+"""Runs a failed test with real processes again if the host took the processor away meanwhile.
 
-A virtual machine tells how long it wanted to compute and was not let: the steal time of /proc/stat. Clients, tools and
-Spark give up after seconds of their own, and no patience of a test changes that. So a failure counts if the test had
-the machine to itself, or if it comes every time. Where nothing is stolen, nothing is repeated; nor are tests without
-sockets, which wait for nobody.
+A virtual machine reports how long it was ready to compute but did not run: the steal time of /proc/stat. Clients, tools
+and Spark have timeouts of their own, which no test can prolong. So a failure counts if the test had the machine to
+itself, or if it fails every time. Without stolen time nothing is repeated; nor are tests without sockets, which do not
+wait.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 STOLEN_MIN = 0.2
-"""Of the time that all processes wanted to compute."""
+"""Share of the time that all processes wanted to compute."""
 TRIES = 3
 WITH_PROCESSES = ("interop", "spark", "dist", "chaos")
 GIVEN_UP_BY_SPARK = "Python worker failed to connect back"
-"""Spark waits ten seconds for a Python worker to start, whatever else the machine does, and has no setting for it."""
+"""Spark waits ten seconds for a Python worker to start, however busy the machine is, and has no setting for it."""
 HERE = Path(__file__).parent
 STAT = Path("/proc/stat")
 
@@ -31,7 +31,7 @@ class ProcessorTime(NamedTuple):
 
 
 def processor_time() -> ProcessorTime:
-    """Since the machine was started, in ticks; where no kernel tells, nothing was ever stolen."""
+    """Return ticks since the machine was started; without /proc/stat nothing counts as stolen."""
     if not STAT.exists():
         return ProcessorTime(0, 0)
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, STAT.read_text().split()[1:9])
@@ -60,10 +60,10 @@ class Repeats:
             if why is None or attempt == TRIES:
                 break
             _say(item, f"run again, {why}: {item.nodeid}: {_last_line(reports)}")
-            # What a failed test leaves, as a node that it has killed, is no ground to begin on: all fixtures are new.
+            # All fixtures are set up anew: a failed test may have left a killed node, for example.
             try:
                 item.session._setupstate.teardown_exact(None)
-            except Exception as error:  # so is a fixture of a failed test that does not come down
+            except Exception as error:  # even if a fixture of the failed test cannot be torn down
                 _say(item, f"while its fixtures were taken down: {error}")
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
@@ -82,7 +82,7 @@ class Repeats:
 
 
 def _last_line(reports: list[pytest.TestReport]) -> str:
-    """What a failure says, short: pytest's own lines of it begin with an E."""
+    """Return the first line of a failure's message: pytest begins these lines with an E."""
     lines = [line for report in reports if report.failed for line in report.longreprtext.splitlines()]
     told = [line.removeprefix("E").strip() for line in lines if line.startswith("E ")]
     return (told or lines or [""])[0][:300]

@@ -1,4 +1,4 @@
-"""A broker for each test, and no pipeline where Spark cannot run."""
+"""A broker for each test; skips pipelines where Spark cannot run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from under_fire import PARTITIONS
+from chaos_pipeline import PARTITIONS
 
 from moldau.spark.java import MissingJava, find_java
 
@@ -29,7 +29,7 @@ def broker(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
         [*command, "--override", f"num.partitions={PARTITIONS}"], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        told = re.search(r"ready: (\S+)", process.stdout.readline())
-        assert told
-        yield told[1]
+        match = re.search(r"ready: (\S+)", process.stdout.readline())
+        assert match
+        yield match[1]
         process.terminate()

@@ -1,9 +1,9 @@
-"""One member of a group as a process of its own: notes what it read in a file, then commits it.
+"""One group member as a process: writes what it read to a file, then commits it.
 
     python group_member.py FLAVOUR BOOTSTRAP GROUP TOPIC FILE
 
-A line is `partition offset`, written and flushed before the offset can be committed: who is killed may have noted more
-than it committed, never less. SIGTERM is the orderly end. `joined` and `left` are told on standard output.
+A line is `partition offset`, written and flushed before the offset can be committed: a killed member may have written
+more than it committed, never less. SIGTERM is the orderly end. It prints `joined` and `left` on standard output.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ SESSION_MS = 6_000
 COMMIT_MS = 300
 
 
-class Told:
-    """Whether the process was told to stop."""
+class StopFlag:
+    """Whether the process was asked to stop."""
 
     def __init__(self) -> None:
         self.to_stop = False
@@ -29,7 +29,7 @@ class Told:
         self.to_stop = True
 
 
-def confluent(bootstrap: str, group: str, topic: str, notes: IO[str], told: Told, **config: Any) -> None:
+def confluent(bootstrap: str, group: str, topic: str, notes: IO[str], stop_flag: StopFlag, **config: Any) -> None:
     from confluent_kafka import Consumer
 
     settings = {
@@ -45,7 +45,7 @@ def confluent(bootstrap: str, group: str, topic: str, notes: IO[str], told: Told
         settings |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 500}
     consumer = Consumer(settings | config)
     consumer.subscribe([topic], on_assign=lambda *_: print("joined", flush=True))
-    while not told.to_stop:
+    while not stop_flag.to_stop:
         message: Any
         for message in consumer.consume(100, POLL_SECONDS):
             if message.error() is None:
@@ -56,7 +56,7 @@ def confluent(bootstrap: str, group: str, topic: str, notes: IO[str], told: Told
 
 
 def store(consumer: Any, message: Any) -> None:
-    """What was noted may be committed, unless the partition went elsewhere meanwhile."""
+    """Mark what was written for the next commit, unless the partition was revoked meanwhile."""
     from confluent_kafka import KafkaException
 
     try:
@@ -66,7 +66,7 @@ def store(consumer: Any, message: Any) -> None:
             raise
 
 
-def kafka_python(bootstrap: str, group: str, topic: str, notes: IO[str], told: Told) -> None:
+def kafka_python(bootstrap: str, group: str, topic: str, notes: IO[str], stop_flag: StopFlag) -> None:
     import kafka
 
     consumer = kafka.KafkaConsumer(
@@ -80,22 +80,22 @@ def kafka_python(bootstrap: str, group: str, topic: str, notes: IO[str], told: T
         reconnect_backoff_max_ms=500,
     )
     print("joined", flush=True)
-    while not told.to_stop:
+    while not stop_flag.to_stop:
         try:
             polled = consumer.poll(timeout_ms=500)
         except kafka.errors.KafkaConnectionError:
-            continue  # the broker is down: this client lets a poll fail by it, and goes on with the next
+            continue  # the broker is down: this client's poll fails then, and the next one may succeed
         for records in polled.values():
             notes.writelines(f"{each.partition} {each.offset}\n" for each in records)
         notes.flush()
     consumer.close()
 
 
-def aiokafka(bootstrap: str, group: str, topic: str, notes: IO[str], told: Told) -> None:
-    asyncio.run(_aiokafka(bootstrap, group, topic, notes, told))
+def aiokafka(bootstrap: str, group: str, topic: str, notes: IO[str], stop_flag: StopFlag) -> None:
+    asyncio.run(_aiokafka(bootstrap, group, topic, notes, stop_flag))
 
 
-async def _aiokafka(bootstrap: str, group: str, topic: str, notes: IO[str], told: Told) -> None:
+async def _aiokafka(bootstrap: str, group: str, topic: str, notes: IO[str], stop_flag: StopFlag) -> None:
     from aiokafka import AIOKafkaConsumer
 
     consumer = AIOKafkaConsumer(
@@ -109,7 +109,7 @@ async def _aiokafka(bootstrap: str, group: str, topic: str, notes: IO[str], told
     )
     await consumer.start()
     print("joined", flush=True)
-    while not told.to_stop:
+    while not stop_flag.to_stop:
         for records in (await consumer.getmany(timeout_ms=200)).values():
             notes.writelines(f"{each.partition} {each.offset}\n" for each in records)
         notes.flush()
@@ -127,9 +127,9 @@ FLAVOURS: dict[str, Any] = {
 
 def main() -> None:
     flavour, bootstrap, group, topic, path = sys.argv[1:]
-    told = Told()
+    stop_flag = StopFlag()
     with open(path, "a") as notes:
-        FLAVOURS[flavour](bootstrap, group, topic, notes, told)
+        FLAVOURS[flavour](bootstrap, group, topic, notes, stop_flag)
     print("left", flush=True)
 
 

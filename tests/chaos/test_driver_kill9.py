@@ -1,6 +1,6 @@
 """kill -9 of a driver, again and again, at random moments: tables and topics hold every record once.
 
-A longer run of its own: `make chaos`. MOLDAU_CHAOS_KILLS (default 20) and MOLDAU_CHAOS_SEED choose another.
+A long test: `make chaos`. MOLDAU_CHAOS_KILLS (default 20) and MOLDAU_CHAOS_SEED change the run.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from under_fire import SEED, SPEC, fed, finish_and_check, start
+from chaos_pipeline import SEED, SPEC, fed, finish_and_check, start
 
 KILLS = int(os.environ.get("MOLDAU_CHAOS_KILLS", "20"))
 LONGEST_LIFE_S = 25.0
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """The driver's Python, its JVM and their workers, all at once: they share a process group."""
+    """Kill the driver's Python, its JVM and their workers at once: they share a process group."""
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 

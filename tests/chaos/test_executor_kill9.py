@@ -1,6 +1,6 @@
-"""kill -9 of executors while their driver goes on: their tasks run again, nothing is lost, nothing is doubled.
+"""kill -9 of executors while their driver runs on: their tasks run again, nothing is lost or duplicated.
 
-The executors are processes of their own: Spark's local cluster, two of one core.
+The executors are processes of their own: Spark's local cluster, two with one core each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from under_fire import SEED, SPEC, fed, finish_and_check, start
+from chaos_pipeline import SEED, SPEC, fed, finish_and_check, start
 
 KILLS = int(os.environ.get("MOLDAU_CHAOS_EXECUTOR_KILLS", "6"))
 PATIENCE_S = 120.0
@@ -24,7 +24,7 @@ CLUSTER = ("--master", "local-cluster[2,1,700]", "--conf", "spark.executor.memor
 
 
 def executors(driver: subprocess.Popen[bytes]) -> list[int]:
-    """The executors of a driver: they are in its process group."""
+    """Return the executors of a driver: they are in its process group."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -33,12 +33,12 @@ def executors(driver: subprocess.Popen[bytes]) -> list[int]:
                 if is_executor and os.getpgid(int(entry.name)) == driver.pid:
                     found.append(int(entry.name))
             except (FileNotFoundError, ProcessLookupError):
-                continue  # it ended as we looked
+                continue  # it ended meanwhile
     return found
 
 
 def batches(folder: Path) -> int:
-    """How many batches the run's queries have done, by its own status."""
+    """Return how many batches the run's queries have done, by its own status."""
     try:
         status = json.loads((folder / ".moldau" / "pipelines" / "chaos" / "status.json").read_text())
     except FileNotFoundError:

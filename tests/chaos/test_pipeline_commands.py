@@ -1,7 +1,7 @@
-"""What somebody types who changes a pipeline, with kills between and during the commands: the outputs are counted.
+"""The commands of a user who changes a pipeline, with kills between and during them: the outputs are counted.
 
-Windows that are over are written, each once; lag is what the broker says; beginning anew doubles nothing. A longer run
-of its own: `make chaos`. MOLDAU_CHAOS_SEED chooses another.
+Closed windows are written once each; the lag is what the broker says; a fresh start duplicates nothing. A long test:
+`make chaos`. MOLDAU_CHAOS_SEED changes the run.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from chaos_pipeline import CAUGHT_UP_S, PARTITIONS, SEED, read_topic
 from confluent_kafka import Producer
-from under_fire import CAUGHT_UP_S, PARTITIONS, SEED, read_topic
 
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, Cluster
@@ -50,7 +50,7 @@ sinks:
 
 
 class Shell:
-    """The folder of somebody who works on the pipeline."""
+    """The project folder of a user."""
 
     def __init__(self, folder: Path, bootstrap: str) -> None:
         self.folder, self.bootstrap, self.sent = folder, bootstrap, 0
@@ -59,7 +59,7 @@ class Shell:
         self.chance = random.Random(SEED)
 
     def feed(self, count: int) -> None:
-        """In the order of time: one partition."""
+        """Write records in the order of time, to one partition."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
         for number in range(self.sent, self.sent + count):
             at = NOON + timedelta(seconds=number * EVERY_S)
@@ -89,15 +89,15 @@ class Shell:
 
     def status(self) -> dict[str, Any]:
         command = [sys.executable, "-m", "moldau", "pipeline", "status", self.file.name, "--format", "json"]
-        told = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True)
-        return {query["name"]: query for query in json.loads(told.stdout)["queries"]}
+        completed = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True)
+        return {query["name"]: query for query in json.loads(completed.stdout)["queries"]}
 
     def change(self, before: str, after: str) -> None:
         self.file.write_text(self.file.read_text().replace(before, after))
 
 
 def windows(sent: int, minutes: int) -> Counter[tuple[datetime, int]]:
-    """Those that are over, by the watermark, and what they count."""
+    """Return the closed windows, by the watermark, and their counts."""
     counted: Counter[datetime] = Counter()
     for number in range(sent):
         at = NOON + timedelta(seconds=number * EVERY_S)

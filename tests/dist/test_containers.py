@@ -1,8 +1,9 @@
-"""What Containerfile, the compose files and the systemd unit say, run as plain processes: there is no container engine here.
+"""Runs what the Containerfile, the compose files and the systemd unit specify as plain processes, without a container
+engine.
 
 Each service of a compose file becomes a process with the image's variables, the service's own, and the image's command.
-Containers have addresses of their own, processes share one: every port of every service is replaced by a free one, in
-listeners, in what is advertised, in the quorum and in the health check alike.
+Containers have their own addresses, processes share one: so every port of every service is replaced by a free one, in
+listeners, advertised listeners, quorum voters and health checks alike.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ PATIENCE_S = 120
 
 
 class Container(NamedTuple):
-    """A service as a compose file has it, on top of the image's variables."""
+    """A service of a compose file, on top of the image's variables."""
 
     name: str
     variables: Mapping[str, str]
@@ -44,7 +45,7 @@ class Container(NamedTuple):
 
 
 def image_words(instruction: str) -> list[str]:
-    """The words of CMD or HEALTHCHECK CMD, which are JSON."""
+    """Return the words of CMD or HEALTHCHECK CMD, which are JSON."""
     found = re.search(rf"^{instruction}.*?(\[.*\])$", CONTAINERFILE, re.MULTILINE)
     assert found, f"Containerfile has no {instruction}"
     words: list[str] = json.loads(found[1])
@@ -69,7 +70,7 @@ def containers(compose: str) -> list[Container]:
 
 
 class Ports:
-    """The free port that stands for a port of a container."""
+    """Maps the ports of containers to free ports."""
 
     def __init__(self, all_containers: list[Container]) -> None:
         self._published = {port: (each.name, to) for each in all_containers for port, to in each.published.items()}
@@ -87,12 +88,13 @@ class Ports:
     def published(self, port: int) -> str:
         return f"127.0.0.1:{self.of(*self._published[port])}"
 
-    def replace(self, text: str, own: str, *, told_to_this_machine: bool = False) -> str:
-        """The same text with addresses of processes. `localhost` is the container itself, or this machine if told so."""
+    def replace(self, text: str, own: str, *, localhost_is_this_machine: bool = False) -> str:
+        """Replace container addresses by process addresses. `localhost` is the container itself, unless
+        `localhost_is_this_machine`."""
 
         def address(found: re.Match[str]) -> str:
             host, port = found[1], int(found[2])
-            if host == "localhost" and told_to_this_machine:
+            if host == "localhost" and localhost_is_this_machine:
                 return self.published(port)
             return f"127.0.0.1:{self.of(own if host in ('0.0.0.0', 'localhost') else host, port)}"
 
@@ -101,10 +103,10 @@ class Ports:
 
 @contextmanager
 def running(container: Container, ports: Ports, data: Path) -> Iterator[subprocess.Popen[str]]:
-    """The container's command as a process, from its start; `wait_until_ready` tells when it serves."""
+    """Run the container's command as a process; `wait_until_ready` waits until it serves."""
     kept = {name: value for name, value in os.environ.items() if not SETTINGS.fullmatch(name)}
     ours = {
-        name: ports.replace(text, container.name, told_to_this_machine="ADVERTISED" in name)
+        name: ports.replace(text, container.name, localhost_is_this_machine="ADVERTISED" in name)
         for name, text in container.variables.items()
     }
     assert ours["KAFKA_LOG_DIRS"] == DATA
@@ -181,7 +183,7 @@ def test_a_compose_file(compose: str, nodes: int, tmp_path: Path) -> None:
 
 
 def test_the_image_holds_what_the_build_needs() -> None:
-    """Files that the build copies exist, and .dockerignore lets them through."""
+    """Files that the build copies exist, and .dockerignore does not exclude them."""
     copied = [word for line in re.findall(r"^COPY ([^-].*)$", CONTAINERFILE, re.MULTILINE) for word in line.split()[:-1]]
     let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert set(copied) == let_through

@@ -1,7 +1,7 @@
-"""The wheel and the source archive that people get: what is in them, and that everything runs from the wheel alone.
+"""The wheel and the source archive: their contents, and that everything runs from the wheel alone.
 
-The wheel is installed by pip into an empty environment, where nothing can be imported from the checkout. That environment
-sees what the running one has installed, except Moldau, so nothing is downloaded: pip finds every requirement met.
+pip installs the wheel into an empty environment, where nothing can be imported from the checkout. That environment sees
+what the running one has installed, except Moldau, so nothing is downloaded: pip finds every requirement met.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OURS = re.compile(r"(_editable_impl_|__editable__.*)?(moldau|pyspark_moldau)\b.*|.*\.pth|__pycache__")
-"""What of the running environment stays outside: Moldau in every form, and all that changes `sys.path`."""
+"""What is left out of the running environment: Moldau in every form, and everything that changes `sys.path`."""
 LEADING = re.compile(r"(PYTHON|PYSPARK|SPARK_|MOLDAU_|KAFKA_|VIRTUAL_ENV|CLUSTER_ID|LOG_DIR).*")
-"""Variables that would lead a program out of its environment, or give the broker settings."""
+"""Variables that would lead a program out of its environment, or set the broker's settings."""
 PATIENCE_S = 900
 
 
@@ -36,7 +36,7 @@ class Built(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """A virtual environment with the wheel, and a directory that is not the checkout to work in."""
+    """A virtual environment with the wheel, and a working directory outside the checkout."""
 
     home: Path
     work: Path
@@ -47,7 +47,7 @@ class Environment(NamedTuple):
         return kept | {"PATH": f"{self.home / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
     def run(self, program: str, *words: str, stdin: str = "") -> str:
-        """Runs a program of the environment to its end, which must be a good one, and returns what it printed."""
+        """Run a program of the environment, check that it succeeds, and return its output."""
         command = [str(self.home / "bin" / program), *words]
         done = subprocess.run(
             command, cwd=self.work, env=self.variables, input=stdin, text=True, capture_output=True, timeout=PATIENCE_S
@@ -86,9 +86,9 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Environ
 
 
 def link_third_party(home: Path) -> None:
-    """Gives an environment what is installed here but for Moldau: links to packages, and a .pth file that names them.
+    """Link all installed packages but Moldau into an environment, with a .pth file that names them.
 
-    The directory itself would not do: it holds the metadata of the editable Moldau, and so its entry points.
+    The directory itself would not do: it has the metadata of the editable Moldau, and so its entry points.
     """
     packages = the_only(home.glob("lib/python*/site-packages"))
     links = home / "third-party"
@@ -102,7 +102,7 @@ def link_third_party(home: Path) -> None:
 
 @pytest.fixture
 def broker(installed: Environment, tmp_path: Path) -> Iterator[str]:
-    """The address of `moldau start` from the wheel."""
+    """Yield the address of `moldau start` from the wheel."""
     command = [str(installed.home / "bin" / "moldau"), "start", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]
     with subprocess.Popen(
         command, cwd=installed.work, env=installed.variables, stdout=subprocess.PIPE, text=True
@@ -118,7 +118,7 @@ def broker(installed: Environment, tmp_path: Path) -> Iterator[str]:
     assert running.returncode == 0
 
 
-# --- What is in them ----------------------------------------------------------------------------------------------
+# --- contents -----------------------------------------------------------------------------------------------------
 
 
 def test_the_wheel_is_the_package_and_nothing_else(built: Built) -> None:
@@ -135,7 +135,8 @@ def test_the_wheel_is_the_package_and_nothing_else(built: Built) -> None:
 
 
 def test_the_source_archive_makes_the_same_wheel(built: Built, tmp_path: Path) -> None:
-    """Byte for byte, from another directory: the archive lacks nothing, and a build depends on nothing around it."""
+    """Rebuilt from another directory, byte for byte: the archive lacks nothing, and a build depends on nothing around
+    it."""
     with tarfile.open(built.sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     source = the_only(tmp_path.iterdir())
@@ -150,7 +151,7 @@ def test_the_source_archive_has_the_tests(built: Built) -> None:
     assert names >= {"Containerfile", ".dockerignore", "compose.yaml", "compose.cluster.yaml", "config/moldau.service"}
 
 
-# --- What runs from the wheel -------------------------------------------------------------------------------------
+# --- programs -----------------------------------------------------------------------------------------------------
 
 LOAD_EVERYTHING = """
 import importlib.metadata, sys
@@ -165,7 +166,7 @@ for name, module in sorted(sys.modules.items()):
 
 
 def test_the_checkout_is_out_of_reach(installed: Environment) -> None:
-    """Every command and the pytest plugin load, and each module of ours comes from the new environment."""
+    """Every command and the pytest plugin load, and all our modules come from the new environment."""
     files = installed.run("python", "-c", LOAD_EVERYTHING).splitlines()
     assert len(files) > 100
     assert [file for file in files if not Path(file).is_relative_to(installed.home)] == []

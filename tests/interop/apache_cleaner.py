@@ -1,7 +1,7 @@
 """Apache Kafka's own cleaner, as a process that cleans directories one after the other, and logs as plain directories.
 
-A log of the tests lies in memory, a log of Apache's on disk: here they are copied from one to the other. What may not
-enter: expectations.
+The tests' logs are in memory, Apache's on disk: this module copies them from one to the other. It contains no
+expectations.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ApacheCleaner:
         self, complaints: Path, *, delete_retention_ms: int, segment_bytes: int, index_interval_bytes: int
     ) -> None:
         self.complaints = complaints
-        """What Apache's classes have warned of."""
+        """Warnings of Apache's classes."""
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
         program = str(Path(__file__).with_name("ApacheCleaner.java"))
         words = [str(each) for each in (delete_retention_ms, segment_bytes, index_interval_bytes)]
@@ -52,12 +52,12 @@ class ApacheCleaner:
         self.process.wait(PATIENCE_S)
 
     def clean(self, directory: Path, end_offset: int, now_ms: int, first_dirty_offset: int, up_to: int) -> int:
-        """One round over a log that ends there. The offset up to which it is clean now."""
+        """Run one round over a log that ends at `end_offset`; return the offset up to which it is clean now."""
         (cleaned_up_to,) = self._ask("clean", directory, end_offset, now_ms, first_dirty_offset, up_to)
         return int(cleaned_up_to)
 
     def check(self, directory: Path, end_offset: int, now_ms: int) -> list[AbortedTxn]:
-        """Has every batch looked up by offset and by time. The transactions that were aborted."""
+        """Look up every batch by offset and by time; return the aborted transactions."""
         return [AbortedTxn(*map(int, each.split(":"))) for each in self._ask("check", directory, end_offset, now_ms)]
 
     def _ask(self, kind: str, *words: object) -> list[str]:
@@ -72,7 +72,7 @@ class ApacheCleaner:
 
 
 def write_out(files: MemoryFiles, source: str, target: Path, from_offset: int = 0) -> None:
-    """The target becomes as the source is, but for segments below that offset, which stay as they are there."""
+    """Make the target equal to the source, but leave segments below that offset as they are."""
     target.mkdir(parents=True, exist_ok=True)
     for path in target.iterdir():
         if not is_segment_below(path.name, from_offset):
@@ -83,7 +83,7 @@ def write_out(files: MemoryFiles, source: str, target: Path, from_offset: int = 
 
 
 def read_in(files: MemoryFiles, target: str, source: Path) -> None:
-    """The same the other way round."""
+    """The same in the other direction."""
     for name in files.names(target):
         files.unlink(f"{target}/{name}")
     for path in source.iterdir():

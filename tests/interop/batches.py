@@ -1,4 +1,4 @@
-"""Record batches (magic 2) made and read by hand, so that tests can lie about any field of them.
+"""Record batches (magic 2) built and read by hand, so that tests can falsify any field of them.
 
 Base offset int64, length of the rest int32, partition leader epoch int32, magic int8, CRC-32C of the rest uint32;
 attributes int16, last offset delta int32, base and max timestamp int64; producer id int64, producer epoch int16, base
@@ -83,7 +83,7 @@ def compress(codec: str, data: bytes) -> bytes:
         case "snappy":
             return bytes(cramjam.snappy.compress_raw(data))
         case "lz4":
-            # Kafka's readers know independent blocks only; the library links them unless told otherwise.
+            # Kafka's readers accept only independent blocks; the library links them by default.
             compressor = cramjam.lz4.Compressor(level=0, content_checksum=False, block_linked=False)
             compressor.compress(data)
             return bytes(compressor.finish())
@@ -93,7 +93,7 @@ def compress(codec: str, data: bytes) -> bytes:
 
 
 def seal(header: dict[str, Any], body: bytes) -> bytes:
-    """A batch of exactly these header fields; length and crc are worked out unless the caller lies about them."""
+    """Return a batch with these header fields; length and CRC are computed unless they are given."""
     rest = REST.pack(*(header[name] for name in BatchHeader._fields[5:])) + body
     crc = header.get("crc", crc32c(rest))
     length = header.get("length", len(rest) + 9)
@@ -133,7 +133,7 @@ def batch(
 
 
 def headers_of(records: bytes | None) -> Iterator[BatchHeader]:
-    """The headers of the whole batches in a fetch response. The last may be cut by a limit; the first may not."""
+    """Yield the headers of the whole batches in a fetch response. The last may be cut by a limit; the first may not."""
     data = bytes(records or b"")
     position = 0
     while position + HEADER_SIZE <= len(data):

@@ -1,7 +1,7 @@
-"""A log that was cleaned by Apache Kafka and by us, and the differences that may be between the two.
+"""Compares a log cleaned by Apache Kafka with one cleaned by Moldau, and lists the allowed differences.
 
-Each difference that is meant has a function of its own here, which says why, and holds for as little as it can. Any
-other is a fault, ours or Kafka's. What may not enter: how a log is cleaned.
+Each intended difference has a function of its own here, which says why, and allows as little as it can. Any other is a
+fault, ours or Kafka's. How a log is cleaned is not known here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Batch(NamedTuple):
 
 
 class Content(NamedTuple):
-    """A log, read off its files and nothing else."""
+    """A log, read from its files only."""
 
     segments: list[int]
     batches: dict[int, Batch]
@@ -64,14 +64,14 @@ def content_of(files: Files, directory: str) -> Content:
 
 
 def face(batch: Batch) -> tuple[object, ...]:
-    """What must be the same of a batch. Not its bytes: codecs are of other versions, and in a batch that has lost
-    records Kafka counts timestamps from the first one that is left, where we leave the base timestamp as it was."""
+    """Return what must be equal in two batches. Not the bytes: codecs differ in version, and in a batch that has lost
+    records Kafka counts timestamps from the first one left, where we keep the base timestamp."""
     base_timestamp = None if batch.records else batch.header.base_timestamp
     return (*bare_face(batch), batch.horizon_ms, base_timestamp, batch.records)
 
 
 def bare_face(batch: Batch) -> tuple[object, ...]:
-    """As if nobody had asked for what is in it, and until when."""
+    """Like `face`, but without the records and the delete horizon."""
     header = batch.header
     return (
         header.base_offset, header.last_offset, header.leader_epoch, header.attributes & ~DELETE_HORIZON_BIT,
@@ -81,26 +81,26 @@ def bare_face(batch: Batch) -> tuple[object, ...]:
 
 @dataclass
 class Round:
-    """What both were told."""
+    """The inputs of both cleaners."""
 
     up_to: int
     now_ms: int
     producers: Mapping[int, ProducerEntry]
-    """Those known while it went on."""
+    """Producers known during the round."""
 
 
 @dataclass
 class Comparison:
-    """Of one log, round after round."""
+    """Compares one log, round after round."""
 
     written: Mapping[int, BatchHeader]
     """Every batch as it was written, by base offset."""
     begins_alike: bool
-    """Whether both clean the same log in every round: then no earlier round accounts for a difference."""
+    """Whether both clean the same log in every round: then no earlier round explains a difference."""
     outlived: set[int] = field(default_factory=set)
-    """Markers of transactions of which ours has, or had after an earlier round, a header that Kafka has not."""
+    """Markers of transactions of which ours has, or had after an earlier round, a header that Kafka lacks."""
     tally: Counter[str] = field(default_factory=Counter)
-    """What has come up."""
+    """Counts of the differences."""
 
     def compare(self, ours: Content, theirs: Content, told: Round) -> None:
         assert not theirs.batches.keys() - ours.batches.keys(), "Kafka has kept more"
@@ -145,8 +145,8 @@ class Comparison:
         return LONGER_LIFE if self._lives_longer(batch, other) else None
 
     def _lives_longer(self, batch: Batch, other: Batch | None) -> bool:
-        """A marker stays while anything of its transaction does, and gets its horizon when nothing is left. Where ours
-        has kept a header more, both come later."""
+        """Whether the marker is kept longer: it stays while any batch of its transaction does, and gets its horizon
+        when none is left. Where ours has kept one more header, both happen later."""
         if not batch.header.is_control or not batch.records or batch.header.base_offset not in self.outlived:
             return False
         if other is None:
@@ -155,7 +155,8 @@ class Comparison:
         return is_later and bare_face(batch) == bare_face(other)
 
     def _compare_aborted(self, ours: Content, theirs: Content) -> None:
-        """The index tells of aborted transactions of which a round has met something: so of some a bit longer."""
+        """Compare the aborted transactions: the index lists those of which a round found something, so some longer in
+        ours."""
         longer = [txn for txn in ours.aborted if txn not in theirs.aborted]
         assert [txn for txn in ours.aborted if txn not in longer] == theirs.aborted
         assert {txn.last_offset for txn in longer} <= self.outlived
@@ -173,14 +174,14 @@ class Comparison:
 
 
 def is_end_of_segment(batch: Batch) -> bool:
-    """Each of our segments ends where the next one begins, by which recovery tells a hole from a lost tail. Kafka does
-    so for the last segment of a round (decision 017)."""
+    """Each of our segments ends where the next one begins, so that recovery can tell a hole from a lost tail. Kafka
+    does so only for the last segment of a round (decision 017)."""
     return batch.ends_segment and not batch.records
 
 
 def is_recent(batch: Batch, ours: Content, told: Round) -> bool:
-    """Of a producer that is known, we keep the headers of its last five batches, Kafka that of the last one: all five
-    may be sent again, and a restart should know them."""
+    """Of a known producer we keep the headers of its last five batches, Kafka only the last one: all five may be sent
+    again, and must be recognised after a restart."""
     header = batch.header
     known = told.producers.get(header.producer_id)
     if known is None or known.epoch != header.producer_epoch or header.is_control or batch.records:
@@ -195,9 +196,9 @@ def is_recent(batch: Batch, ours: Content, told: Round) -> bool:
 
 
 def is_last_word(batch: Batch, other: Batch, told: Round) -> bool:
-    """A producer that has written nothing since a marker gave it another epoch is fenced by that marker. When it is
-    spent Kafka keeps its header and takes its record out, and then passes over it when it opens the log; we leave the
-    record in (decision 017)."""
+    """A producer that has written nothing since a marker raised its epoch is fenced by that marker. When the marker
+    expires, Kafka keeps its header without the record, and then ignores it when it opens the log; we keep the record
+    (decision 017)."""
     header = batch.header
     known = told.producers.get(header.producer_id)
     if known is None or known.batches or known.epoch != header.producer_epoch or not header.is_control:

@@ -1,7 +1,7 @@
-"""Four independent Kafka clients behind one small face, so that a test can say "each writes, each reads".
+"""Four independent Kafka clients behind one interface, so that a test can say "each writes, each reads".
 
-What lives here: `Message`, and one class per client with `produce` and `consume`. No consumer groups: all reading is by
-assignment. What may not enter: assertions about behaviour (they belong to the tests).
+It has `Message`, and one class per client with `produce` and `consume`. No consumer groups: all reading is by
+assignment. Assertions about behaviour belong to the tests.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Message(NamedTuple):
 
 class Client(Protocol):
     def produce(self, bootstrap: str, topic: str, messages: Sequence[Message], codec: str = "none") -> None:
-        """Writes to partition 0 in order and returns once all are acknowledged."""
+        """Write to partition 0 in order and return once all are acknowledged."""
 
     def consume(self, bootstrap: str, topic: str, count: int) -> list[Message]:
-        """Reads the first `count` records of partition 0."""
+        """Read the first `count` records of partition 0."""
 
 
 def confluent_consumer(bootstrap: str, **config: Any) -> Consumer:
-    """A consumer that never commits; the group id is demanded by the library and used for nothing."""
+    """Return a consumer that never commits; the library demands a group id, which is not used."""
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "unused",
@@ -57,7 +57,7 @@ def confluent_producer(bootstrap: str, **config: Any) -> Producer:
 
 
 def poll_messages(consumer: Consumer, count: int) -> list[Any]:
-    """Exactly `count` messages of librdkafka's; an error event or a missing message fails."""
+    """Return exactly `count` messages of librdkafka; an error event or a missing message fails."""
     found: list[Any] = []
     while len(found) < count:
         batch = consumer.consume(count - len(found), timeout=PATIENCE_S)
@@ -180,9 +180,9 @@ class AioKafka:
 
 
 class Kcat:
-    """kcat 1.7 on librdkafka 2.0: the oldest library of the four, and so a witness for old clients.
+    """kcat 1.7 on librdkafka 2.0: the oldest library of the four, and so an example of old clients.
 
-    Its text interface sets limits: one set of headers for all messages, empty and null told apart by `-Z` only.
+    Its text interface has limits: one set of headers for all messages, and only `-Z` distinguishes empty from null.
     """
 
     def produce(self, bootstrap: str, topic: str, messages: Sequence[Message], codec: str = "none") -> None:

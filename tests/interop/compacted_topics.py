@@ -1,4 +1,4 @@
-"""Writing tables into compacted topics and reading them back, for tests that wait until a cleaner has been there."""
+"""Writes tables into compacted topics and reads them back, for tests that wait for a cleaner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from patience import PATIENCE_S
 
 STEP_MS = 2_000
 EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "1000"}
-"""A topic whose every older segment is worth cleaning."""
+"""Config of a topic in which every older segment is worth cleaning."""
 
 
 class Read(NamedTuple):
@@ -22,7 +22,7 @@ class Read(NamedTuple):
 
 
 class Writer:
-    """Each `write` is a batch in a segment of its own, for each is two seconds younger than the one before."""
+    """Writes each batch into a segment of its own, because each is two seconds younger than the one before."""
 
     def __init__(self, bootstrap: str, topic: str, first_ms: int | None = None, **config: Any) -> None:
         self._producer = confluent_producer(bootstrap, linger_ms=1000, **config)
@@ -46,7 +46,7 @@ class Writer:
 
 
 def read_all(bootstrap: str, topic: str, **config: Any) -> list[Read]:
-    """Every record that is there now, up to the last, which no cleaner takes away while its segment is active."""
+    """Return all records up to the last one, which is never removed while its segment is active."""
     consumer = confluent_consumer(bootstrap, **config)
     try:
         _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S)
@@ -64,5 +64,5 @@ def read_all(bootstrap: str, topic: str, **config: Any) -> list[Read]:
 
 
 def table(records: list[Read]) -> dict[str, str | None]:
-    """The last value of each key, by what a reader from the beginning sees."""
+    """Return the last value of each key, as a consumer from the beginning sees it."""
     return {record.key: record.value for record in records}

@@ -1,6 +1,6 @@
-"""What every behavioural test shares: a broker to talk to, topics of its own, an admin client and a bare connection.
+"""Fixtures of the interop tests: a broker, unused topic names, an admin client and a plain connection.
 
-Set MOLDAU_TEST_BOOTSTRAP=HOST:PORT to run the same tests against another broker (Apache Kafka is the judge of them).
+Set MOLDAU_TEST_BOOTSTRAP=HOST:PORT to run the same tests against another broker; Apache Kafka is the reference.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from patience import PATIENCE_S
-from raw import Wire, message
+from wire_client import Wire, message
 
 EXTERNAL_BOOTSTRAP = os.environ.get("MOLDAU_TEST_BOOTSTRAP")
 CreateTopic = Callable[..., str]
@@ -23,7 +23,7 @@ CreateTopic = Callable[..., str]
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "moldau_only: not run against another broker (MOLDAU_TEST_BOOTSTRAP)")
-    # kafka-python reads its packaged schemas the old way; the warning is theirs to mend.
+    # kafka-python reads its packaged schemas in a deprecated way.
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
 
 
@@ -34,7 +34,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """One broker for each file: all topics of all tests at once would be more open files than `select` can count."""
+    """One broker for each file: the topics of all tests together would need more open files than `select` supports."""
     if EXTERNAL_BOOTSTRAP:
         yield EXTERNAL_BOOTSTRAP
         return
@@ -51,7 +51,7 @@ def admin(bootstrap: str) -> AdminClient:
 
 @pytest.fixture(scope="module")
 def topic(admin: AdminClient) -> Iterator[Callable[[], str]]:
-    """A factory of topic names nobody used before. It creates nothing, but what came to be is deleted at the end."""
+    """Return a factory of unused topic names. It creates nothing; topics with these names are deleted at the end."""
     prefix, counter = f"it-{uuid.uuid4().hex[:8]}", itertools.count()
     yield lambda: f"{prefix}-{next(counter)}"
     if EXTERNAL_BOOTSTRAP:
@@ -62,7 +62,7 @@ def topic(admin: AdminClient) -> Iterator[Callable[[], str]]:
 
 @pytest.fixture(scope="module")
 def create_topic(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -> Iterator[CreateTopic]:
-    """Creates a topic and returns its name once every partition of it is led and serves."""
+    """Return a function that creates a topic and returns its name once every partition has a leader that serves."""
     with Wire(bootstrap) as probe:
 
         def create(partitions: int = 1, config: dict[str, str] | None = None, name: str | None = None) -> str:
@@ -76,9 +76,9 @@ def create_topic(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -
 
 
 def await_topic(probe: Wire, name: str, partitions: int) -> None:
-    """Asks until each partition answers. Metadata is not enough: a broker shows a leader a moment before it leads.
+    """Wait until each partition answers. Metadata is not enough: a broker shows a leader a moment before it leads.
 
-    Each try is a round trip, so the loop needs no sleep.
+    Each attempt is a round trip, so the loop needs no sleep.
     """
     asked = [{"partition_index": index, "timestamp": -1} for index in range(partitions)]
     topics = [{"name": name, "partitions": asked}]
@@ -105,7 +105,7 @@ def kcat() -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def broker_answers(admin: AdminClient) -> None:
-    """Fails the whole run at once, in plain words, when nothing listens."""
+    """End the whole run at once, with a clear message, if no broker answers."""
     try:
         admin.list_topics(timeout=PATIENCE_S)
     except KafkaException as error:

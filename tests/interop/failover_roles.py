@@ -1,6 +1,7 @@
-"""Who does what in a cluster of three, and topics that all three have: for tests that kill whoever it is.
+"""Finds leaders, coordinators and controllers of a cluster of three, and creates replicated topics, for tests that kill
+them.
 
-What may not enter: assertions about behaviour.
+It contains no assertions about behaviour.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import uuid
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from patience import PATIENCE_S, wait_until
-from raw import Wire, message
+from wire_client import Wire, message
 
 from moldau.testing import TestCluster
 
@@ -18,11 +19,11 @@ GROUP_KEY, TRANSACTION_KEY = 0, 1
 
 
 def create_replicated(three: TestCluster, admin: AdminClient, name: str, partitions: int) -> None:
-    """All replicas are in sync on return, and every node knows of the topic."""
+    """Create a topic; on return all replicas are in sync and every node knows the topic."""
     try:
         admin.create_topics([NewTopic(name, partitions, 3)], operation_timeout=PATIENCE_S)[name].result(PATIENCE_S)
     except KafkaException as refused:
-        # An answer that was lost with the controller before is asked for again, by the broker or the client.
+        # The response was lost with the previous controller, so the broker or the client repeated the request.
         if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise
     three.wait_for_topic(name)
@@ -41,7 +42,7 @@ def await_in_sync(admin: AdminClient, topic: str, partitions: int) -> None:
 
 
 def leader_of(bootstrap: str, topic: str) -> int:
-    """Of the first partition."""
+    """Return the leader of the first partition."""
     with Wire(bootstrap) as wire:
         asked = [{"topic_id": uuid.UUID(int=0), "name": topic}]
         answer = wire.ask(message("metadata", 12, topics=asked, allow_auto_topic_creation=False,
@@ -50,7 +51,7 @@ def leader_of(bootstrap: str, topic: str) -> int:
 
 
 def coordinator_of(bootstrap: str, key: str, kind: int = GROUP_KEY) -> int:
-    """-1 while there is none."""
+    """Return the coordinator, or -1 while there is none."""
     with Wire(bootstrap) as wire:
         answer = wire.ask(message("find_coordinator", 4, key_type=kind, coordinator_keys=(key,)))
         return int(answer.coordinators[0].node_id)

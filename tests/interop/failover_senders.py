@@ -1,7 +1,7 @@
-"""Producers of four libraries behind one small face, each sending numbers in a thread or process of its own.
+"""Producers of four libraries behind one interface, each sending numbers in a thread or process of its own.
 
-All ask for acks=all, are idempotent and try again as often as they like, as their libraries do by default or by one
-setting; what they could not deliver all the same is an error. What may not enter: assertions about behaviour.
+All use acks=all, are idempotent and retry without limit, as their libraries do by default or by one setting; records
+that they cannot deliver are errors. It contains no assertions about behaviour.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from patience import PATIENCE_S
 EVERY_S = 0.01
 KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")
 BROKEN_CONNECTIONS = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}
-"""What librdkafka tells of any broker that goes away; it concerns no record."""
+"""Errors that librdkafka reports for any broker that goes away; they concern no record."""
 
 
 class Sender:
-    """Sends 0, 1, 2, … to the partitions in turn until it is closed, which waits for what is on its way."""
+    """Sends 0, 1, 2, … to the partitions in turn until it is closed, which waits for records in flight."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self.bootstrap, self.topic, self.partitions = bootstrap, topic, partitions
@@ -113,12 +113,12 @@ class AioKafkaSender(Sender):
     async def delivered(self, future: Any, number: int) -> None:
         try:
             self.acked.append(((await future).partition, number))
-        except Exception as error:  # whatever it is, it is told
+        except Exception as error:  # any error is reported
             self.errors.append(repr(error))
 
 
 class JavaSender(Sender):
-    """Apache Kafka's own client in its VerifiableProducer, which has neither partitions nor retries of its own."""
+    """Apache Kafka's own client in its VerifiableProducer, which can set neither partitions nor retries."""
 
     SETTINGS = """
 retries=2147483647
@@ -146,7 +146,7 @@ partitioner.class=org.apache.kafka.clients.producer.RoundRobinPartitioner
 
 
 def java(words: list[str], properties: str) -> subprocess.Popen[str]:
-    """An Apache tool that writes what it does as lines of JSON; its standard input is its file of properties."""
+    """Start an Apache tool that reports in lines of JSON; its properties are its standard input."""
     command = ["java", "-Xmx128M", "-cp", f"{KAFKA_LIBS}/*", f"org.apache.kafka.tools.{words[0]}", *words[1:]]
     read_end, write_end = os.pipe()
     os.write(write_end, properties.encode())

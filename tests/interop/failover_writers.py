@@ -1,7 +1,7 @@
-"""Producers of three libraries behind one small face, each writing numbers without end in a thread of its own.
+"""Producers of three libraries behind one interface, each writing numbers without end in a thread of its own.
 
-They are set up to lose and to repeat nothing (idempotent, acks=all) and to try again for as long as it takes. A record
-that was refused all the same is a fault, raised when the writer is closed.
+They are set up to lose and duplicate nothing (idempotent, acks=all) and to retry for as long as it takes. A refused
+record is a fault, raised when the writer is closed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from patience import PATIENCE_S
 
 PAUSE_SECONDS = 0.004
-"""Some hundred records a second: enough to be under way at any moment."""
+"""Some hundred records a second, so that some are always in flight."""
 
 
 class Writer:
@@ -39,7 +39,7 @@ class Writer:
         self.close()
 
     def close(self) -> None:
-        """Returns when everything written is acknowledged."""
+        """Return when everything is acknowledged."""
         self.closing.set()
         self.thread.join(PATIENCE_S)
         if self.faults:

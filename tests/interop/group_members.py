@@ -1,8 +1,8 @@
-"""Consumer groups on the wire: a group with a name of its own, and members with a connection each.
+"""Consumer groups on the wire: a group with an unused name, and members with a connection each.
 
-What lives here: `Group` (asks about the group as an outsider), `ClassicMember` (JoinGroup and its kin),
-`ConsumerMember` (ConsumerGroupHeartbeat), and the two structures that clients put into the classic protocol's bytes.
-A JoinGroup that is held blocks its connection, hence one connection per member. What may not enter: expectations.
+It has `Group` (requests of an outsider), `ClassicMember` (JoinGroup and related requests), `ConsumerMember`
+(ConsumerGroupHeartbeat), and the two structures that clients put into the classic protocol's bytes. A JoinGroup that
+waits blocks its connection, hence one connection per member. It contains no expectations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 from patience import wait_until
-from raw import Wire, message
+from wire_client import Wire, message
 
 JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 9, 5, 4, 5
 COMMIT_VERSION, FETCH_VERSION = 9, 9
@@ -35,7 +35,7 @@ def partitions_of(topic: str, partitions: Sequence[int]) -> bytes:
 
 
 def subscription(*topics: str, owned: Sequence[int] = ()) -> bytes:
-    """What a consumer sends to its leader in JoinGroup: version 1 of the structure, no user data, and what it owns.
+    """Return what a consumer sends to its leader in JoinGroup: version 1 of the structure, without user data.
 
     The owned partitions, if any, are of the first topic.
     """
@@ -44,12 +44,12 @@ def subscription(*topics: str, owned: Sequence[int] = ()) -> bytes:
 
 
 def assignment(topic: str, *partitions: int) -> bytes:
-    """What a leader sends to a consumer in SyncGroup: version 1 of the structure, one topic, no user data."""
+    """Return what a leader sends to a consumer in SyncGroup: version 1 of the structure, one topic, no user data."""
     return struct.pack(">hi", 1, 1) + partitions_of(topic, partitions) + struct.pack(">i", -1)
 
 
 def read_assignment(data: bytes) -> dict[str, set[int]]:
-    """The partitions by topic in what a consumer gets from SyncGroup."""
+    """Return the partitions by topic in a SyncGroup assignment."""
     (_version, topics), at, found = struct.unpack_from(">hi", data), 6, {}
     for _ in range(topics):
         (size,) = struct.unpack_from(">h", data, at)
@@ -60,12 +60,12 @@ def read_assignment(data: bytes) -> dict[str, set[int]]:
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
-    """Asks until the condition holds and returns what it gave. Each try is a round trip; the pause spares the CPU."""
+    """Repeat until the condition holds and return its value. Each attempt is a round trip; the pause spares the CPU."""
     return wait_until(condition, what)
 
 
 class Group:
-    """A group nobody used before, asked about from outside of it, and a factory of its members."""
+    """An unused group, requests about it from outside, and a factory of its members."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -89,7 +89,7 @@ class Group:
             connection.socket.close()
 
     def assign_at_once(self) -> None:
-        """Spares the second that a broker may take before it assigns anew. Where it knows no such setting, we wait."""
+        """Avoid the second that a broker may wait before it assigns again, where it has such a setting."""
         config = {"name": "consumer.assignment.interval.ms", "config_operation": 0, "value": "0"}
         resource = {"resource_type": GROUP_RESOURCE, "resource_name": self.id, "configs": [config]}
         self.ask("incremental_alter_configs", 1, resources=[resource], validate_only=False)
@@ -116,13 +116,13 @@ class Group:
         return ConsumerMember(self, self.connect(), topics, **fields)
 
     def stable(self, count: int = 1, topic: str = "t", **fields: Any) -> list[ClassicMember]:
-        """That many classic members in a Stable group, the leader first, each assigned the partition of its place."""
+        """Return so many classic members of a Stable group, the leader first; member n owns partition n."""
         members = [self.member(**fields) for _ in range(count)]
         self.rebalance(*members, topic=topic)
         return members
 
     def rebalance(self, leader: ClassicMember, *newcomers: ClassicMember, topic: str = "t") -> None:
-        """The leader is the one member there is, or the first to come; the newcomers follow; all join, it assigns."""
+        """Let all members join and the leader assign. The leader is the only member, or the first of the newcomers."""
         if not leader.id:
             leader.join()
         for member in newcomers:
@@ -162,7 +162,7 @@ class Group:
         return shown
 
     def listed(self, version: int = 5, **filters: Any) -> Any | None:
-        """The group as ListGroups shows it, or None."""
+        """Return the group as ListGroups shows it, or None."""
         answer = self.ask("list_groups", version, **filters)
         assert answer.error_code == 0
         return next((group for group in answer.groups if group.group_id == self.id), None)
@@ -173,11 +173,11 @@ class Group:
         return int(result.error_code)
 
     def commit(self, topic: Any, offset: int, **fields: Any) -> int:
-        """As an outsider, unless the fields say otherwise."""
+        """Commit as an outsider, unless the fields name a member."""
         return commit(self.wire, self.id, topic, offset, **fields)
 
     def committed(self, topic: str, partition: int = 0) -> int:
-        """The committed offset, -1 for none."""
+        """Return the committed offset, -1 for none."""
         topics = [{"name": topic, "partition_indexes": [partition]}]
         answer = self.ask("offset_fetch", 8, groups=[{"group_id": self.id, "topics": topics}])
         (found,) = answer.groups[0].topics[0].partitions
@@ -186,7 +186,7 @@ class Group:
 
 
 def commit(wire: Wire, group_id: str, topic: Any, offset: int, version: int = COMMIT_VERSION, **fields: Any) -> int:
-    """Commits for one partition and returns its code. Without member and generation: as an outsider does."""
+    """Commit for one partition and return its error code; without member and generation, as an outsider does."""
     keys = {"partition": "partition_index", "leader_epoch": "committed_leader_epoch", "metadata": "committed_metadata"}
     partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
     partition |= {field: fields.pop(key) for key, field in keys.items() if key in fields}
@@ -228,11 +228,12 @@ class ClassicMember:
         return message("join_group", version, **(fields | changes))
 
     def ask_join(self, **changes: Any) -> Any:
-        """One JoinGroup and its answer, whatever it is; nothing is remembered."""
+        """Send one JoinGroup and return the response; remember nothing."""
         return self.wire.ask(self.join_request(**changes))
 
     def post_join(self) -> None:
-        """Joins as a client does, asking for an id first where one is needed, without waiting for the rebalance."""
+        """Send a JoinGroup as a client does, after asking for an id where one is needed, without waiting for the
+        rebalance."""
         if not self.id and self.instance is None and self.version >= 4:
             answer = self.ask_join()
             assert answer.error_code == ErrorCode.member_id_required
@@ -290,7 +291,7 @@ class ClassicMember:
 
 
 class ConsumerMember:
-    """A member by ConsumerGroupHeartbeat. It remembers its epoch and what it was told to own, and owns that at once."""
+    """A member by ConsumerGroupHeartbeat. It remembers its epoch and assignment, and owns that at once."""
 
     def __init__(self, group: Group, wire: Wire, topics: Sequence[str] | None = None, **fields: Any) -> None:
         self.group, self.wire = group, wire
@@ -307,14 +308,14 @@ class ConsumerMember:
         return message("consumer_group_heartbeat", self.version, **(fields | changes))
 
     def ask(self, **changes: Any) -> Any:
-        """One heartbeat and its answer, whatever it is; nothing is remembered."""
+        """Send one heartbeat and return the response; remember nothing."""
         return self.wire.ask(self.request(**changes))
 
     def code(self, **changes: Any) -> int:
         return int(self.ask(**changes).error_code)
 
     def full(self, **changes: Any) -> dict[str, Any]:
-        """All fields, as the first heartbeat and one after an error has them."""
+        """Return all fields, as the first heartbeat and one after an error has them."""
         return (
             {"rebalance_timeout": REBALANCE_TIMEOUT_MS, "topic_partitions": owned_topics({})}
             | self.subscribed
@@ -326,7 +327,7 @@ class ConsumerMember:
         return self.remember(self.ask(**self.full(**changes)))
 
     def beat(self, **changes: Any) -> Any:
-        """A heartbeat that says what is owned, as a client does whenever that changed."""
+        """Send a heartbeat with the owned partitions, as a client does whenever these changed."""
         return self.remember(self.ask(**({"topic_partitions": owned_topics(self.owned)} | changes)))
 
     def remember(self, answer: Any) -> Any:
@@ -337,7 +338,7 @@ class ConsumerMember:
         return answer
 
     def partitions(self) -> set[int]:
-        """The owned partitions, where there is one topic only."""
+        """The owned partitions, where there is only one topic."""
         assert len(self.owned) <= 1
         return set().union(*self.owned.values())
 
@@ -355,7 +356,7 @@ def owned_topics(owned: Owned) -> list[dict[str, Any]]:
 
 
 def settle(condition: Callable[[], Any], *members: ConsumerMember) -> None:
-    """Lets all members beat in turn until the condition holds: a broker may take a second to assign anew."""
+    """Let all members send heartbeats in turn until the condition holds: a broker may take a second to assign again."""
 
     def beat() -> bool:
         for member in members:
@@ -366,12 +367,12 @@ def settle(condition: Callable[[], Any], *members: ConsumerMember) -> None:
 
 
 def join_alone(member: ConsumerMember, partitions: int) -> int:
-    """Joins and owns all there is; returns the epoch. A coordinator may learn of a topic a moment after others."""
+    """Join and own all partitions; return the epoch. A coordinator may learn of a topic a moment after others."""
     member.join()
     settle(lambda: spread([member]) == [partitions], member)
     return member.epoch
 
 
 def spread(members: Iterable[ConsumerMember]) -> list[int]:
-    """How many partitions each owns, most first."""
+    """Return how many partitions each member owns, in descending order."""
     return sorted((sum(map(len, member.owned.values())) for member in members), reverse=True)

@@ -1,8 +1,8 @@
-"""Group consumers of three libraries behind one small face, each reading in a thread of its own.
+"""Group consumers of three libraries behind one interface, each reading in a thread of its own.
 
-What lives here: `Reader` and one class per library, `FLAVOURS` (library and protocol by name), and the waiting for a
-group to be as it should. Members of a group must all be polled while it rebalances, hence the threads. What may not
-enter: assertions about behaviour.
+It has `Reader` and one class per library, `FLAVOURS` (library and protocol by name), and functions that wait for a
+group's state. Members of a group must all be polled while it rebalances, hence the threads. It contains no assertions
+about behaviour.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from patience import PATIENCE_S, wait_until
 
 POLL_SECONDS = 0.05
 KAFKA_PYTHON_POLL_MS = 500
-"""Its poll carries the rebalance too, and gives up what is not done when the time is over."""
+"""Its poll also runs the rebalance, and gives up what is not done by its timeout."""
 Partitions = frozenset[tuple[str, int]]
 
 
@@ -63,7 +63,7 @@ class Reader:
             raise self.fault
 
     def count_assignment(self) -> None:
-        """Called by the library whenever a rebalance brought an assignment, be it the one from before."""
+        """Called by the library after each rebalance, even if the assignment is unchanged."""
         self.assignments += 1
 
     def read(self) -> None:
@@ -117,7 +117,7 @@ class KafkaPythonReader(Reader):
                 try:
                     polled = consumer.poll(timeout_ms=KAFKA_PYTHON_POLL_MS)
                 except kafka.errors.KafkaConnectionError:
-                    continue  # It lets a poll fail when the node it asks for the coordinator is just gone.
+                    continue  # Its poll fails when the node it asks for the coordinator is just gone.
                 for records in polled.values():
                     self.found += [Read(each.topic, each.partition, each.offset, each.value) for each in records]
                 self.assigned = frozenset((each.topic, each.partition) for each in consumer.assignment())
@@ -196,7 +196,7 @@ FLAVOURS = {
 
 
 def until(condition: Callable[[], Any], what: str, readers: Sequence[Reader]) -> None:
-    """Waits until the condition holds; a reader that failed ends the waiting."""
+    """Wait until the condition holds; a reader that failed ends the wait."""
 
     def seen() -> list[str]:
         return [f"{sorted(reader.assigned)}, {len(reader.found)} read" for reader in readers]
@@ -211,7 +211,7 @@ def until(condition: Callable[[], Any], what: str, readers: Sequence[Reader]) ->
 
 
 def shares(readers: Sequence[Reader]) -> list[int]:
-    """How many partitions each has, most first; -1 in front while two believe in the same partition."""
+    """Return how many partitions each has, in descending order; -1 comes first while two have the same partition."""
     claimed = [len(reader.assigned) for reader in readers]
     overlap = sum(claimed) != len(frozenset().union(*(reader.assigned for reader in readers)))
     return [-1] * overlap + sorted(claimed, reverse=True)
@@ -222,13 +222,13 @@ def await_shares(readers: Sequence[Reader], expected: list[int]) -> None:
 
 
 def await_values(readers: Sequence[Reader], count: int) -> list[bytes]:
-    """What all have read together, in order, once that many have come."""
+    """Return what all have read together, in order, once that many records were read."""
     until(lambda: sum(len(reader.found) for reader in readers) >= count, f"{count} are read", readers)
     return sorted(read.value for reader in readers for read in reader.found)
 
 
 def close_all(readers: Sequence[Reader]) -> None:
-    """All are closed before the first fault, if any, is raised."""
+    """Close all readers before the first fault, if any, is raised."""
     for reader in readers:
         reader.closing.set()
     for reader in readers:

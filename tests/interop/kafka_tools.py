@@ -1,6 +1,6 @@
-"""How the tests call Kafka's tools: in this process for speed, or as programs through `bin/`, as a person would.
+"""Calls Kafka's tools: in this process for speed, or as programs in `bin/`, as a user would.
 
-What lives here: running a tool and what came of it. What may not enter: expectations.
+It runs a tool and returns its outcome; it contains no expectations.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Tools:
 
 
 def environment() -> dict[str, str]:
-    """Without a .venv beside bin/, its scripts take the python3 on the PATH: this one."""
+    """Return variables for bin/: without a .venv beside it, its scripts use the python3 on the PATH, which is this
+    one."""
     return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
 
 
@@ -56,7 +57,7 @@ def program(name: str, *words: str, **options: object) -> subprocess.Popen[str]:
 
 
 def shell(line: str, stdin: str = "") -> Outcome:
-    """A line as it stands on a slide, run from the directory that holds bin/."""
+    """Run a command line from the directory that holds bin/."""
     done = subprocess.run(
         ["bash", "-c", line], cwd=BIN.parent, env=environment(), input=stdin, text=True, capture_output=True, timeout=60
     )

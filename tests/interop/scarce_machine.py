@@ -1,6 +1,6 @@
-"""A server on a machine that lacks something: its open files limited, its data directory on a small or read-only disk.
+"""A server on a machine that lacks something: few open files, or a data directory on a small or read-only disk.
 
-The disks are tmpfs mounts in a mount namespace of the server's own, which needs root; nothing is mounted outside it.
+The disks are tmpfs mounts in the server's own mount namespace, which needs root; nothing is mounted outside it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pathlib import Path
 import pytest
 
 PATIENCE_S = 60.0
-"""How long to wait for an answer before a test fails; nothing here waits that long on a machine that works."""
+"""How long to wait for an answer before a test fails; nothing takes that long on a working machine."""
 
 
 def needs_mounts() -> None:
-    """Skips where this user may not mount a file system."""
+    """Skip the test if this user may not mount a file system."""
     tried = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, text=True)
     if tried.returncode:
         pytest.skip(f"needs root and mount namespaces: {tried.stderr.strip()}")
 
 
 def mounted(directory: Path, options: str, words: Sequence[str]) -> list[str]:
-    """The command, with a tmpfs on the directory that only it sees."""
+    """Return the command, with a tmpfs on the directory that only it sees."""
     directory.mkdir(exist_ok=True)
     mount = f"mount -t tmpfs -o {options} tmpfs {shlex.quote(str(directory))}"
     return ["unshare", "-m", "sh", "-c", f"{mount} && exec {shlex.join(words)}"]
@@ -42,7 +42,7 @@ def moldau(*words: str) -> list[str]:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Ours, without settings for a broker or for the log in it."""
+    """Return our environment without settings of a broker or its log."""
     return {k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "MOLDAU_"))} | variables
 
 

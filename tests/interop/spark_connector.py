@@ -1,4 +1,4 @@
-"""The connector driven by hand, as Spark drives it but without a JVM: plan, read each task, stream batch by batch."""
+"""Drives the connector as Spark does, but without a JVM: plan, read each task, stream batch by batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from moldau.spark.rows import rows_of
 from moldau.spark.source import MoldauSource
 
 NOW_MS = time.time_ns() // 1_000_000
-"""Records of long ago would be removed as too old while a test looks at them."""
+"""Records with old timestamps would be removed while a test reads them."""
 CreateTopic = Callable[..., str]
 """The fixture `create_topic`."""
 
@@ -35,7 +35,7 @@ def rows(reader: DataSourceReader | DataSourceStreamReader, partitions: Any, col
 
 
 def read(bootstrap: str, **options: str) -> pa.Table:
-    """All rows of a batch query, ordered by topic and partition."""
+    """Return all rows of a batch query, ordered by topic and partition."""
     schema = source_schema(options.get("includeHeaders") == "true")
     reader: Any = source(bootstrap, options).reader(schema)
     try:
@@ -45,7 +45,7 @@ def read(bootstrap: str, **options: str) -> pa.Table:
 
 
 class StreamRun:
-    """A streaming query's calls in the order in which Spark makes them."""
+    """The calls of a streaming query, in the order in which Spark makes them."""
 
     def __init__(self, bootstrap: str, **options: str) -> None:
         self.reader = source(bootstrap, options).streamReader(source_schema(options.get("includeHeaders") == "true"))
@@ -56,7 +56,7 @@ class StreamRun:
         return self.reader.latestOffset(self.at, self.limit)
 
     def batch(self) -> pa.Table:
-        """The next micro-batch; empty if nothing is to be read."""
+        """Return the next micro-batch; empty if there is nothing to read."""
         end = self.end()
         partitions = self.reader.partitions(self.at, end)
         table = rows(self.reader, partitions, self.reader._schema)  # type: ignore[attr-defined]
@@ -64,7 +64,7 @@ class StreamRun:
         return table
 
     def batches(self) -> Iterator[pa.Table]:
-        """Until there is no more, as a query with trigger available-now does."""
+        """Yield batches until there are no more, as a query with the trigger available-now does."""
         self.reader.prepareForTriggerAvailableNow()  # type: ignore[attr-defined]
         while self.end() != self.at:
             yield self.batch()
@@ -75,7 +75,7 @@ class StreamRun:
 
 @contextmanager
 def producing(bootstrap: str, **options: str) -> Iterator[tuple[Producing, Callable[[pa.RecordBatch], None]]]:
-    """A producer of the sink with connections of its own, and a way to send rows; flushed at the end."""
+    """Yield a producer of the sink with its own connections, and a function that sends rows; flush at the end."""
     chosen = write_options({"kafka.bootstrap.servers": bootstrap, **options})
     with closing(Cluster(bootstrap, chosen.properties)) as cluster:
         one = Producing(cluster, chosen, Random(7))
@@ -84,6 +84,6 @@ def producing(bootstrap: str, **options: str) -> Iterator[tuple[Producing, Calla
 
 
 def write(bootstrap: str, batch: pa.RecordBatch, **options: str) -> None:
-    """Writes rows as a task of the sink does."""
+    """Write rows as a task of the sink does."""
     with producing(bootstrap, **options) as (_, send):
         send(batch)

@@ -33,7 +33,7 @@ def running() -> Iterator[TestBroker]:
 
 
 def tool(name: str, *words: str, stdin: str = "", status: int | None = 0) -> str:
-    """What an Apache tool prints to stdout."""
+    """Return what an Apache tool prints to stdout."""
     command = ["java", "-cp", f"{KAFKA_LIBS}/*", f"{TOOLS}.{name}", *words]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert status is None or done.returncode == status, done.stderr

@@ -1,5 +1,5 @@
-"""Our kafka-consumer-groups and kafka-groups beside Apache Kafka's own, at the same cluster: what they print must be
-the same, character by character.
+"""Our kafka-consumer-groups and kafka-groups beside Apache Kafka's own, on the same cluster: their output must be
+equal, character by character.
 
 Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars (kafka-tools and what it needs); java must be on the
 PATH.
@@ -29,14 +29,14 @@ CLASSES = {"consumer_groups": "consumer.group.ConsumerGroupCommand", "groups": "
 SESSION_TIMEOUT_MS = 600_000
 """Long enough for all comparisons: nobody sends heartbeats for the classic members."""
 TRIES = 5
-"""Groups of others may come and go between the two listings of a cluster that is shared."""
+"""Other groups may appear or vanish between the two listings of a shared cluster."""
 
 
 class Scene(NamedTuple):
     """Two topics and four groups in different states."""
 
     names: dict[str, str]
-    """What stands in the command lines below, and what it is here."""
+    """The placeholders in the command lines below, and their values."""
     member: ConsumerMember
 
 
@@ -114,7 +114,7 @@ OTHERS = [
 def test_both_print_the_same(tools: Tools, scene: Scene, line: str) -> None:
     ours, theirs = compare(tools, scene, "consumer_groups", line)
     if line.count("--group ") > 1:
-        # Where the hashes of two groups meet, Java's order of them depends on where its objects lie in memory.
+        # Where the hashes of two groups collide, Java's order depends on memory addresses.
         assert sorted(ours.lines) == sorted(theirs.lines)
         assert (ours.status, ours.err, len(ours.out)) == (theirs.status, theirs.err, len(theirs.out))
         return

@@ -1,6 +1,6 @@
-"""Hostile and broken bytes: each is refused with Kafka's code or by closing that one connection, and harms no other.
+"""Hostile and broken bytes: each is refused with Kafka's error or by closing that connection, and harms no other.
 
-Around every test a client that was connected all along must still be served, and the log may not have moved.
+After every test, a client that was connected all along must still be served, and the log must not have changed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from batches import batch
-from raw import ConnectionEnded, Wire, encode_request, message
-from shorthand import by_name, end_offset, fetch, fetch_request, metadata, produce, produce_request
+from protocol_requests import by_name, end_offset, fetch, fetch_request, metadata, produce, produce_request
+from wire_client import ConnectionEnded, Wire, encode_request, message
 
 CreateTopic = Callable[..., str]
 REQUEST_MAX_BYTES = 104_857_600
@@ -23,7 +23,7 @@ SILENCE_S = 0.2
 
 @pytest.fixture(scope="module")
 def victim(create_topic: CreateTopic) -> str:
-    """The topic the attacks aim at."""
+    """The topic that is attacked."""
     return create_topic()
 
 
@@ -47,12 +47,12 @@ def frame(body: bytes) -> bytes:
 
 
 def header(key: int, version: int, client_id: bytes = b"\xff\xff") -> bytes:
-    """A request header without tags: correlation id 1, null client id unless given with its length."""
+    """Return a request header without tags: correlation id 1, null client id unless given with its length."""
     return struct.pack(">hhi", key, version, 1) + client_id
 
 
 def outcome(bootstrap: str, raw: bytes) -> bytes | None:
-    """What one connection answers to these bytes; None if it is closed. Silence fails with TimeoutError."""
+    """Return the response to these bytes; None if the connection is closed. No response fails with TimeoutError."""
     with Wire(bootstrap) as attacker:
         try:
             attacker.send_bytes(raw)
@@ -108,8 +108,8 @@ def test_the_connection_is_closed(bootstrap: str, case: str) -> None:
     assert outcome(bootstrap, CLOSING[case]) is None
 
 
-# Apache reads these kindly: any negative length as null, bad UTF-8 with replacement characters, no look at trailing
-# bytes. Closing is as good, so long as the next test's client is served.
+# Apache accepts these: any negative length as null, bad UTF-8 with replacement characters, any trailing
+# bytes. Closing the connection is allowed too, if the next test's client is served.
 KIND_OR_CLOSING: dict[str, bytes] = {
     "client id of length -2": frame(header(3, 1, struct.pack(">h", -2)) + struct.pack(">i", 0)),
     "client id not UTF-8": frame(header(3, 1, struct.pack(">h", 2) + b"\xff\xfe") + struct.pack(">i", 0)),
@@ -130,7 +130,7 @@ def test_answered_or_closed(bootstrap: str, case: str) -> None:
     assert answer is None or answer[:4] == struct.pack(">i", 1)
 
 
-@pytest.mark.moldau_only  # Apache 4.3.1 makes room for the declared count or size first (CVE-2026-111108, -111115)
+@pytest.mark.moldau_only  # Apache 4.3.1 allocates the declared count or size first (CVE-2026-111108, -111115)
 @pytest.mark.parametrize(
     "raw",
     [
@@ -142,11 +142,11 @@ def test_answered_or_closed(bootstrap: str, case: str) -> None:
     ],
     ids=["array", "compact array", "header tags", "produce topics", "a mebibyte of header tags"],
 )
-def test_a_count_is_never_believed(bootstrap: str, raw: bytes) -> None:
+def test_a_declared_count_is_never_trusted(bootstrap: str, raw: bytes) -> None:
     assert outcome(bootstrap, raw) is None
 
 
-@pytest.mark.moldau_only  # Apache reserves each declared size at once, which its heap may not bear
+@pytest.mark.moldau_only  # Apache allocates each declared size at once, which may exceed its heap
 def test_a_declared_size_is_not_allocated(bootstrap: str, bystander: Wire, victim: str) -> None:
     attackers = [Wire(bootstrap) for _ in range(50)]
     for attacker in attackers:
@@ -168,7 +168,7 @@ def test_half_a_frame_then_silence(bootstrap: str, bystander: Wire, victim: str)
         slow.socket.close()
 
 
-def test_leaving_in_the_middle_of_a_frame(bootstrap: str) -> None:
+def test_disconnecting_in_the_middle_of_a_frame(bootstrap: str) -> None:
     raw = frame(encode_request(produce_request("whatever", batch([b"v" * 1000])), 1))
     for cut in range(1, len(raw), 97):
         with Wire(bootstrap) as leaving:
@@ -182,17 +182,17 @@ def test_a_good_request_before_a_bad_one_is_answered(bootstrap: str) -> None:
         assert attacker.answer_or_close() is None
 
 
-def test_nothing_behind_a_bad_frame_is_carried_out(bootstrap: str, victim: str) -> None:
+def test_nothing_after_a_bad_frame_is_executed(bootstrap: str, victim: str) -> None:
     good = frame(encode_request(produce_request(victim, batch([b"too late"])), 2))
     assert outcome(bootstrap, CLOSING["unknown api key"] + good) is None
 
 
-# ---- what is well-formed but may not be
+# well-formed but invalid
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "/", "../../etc/passwd", "a/b", "ž", "a\x00", "a" * 250, "a" * 30_000])
-def test_illegal_topic_names_everywhere(wire: Wire, name: str) -> None:
-    """Metadata says 17; the data APIs find no such topic; nothing is created."""
+def test_illegal_topic_names_are_refused_by_all_apis(wire: Wire, name: str) -> None:
+    """Metadata returns 17; the data APIs find no such topic; nothing is created."""
     (shown,) = metadata(wire, [by_name(name)], auto_create=True).topics
     assert shown.error_code == 17
     assert produce(wire, name, batch([b"v"])).error_code in (3, 17)
@@ -222,13 +222,14 @@ def test_bad_records(wire: Wire, victim: str, case: str) -> None:
 
 
 def test_a_length_that_overflows(wire: Wire, victim: str) -> None:
-    """Apache's sum wraps around and it fails inside (-1)."""
+    """Apache's sum overflows and it fails internally (-1)."""
     assert produce(wire, victim, batch([b"v"], length=2**31 - 1)).error_code in (-1, 2, 87)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_a_decompression_bomb_is_survived(wire: Wire, create_topic: CreateTopic, codec: str) -> None:
-    """64 MiB of zeros in one small record. Kafka takes it: the limit is on the compressed batch. Others may refuse."""
+    """64 MiB of zeros in one small record. Kafka accepts it: the limit is on the compressed batch. Others may
+    refuse."""
     name = create_topic()
     bomb = batch([bytes(64 << 20)], codec)
     expected = (0, -1, 2, 10, 87) if len(bomb) <= 1_048_588 else (10,)
@@ -239,17 +240,17 @@ def test_odd_numbers_in_good_frames(wire: Wire, victim: str) -> None:
     assert fetch(wire, victim, 0, partition=2**31 - 1).error_code == 3
     assert fetch(wire, victim, 0, partition=-1).error_code == 3
     assert fetch(wire, victim, 1, min_bytes=-1, max_wait=-1).error_code == 0
-    # A negative size fails inside Apache (-1); an empty or a one-batch answer is as good.
+    # A negative size fails inside Apache (-1); an empty or a one-batch response is allowed too.
     assert fetch(wire, victim, 0, max_bytes=-1).error_code in (-1, 0, 42)
     assert fetch(wire, victim, 0, partition_max_bytes=-1).error_code in (-1, 0, 42)
     assert fetch(wire, victim, 0, isolation_level=1).error_code == 0
 
 
-# ---- many random ones
+# random requests
 
 
 def good_requests(victim: str) -> list[bytes]:
-    """Seeds for mutation. None can write: the only batch has a wrong checksum."""
+    """Return requests to mutate. None can write: the only batch has a wrong checksum."""
     listing = [{"name": victim, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
     flags = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
     resources = [{"resource_type": 2, "resource_name": victim, "configuration_keys": None}]
@@ -274,7 +275,7 @@ def good_requests(victim: str) -> list[bytes]:
 
 
 def mutate(chance: random.Random, body: bytes) -> bytes:
-    """One to four small wounds: a changed byte, an extreme byte, a cut, an insertion, a repeated piece."""
+    """Make one to four small mutations: a changed byte, an extreme byte, a cut, an insertion, a repeated piece."""
     wounded = bytearray(body)
     for _ in range(chance.randint(1, 4)):
         place = chance.randrange(len(wounded)) if wounded else 0
@@ -293,7 +294,7 @@ def mutate(chance: random.Random, body: bytes) -> bytes:
 
 
 def reaction(attacker: Wire, witness: Wire, body: bytes) -> str:
-    """Silent is who says nothing though what another asked later is answered: a busy machine answers late."""
+    """Return the reaction; "silent" means no response although a later request of another client was answered."""
     try:
         attacker.send_frame(body)
         if attacker.is_silent(SILENCE_S):
@@ -306,7 +307,7 @@ def reaction(attacker: Wire, witness: Wire, body: bytes) -> str:
 
 
 def test_thousands_of_mutated_frames(bootstrap: str, victim: str) -> None:
-    """Each is answered or closes its connection. A few may rightly be silent: a fetch now told to wait, acks now 0."""
+    """Each is answered or closes its connection. A few may rightly get no response: a fetch that waits, acks=0."""
     chance = random.Random(SEED)
     seeds = good_requests(victim)
     counts = {"answered": 0, "closed": 0, "silent": 0}
@@ -325,7 +326,7 @@ def test_thousands_of_mutated_frames(bootstrap: str, victim: str) -> None:
 
 
 def test_pure_noise(bootstrap: str) -> None:
-    """Random bytes under a true size: no request hides in them but by a miracle."""
+    """Random bytes with a correct size, which are almost certainly no request."""
     chance = random.Random(SEED)
     for _ in range(200):
         assert outcome(bootstrap, frame(b"\x7f" + chance.randbytes(chance.randint(1, 200)))) is None

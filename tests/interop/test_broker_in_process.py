@@ -1,4 +1,4 @@
-"""`moldau.testing.broker()` as somebody else's test suite uses it: settings as values, mistakes told."""
+"""`moldau.testing.broker()` as another test suite uses it: settings as values, and errors for mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker whose disk ignores case, as macOS' does: it says so once, and keeps two topics out of one directory."""
+"""A broker whose disk ignores case, as macOS' does: it logs that once, and keeps two topics out of one directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE_S = 20.0
 
 
 class CaselessLock(DiskFiles):
-    """Enough of such a disk for a broker to notice: the lock is found under both spellings."""
+    """Enough of such a disk for a broker to notice: the lock file exists under both spellings."""
 
     def exists(self, path: str) -> bool:
         parent, name = os.path.split(path)

@@ -1,8 +1,8 @@
-"""The same log, cleaned by Apache Kafka's own cleaner and by ours: what is left is the same, batch by batch.
+"""The same log, cleaned by Apache Kafka's own cleaner and by ours: the result is equal, batch by batch.
 
-Random histories (tests/unit/log/cleaning_histories.py), cleaned round after round while time goes on, so that horizons
-are set and pass. Each side reads by its indexes what the other has left. The differences that are meant are told, one
-by one, in cleaner_comparison.py. A failing run names its seed.
+Random histories (tests/unit/log/cleaning_histories.py) are cleaned round after round while time passes, so that delete
+horizons are set and expire. Each side reads by its indexes what the other has left. cleaner_comparison.py lists the
+intended differences. A failing run names its seed.
 
 Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars; javac must be on the PATH.
 """
@@ -49,7 +49,7 @@ pytestmark = [pytest.mark.moldau_only, needs_java]
 HISTORIES: Final = 20
 ROUNDS: Final = 7
 DAY_MS: Final = 86_400_000
-"""After which both forget a producer (`producer.id.expiration.ms`)."""
+"""Both forget a producer after this time (`producer.id.expiration.ms`)."""
 MEMORY: Final = Path("/dev/shm")
 DIRECTORY: Final = f"data/{PARTITION.topic}-{PARTITION.partition}"
 ALIKE: Final = {
@@ -60,7 +60,7 @@ ALIKE: Final = {
 
 @pytest.fixture(scope="module", autouse=True)
 def broker_answers() -> None:
-    """Nothing here speaks to the broker that the other tests of this directory share."""
+    """These tests do not use the shared broker of this directory."""
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheCleaner]:
 
 @pytest.fixture
 def base(tmp_path: Path) -> Iterator[Path]:
-    """In memory if it can be: Kafka syncs whatever it writes, and others may keep the disk busy."""
+    """Use memory if possible: Kafka syncs everything it writes, and the disk may be busy."""
     if not MEMORY.is_dir():
         yield tmp_path
         return
@@ -85,8 +85,8 @@ def base(tmp_path: Path) -> Iterator[Path]:
 
 
 class LivelyHistory(History):
-    """With producers that come once, so that in the end a marker is all there is of them; and in some rounds with the
-    broker's own timestamps."""
+    """Adds producers that write once, so that in the end only a marker is left of them, and in some rounds log append
+    time."""
 
     def write_all(self) -> None:
         stamps = LOG_APPEND_TIME if self.rng.random() < 0.2 else CONFIG.message_timestamp_type
@@ -98,13 +98,13 @@ class LivelyHistory(History):
         if self.rng.random() < 0.3:
             self.log.roll(self.now_ms)
         self.reopen()
-        # Often to the millisecond when what the last round has found is due.
+        # Often exactly when the delete horizons of the last round expire.
         next_ms = last_ms + self.rng.choice((0, RETENTION_MS // 2, *[RETENTION_MS] * 5, DAY_MS))
         self.now_ms = max(self.now_ms, next_ms)
         self.log.producers.expire(self.now_ms, DAY_MS)
 
     def invite(self) -> None:
-        """One transaction, perhaps without a record; its end may give the producer another epoch."""
+        """Add one transaction, perhaps without records; its end may raise the producer's epoch."""
         guest = max(self.epochs) + 1
         self.epochs[guest] = self.sequences[guest] = 0
         self.open[guest] = len(self.fates)
@@ -123,7 +123,7 @@ class LivelyHistory(History):
 
 
 class TwoLogs:
-    """One history: ours in memory, Apache's in a directory."""
+    """One history: our log in memory, Apache's in a directory."""
 
     def __init__(self, seed: str, apache: ApacheCleaner, base: Path, *, begins_alike: bool) -> None:
         self.history = LivelyHistory(seed)
@@ -131,10 +131,10 @@ class TwoLogs:
         self.theirs, self.copy = (base / seed / name / DIRECTORY for name in ("theirs", "copy"))
         self.comparison = Comparison(self.history.headers, begins_alike)
         self.apart_below = 0
-        """What Apache has cleaned and goes on with; everything else is copied to it from ours."""
+        """Up to here Apache keeps its own cleaned log; everything else is copied to it from ours."""
 
     def clean(self) -> None:
-        """A round by each, if there is something to clean."""
+        """Run a round of each cleaner, if there is something to clean."""
         history, log = self.history, self.history.log
         write_out(history.files, DIRECTORY, self.theirs, self.apart_below)
         up_to = history.cleanable_up_to()
@@ -178,7 +178,7 @@ class TwoLogs:
         return content
 
     def adopt_theirs(self) -> None:
-        """Our log goes on from what Apache has left."""
+        """Continue our log from what Apache has left."""
         history, cleaned_up_to = self.history, self.history.log.cleaned_up_to
         history.store.close()
         read_in(history.files, DIRECTORY, self.theirs)
@@ -187,7 +187,7 @@ class TwoLogs:
 
 
 def opened(files: MemoryFiles) -> tuple[LogStore, Log]:
-    """A log that was closed in order, whoever has done so, and in which nothing had to be mended."""
+    """Open a log that was closed in order by either side, and check that nothing had to be repaired."""
     store, report = load_store(files, CONFIG)
     assert report.was_clean
     assert report.recovered == report.unreadable == []
@@ -204,7 +204,7 @@ def producers_of(log: Log) -> dict[int, tuple[int, int, int]]:
 
 
 def check_lookups(files: MemoryFiles, log: Log, content: Content) -> None:
-    """Every batch is found, by offset and by time, and no index had to be built anew for it."""
+    """Check that every batch is found by offset and by time, and that no index had to be rebuilt."""
     names = [segment.path + suffix for segment in log.segments for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX)]
     indexes = [files.read(name) for name in names]
     stamps = [
@@ -240,12 +240,12 @@ def tally_of(apache: ApacheCleaner, base: Path, *, begins_alike: bool) -> Counte
     return tally
 
 
-def test_of_one_log_both_leave_the_same(apache: ApacheCleaner, base: Path) -> None:
-    """Every round begins with one log for both: what either has left of the round before."""
+def test_both_cleaners_leave_the_same_of_one_log(apache: ApacheCleaner, base: Path) -> None:
+    """Every round begins with the same log for both: what one of them left of the round before."""
     tally = tally_of(apache, base, begins_alike=True)
     assert tally.keys() == ALIKE | {"markers without records", END_OF_SEGMENT, RECENT, LAST_WORD}
 
 
-def test_logs_that_each_has_cleaned_all_along_hold_the_same(apache: ApacheCleaner, base: Path) -> None:
+def test_logs_cleaned_separately_over_many_rounds_are_equal(apache: ApacheCleaner, base: Path) -> None:
     tally = tally_of(apache, base, begins_alike=False)
     assert tally.keys() == ALIKE | {END_OF_SEGMENT, RECENT, LAST_WORD, LONGER_LIFE, LONGER_TOLD}

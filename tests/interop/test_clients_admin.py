@@ -35,7 +35,7 @@ def kafka_admin(bootstrap: str) -> Any:
 
 
 def code_of(future: Any) -> int:
-    """The error code a confluent future ends with; 0 when it does not fail."""
+    """Return the error code of a confluent future; 0 if it succeeds."""
     try:
         future.result(PATIENCE_S)
     except KafkaException as error:
@@ -59,7 +59,7 @@ def alter(admin: AdminClient, name: str, *changes: tuple[str, str | None, AlterC
 
 
 def await_partitions(admin: AdminClient, name: str, count: int) -> None:
-    """A controller answers before every broker knows: ask until it shows."""
+    """Wait until the broker shows the partitions: a controller answers before every broker knows."""
     for _ in range(500):
         if len(admin.list_topics(name, timeout=PATIENCE_S).topics[name].partitions) == count:
             return
@@ -102,7 +102,7 @@ def test_many_topics_in_one_request(admin: AdminClient, topic: Callable[[], str]
 
 
 def test_defaults_of_a_topic_come_from_the_broker(admin: AdminClient, topic: Callable[[], str]) -> None:
-    """-1 partitions and -1 replicas mean the broker's own numbers (KIP-464)."""
+    """-1 partitions and -1 replicas mean the broker's defaults (KIP-464)."""
     name = topic()
     admin.create_topics([NewTopic(name, num_partitions=-1, replication_factor=-1)])[name].result(PATIENCE_S)
     node = admin.describe_cluster().result(PATIENCE_S).nodes[0].id

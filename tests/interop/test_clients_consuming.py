@@ -1,6 +1,6 @@
-"""How consumers read: waiting at the end, reading while others write, seeking, and asking where things are.
+"""How consumers read: waiting at the end, reading while others write, seeking, and listing offsets.
 
-Waiting is judged by the order of events (a fetch with a very long wait ends because data came), never by a stopwatch.
+Waiting is judged by the order of events (a fetch with a very long wait ends because data came), never by time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def write(bootstrap: str, name: str, values: list[bytes], partition: int = 0) ->
 
 
 def test_a_waiting_confluent_consumer_is_woken_by_a_write(bootstrap: str, create_topic: CreateTopic) -> None:
-    """Nothing is there, so the fetch waits up to 50 s; the reads below allow 30 s each."""
+    """There are no records, so the fetch waits up to 50 s; the reads below allow 30 s each."""
     name = create_topic()
     consumer = confluent_consumer(bootstrap, fetch_wait_max_ms=LONG_WAIT_MS)
     consumer.assign([TopicPartition(name, 0, 0)])
@@ -66,7 +66,7 @@ def test_a_wait_on_many_partitions_is_ended_by_one(bootstrap: str, create_topic:
     name = create_topic(partitions=4)
     consumer = confluent_consumer(bootstrap, fetch_wait_max_ms=LONG_WAIT_MS)
     consumer.assign([TopicPartition(name, n, OFFSET_BEGINNING) for n in range(4)])
-    # librdkafka asks for a partition only when the fetch that is under way is over: at first for some, then for all.
+    # librdkafka asks for a new partition only when the current fetch ends: at first for some, then for all.
     for partition in range(4):
         write(bootstrap, name, [b"first"], partition)
     poll_messages(consumer, 4)
@@ -137,7 +137,7 @@ def test_seek_anywhere(bootstrap: str, create_topic: CreateTopic) -> None:
 
 
 def test_seek_inside_a_compressed_batch(bootstrap: str, create_topic: CreateTopic) -> None:
-    """The broker sends the whole batch; every client must start at the record it asked for."""
+    """The broker sends the whole batch; every client must start at the offset it asked for."""
     name = create_topic()
     CLIENTS["kafka-python"].produce(bootstrap, name, [Message(None, b"%d" % n) for n in range(30)], "gzip")
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, consumer_timeout_ms=20_000)
@@ -235,7 +235,7 @@ def test_kcat_queries_by_time(bootstrap: str, create_topic: CreateTopic, kcat: s
 
 
 def test_time_lookup_inside_a_batch(bootstrap: str, create_topic: CreateTopic) -> None:
-    """All records lie in one compressed batch: the answer is a record, not the batch's first offset."""
+    """All records are in one compressed batch: the result is a record, not the batch's first offset."""
     name, start = create_topic(), now_ms() - 100_000
     CLIENTS["kafka-python"].produce(bootstrap, name, [Message(None, b"v", (), start + n) for n in range(20)], "gzip")
     librdkafka = confluent_consumer(bootstrap)

@@ -1,7 +1,7 @@
-"""Consumer groups as three client libraries run them: sharing, taking over, resuming, patterns, static members.
+"""Consumer groups of three client libraries: sharing, taking over, resuming, patterns, static members.
 
-Sessions and heartbeats are as short as a broker allows. Groups whose broker assigns (`group.protocol=consumer`) beat
-as the broker says, every five seconds; what takes several of those runs beside the other tests, which ask at the end.
+Sessions and heartbeats are as short as a broker allows. With `group.protocol=consumer` the broker sets the heartbeat
+interval, five seconds; what takes several of those runs beside the other tests, and is checked at the end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LIBRARIES = ["confluent-range", "kafka-python", "aiokafka"]
 
 @contextmanager
 def opening(bootstrap: str) -> Iterator[Open]:
-    """Opens members of one new group, or of groups named after it, each in the flavour named; closes all at the end."""
+    """Open members of one new group, or of groups named after it, in the given flavour; close all at the end."""
     opened: list[Reader] = []
     with Group(bootstrap) as group:
         group.assign_at_once()
@@ -53,7 +53,7 @@ def open_reader(bootstrap: str) -> Iterator[Open]:
 
 
 def write(bootstrap: str, name: str, values: Sequence[bytes], partitions: int) -> None:
-    """Values in turn to the partitions."""
+    """Write values to the partitions in turn."""
     producer = confluent_producer(bootstrap)
     for place, value in enumerate(values):
         producer.produce(name, value, partition=place % partitions)
@@ -65,7 +65,7 @@ def numbers(start: int, count: int) -> list[bytes]:
 
 
 def three_share_and_two_go_on(bootstrap: str, open_reader: Open, flavour: str, name: str) -> None:
-    """Every record is read once, also when one closes: the others go on where it stopped."""
+    """Check that every record is read once, also when one member closes: the others continue where it stopped."""
     readers = [open_reader(flavour, [name]) for _ in range(3)]
     await_shares(readers, [2, 2, 2])
     write(bootstrap, name, numbers(0, 300), 6)
@@ -104,7 +104,7 @@ def a_group_moves_to_the_new_protocol(bootstrap: str, open_reader: Open, flavour
 
 @pytest.fixture(scope="module", autouse=True)
 def beside(bootstrap: str, admin: AdminClient, create_topic: CreateTopic) -> Iterator[dict[str, Future[None]]]:
-    """What takes long, by name, begun before the first test."""
+    """Long runs by name, started before the first test."""
 
     def run(scenario: Callable[..., None], *arguments: Any) -> None:
         with opening(bootstrap) as open_one:
@@ -193,7 +193,7 @@ def test_every_group_gets_everything(bootstrap: str, create_topic: CreateTopic, 
 
 
 def test_libraries_share_a_group(bootstrap: str, create_topic: CreateTopic, open_reader: Open) -> None:
-    """They agree on round robin, which all three know."""
+    """They agree on round robin, which all three support."""
     name = create_topic(partitions=6)
     readers = [open_reader(flavour, [name]) for flavour in ("confluent-roundrobin", "kafka-python", "aiokafka")]
     await_shares(readers, [2, 2, 2])
@@ -201,7 +201,7 @@ def test_libraries_share_a_group(bootstrap: str, create_topic: CreateTopic, open
     assert await_values(readers, 60) == numbers(0, 60)
 
 
-# ---- committing by hand
+# explicit commits
 
 
 def commit_with_confluent(bootstrap: str, group: str, name: str, offset: int, note: str) -> list[int]:
@@ -260,10 +260,10 @@ def test_what_one_library_commits_the_next_resumes_from(bootstrap: str, create_t
         assert group.committed(name) == 17
 
 
-# ---- what ran beside
+# the long runs
 
 
 @pytest.mark.parametrize("lasting", ["share", "pattern", "move"])
 def test_groups_whose_broker_assigns(beside: dict[str, Future[None]], lasting: str) -> None:
-    """As their namesakes above do; a group also moves to the new protocol while it reads."""
+    """Like the tests above; a group also moves to the consumer protocol while it reads."""
     beside[lasting].result(PATIENCE_S)

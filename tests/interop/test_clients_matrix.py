@@ -19,14 +19,14 @@ Written = Callable[[str, str], str]
 
 
 def require_codec(client: str, codec: str) -> None:
-    """kafka-python needs lz4, python-snappy and zstandard for what the others carry inside."""
+    """Skip unless kafka-python has lz4, python-snappy and zstandard, which the others include."""
     if client == "kafka-python" and codec != "none" and not getattr(kafka.codec, f"has_{codec}")():
         pytest.skip(f"kafka-python has no {codec} here (pip install 'kafka-python[{codec}]')")
 
 
 @pytest.fixture(scope="module")
 def written(bootstrap: str, create_topic: Callable[..., str]) -> Written:
-    """The topic one client wrote with one codec: written once, read by all."""
+    """Return the topic that one client wrote with one codec: written once, read by all."""
     topics: dict[tuple[str, str], str] = {}
 
     def write(client: str, codec: str) -> str:

@@ -1,4 +1,4 @@
-"""A group of real consumers rolls from the classic to the consumer protocol and back, member by member, as it reads."""
+"""A group of real consumers moves from the classic to the consumer protocol and back, one by one, while it reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEMBERS, PARTITIONS = 3, 6
 SHARES = [2, 2, 2]
 NEW = "confluent-consumer"
 NOBODY_IS_AWAITED = {"session.timeout.ms": int(4000 * PATIENCE_S), "max.poll.interval.ms": int(4000 * PATIENCE_S)}
-"""A group that goes on only when somebody's time is over goes on after the test has lost its patience."""
+"""Timeouts longer than the test's patience: a group that only continues after a timeout fails the test."""
 
 
 class Traffic:
@@ -44,7 +44,7 @@ class Traffic:
         assert self.producer.flush(PATIENCE_S) == 0
 
     def await_more(self) -> None:
-        """Somebody reads something that nobody had read before."""
+        """Wait until some member reads a new record."""
         before = self.found()
         until(lambda: self.found() > before, "the group reads on", self.readers)
 
@@ -76,7 +76,7 @@ def opened(group: Group, traffic: Traffic, flavour: str, place: int, is_static: 
 
 
 def roll(group: Group, traffic: Traffic, members: list[Reader], flavour: str, is_static: bool) -> None:
-    """One after the other is closed and comes back in its new flavour, while the others read on."""
+    """Close one member after the other and open it again in its new flavour, while the others read on."""
     for place in range(MEMBERS):
         members[place].close()
         traffic.await_more()
@@ -105,7 +105,7 @@ def there_and_back(bootstrap: str, topic: str, classic: str, is_static: bool) ->
 
 
 def come_and_go(bootstrap: str, topic: str, classic: str) -> None:
-    """One of the new kind joins classic ones, which have to give something up, and leaves it to them again."""
+    """A consumer member joins classic ones, which have to revoke partitions, and leaves again."""
     with Group(bootstrap) as group, flowing(bootstrap, topic) as traffic:
         group.assign_at_once()
         members = [opened(group, traffic, classic, place, False) for place in range(MEMBERS - 1)]
@@ -122,7 +122,7 @@ def come_and_go(bootstrap: str, topic: str, classic: str) -> None:
 
 
 def finished(traffic: Traffic) -> None:
-    """All that was written is read."""
+    """Wait until everything written is read."""
     readers = traffic.readers
     traffic.stop()
     numbers = {b"%06d" % number for number in range(traffic.written)}
@@ -131,8 +131,8 @@ def finished(traffic: Traffic) -> None:
 
 CLASSIC = [
     "confluent-range",
-    # librdkafka's leaders write more than partitions for members that were there before. Apache Kafka, which cannot
-    # know that it is nothing new to them, does not let such a group change.
+    # librdkafka's leaders add user data for existing members. Apache Kafka, which cannot
+    # know that they do not need it, does not convert such a group.
     pytest.param("confluent-cooperative", marks=pytest.mark.moldau_only),
 ]
 

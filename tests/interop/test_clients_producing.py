@@ -34,7 +34,7 @@ def read_all(bootstrap: str, name: str, partitions: int, count: int) -> list[Any
 
 
 def deliveries(producer: Producer, name: str, values: list[bytes], **extra: Any) -> list[Any]:
-    """The delivery reports, in the order they came; any failure fails."""
+    """Return the delivery reports in order; any failure fails."""
     reports: list[Any] = []
     for value in values:
         producer.produce(name, value, on_delivery=lambda error, message: reports.append(error or message), **extra)
@@ -186,7 +186,7 @@ def test_kcat_spreads_keyless_messages_too(bootstrap: str, create_topic: CreateT
 
 
 def test_partitions_added_while_a_producer_runs(bootstrap: str, create_topic: CreateTopic, admin: Any) -> None:
-    """The producer was started when there was one partition; after its next look at the metadata it uses both."""
+    """The producer was started with one partition; after its next metadata refresh it uses both."""
     name = create_topic(partitions=1)
     producer = confluent_producer(
         bootstrap, partitioner="random", sticky_partitioning_linger_ms=0, topic_metadata_refresh_interval_ms=50

@@ -1,4 +1,4 @@
-"""What a record may hold survives the trip: nulls, empties, headers, timestamps, sizes."""
+"""What a record may hold is read back unchanged: nulls, empties, headers, timestamps, sizes."""
 
 from __future__ import annotations
 

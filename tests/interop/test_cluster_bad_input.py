@@ -1,6 +1,6 @@
-"""Hostile bytes on the controllers' listeners of three real nodes, while a real producer works with acks=all.
+"""Hostile bytes on the controller listeners of three real nodes, while a real producer works with acks=all.
 
-Whatever comes in, nobody else may notice: no error for the producer, no failover, no node that dies.
+Nobody else may notice: no error for the producer, no failover, no node that dies.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import pytest
 from clients import confluent_producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from patience import PATIENCE_S
-from raw import ConnectionEnded, Wire, encode_request, message
+from wire_client import ConnectionEnded, Wire, encode_request, message
 
 from moldau.testing import TestCluster, cluster
 
 pytestmark = pytest.mark.moldau_only
 
-TOPIC = "besieged"
+TOPIC = "attacked"
 SEED = 20_261_115
 METADATA_TOPIC = "__cluster_metadata"
 FLOOD_FRAMES = 2_000
 SILENT_CONNECTIONS = 100
 REQUEST_MAX_BYTES = 104_857_600
 SESSIONS = {"broker_session_timeout_ms": 5_000, "controller_quorum_fetch_timeout_ms": 4_000}
-"""Long enough that nobody is thought dead only because the machine has much else to do."""
+"""Long enough that a busy machine does not make a node count as dead."""
 LONGER_THAN_ANY_SESSION_S = 5.2
 
 
 @pytest.fixture(scope="module", autouse=True)
 def broker_answers() -> None:
-    """Nothing here speaks to the broker that the other tests of this directory share."""
+    """These tests do not use the shared broker of this directory."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def kafka() -> Iterator[TestCluster]:
 
 
 class Writer:
-    """A producer that never pauses, in a thread of its own. It keeps what it was told."""
+    """A producer that never pauses, in a thread of its own. It keeps its delivery reports."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = confluent_producer(bootstrap, acks="all", enable_idempotence=True)
@@ -80,7 +80,7 @@ class Writer:
 
 
 def standing(kafka: TestCluster) -> tuple[object, ...]:
-    """Who leads what, in which epoch, and which process of each broker it is."""
+    """Return the leaders, their epochs, and the broker epochs."""
     leader = kafka.controller()
     assert leader is not None
     node = kafka.nodes[leader].node
@@ -113,7 +113,7 @@ def frame(body: bytes) -> bytes:
 
 
 def answered(address: str, raw: bytes) -> bytes | None:
-    """What one connection answers to these bytes; None if it is closed."""
+    """Return the response to these bytes; None if the connection is closed."""
     with Wire(address) as attacker:
         try:
             attacker.send_bytes(raw)
@@ -123,7 +123,7 @@ def answered(address: str, raw: bytes) -> bytes | None:
 
 
 def requests_of_the_quorum() -> list[bytes]:
-    """Those of a stranger, each with something wrong in it, and none that may end a term."""
+    """Return requests of an unknown node, each with an error in it, and none that may end a leader's term."""
     stranger = {"partition_index": 0, "replica_epoch": 2**31 - 1, "replica_id": 77, "last_offset_epoch": 0}
     snapshot = {"partition": 0, "current_leader_epoch": -1, "snapshot_id": {"end_offset": 1, "epoch": 1}, "position": 0}
     wanted = [{"name": METADATA_TOPIC, "partitions": [snapshot]}]
@@ -182,7 +182,7 @@ def test_garbage_closes_only_its_own_connection(kafka: TestCluster) -> None:
     harmless(kafka, attack)
 
 
-def test_half_frames_and_declared_sizes_hold_nothing_up(kafka: TestCluster) -> None:
+def test_half_frames_and_declared_sizes_block_nobody(kafka: TestCluster) -> None:
     def attack() -> None:
         held: list[Wire] = []
         whole = frame(requests_of_the_quorum()[0])
@@ -199,7 +199,7 @@ def test_half_frames_and_declared_sizes_hold_nothing_up(kafka: TestCluster) -> N
     harmless(kafka, attack)
 
 
-def test_a_flood_of_wounded_requests_costs_nobody_the_lead(kafka: TestCluster) -> None:
+def test_a_flood_of_mutated_requests_changes_no_leader(kafka: TestCluster) -> None:
     def attack() -> None:
         threads = [
             threading.Thread(target=flood, args=(address, random.Random(SEED + number)))
@@ -214,7 +214,7 @@ def test_a_flood_of_wounded_requests_costs_nobody_the_lead(kafka: TestCluster) -
 
 
 def flood(address: str, chance: random.Random) -> None:
-    """One connection after the other, each with as many requests as it is allowed."""
+    """Open one connection after the other, each with as many requests as it may have in flight."""
     bodies = requests_of_the_quorum()
     sent = 0
     while sent < FLOOD_FRAMES:
@@ -226,7 +226,7 @@ def flood(address: str, chance: random.Random) -> None:
 
 
 def wounded(chance: random.Random, body: bytes) -> bytes:
-    """A few bytes behind the header are others, or gone."""
+    """Change or remove a few bytes after the header."""
     found = bytearray(body)
     for _ in range(chance.randint(0, 2)):
         place = chance.randrange(10, len(found))
@@ -237,8 +237,8 @@ def wounded(chance: random.Random, body: bytes) -> bytes:
     return bytes(found)
 
 
-def test_a_list_that_would_take_a_minute_to_decide_is_refused(kafka: TestCluster) -> None:
-    """Eight mebibytes of three-byte elements: on the controllers' listener, and where brokers pass on."""
+def test_a_list_that_would_take_a_minute_to_process_is_refused(kafka: TestCluster) -> None:
+    """Eight mebibytes of three-byte elements, to the controllers and to brokers, which forward them."""
     header = struct.pack(">hhi", 43, 2, 1) + b"\xff\xff\x00"  # ElectLeaders
     count = 2_700_000
     body = header + b"\x00" + encode_count(count) + b"\x01\x01\x00" * count + struct.pack(">i", 1000) + b"\x00"
@@ -252,7 +252,7 @@ def test_a_list_that_would_take_a_minute_to_decide_is_refused(kafka: TestCluster
 
 
 def encode_count(count: int) -> bytes:
-    """A compact array's: one more, as a varint."""
+    """Return the length of a compact array: one more, as a varint."""
     left, out = count + 1, bytearray()
     while left > 0x7F:
         out.append(left & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""`moldau cluster start` and its relatives, run as people run them: real processes, hurt and mended."""
+"""`moldau cluster start` and related commands, as users run them: real processes, killed and restarted."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 @pytest.fixture(scope="module", autouse=True)
 def broker_answers() -> None:
-    """Nothing here speaks to the broker that the other tests of this directory share."""
+    """These tests do not use the shared broker of this directory."""
 
 
 def free_base_port(count: int) -> int:
-    """The first of `count` free ports in a row, with as many a thousand above them."""
+    """Return the first of `count` consecutive free ports whose ports a thousand above are free too."""
     while True:
         base = random.randrange(20_000, 31_000)
         wanted = [*range(base, base + count), *range(base + 1000, base + 1000 + count)]
@@ -45,7 +45,7 @@ def free_base_port(count: int) -> int:
 
 
 class RunningCluster:
-    """`moldau cluster start` in a process of its own, and what it printed."""
+    """`moldau cluster start` in a process of its own, and its output."""
 
     def __init__(self, data_dir: Path, nodes: int | None = None, *words: str) -> None:
         self.data_dir = data_dir
@@ -68,7 +68,7 @@ class RunningCluster:
             self._lines.put(line.rstrip("\n"))
 
     def line_with(self, words: str) -> str:
-        """The next line that holds these words; those before it are passed over."""
+        """Return the next line that contains these words, skipping others."""
         while True:
             try:
                 line = self._lines.get(timeout=PATIENCE_S)
@@ -111,7 +111,7 @@ class Told(NamedTuple):
 
 
 def moldau(*words: str) -> Told:
-    """In this process, which is quicker; but a node that is started by it is to be nobody's child."""
+    """Run the command in this process, which is quicker; a node that it starts must not be a child of this process."""
     if words[0] == "restart":
         command = [sys.executable, "-m", "moldau", "cluster", *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
@@ -144,7 +144,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[list[RunningCluster]]:
-    """Clusters of a test's own go into this list, and not past the test."""
+    """Stop the clusters that a test adds to this list when it ends."""
     started: list[RunningCluster] = []
     yield started
     for running in started:
@@ -220,7 +220,7 @@ def test_a_cluster_that_runs_is_not_started_twice(three: RunningCluster) -> None
 
 
 def test_stopping_from_another_terminal_ends_everything_in_order(three: RunningCluster) -> None:
-    """The last that is done with this cluster."""
+    """This test comes last, because it stops the cluster."""
     running = pids(three.data_dir)
     assert three.run("stop").stdout == "stopped\n"
     assert three.await_end() == 0

@@ -77,15 +77,15 @@ def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 @pytest.fixture
 def placed(admin: AdminClient, cluster_admin: ClusterAdmin, topic: Callable[[], str]) -> Iterator[Callable[..., str]]:
-    """Creates a topic whose partitions lie where they are told to, and waits until the broker asked has heard of it.
+    """Create a topic with the given replicas, and wait until the broker knows it.
 
-    Moves that a test leaves behind are called off: they would keep the next test from beginning one.
+    Reassignments that a test leaves behind are cancelled: they would keep the next test from starting one.
     """
     made = []
 
     def create(*replicas: list[int], **config: str) -> str:
         name = topic()
-        # One copy must do for writing: a partition that moves is not in sync everywhere.
+        # One in-sync replica must be enough for writing: a partition that moves is not in sync everywhere.
         config = {"min.insync.replicas": "1"} | {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, num_partitions=len(replicas), replica_assignment=list(replicas), config=config)
         admin.create_topics([new], operation_timeout=PATIENCE_S)[name].result(PATIENCE_S)
@@ -101,7 +101,7 @@ def placed(admin: AdminClient, cluster_admin: ClusterAdmin, topic: Callable[[], 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Callable[..., str]:
-    """Writes the moves of one topic's partitions to a file."""
+    """Write the reassignment of one topic's partitions to a file."""
 
     def write(name: str, *replicas: list[int], **more: Any) -> str:
         rows = [{"topic": name, "partition": index, "replicas": ids} for index, ids in enumerate(replicas)]
@@ -113,7 +113,7 @@ def plan(tmp_path: Path) -> Callable[..., str]:
 
 
 def apache(module: str, *words: str, address: str) -> Outcome:
-    """What Apache's tool of the same name says to the same words, without its stack traces."""
+    """Return what Apache's tool of the same name prints for the same arguments, without stack traces."""
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
     command = ["java", quiet, "-cp", f"{KAFKA_LIBS}/*", f"org.apache.kafka.tools.{CLASSES[module]}"]
     command += ["--bootstrap-server", address, *words] if module in ("metadata_quorum", "features") else [*words]
@@ -234,7 +234,7 @@ class TestReassignPartitions:
             return tools("configs", "--describe", "--entity-type", kind, "--entity-name", entity).out
 
         def come_to_hold(config: str, kind: str, entity: str) -> None:
-            """A broker hears of a config a moment after the controller has taken it."""
+            """Wait until a broker has the config, a moment after the controller."""
             wait_until(lambda: f"{config} " in configs(kind, entity), f"{config} of {kind} {entity}")
 
         come_to_hold(f"leader.replication.throttled.replicas=0:{old}", "topics", name)
@@ -266,7 +266,7 @@ class TestReassignPartitions:
     ) -> None:
         old, new = brokers[:2]
         name = placed([old])
-        # A throttled fetch takes a mebibyte and then waits for its window of eleven seconds: minutes to look around.
+        # A throttled fetch takes a mebibyte and then waits for its window of eleven seconds: minutes in which to check.
         filled(bootstrap, name, kilobytes=20_000)
         path = plan(name, [new])
         words = ("--execute", "--reassignment-json-file", path, "--throttle", "1000")

@@ -1,4 +1,4 @@
-"""What the tools tell while a node of the cluster is dead, and how leadership goes back when it is there again."""
+"""What the tools print while a node of the cluster is dead, and how leadership returns when it is back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOPIC = "orders"
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[TestCluster]:
-    # Leaders go back when they are told to, not by themselves.
+    # Leaders return when the test requests it, not automatically.
     with cluster(offsets_topic_num_partitions=4, auto_leader_rebalance_enable="false") as running:
         yield running
 
@@ -38,7 +38,7 @@ def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 @pytest.fixture(scope="module")
 def topic(three: TestCluster, admin: AdminClient) -> str:  # type: ignore[override]
-    """Three partitions, three replicas each, led by nodes 1, 2 and 3."""
+    """Three partitions with three replicas each, led by nodes 1, 2 and 3."""
     turns = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
     admin.create_topics([NewTopic(TOPIC, 3, replica_assignment=turns)], operation_timeout=PATIENCE_S)[TOPIC].result(
         PATIENCE_S
@@ -59,7 +59,8 @@ def drawn(three: TestCluster, *words: str) -> str:
 
 
 def under_replicated(three: TestCluster) -> int:
-    """A broker that is asked while a controller is elected may not know the newest topic yet."""
+    """Return the number of under-replicated partitions; during an election a broker may not know the newest topic
+    yet."""
     result = asked(three, "--format", "json")
     return int(json.loads(result.output)["under_replicated"]) if result.exit_code == 0 else 0
 

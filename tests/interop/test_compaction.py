@@ -1,4 +1,4 @@
-"""Compacted topics as clients see them. The same tests hold for Apache Kafka, which takes longer to look around."""
+"""Compacted topics as clients see them. The same tests pass against Apache Kafka, whose cleaner runs less often."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from batches import batch, now_ms
 from compacted_topics import EAGER, Read, Writer, read_all, table
 from patience import wait_until
-from raw import Wire, message
-from shorthand import end_offset, list_offset, produce
+from protocol_requests import end_offset, list_offset, produce
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 INVALID_RECORD = 87
@@ -19,7 +19,7 @@ MAX_TIMESTAMP = -3
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """A broker that looks around often, or the one that was named."""
+    """A broker whose cleaner runs often, or the one of MOLDAU_TEST_BOOTSTRAP."""
     if external := os.environ.get("MOLDAU_TEST_BOOTSTRAP"):
         yield external
         return
@@ -40,13 +40,13 @@ def test_the_last_value_of_each_key_stays_at_its_offset(bootstrap: str, create_t
         written += [Read(len(written) + place, *record) for place, record in enumerate(records.items())]
     before_last = written[: -len(records)]
     expected = sorted({record.key: record for record in before_last}.values()) + written[-len(records) :]
-    # What is in the last segment is not looked at: keys in it may be in the cleaned part once more.
+    # The active segment is not cleaned: its keys may also be in the cleaned part.
     wait_until(lambda: len(read_all(bootstrap, name)) == len(expected), f"{len(expected)} records left")
     assert read_all(bootstrap, name) == expected
     assert table(expected) == table(written)
 
 
-def test_tombstones_outlive_what_they_delete_and_then_go(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_tombstones_outlive_the_deleted_records_and_are_then_removed(bootstrap: str, create_topic: CreateTopic) -> None:
     name = create_topic(config=EAGER | {"delete.retention.ms": "1"})
     writer = Writer(bootstrap, name)
     writer.write({"a": "1", "b": "1"})
@@ -56,7 +56,7 @@ def test_tombstones_outlive_what_they_delete_and_then_go(bootstrap: str, create_
     number = 0
 
     def is_gone() -> bool:
-        # Each round of cleaning needs something dirty; the tombstone goes in one that comes after its time is up.
+        # Each round needs dirty records; the tombstone is removed in a round after its retention.
         nonlocal number
         number += 1
         writer.write({f"more {number}": "1"})
@@ -66,10 +66,10 @@ def test_tombstones_outlive_what_they_delete_and_then_go(bootstrap: str, create_
     assert table(read_all(bootstrap, name))["b"] == "1"
 
 
-def test_if_the_youngest_record_is_compacted_away_none_is_told_as_the_youngest(
+def test_if_the_record_with_the_highest_timestamp_is_compacted_away_none_is_returned(
     bootstrap: str, create_topic: CreateTopic, wire: Wire
 ) -> None:
-    """Its batch is kept, empty, for it is the last that its producer wrote; older records are not looked for."""
+    """Its batch is kept, empty, because it is the last of its producer; older records are not looked for."""
     name = create_topic(config=EAGER | {"segment.bytes": str(1 << 20)})
     youngest_ms = now_ms()
     Writer(bootstrap, name, youngest_ms, enable_idempotence=True).write({"a": "old"})
@@ -98,7 +98,7 @@ def test_a_record_without_a_key_is_refused_and_leaves_no_trace(
     assert produce(wire, both, batch([b"no key"])).error_code == INVALID_RECORD
 
 
-def test_the_cleaners_settings_are_told(bootstrap: str, wire: Wire) -> None:
+def test_the_cleaners_settings_are_described(bootstrap: str, wire: Wire) -> None:
     asked = [{"resource_type": 4, "resource_name": "1", "configuration_keys": None}]
     flags = {"include_synonyms": True, "include_documentation": True}
     (result,) = wire.ask(message("describe_configs", 4, resources=asked, **flags)).results

@@ -1,6 +1,6 @@
 """Real processes while a log is being cleaned: the broker is killed or stopped, its worker killed, the topic deleted.
 
-The cleaner is held back by its own rate, so that the middle of its work is not a matter of luck.
+The cleaner is throttled, so that the tests reliably hit the middle of its work.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VALUE_BYTES = 1000
 
 
 class Broker:
-    """A broker's process; it may be killed and started again."""
+    """A broker process that may be killed and started again."""
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
@@ -64,7 +64,7 @@ class Broker:
         return None
 
     def cleaning(self) -> int:
-        """Waits until it is in the middle of it; the process that does it."""
+        """Wait until a cleaning is running; return the process that does it."""
         wait_until(lambda: bool(self.files(".log.cleaned")), f"something is being cleaned: {self.output.read_text()}")
         worker = self.worker
         assert worker is not None
@@ -75,7 +75,7 @@ class Broker:
 
     @property
     def size(self) -> int:
-        """While the cleaner works a file may go between its name and its size."""
+        """Return the size of the log; while the cleaner works a file may vanish between its name and its size."""
         total = 0
         for path in self.files(".log"):
             with suppress(FileNotFoundError):
@@ -98,7 +98,7 @@ class Broker:
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie is not: it waits to be counted."""
+    """Whether the process runs; a zombie does not."""
     return PROCESSES.birth_time(pid) is not None
 
 
@@ -115,7 +115,7 @@ def expected() -> dict[str, str]:
 
 
 def fill(broker: Broker) -> None:
-    """A table of which every version but the last is garbage."""
+    """Write a table of which every version but the last is garbage."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(TOPIC, 1, 1, config=EAGER | {"file.delete.delay.ms": "0"})])[TOPIC].result(PATIENCE_S)
     writer = Writer(broker.bootstrap, TOPIC)
@@ -133,7 +133,7 @@ def assert_cleaned(broker: Broker) -> None:
     assert not broker.files(".swap")
 
 
-def test_a_broker_killed_while_it_cleans_loses_nothing_and_cleans_in_its_next_life(broker: Broker) -> None:
+def test_a_broker_killed_while_it_cleans_loses_nothing_and_cleans_after_its_restart(broker: Broker) -> None:
     fill(broker)
     worker = broker.cleaning()
     broker.kill()
@@ -148,7 +148,7 @@ def test_a_broker_killed_while_it_cleans_loses_nothing_and_cleans_in_its_next_li
     )
 
 
-def test_a_worker_killed_while_it_cleans_costs_its_job_and_nothing_else(broker: Broker) -> None:
+def test_a_worker_killed_while_it_cleans_loses_only_its_job(broker: Broker) -> None:
     fill(broker)
     worker = broker.cleaning()
     subprocess.run(["kill", "-9", str(worker)], check=True)
@@ -158,7 +158,7 @@ def test_a_worker_killed_while_it_cleans_costs_its_job_and_nothing_else(broker: 
     assert "its process died" in broker.output.read_text()
 
 
-def test_a_broker_told_to_stop_while_it_cleans_stops_at_once_and_cleanly(broker: Broker) -> None:
+def test_a_broker_stopped_while_it_cleans_stops_at_once_and_cleanly(broker: Broker) -> None:
     fill(broker)
     worker = broker.cleaning()
     uncleaned = broker.size
@@ -169,7 +169,7 @@ def test_a_broker_told_to_stop_while_it_cleans_stops_at_once_and_cleanly(broker:
     assert_cleaned(broker)
 
 
-def test_a_topic_deleted_while_it_is_cleaned_is_gone_and_may_come_again(broker: Broker) -> None:
+def test_a_topic_deleted_while_it_is_cleaned_is_gone_and_may_be_recreated(broker: Broker) -> None:
     fill(broker)
     broker.cleaning()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -181,7 +181,7 @@ def test_a_topic_deleted_while_it_is_cleaned_is_gone_and_may_come_again(broker: 
     assert "cannot be cleaned" not in broker.output.read_text()
 
 
-def test_a_rate_that_is_raised_while_a_log_is_cleaned_is_heeded(broker: Broker) -> None:
+def test_a_rate_raised_during_a_cleaning_takes_effect(broker: Broker) -> None:
     fill(broker)
     worker = broker.cleaning()
     set_rate(AdminClient({"bootstrap.servers": broker.bootstrap}), "1000000000")

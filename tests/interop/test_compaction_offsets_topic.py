@@ -1,4 +1,4 @@
-"""The groups' own topic is compacted: what groups have committed is the same after it was cleaned and read again."""
+"""The offsets topic is compacted: committed offsets are the same after it was cleaned and loaded again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def committed(admin: AdminClient, group: str) -> int:
 
 
 def cut_into_segments(admin: AdminClient) -> None:
-    """Almost every commit begins a new segment, and every old one is worth cleaning."""
+    """Let almost every commit begin a new segment, and make every old one worth cleaning."""
     wanted = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "0"}
     wanted["file.delete.delay.ms"] = "0"
     entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in wanted.items()]
@@ -50,7 +50,7 @@ def records_kept(data_dir: Path) -> int:
     return sum(path.stat().st_size for path in (data_dir / "__consumer_offsets-0").glob("*.log"))
 
 
-def test_groups_are_the_same_after_their_topic_was_cleaned_and_read_again(tmp_path: Path) -> None:
+def test_groups_are_the_same_after_their_topic_was_cleaned_and_loaded_again(tmp_path: Path) -> None:
     groups = ["steady", "moving", "gone"]
     with broker(tmp_path, **PROPERTIES) as running:
         bootstrap = running.bootstrap_servers

@@ -1,4 +1,4 @@
-"""Every replica cleans its own log, and whoever leads next has the same table."""
+"""Every replica cleans its own log, and the next leader has the same table."""
 
 from __future__ import annotations
 

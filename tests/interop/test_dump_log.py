@@ -1,6 +1,6 @@
-"""kafka-dump-log: its lines on files made here, and Apache's own tool as the judge where it can be had.
+"""kafka-dump-log: its output for files made here, compared with Apache's own tool where that is available.
 
-Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars to compare with what it prints for the same files.
+Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars to compare with its output for the same files.
 """
 
 from __future__ import annotations
@@ -173,5 +173,5 @@ def test_apache_kafka_prints_the_same(segment: Path, capfd: pytest.CaptureFixtur
     judge = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     lines, err = dumped(capfd, *words, status=judge.returncode)
     assert lines == judge.stdout.splitlines()
-    # Kafka 4.3.1 takes the first record of every segment but the oldest for a gap after -1. That we do not repeat.
+    # Kafka 4.3.1 reports the first record of every segment but the oldest as a gap after -1. We do not.
     assert err.splitlines() == [line for line in judge.stderr.splitlines() if line != "  -1 is followed by 10"]

@@ -1,7 +1,8 @@
-"""kafka-dump-log --cluster-metadata-decoder: the metadata log and its snapshots, told as Kafka's own tool tells them.
+"""kafka-dump-log --cluster-metadata-decoder: the metadata log and its snapshots, printed as Kafka's own tool prints
+them.
 
-Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars to compare every type and version of record with what
-its tool prints.
+Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars to compare every record type and version with its
+output.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from moldau.wire.records import IN_LINE, Record, build_batch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "wire"))
 
-from random_messages import Mood, random_message
+from random_messages import Filling, random_message
 
 pytestmark = pytest.mark.moldau_only
 KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")
@@ -62,7 +63,7 @@ QUOTAS = (0.0, 0.001, 1e7, 9_999_999.5, 1.5e-4, 123_456_789.25, -1_048_576_000.0
 
 
 def write(directory: Path, values: list[bytes | None]) -> str:
-    """The values as the records of a log, after what a quorum writes into it. Gives its name."""
+    """Write the values as records of a log, after a quorum's own records; return its name."""
     voter = Voter(ReplicaKey(1, bytes(range(16))), (Endpoint("CONTROLLER", "here", 9093),), KRaftVersions(0, 1))
     controls = [
         control_records.snapshot_header(NOW_MS, NOW_MS),
@@ -93,8 +94,8 @@ def payloads(lines: list[str]) -> list[str]:
 def every_record() -> Iterator[bytes]:
     for cls in (*RECORD_TYPES.values(), *KAFKA_ONLY_RECORDS):
         for version in range(cls.VERSIONS[1] + 1):
-            for mood in Mood:
-                yield framed(random_message(cls, version, mood, 0), version)
+            for filling in Filling:
+                yield framed(random_message(cls, version, filling, 0), version)
     for value in QUOTAS:
         yield framed(ClientQuotaRecord([], 'a "value":1.0,"remove":', value), 0)
 
@@ -169,7 +170,7 @@ def test_apache_kafka_tells_every_type_and_version_the_same(
 class TestOurOwn:
     @pytest.fixture
     def files(self, tmp_path: Path) -> list[Path]:
-        """The metadata of a node that has made and deleted topics: logs and snapshots, in their order."""
+        """Return the metadata logs and snapshots of a node that created and deleted topics, in order."""
         with (
             broker(tmp_path, metadata_log_max_record_bytes_between_snapshots=1_000) as running,
             closing(Cluster(running.bootstrap_servers, {})) as cluster,
@@ -208,7 +209,7 @@ def _by_apache(directory: Path, files: str, *flags: str) -> list[str]:
 
 
 def _differing(ours: list[str], theirs: list[str]) -> list[tuple[str, str]]:
-    """Lines that are not alike, cut: some are long."""
+    """Return the lines that differ, cut because some are long."""
     pairs = zip(ours, theirs, strict=True)
     return [(one[:500], other[:500]) for one, other in pairs if one != other]
 

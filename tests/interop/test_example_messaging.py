@@ -1,4 +1,4 @@
-"""The mail worker of examples/messaging with a broker and a mail server: every mail at least once, whatever happens."""
+"""The mail worker of examples/messaging with a broker and a mail server: every mail is sent at least once."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_restart_goes_on_where_it_stood(address: str, tmp_path: Path) -> None:
 def test_a_crash_before_the_position_is_saved_sends_again_and_the_copy_can_be_told(
     address: str, tmp_path: Path
 ) -> None:
-    # All in one partition: what comes in two fetches may be two rounds, and the first of them saved.
+    # All in one partition: records of two fetches may be two rounds, the first of which is saved.
     order(address, *(mail_order(number) for number in range(4)), partitions=1)
     position, sent = tmp_path / "position.json", []
 

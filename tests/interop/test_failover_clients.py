@@ -1,8 +1,8 @@
-"""Clients follow leaders: partitions, coordinators and controllers lose their node, and no client hears of an error.
+"""Clients follow leaders: partitions, coordinators and controllers lose their node, and no client gets an error.
 
-Three nodes in this process; a producer and a group of each library go on while the leader of a partition, the
-coordinator of the group and the controller are killed one after the other and come back. Producers try again by
-themselves; what they then still call an error would be one that Kafka does not give.
+Three nodes in this process; a producer and a group of each library run while the leader of a partition, the coordinator
+of the group and the controller are killed one after the other and come back. Producers retry; an error that they still
+report would be one that Kafka does not cause.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ def topic(three: TestCluster, admin: AdminClient) -> str:
 
 @pytest.fixture(autouse=True)
 def told(caplog: pytest.LogCaptureFixture) -> None:
-    """What the one client says that logs in this process: without it nobody could say why it waited in vain."""
+    """Capture the log of the one client that logs in this process, to explain timeouts."""
     caplog.set_level(logging.DEBUG, "kafka.coordinator")
 
 
 @pytest.fixture(autouse=True)
 def forgiven() -> Iterator[None]:
-    """kafka-python forgets to close sockets that were refused; what it leaves is collected here, without a warning."""
+    """Collect sockets that kafka-python forgets to close after refused connections, without a warning."""
     yield
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
         gc.collect()
@@ -103,7 +103,7 @@ ROLES: dict[str, Callable[[str, str, str], int]] = {
 
 
 def await_progress(sender: Sender, reader: Reader, what: str) -> None:
-    """Until records that were sent from now on are acknowledged in every partition, and have been read."""
+    """Wait until records sent from now on are acknowledged in every partition and read."""
     start = len(sender.acked)
 
     def fresh() -> set[int]:
@@ -118,7 +118,7 @@ def await_progress(sender: Sender, reader: Reader, what: str) -> None:
 
 
 def stored(three: TestCluster, topic: str) -> dict[int, list[int]]:
-    """Every partition from its beginning to its end."""
+    """Return all values of every partition."""
     consumer = confluent_consumer(three.bootstrap_servers)
     found: dict[int, list[int]] = {}
     try:
@@ -154,7 +154,7 @@ def check(three: TestCluster, topic: str, sender: Sender, reader: Reader) -> Non
         pytest.param("java", "java", marks=needs_java),
     ],
 )
-def test_a_producer_and_a_group_follow_whoever_leads(
+def test_a_producer_and_a_group_follow_the_leaders(
     three: TestCluster, bootstrap: str, admin: AdminClient, topic: str, producing: str, consuming: str, role: str
 ) -> None:
     group = f"of-{topic}"

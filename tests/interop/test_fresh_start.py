@@ -1,4 +1,4 @@
-"""Beginning anew against a real broker: what would be doubled is found, emptied or kept, and a kill loses nothing."""
+"""Fresh starts against a real broker: outputs that would be duplicated are found, emptied or kept; kills lose none."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ sinks:
 
 
 class World:
-    """A pipeline that has run: its sinks have checkpoints, and have written."""
+    """A pipeline that has run: its sinks have checkpoints and outputs."""
 
     def __init__(self, folder: Path, bootstrap: str, create_topic: CreateTopic) -> None:
         self.folder, self.bootstrap, self.out = folder, bootstrap, create_topic(partitions=2)
@@ -53,7 +53,7 @@ class World:
         write_json(self.directory.checkpoint("copy") / "metadata", {"id": "abc"})
         identity.record(self.directory, self.pipeline.name, identity.of_pipeline(self.pipeline), lambda: "id")
         with closing(Cluster(bootstrap, {})) as cluster:
-            for group in ("copy", "copy-abc"):  # its position, and the numbers of its batches
+            for group in ("copy", "copy-abc"):  # its position, and its batch numbers
                 Groups(cluster, 10_000).commit(f"{self.pipeline.name}.{group}", {TopicPartition(self.out, 0): 1})
         producer = Producer({"bootstrap.servers": bootstrap})
         for number in range(10):
@@ -166,7 +166,7 @@ def test_topics_that_records_decide_are_left_to_people(world: World) -> None:
 
 
 def test_a_topic_that_cannot_be_emptied_is_told(world: World) -> None:
-    """It is compacted: Kafka deletes no records of those."""
+    """It is compacted: Kafka deletes no records of such topics."""
     with closing(Cluster(world.bootstrap, {})) as cluster:
         cluster.create_topic(world.out, 2)
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource

@@ -1,4 +1,4 @@
-"""kafka-console-producer and kafka-console-consumer: what goes in comes out, in Kafka's forms."""
+"""kafka-console-producer and kafka-console-consumer: records round-trip, in Kafka's formats."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_compression(tools: Tools, create_topic: CreateTopic, codec: list[str]) 
 
 
 def test_the_same_key_goes_where_javas_client_puts_it(tools: Tools, create_topic: CreateTopic) -> None:
-    """Java's partitions for these keys in a topic of three: by murmur2, which librdkafka does not choose by itself."""
+    """Java's partitions for these keys in a topic of three, by murmur2, which is not librdkafka's default."""
     name = create_topic(partitions=3)
     lines = "".join(f"{key}\tv\n" for key in "abcdef")
     tools("console_producer", "--topic", name, *read_as("parse.key=true"), stdin=lines)
@@ -76,7 +76,7 @@ def test_the_same_key_goes_where_javas_client_puts_it(tools: Tools, create_topic
 
 
 def murmur2(data: bytes) -> int:
-    """Java's hash of a key, its sign bit cleared: an independent statement of what the client must do."""
+    """Java's hash of a key, its sign bit cleared: written independently of the client."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     h = (0x9747B28C ^ len(data)) & mask
     for at in range(0, len(data) - 3, 4):

@@ -37,7 +37,7 @@ def group(bootstrap: str) -> Iterator[Group]:
 
 @pytest.fixture(scope="module")
 def filled(bootstrap: str, create_topic: CreateTopic) -> str:
-    """A topic of two partitions, ten records in the first and none in the second. Nobody writes to it any more."""
+    """A topic of two partitions, ten records in the first and none in the second, which nobody writes to any more."""
     name = create_topic(partitions=2)
     produce(bootstrap, name, "0123456789")
     return name
@@ -102,7 +102,7 @@ class TestList:
         assert shown.status == 0
         assert cells(shown.lines[0]) == ["GROUP", "TYPE", "PROTOCOL"]
         (line,) = (line for line in shown.lines if line.startswith(f"{group.id} "))
-        assert cells(line) == [group.id, "Classic"]  # it only holds offsets: nobody said in which protocol
+        assert cells(line) == [group.id, "Classic"]  # it only holds offsets, so its protocol is unknown
         assert line.endswith(" ")
         assert group.id in tools("groups", "--list", "--consumer").out
         assert group.id not in tools("groups", "--list", "--group-type", "consumer").out
@@ -201,7 +201,7 @@ class TestReset:
         return tools("consumer_groups", "--reset-offsets", "--group", group.id, *words)
 
     def plan(self, outcome: Outcome) -> dict[str, str]:
-        """The new offsets by partition, of a table that is as it should be."""
+        """Return the new offsets by partition, from a table of the right form."""
         assert (outcome.status, outcome.lines[0]) == (0, "")
         assert cells(outcome.lines[1]) == ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"]
         return {cells(line)[2]: cells(line)[3] for line in outcome.lines[2:]}
@@ -394,7 +394,7 @@ def test_a_broker_that_does_not_answer_is_told(tools: Tools, monkeypatch: pytest
 
 
 def console_member(bootstrap: str, group: Group, *words: str) -> subprocess.Popen[str]:
-    """A console consumer in the group, which ends by itself when nothing comes any more."""
+    """Start a console consumer in the group, which ends when no records come any more."""
     member = ("--group", group.id, "--from-beginning", "--timeout-ms", "20000", "--bootstrap-server", bootstrap)
     return program("kafka-console-consumer.sh", *words, *member)
 
@@ -450,7 +450,7 @@ class TestMembers:
 
 
 def test_members_see_their_assignment_in_the_bytes_they_wrote(tools: Tools, group: Group, filled: str) -> None:
-    """What a leader writes is private to the group; the tool reads it where it is a consumer's, and shows none else."""
+    """A leader's user data is private to the group; the tool shows it only for consumer groups."""
     member = group.member(protocols=[("range", subscription(filled))])
     member.join()
     assert member.sync({member.id: assignment(filled, 0, 1)}).error_code == 0

@@ -1,4 +1,4 @@
-"""kafka-producer-perf-test and kafka-consumer-perf-test: the lines that scripts read figures from."""
+"""kafka-producer-perf-test and kafka-consumer-perf-test: the lines from which scripts read figures."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_detailed_lines_and_a_timeout(tools: Tools, create_topic: CreateTopic) -
     name = create_topic()
     tools("producer_perf", "--topic", name, *["--num-records", "5000", "--record-size", "10", "--throughput", "-1"])
     words = ("--topic", name, "--num-records", "6000", "--show-detailed-stats", "--reporting-interval", "1")
-    for timeout in (500, 4000, 32000):  # on a slow machine the group takes longer to come together
+    for timeout in (500, 4000, 32000):  # on a slow machine the group takes longer to form
         detailed = tools("consumer_perf", *words, "--timeout", str(timeout)).lines
         if len(detailed) > 2 and detailed[-2].split(", ")[4] == "5000":
             break

@@ -1,4 +1,4 @@
-"""kafka-topics as slides use it, its output to the letter and its errors."""
+"""kafka-topics in common use: its exact output and its errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The real process under kill -9, SIGTERM, a locked, read-only or full data directory: nothing acknowledged is lost.
+"""A real broker process under kill -9, SIGTERM, a locked, read-only or full data directory: no acknowledged record is
+lost.
 
-Moments of death are counted in acknowledgements and drawn from a seed, so that a failing run can be run again.
+Kills are timed by the number of acknowledgements, drawn from a seed, so that a failing run can be repeated.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ import pytest
 from batches import batch, headers_of
 from clients import confluent_producer
 from patience import PATIENCE_S, wait_until
-from raw import ConnectionEnded, Wire, message
-from shorthand import end_offset, fetch, new_producer, produce, produce_request
+from protocol_requests import end_offset, fetch, new_producer, produce, produce_request
+from wire_client import ConnectionEnded, Wire, message
 
 pytestmark = pytest.mark.moldau_only
 
@@ -84,7 +85,7 @@ class Node:
         self.process.wait(PATIENCE_S)
 
     def stop(self) -> int:
-        """SIGTERM; the exit status."""
+        """Send SIGTERM; return the exit status."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE_S)
@@ -112,7 +113,7 @@ def create_topic(wire: Wire, name: str) -> None:
 
 
 def stored_values(wire: Wire, name: str) -> list[bytes]:
-    """The value of each record, by offset. Tests here write one plain record a batch, its value between < and >."""
+    """Return the values by offset. These tests write one plain record a batch, its value between < and >."""
     values: list[bytes] = []
     end = end_offset(wire, name)
     while len(values) < end:
@@ -132,7 +133,7 @@ def value(text: str) -> bytes:
 
 
 def write_until_the_end(bootstrap: str, prefix: str, acked: list[tuple[int, str]]) -> None:
-    """acks=1, five in flight, until the connection dies under it. Each answer is noted the moment it comes."""
+    """Write with acks=1, five in flight, until the connection breaks; note each response at once."""
     sent: list[str] = []
     with Wire(bootstrap) as wire:
         try:
@@ -148,7 +149,7 @@ def write_until_the_end(bootstrap: str, prefix: str, acked: list[tuple[int, str]
             return
 
 
-def test_what_was_acknowledged_survives_kill_9(node: Node) -> None:
+def test_acknowledged_records_survive_kill_9(node: Node) -> None:
     chance = random.Random(SEED)
     acked: list[tuple[int, str]] = []
     for number in range(ROUNDS):
@@ -173,8 +174,8 @@ def test_what_was_acknowledged_survives_kill_9(node: Node) -> None:
         assert mine == list(range(len(mine))), "a hole or a swap among the records of one connection"
 
 
-def test_an_idempotent_producer_lives_through_kill_9(node: Node) -> None:
-    """The producer is never told of the deaths: it retries, and every record is there once and in order."""
+def test_an_idempotent_producer_survives_kill_9(node: Node) -> None:
+    """The producer is not told of the kills: it retries, and every record is there once and in order."""
     chance = random.Random(SEED + 1)
     node.start()
     with Wire(node.bootstrap) as wire:
@@ -206,7 +207,7 @@ def test_an_idempotent_producer_lives_through_kill_9(node: Node) -> None:
 
 
 def test_producer_state_survives_kill_9(node: Node) -> None:
-    """A repeat sent after the death is still a repeat, a gap is still a gap, and producer ids are not given twice."""
+    """After the kill a duplicate is still recognised, a gap is still refused, and no producer id is given twice."""
     node.start()
     with Wire(node.bootstrap) as wire:
         create_topic(wire, TOPIC)
@@ -240,8 +241,8 @@ def test_topics_configs_and_ids_survive_kill_9(node: Node) -> None:
         assert result.configs[0].value == "123456789"
 
 
-def test_a_torn_tail_is_cut_and_the_rest_kept(node: Node) -> None:
-    """Half a batch at the end of the file, as a death in the middle of a write would leave it."""
+def test_a_torn_tail_is_truncated_and_the_rest_kept(node: Node) -> None:
+    """Half a batch at the end of the file, as a kill in the middle of a write would leave it."""
     node.start()
     with Wire(node.bootstrap) as wire:
         create_topic(wire, TOPIC)
@@ -292,8 +293,8 @@ def test_sigterm_does_not_wait_for_waiting_fetches(node: Node) -> None:
 # ---- refusing to start
 
 
-def ends_with_one_line(data_dir: Path, where: Path) -> str:
-    """Starts a broker that must refuse; what it said."""
+def refused_start(data_dir: Path, where: Path) -> str:
+    """Start a broker that must refuse; return its message."""
     refused = Node(data_dir)
     refused.output = where / "refused.out"
     status = refused.launch().wait(PATIENCE_S)
@@ -307,13 +308,13 @@ def ends_with_one_line(data_dir: Path, where: Path) -> str:
 
 def test_a_second_broker_on_the_same_directory(node: Node, tmp_path: Path) -> None:
     node.start()
-    ends_with_one_line(node.data_dir, tmp_path)
+    refused_start(node.data_dir, tmp_path)
     assert node.answers()
 
 
 def test_a_file_where_the_directory_should_be(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("not a directory")
-    ends_with_one_line(tmp_path / "data", tmp_path)
+    refused_start(tmp_path / "data", tmp_path)
 
 
 def test_a_port_in_use(node: Node, tmp_path: Path) -> None:
@@ -328,7 +329,7 @@ def test_a_port_in_use(node: Node, tmp_path: Path) -> None:
 
 
 def mount_tmpfs(where: Path, options: str) -> None:
-    """A file system of the test's own; needs root and the right to mount."""
+    """Mount a file system for the test; needs root and the right to mount."""
     where.mkdir()
     if os.geteuid() != 0:
         pytest.skip("mounting a tmpfs needs root")
@@ -339,7 +340,7 @@ def mount_tmpfs(where: Path, options: str) -> None:
 
 @pytest.fixture
 def read_only_dir(tmp_path: Path) -> Iterator[Path]:
-    """Permissions say nothing to root, so root gets a file system mounted read-only."""
+    """Permissions do not apply to root, so root gets a file system mounted read-only."""
     where = tmp_path / "read-only"
     if os.geteuid() != 0:
         where.mkdir(mode=0o555)
@@ -351,7 +352,7 @@ def read_only_dir(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_read_only_directory(read_only_dir: Path, tmp_path: Path) -> None:
-    said = ends_with_one_line(read_only_dir, tmp_path)
+    said = refused_start(read_only_dir, tmp_path)
     assert "ermission" in said or "ead-only" in said
 
 
@@ -367,7 +368,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk(small_disk: Path) -> None:
-    """Ballast leaves little room; writing fills it; removing the ballast makes room again."""
+    """A ballast file leaves little space; writing fills it; removing the ballast frees space again."""
     ballast = small_disk / "ballast"
     node = Node(small_disk / "data")
     node.output = small_disk.parent / "full.out"
@@ -392,7 +393,8 @@ def test_a_full_disk(small_disk: Path) -> None:
 
 
 def fill(wire: Wire) -> int:
-    """Writes until the disk is full; how many were acknowledged. The refusal must be KAFKA_STORAGE_ERROR."""
+    """Write until the disk is full; return how many records were acknowledged. The error must be
+    KAFKA_STORAGE_ERROR."""
     for count in range(1000):
         answer = produce(wire, TOPIC, batch([value(str(count) + " " * 60_000)]))
         if answer.error_code != 0:
@@ -404,8 +406,8 @@ def fill(wire: Wire) -> int:
 # ---- few file descriptors
 
 
-def test_idle_connections_do_not_keep_the_logs_from_their_files(node: Node) -> None:
-    """Were all descriptors theirs, a segment could not be rolled nor a checkpoint written."""
+def test_idle_connections_leave_file_descriptors_for_the_logs(node: Node) -> None:
+    """If connections used all descriptors, no segment could be rolled and no checkpoint written."""
     node.open_files = 128
     node.start()
     with Wire(node.bootstrap) as wire, ExitStack() as crowd:

@@ -31,7 +31,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture(scope="module")
 def run(bootstrap: str) -> Run:
-    """The command line in this process, pointed at the broker by the environment."""
+    """Return a function that runs the command line in this process, with the broker's address in the environment."""
 
     def invoke(*words: str, stdin: str | bytes | None = None, status: int = 0) -> Result:
         result = CliRunner(env={"MOLDAU_BOOTSTRAP": bootstrap}).invoke(main, list(words), input=stdin)
@@ -49,9 +49,8 @@ def group(bootstrap: str) -> Iterator[Group]:
 
 @pytest.fixture(scope="module")
 def filled(run: Run, create_topic: CreateTopic) -> str:
-    """A topic of two partitions: in the first ten records of which the last is an hour old, the one before two, and so
-    on; in the second none. Nobody writes to it any more.
-    """
+    """A topic of two partitions, which nobody writes to any more: the first has ten records, of which the last is an
+    hour old, the one before two hours, and so on; the second has none."""
     name = create_topic(partitions=2)
     now_ms = time.time_ns() // 1_000_000
     envelopes = [{"value": str(n), "partition": 0, "timestamp": now_ms - (10 - n) * HOUR_MS} for n in range(10)]
@@ -77,7 +76,7 @@ class TestDescribe:
         found = described(run, group)
         behind, at_end = found["partitions"]
         assert (behind["committed"], behind["end"], behind["lag"]) == (7, 10, 3)
-        assert 3 * 3600 <= behind["lag_seconds"] < 4 * 3600  # record 7 is three hours old, and some seconds
+        assert 3 * 3600 <= behind["lag_seconds"] < 4 * 3600  # record 7 is three hours and some seconds old
         assert (at_end["lag"], at_end["lag_seconds"]) == (0, 0)
         assert (found["lag"], found["lag_seconds"]) == (3, behind["lag_seconds"])
         assert (found["state"], found["type"], found["members"]) == ("Empty", "Classic", [])
@@ -154,7 +153,7 @@ class TestList:
 
 class TestReset:
     def plan(self, run: Run, group: Group, *words: str) -> dict[int, tuple[int | None, int]]:
-        """Where each partition is moved from and to."""
+        """Return from where and to where each partition is moved."""
         found = json.loads(run("group", "reset", group.id, "--format", "json", *words).stdout)
         assert found["executed"] is ("--execute" in words)
         return {row["partition"]: (row["before"], row["after"]) for row in found["partitions"]}
@@ -246,7 +245,7 @@ class TestDelete:
 
 
 class TestBatchNumbers:
-    """A group in which a query of Spark keeps the number of its last micro-batch where others have an offset."""
+    """A group in which a Spark query stores the number of its last micro-batch instead of an offset."""
 
     @contextmanager
     def wire(self, bootstrap: str, sink: str) -> Iterator[KafkaWire]:
@@ -262,7 +261,7 @@ class TestBatchNumbers:
             wire.add_group(producer)
             wire.note_batch(producer, 4, [filled])
             wire.end(producer, commit=True)
-            wire.take_over()  # which waits until the transaction has ended everywhere
+            wire.take_over()  # which waits until the transaction has ended in all partitions
             assert wire.last_batch() == 4
         return sink
 
@@ -298,7 +297,7 @@ class TestBatchNumbers:
         )
 
     def test_a_number_without_a_remark_is_one_too(self, bootstrap: str, group: Group, filled: str) -> None:
-        """As sinks committed them before there was the remark that tells them from offsets."""
+        """As sinks committed them before the metadata distinguished them from offsets."""
         group.commit(filled, 3)
         with self.wire(bootstrap, group.id) as wire:
             assert wire.last_batch() == 3
@@ -317,7 +316,7 @@ def test_a_broker_that_is_not_there_is_said_in_one_line(run: Run) -> None:
 
 @contextmanager
 def killed_in_the_end(running: subprocess.Popen[str]) -> Iterator[None]:
-    """Whoever waits for a line of a program that prints none any more is not to wait for ever."""
+    """Kill a program at the end that may print no more lines, so that nobody waits for it for ever."""
     deadline = threading.Timer(30, running.kill)
     deadline.start()
     try:

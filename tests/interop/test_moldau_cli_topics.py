@@ -18,7 +18,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(bootstrap: str) -> Run:
-    """The command line in this process, pointed at the broker by the environment."""
+    """Return a function that runs the command line in this process, with the broker's address in the environment."""
 
     def invoke(*words: str, stdin: str | bytes | None = None, status: int = 0) -> Result:
         result = CliRunner(env={"MOLDAU_BOOTSTRAP": bootstrap}).invoke(main, list(words), input=stdin)

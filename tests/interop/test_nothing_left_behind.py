@@ -1,5 +1,6 @@
-"""What a request needed goes with its answer, without waiting for the collector of cycles: a broker collects rarely,
-and would hold the records of hundreds of requests until then and let everybody wait while it does."""
+"""Everything that a request needed is freed with its response, without the cycle collector: a broker runs that rarely,
+so it would hold the records of hundreds of requests, and block all clients while it collects.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def address() -> Iterator[str]:
 
 
 def left_behind(work: Callable[[], None]) -> Counter[str]:
-    """The types of what only the collector found, apart from what is left of connections that were closed."""
+    """Return the types that only the collector freed, without those of closed connections."""
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
@@ -89,7 +90,7 @@ def test_by_members_of_a_group(address: str, protocol: str) -> None:
             found = consumer.poll(PATIENCE_S)
             assert found is not None
             consumer.commit(found, asynchronous=False)
-        consumer.poll(0.5)  # with nothing there, fetches wait and are answered late
+        consumer.poll(0.5)  # without records, fetches wait and are answered late
         consumer.close()
 
     assert not left_behind(work)

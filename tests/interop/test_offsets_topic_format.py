@@ -1,5 +1,5 @@
-"""`__consumer_offsets` as Apache Kafka's own tools see it: what we write they read, and our kafka-dump-log prints what
-theirs prints, to the letter.
+"""`__consumer_offsets` as Apache Kafka's own tools see it: they read what we write, and our kafka-dump-log prints
+exactly what theirs prints.
 
 Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars (kafka-tools and what it needs); java must be on the
 PATH.
@@ -51,7 +51,7 @@ TOPIC_ID = bytes(range(1, 17))
 
 
 def apache(name: str, *words: str) -> str:
-    """What an Apache tool prints to stdout."""
+    """Return what an Apache tool prints to stdout."""
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     java = ["java", "-Xmx256M", "-Dstdout.encoding=UTF-8", quiet, "-cp", f"{KAFKA_LIBS}/*"]
     command = [*java, f"org.apache.kafka.tools.{name}", *words]
@@ -61,7 +61,7 @@ def apache(name: str, *words: str) -> str:
 
 
 def both_dump(capfd: pytest.CaptureFixture[str], log: Path, *flags: str) -> list[str]:
-    """The lines of kafka-dump-log, which must be the same from either."""
+    """Return the lines of kafka-dump-log, which must be equal from both tools."""
     words = ["--files", str(log), "--offsets-decoder", *flags]
     theirs = apache("DumpLogSegments", *words).splitlines()
     assert dump_log(words) == 0
@@ -161,7 +161,7 @@ def test_both_tools_print_records_of_every_kind_alike(
 
 
 def test_both_tools_pass_over_what_they_cannot_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The words behind the offset are each tool's own."""
+    """The words after the offset differ between the tools."""
     key, value = encode_record(CoordinatorRecord(OffsetCommitKey("g", "t", 0), OffsetCommitValue()))
     assert value is not None
     damaged = [(key[:-1], None), (key, value[:3]), (key, b"\0\x63" + value[2:]), (key, b""), (b"\0", value)]
@@ -187,7 +187,7 @@ def running() -> Iterator[TestBroker]:
 
 
 def read_and_commit(running: TestBroker, group: str, protocol: str) -> None:
-    """A consumer comes, reads, commits with metadata and goes."""
+    """Let a consumer join, read, commit with metadata and leave."""
     address = {"bootstrap.servers": running.bootstrap_servers}
     producer = Producer(address)
     producer.produce("orders", b"one")
@@ -206,7 +206,7 @@ def read_and_commit(running: TestBroker, group: str, protocol: str) -> None:
 
 
 def formatted(running: TestBroker, formatter: str) -> list[dict[str, Any]]:
-    """What the console consumer makes of the topic: JSON after JSON, without a line between."""
+    """Return what the console consumer prints for the topic: JSON objects without separators."""
     partition = TopicPartition(OFFSETS_TOPIC, 0)
     peek = Consumer({"bootstrap.servers": running.bootstrap_servers, "group.id": "peek"})
     _, end = peek.get_watermark_offsets(partition, timeout=PATIENCE_S)

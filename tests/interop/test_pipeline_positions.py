@@ -1,4 +1,4 @@
-"""A run and a real broker: its position told as a consumer group, where the logs end asked in return."""
+"""A run and a real broker: the run commits its position as a consumer group, and asks where the logs end."""
 
 from __future__ import annotations
 
@@ -168,8 +168,8 @@ def test_a_broker_that_is_away_is_told_and_no_end_is_known(tmp_path: Path) -> No
 
 
 def test_the_lag_of_a_run_that_is_over_is_that_of_now(tmp_path: Path) -> None:
-    """What was true when it ended is not shown any more, nor anything while nobody knows."""
-    spec = pipeline(tmp_path, "127.0.0.1:1", "t")  # what the file says; the run was told another one
+    """The state at its end is no longer shown, and nothing is shown while the state is unknown."""
+    spec = pipeline(tmp_path, "127.0.0.1:1", "t")  # the file's name; the run was given another one
     directory = default_directory(spec.file, spec.name)
 
     def status(*words: str) -> Any:
@@ -196,7 +196,7 @@ def test_the_lag_of_a_run_that_is_over_is_that_of_now(tmp_path: Path) -> None:
         assert (waiting["state"], waiting["lag_records"]) == ("not running", None), (
             "in the file, and not part of that run"
         )
-        directory.write_status(replace(ended, state="running").to_json())  # it died without a word
+        directory.write_status(replace(ended, state="running").to_json())  # it died without a trace
         assert status("list", str(tmp_path))[0]["lag"] == 30
     told, _ = status("status", str(spec.file))["queries"]
     assert told["lag_records"] is None

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from batches import batch
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import metadata, produce
+from protocol_requests import metadata, produce
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 TOPIC, BROKER = 2, 4
@@ -111,7 +111,7 @@ def test_only_the_keys_asked_for(wire: Wire, name: str) -> None:
 
 
 def test_no_keys_at_all(wire: Wire, name: str) -> None:
-    """An empty list and null both ask for everything."""
+    """An empty list and null both request everything."""
     assert len(describe(wire, TOPIC, name, []).configs) == len(describe(wire, TOPIC, name).configs) >= 33
 
 
@@ -162,7 +162,7 @@ def test_set_and_delete(wire: Wire, name: str) -> None:
 
 
 def test_append_and_subtract(wire: Wire, name: str) -> None:
-    """Appending starts from the value in force, also when that is a default."""
+    """Appending starts from the effective value, even if that is a default."""
     assert incremental(wire, name, ("cleanup.policy", APPEND, "compact")) == 0
     assert entry(wire, name, "cleanup.policy").value == "delete,compact"
     assert incremental(wire, name, ("cleanup.policy", APPEND, "compact")) == 0
@@ -198,7 +198,7 @@ def test_a_key_twice(wire: Wire, name: str) -> None:
 
 def test_null_and_unknown_operations(wire: Wire, name: str) -> None:
     assert incremental(wire, name, ("retention.ms", SET, None)) == ErrorCode.invalid_request
-    # Apache lets the second one fail inside (-1); saying what is wrong is better.
+    # Apache fails internally on the second one (-1); a clear error is better.
     assert incremental(wire, name, ("retention.ms", 9, "1")) in (-1, ErrorCode.invalid_request)
     assert entry(wire, name, "retention.ms").config_source == DEFAULT
 

@@ -1,4 +1,4 @@
-"""One connection: requests pipelined, answers in order, correlation ids given back as they came."""
+"""One connection: pipelined requests, responses in order, correlation ids returned unchanged."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 from batches import batch
-from raw import Wire, decode_response, encode_request, message
-from shorthand import by_name, end_offset, fetch_request, produce_request
+from protocol_requests import by_name, end_offset, fetch_request, produce_request
+from wire_client import Wire, decode_response, encode_request, message
 
 CreateTopic = Callable[..., str]
 

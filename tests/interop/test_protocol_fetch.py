@@ -8,12 +8,12 @@ from uuid import uuid4
 import pytest
 from batches import batch, headers_of
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import end_offset, fetch, fetch_request, produce, topic_id
+from protocol_requests import end_offset, fetch, fetch_request, produce, topic_id
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 NEVER_MS = 30_000
-"""A wait far longer than any test: whoever answers before it did so because something happened."""
+"""A wait far longer than any test: an earlier response has another cause than the timeout."""
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_the_first_batch_comes_whole_however_small_the_limit(wire: Wire, three_b
 
 
 def test_a_limit_is_never_filled_with_half_a_batch(wire: Wire, three_batches: str) -> None:
-    """Apache may fill the limit with the start of the next batch, which clients drop; whole batches are fine too."""
+    """Apache may fill the limit with the start of the next batch, which clients drop; whole batches are allowed too."""
     size = len(bytes(fetch(wire, three_batches, 6).records))
     records = bytes(fetch(wire, three_batches, 0, partition_max_bytes=size + 10).records)
     assert size <= len(records) <= size + 10
@@ -175,7 +175,7 @@ def test_leader_epochs_fence(wire: Wire, three_batches: str) -> None:
 
 
 def test_the_last_fetched_epoch_may_diverge(wire: Wire, three_batches: str) -> None:
-    """Fetch 12 tells a client whose last record is of an epoch the leader never had (KIP-320)."""
+    """Fetch 12 reports divergence to a client whose last record has an epoch that the leader never had (KIP-320)."""
     fine = fetch(wire, three_batches, 3, last_fetched_epoch=0)
     assert (fine.error_code, fine.diverging_epoch.epoch, base_offsets(fine.records)) == (0, -1, [3, 6])
     assert fetch(wire, three_batches, 9, last_fetched_epoch=5).error_code == ErrorCode.offset_out_of_range
@@ -215,7 +215,7 @@ def test_every_version_by_name(wire: Wire, three_batches: str, version: int) -> 
 
 @pytest.mark.parametrize("version", [4, 9, 10])
 def test_zstd_is_passed_on_to_any_version(wire: Wire, create_topic: CreateTopic, version: int) -> None:
-    """Nothing is converted down any more: a client that cannot read zstd finds out by itself."""
+    """There is no down-conversion any more: a client that cannot read zstd must find out by itself."""
     name = create_topic(config={"compression.type": "zstd"})
     produce(wire, name, batch([b"v"], "zstd"))
     answer = fetch(wire, name, 0, version=version)

@@ -1,6 +1,6 @@
 """Incremental fetch sessions (KIP-227): full, incremental, forgetting, closing, and their errors.
 
-A broker may always answer session 0 ("no session"); these tests are for one that does keep them, as Apache does.
+A broker may always answer with session 0 ("no session"); these tests are for one that has sessions, as Apache does.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from batches import batch
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import produce, topic_id
+from protocol_requests import produce, topic_id
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 CLOSE = -1
@@ -44,7 +44,7 @@ def ask(wire: Wire, session: int, epoch: int, positions: dict[int, int], **field
 
 
 def shown(answer: Any) -> dict[int, int]:
-    """Bytes of records by partition, for the partitions the answer mentions."""
+    """Return the bytes of records by partition, for the partitions in the response."""
     return {p.partition_index: len(p.records or b"") for t in answer.responses for p in t.partitions}
 
 

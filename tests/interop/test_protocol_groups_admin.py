@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from group_members import Group, assignment, subscription, until
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import metadata
+from protocol_requests import metadata
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 NO_OPERATIONS_ASKED = -(2**31)
@@ -273,7 +273,7 @@ def test_offsets_of_subscribed_topics_stay(group: Group, create_topic: CreateTop
 
 
 def test_offsets_of_a_living_group_of_another_type_stay(group: Group, create_topic: CreateTopic) -> None:
-    """Only consumers say which topics they read, so nobody knows what a Connect group still needs."""
+    """Only consumers report which topics they read, so nobody knows which topics a Connect group still needs."""
     name = create_topic()
     member = group.member(protocols=[("compatible", b"")], protocol_type="connect")
     member.id = member.ask_join().member_id

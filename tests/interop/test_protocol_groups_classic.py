@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of dynamic members: who is let in, who leads, which generation."""
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of dynamic members: admission, leadership, generations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 METADATA = subscription("t")
 SHORT_REBALANCE_MS = 1_500
-"""Long enough for two members to join on a machine that has much else to do."""
+"""Long enough for two members to join on a busy machine."""
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def two(group: Group) -> tuple[ClassicMember, ClassicMember]:
     return leader, follower
 
 
-# ---- JoinGroup: being let in
+# JoinGroup: admission
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -97,7 +97,7 @@ def test_an_empty_group_forgets_its_protocol_type(group: Group) -> None:
     assert connect.ask_join(protocol_type="connect").error_code == ErrorCode.member_id_required
 
 
-# ---- JoinGroup: what all agree on
+# JoinGroup: common protocol and type
 
 
 def test_the_members_are_told_to_the_leader_only(group: Group) -> None:
@@ -190,7 +190,7 @@ def test_a_leader_that_does_not_rejoin_in_time_is_replaced(group: Group) -> None
 
 
 def test_a_rebalance_that_all_joined_drops_nobody_later(group: Group) -> None:
-    """The time that was allowed for it passes, and nothing happens: there is no event to wait for."""
+    """The rebalance timeout passes and nothing happens: there is no event to wait for."""
     members = group.stable(2, rebalance_timeout=SHORT_REBALANCE_MS)
     deadline = time.monotonic() + 1.2 * SHORT_REBALANCE_MS / 1000
     while time.monotonic() < deadline:
@@ -314,7 +314,7 @@ def test_a_pending_id_is_not_yet_a_member(group: Group) -> None:
 
 
 def test_a_pending_id_holds_up_the_rebalance(group: Group) -> None:
-    """Whoever asked for an id will join in a moment, so the others wait for it."""
+    """A member that got an id will join in a moment, so the others wait for it."""
     leader, follower = group.stable(2)
     newcomer = group.member()
     newcomer.id = newcomer.ask_join().member_id

@@ -1,7 +1,7 @@
-"""ConsumerGroupHeartbeat and its kin: groups whose broker assigns, one member or a few at a time.
+"""ConsumerGroupHeartbeat and related requests: groups of the consumer protocol, with one or a few members.
 
-A broker may take a moment to assign anew, so members beat until they own what they should; epochs are compared with
-each other and never with a number.
+A broker may take a moment to assign again, so members send heartbeats until they own what they should; epochs are
+compared with each other and never with a number.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from group_members import ConsumerMember, Group, join_alone, owned_topics, settle, spread, until
 from kio.schema.errors import ErrorCode
-from raw import message
-from shorthand import by_name, topic_id
+from protocol_requests import by_name, topic_id
+from wire_client import message
 
 CreateTopic = Callable[..., str]
 INVALID = ErrorCode.invalid_request
@@ -59,7 +59,7 @@ def test_a_member_is_let_in_at_once(group: Group, name: str, version: int) -> No
 
 
 def test_the_first_heartbeat_of_a_group_brings_everything(bootstrap: str, name: str) -> None:
-    """Once the coordinator knows the topic, that is, hence the tries, each in a new group."""
+    """That holds once the coordinator knows the topic, hence the attempts, each in a new group."""
 
     def first_assignment() -> list[set[int]]:
         with Group(bootstrap) as fresh:
@@ -264,7 +264,7 @@ def test_wrong_epochs_are_fenced(two: tuple[ConsumerMember, ConsumerMember]) -> 
 
 
 def test_the_epoch_before_counts_while_the_answer_may_be_lost(group: Group, name: str) -> None:
-    """Only for a member that owns no more than it was given."""
+    """Only for a member that owns no more than it was assigned."""
     member = group.consumer([name])
     before, owned = join_alone(member, 4), owned_topics(member.owned)
     other = group.consumer([name])
@@ -319,7 +319,7 @@ def test_an_assignor_that_does_not_exist(group: Group, name: str) -> None:
 
 @pytest.mark.parametrize(("assignor", "shares"), [("range", [4, 2]), ("uniform", [3, 3]), (None, [3, 3])])
 def test_assignors(group: Group, create_topic: CreateTopic, assignor: str | None, shares: list[int]) -> None:
-    """Range gives the first member the longer part of every topic; uniform, which is the default, counts over all."""
+    """Range gives the first member the larger part of every topic; uniform, the default, balances over all topics."""
     topics = [create_topic(partitions=3), create_topic(partitions=3)]
     members = [group.consumer(topics, server_assignor=assignor) for _ in range(2)]
     for member in members:

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: what is told of groups whose broker assigns, and of all that are none."""
+"""ConsumerGroupDescribe: descriptions of consumer groups, and errors for all other groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from group_members import Group, join_alone, owned_topics, settle, spread
 from kio.schema.errors import ErrorCode
-from shorthand import topic_id
+from protocol_requests import topic_id
 
 CreateTopic = Callable[..., str]
 NO_OPERATIONS_ASKED = -(2**31)

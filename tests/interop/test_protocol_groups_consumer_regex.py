@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from group_members import Group, join_alone, settle
 from kio.schema.errors import ErrorCode
-from shorthand import topic_id
+from protocol_requests import topic_id
 
 CreateTopic = Callable[..., str]
 
@@ -23,7 +23,7 @@ def group(bootstrap: str) -> Iterator[Group]:
 def family(group: Group, topic: Callable[[], str], create_topic: CreateTopic) -> list[str]:
     """Three topics whose names begin alike: NAME, NAME-a, NAME-b.
 
-    The group's coordinator knows them: an expression resolved a moment too early would be looked at ten seconds later.
+    The group's coordinator knows them: an expression resolved too early would be resolved again only ten seconds later.
     """
     name = topic()
     names = [create_topic(name=each) for each in (name, f"{name}-a", f"{name}-b")]
@@ -47,7 +47,7 @@ def test_an_expression_matches_whole_names(group: Group, family: list[str], endi
 
 @pytest.mark.parametrize("expression", ["[", "*", "(", "a{2,1}", "(?=ahead)", r"(a)\1"])
 def test_expressions_that_are_refused(group: Group, expression: str) -> None:
-    """Whatever needs to look back or ahead is none of the kind the broker understands."""
+    """The broker's kind of expressions has no look-behind and no look-ahead."""
     member = group.consumer(subscribed_topic_regex=expression)
     assert member.code(**member.full()) == ErrorCode.invalid_regular_expression
     member.subscribed = {"subscribed_topic_names": []}

@@ -1,4 +1,4 @@
-"""Static members of groups whose broker assigns: leaving for a while, coming back, and being replaced."""
+"""Static members of the consumer protocol: leaving for a while, coming back, and being replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classic and consumer members in one group: a group changes its protocol while its members read on, either way."""
+"""Classic and consumer members in one group: it changes its protocol in either direction while its members read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def kind(group: Group) -> str:
 
 
 def catch_up(member: ClassicMember) -> set[int]:
-    """Joins and syncs until no rebalance is under way, as a client does, and returns the partitions it then has."""
+    """Join and sync until no rebalance is in progress, as a client does; return the assigned partitions."""
 
     def assigned() -> list[set[int]]:
         member.join()
@@ -62,7 +62,7 @@ def catch_up(member: ClassicMember) -> set[int]:
 
 @pytest.fixture
 def mixed(group: Group, name: str) -> tuple[ClassicMember, ConsumerMember]:
-    """A classic member that owned everything, and a consumer member that came and got half of it."""
+    """A classic member that owned everything, and a consumer member that joined and got half of it."""
     old, new = classic(group, name), group.consumer([name])
     old.join()
     assert old.sync({old.id: assignment(name, 0, 1, 2, 3)}).error_code == 0
@@ -73,7 +73,7 @@ def mixed(group: Group, name: str) -> tuple[ClassicMember, ConsumerMember]:
     return old, new
 
 
-# ---- groups without members change at once
+# empty groups change at once
 
 
 def test_an_empty_classic_group_becomes_a_consumer_group(group: Group, name: str) -> None:
@@ -107,7 +107,7 @@ def test_an_empty_classic_group_of_another_type_becomes_a_consumer_group(group: 
     assert kind(group) == "consumer"
 
 
-# ---- a consumer member comes to a living classic group
+# a consumer member joins a classic group with members
 
 
 def test_both_kinds_share_the_partitions(mixed: tuple[ClassicMember, ConsumerMember]) -> None:
@@ -122,7 +122,7 @@ def test_both_kinds_share_the_partitions(mixed: tuple[ClassicMember, ConsumerMem
 
 
 def test_a_partition_moves_only_after_the_classic_member_gave_it_back(group: Group, name: str) -> None:
-    """What a classic member owns it says in its JoinGroup, so it is done only when it joins once more."""
+    """A classic member reports its owned partitions in JoinGroup, so it has to rejoin."""
     old, new = classic(group, name), group.consumer([name])
     old.join()
     assert old.sync({old.id: assignment(name, 0, 1, 2, 3)}).error_code == 0
@@ -206,7 +206,7 @@ def test_a_classic_group_of_another_type_stays(group: Group, name: str) -> None:
 
 
 def test_a_classic_group_with_other_bytes_stays(group: Group, name: str) -> None:
-    """What a leader of its own kind wrote for its members would be lost."""
+    """The user data of a leader of another protocol type would be lost."""
     member = classic(group, name)
     member.join()
     assert member.sync({member.id: assignment(name, 0)[:-4] + b"\0\0\0\1x"}).error_code == 0

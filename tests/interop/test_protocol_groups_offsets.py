@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch: who may commit and when, what comes back, and what becomes of it."""
+"""OffsetCommit and OffsetFetch: who may commit and when, what is returned, and when offsets are removed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 import pytest
 from group_members import ClassicMember, Group, commit, until
 from kio.schema.errors import ErrorCode
-from raw import message
-from shorthand import by_name, topic_id
+from protocol_requests import by_name, topic_id
+from wire_client import message
 
 CreateTopic = Callable[..., str]
 NOTHING = (-1, -1, "", 0)
@@ -35,13 +35,13 @@ def two(group: Group) -> tuple[ClassicMember, ClassicMember]:
 
 
 def shown(partition: Any) -> tuple[int, int, str, int]:
-    """Offset, leader epoch, metadata and code; versions before 5 tell no epoch."""
+    """Return offset, leader epoch, metadata and error; versions before 5 have no epoch."""
     epoch = getattr(partition, "committed_leader_epoch", -1)
     return partition.committed_offset, epoch, partition.metadata, int(partition.error_code)
 
 
 def fetched(group: Group, topics: list[dict[str, Any]] | None, version: int = 9, **fields: Any) -> dict[Any, Any]:
-    """What OffsetFetch tells of the one group, by (topic, partition). The codes outside partitions must be 0."""
+    """Return the OffsetFetch results of the one group, by (topic, partition). All other error codes must be 0."""
     if version < 8:
         answer = found = group.ask("offset_fetch", version, group_id=group.id, topics=topics, **fields)
     else:
@@ -145,7 +145,7 @@ def test_an_empty_group_id_is_as_good_as_any(group: Group, name: str) -> None:
     assert group.ask("delete_groups", 2, groups_names=[""]).results[0].error_code == 0
 
 
-# ---- topics and partitions that are not there
+# topics and partitions that do not exist
 
 
 def commit_many(
@@ -255,7 +255,7 @@ def test_an_instance_id_is_checked(group: Group, name: str) -> None:
 
 
 def test_commits_while_the_group_rebalances(two: tuple[ClassicMember, ClassicMember], name: str) -> None:
-    """Until all have joined, members may finish what they had; then they must hear first what they get."""
+    """Until all have joined, members may commit what they had; after that they must first learn their assignment."""
     leader, follower = two
     leader.post_join()
     leader.group.await_state("PreparingRebalance")

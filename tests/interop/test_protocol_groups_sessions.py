@@ -1,4 +1,4 @@
-"""Sessions of classic members: who shows no sign of life is put out of the group, and what counts as a sign.
+"""Sessions of classic members: a member without heartbeats is removed, and which requests count as heartbeats.
 
 No session may be shorter than six seconds, so all groups here wait together, once.
 """
@@ -30,24 +30,24 @@ BEAT_SECONDS = 0.2
 
 @dataclass
 class Waited:
-    """What came of the groups after a session without a sign of life from those who were to vanish."""
+    """The groups after a session timeout in which some members were silent."""
 
     vanished: list[ClassicMember]
-    """The leader, which went on beating, and the follower, which fell silent."""
+    """The leader, which sent heartbeats, and the follower, which became silent."""
     seconds: float
-    """How long the follower's silence was borne, at most: counted from before its last sign of life."""
+    """How long the follower was kept, at most: counted from before its last request."""
     last: ClassicMember
-    """A member that was alone in its group and fell silent."""
+    """A member that was alone in its group and became silent."""
     static: list[ClassicMember]
-    """As `vanished`, with instance ids."""
+    """Like `vanished`, with instance ids."""
     pending: ClassicMember
     """It got an id and never joined with it."""
     committing: ClassicMember
-    """It never beat, but committed."""
+    """It sent no heartbeats, but commits."""
     joining: list[ClassicMember]
-    """A leader that went on beating and did not join, and a newcomer whose JoinGroup is held meanwhile."""
+    """A leader that sent heartbeats and did not rejoin, and a newcomer whose JoinGroup waits meanwhile."""
     mixed: tuple[ClassicMember, ConsumerMember]
-    """A classic member that fell silent in a group whose broker assigns, and a consumer that went on beating."""
+    """A classic member that became silent in a consumer group, and a consumer member that sent heartbeats."""
 
 
 def held_join(group: Group) -> list[ClassicMember]:
@@ -87,7 +87,7 @@ def mixed_pair(group: Group, topic: str) -> tuple[ClassicMember, ConsumerMember]
 
 
 def wait_for_the_session_to_end(waited: Waited, topic: str, began: float) -> None:
-    """Who is to live gives signs until the leaders hear of a rebalance. The others vanished before it began."""
+    """Send heartbeats of the live members until the leaders see a rebalance. The others became silent before."""
     awaited, patience = {"vanished", "static"}, Patience("those who fell silent are put out")
     while awaited:
         patience.check(progress=len(awaited))

@@ -1,4 +1,4 @@
-"""Static members of classic groups: a restart under the same instance id moves nothing, and fences who was there."""
+"""Static members of classic groups: a restart with the same instance id moves no partition and fences the old one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def two(group: Group) -> tuple[ClassicMember, ClassicMember]:
 
 
 def restarted(member: ClassicMember, **fields: str) -> ClassicMember:
-    """The same instance id, and a new process that knows no member id."""
+    """Return a new process with the same instance id, which knows no member id."""
     return member.group.member(instance=member.instance, **fields)
 
 
@@ -67,7 +67,7 @@ def test_a_restarted_leader_is_told_to_skip_the_assignment(two: tuple[ClassicMem
 def test_before_version_9_a_restarted_leader_believes_another_leads(
     two: tuple[ClassicMember, ClassicMember], version: int
 ) -> None:
-    """It is shown its former id as the leader, so that it does not compute an assignment that nobody waits for."""
+    """The response shows its former id as the leader, so that it does not compute an assignment nobody needs."""
     leader, _ = two
     answer = leader.group.member(instance="first", version=version).join()
     assert (answer.generation_id, answer.leader, answer.members) == (2, leader.id, ())
@@ -159,7 +159,7 @@ def test_a_held_join_is_fenced_by_its_replacement(two: tuple[ClassicMember, Clas
 
 
 def test_a_held_sync_is_fenced_by_its_replacement(two: tuple[ClassicMember, ClassicMember]) -> None:
-    """The leader may have seen the former id already, so everyone joins once more."""
+    """The leader may have seen the former id already, so all members rejoin."""
     leader, old = two
     leader.post_join()
     leader.group.await_state("PreparingRebalance")
@@ -175,7 +175,7 @@ def test_a_held_sync_is_fenced_by_its_replacement(two: tuple[ClassicMember, Clas
 
 
 def test_a_static_member_that_misses_the_rebalance_stays(group: Group) -> None:
-    """Dynamic members are dropped when the rebalance timeout is over; a static one only with its session."""
+    """Dynamic members are removed at the rebalance timeout; a static one only with its session."""
     leader, follower = (group.member(instance=name, rebalance_timeout=1_500) for name in ("first", "second"))
     group.rebalance(leader, follower)
     answer = leader.join()

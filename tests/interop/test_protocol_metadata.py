@@ -1,4 +1,4 @@
-"""Metadata, DescribeTopicPartitions, DescribeCluster and ApiVersions: what a client learns before it does anything."""
+"""Metadata, DescribeTopicPartitions, DescribeCluster and ApiVersions: the first requests of a client."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 
 import pytest
 from kio.schema.errors import ErrorCode
-from raw import Wire, encode_request, message
-from shorthand import by_name, metadata, topic_id
+from protocol_requests import by_name, metadata, topic_id
+from wire_client import Wire, encode_request, message
 
 CreateTopic = Callable[..., str]
 INVALID_NAMES = ["", ".", "..", "a/b", "a b", "ž", "a" * 250, "a:b", "a\x00b", "a\n"]
@@ -53,7 +53,7 @@ def test_an_unknown_id(wire: Wire) -> None:
 
 @pytest.mark.parametrize("version", [10, 11])
 def test_ids_are_not_for_versions_10_and_11(wire: Wire, create_topic: CreateTopic, version: int) -> None:
-    """The field is there but was not ready: each topic is refused, and no broker is named."""
+    """The field exists but was not ready in this version: each topic is refused, and no broker is named."""
     name = create_topic()
     request = message(
         "metadata",
@@ -110,7 +110,7 @@ def test_in_version_0_empty_means_all(wire: Wire, create_topic: CreateTopic) -> 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_old_versions_always_create(wire: Wire, topic: Callable[[], str], version: int) -> None:
-    """Before version 4 there was no flag, and asking was creating."""
+    """Before version 4 there was no flag, and every request created missing topics."""
     name = topic()
     for _ in range(3000):
         if only_topic(wire.ask(message("metadata", version, topics=[{"name": name}]))).error_code == 0:
@@ -238,7 +238,7 @@ def test_every_version_of_api_versions(wire: Wire, version: int) -> None:
 
 
 def test_an_unknown_version_is_answered_in_version_0(wire: Wire) -> None:
-    """KIP-511: error 35 and the range of ApiVersions alone, so that the client can ask again on the same connection."""
+    """KIP-511: error 35 and only the range of ApiVersions, so that the client can retry on the same connection."""
     wire.send_frame(struct.pack(">hhih", 18, 99, 7, -1) + b"\x00")
     body = wire.receive_frame()
     correlation_id, code, count = struct.unpack_from(">ihi", body)
@@ -262,5 +262,5 @@ def test_features_of_version_0_are_hidden_from_old_clients(wire: Wire) -> None:
 
 
 def test_encoding_of_the_request_is_what_we_think() -> None:
-    """Guards the tests themselves: the frame of a known request, byte for byte."""
+    """Checks the tests themselves: the frame of a known request, byte for byte."""
     assert encode_request(message("api_versions", 0), 1, "me") == bytes.fromhex("0012 0000 00000001 0002 6d65")

@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: where a log begins, ends, and what lies where in time."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: log start, log end, and offsets by time."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from batches import batch, now_ms
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import fetch, list_offset, produce
+from protocol_requests import fetch, list_offset, produce
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6

@@ -1,4 +1,4 @@
-"""Produce, byte by byte: sequences, duplicates, epochs, acks, and what a batch may not be.
+"""Produce, byte by byte: sequences, duplicates, epochs, acks, and invalid batches.
 
 Numbers in brackets are Kafka's error codes; every expectation here was checked against Apache Kafka.
 """
@@ -12,8 +12,8 @@ from uuid import uuid4
 import pytest
 from batches import CONTROL, TRANSACTIONAL, batch, compress, headers_of, now_ms, record
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import end_offset, fetch, list_offset, new_producer, produce, produce_request, topic_id
+from protocol_requests import end_offset, fetch, list_offset, new_producer, produce, produce_request, topic_id
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 SEQUENCE_MAX = 2**31 - 1
@@ -106,7 +106,7 @@ def test_after_the_largest_sequence_comes_zero(wire: Wire, name: str) -> None:
 
 
 def test_one_batch_may_wrap(wire: Wire, name: str) -> None:
-    """Records SEQUENCE_MAX-1, SEQUENCE_MAX, 0, 1: the next batch starts at 2, and the repeat is recognised."""
+    """Records SEQUENCE_MAX-1, SEQUENCE_MAX, 0, 1: the next batch starts at 2, and the duplicate is recognised."""
     pid, epoch = new_producer(wire)
     wrapping = batch([b"v"] * 4, pid=pid, epoch=epoch, seq=SEQUENCE_MAX - 1)
     assert produce(wire, name, wrapping).base_offset == 0
@@ -170,14 +170,14 @@ def test_producer_ids_are_new_each_time(wire: Wire) -> None:
 
 
 def test_acks_zero_gets_no_bytes_at_all(wire: Wire, name: str) -> None:
-    """The next answer on the connection belongs to the next request, which also sees the record."""
+    """The next response on the connection belongs to the next request, which also sees the record."""
     wire.post(produce_request(name, batch([b"silent"]), acks=0), expect_answer=False)
     wire.post(produce_request(name, batch([b"heard"]), acks=1))
     assert wire.collect().responses[0].partition_responses[0].base_offset == 1
 
 
 def test_acks_zero_with_an_error_closes_the_connection(wire: Wire, name: str, bootstrap: str) -> None:
-    """There is no other way to tell the client that its metadata or its batch is wrong."""
+    """There is no other way to report wrong metadata or a wrong batch to the client."""
     wire.post(produce_request(name, batch([b"v"], crc=1), acks=0), expect_answer=False)
     assert wire.answer_or_close() is None
     with Wire(bootstrap) as other:
@@ -205,7 +205,7 @@ def test_min_insync_replicas_never_asks_for_more_replicas_than_there_are(wire: W
 # ---- batch rules
 
 
-# None: Apache fails inside (-1) and any refusal will do.
+# None: Apache fails internally (-1), and any error is allowed.
 BAD_BATCHES: dict[str, tuple[Callable[[], bytes], int | None]] = {
     "wrong checksum": (lambda: batch([b"v"], crc=12345), 2),
     "no bytes": (lambda: b"", 87),
@@ -273,21 +273,21 @@ def test_what_is_inside_a_batch(wire: Wire, name: str, case: str) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_offset_deltas_with_a_hole(wire: Wire, name: str, codec: str) -> None:
-    """Apache lets it pass plain and fails (-1) on it compressed; refusing is allowed. Offsets stay whole."""
+    """Apache accepts it uncompressed and fails (-1) on it compressed; refusing is allowed. Offsets have no gap."""
     answer = produce(wire, name, batch([b"v"] * 2, codec, body=record(0, b"v") + record(2, b"v")))
     assert answer.error_code in (0, -1, 87)
     assert end_offset(wire, name) == (2 if answer.error_code == 0 else 0)
 
 
 def test_bytes_after_the_batch_never_reach_the_log(wire: Wire, name: str) -> None:
-    """Apache drops a tail too short to be a batch and keeps the batch; refusing both is allowed."""
+    """Apache drops trailing bytes too short for a batch and keeps the batch; refusing both is allowed."""
     whole = batch([b"v"])
     answer = produce(wire, name, whole + b"tail!")
     assert answer.error_code in (0, 87)
     assert len(bytes(fetch(wire, name, 0).records)) == (len(whole) if answer.error_code == 0 else 0)
 
 
-@pytest.mark.moldau_only  # Apache never answers this one, and its connection stays silent
+@pytest.mark.moldau_only  # Apache never answers this one, and its connection stays open
 def test_null_records_are_refused(wire: Wire, name: str) -> None:
     assert produce(wire, name, None).error_code == ErrorCode.invalid_record
 
@@ -371,7 +371,7 @@ def test_partitions_fail_one_by_one(wire: Wire, create_topic: CreateTopic) -> No
 
 
 def test_the_same_partition_twice_in_one_request(wire: Wire, name: str) -> None:
-    """The last one is written, and one answer comes."""
+    """The last one is written, and there is one response."""
     data = [{"name": name, "partition_data": [{"index": 0, "records": batch([v])} for v in (b"first", b"second")]}]
     answer = wire.ask(message("produce", 9, acks=-1, timeout=1000, topic_data=data))
     (partition,) = answer.responses[0].partition_responses

@@ -1,4 +1,4 @@
-"""InitProducerId without transactions, DescribeProducers, DescribeLogDirs: what a broker knows of who writes where."""
+"""InitProducerId without transactions, DescribeProducers and DescribeLogDirs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from batches import batch, now_ms
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import new_producer, produce
+from protocol_requests import new_producer, produce
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 
@@ -42,7 +42,7 @@ def test_an_empty_transactional_id_is_refused(wire: Wire) -> None:
 
 
 def test_an_id_and_an_epoch_come_together(wire: Wire) -> None:
-    """With both, a producer that wants its epoch bumped gets a new id instead: only transactions keep theirs."""
+    """With both, a producer that requests a new epoch gets a new id instead: only transactions keep theirs."""
     assert init(wire, producer_id=5, producer_epoch=-1).error_code == ErrorCode.invalid_request
     assert init(wire, producer_id=-1, producer_epoch=5).error_code == ErrorCode.invalid_request
     pid, epoch = new_producer(wire)
@@ -94,7 +94,7 @@ def test_log_dirs(wire: Wire, name: str, version: int) -> None:
 
 
 def test_log_dirs_of_nothing_unknown_and_all(wire: Wire, name: str, topic: Callable[[], str]) -> None:
-    """What is not there is left out; an empty list asks for the directory alone, null for everything in it."""
+    """Missing topics are left out; an empty list requests only the directory, null everything in it."""
     assert log_dirs(wire, [{"topic": topic(), "partitions": [0]}]).topics == ()
     (shown,) = log_dirs(wire, [{"topic": name, "partitions": [0, 77]}]).topics
     assert [partition.partition_index for partition in shown.partitions] == [0]

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics and CreatePartitions: what is refused, with which code, and what is echoed."""
+"""CreateTopics, DeleteTopics and CreatePartitions: errors, their codes, and the returned configs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 import pytest
 from batches import batch
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import by_name, metadata, produce, topic_id
+from protocol_requests import by_name, metadata, produce, topic_id
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 NO_SUCH_BROKER = 4711

@@ -1,4 +1,4 @@
-"""A broker whose machine lacks room, open files or the right to write: one line tells, and who can be served is."""
+"""A broker without disk space, open files or write permission: it logs one line, and serves what it can."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PARTITIONS = 400
 
 @pytest.fixture(scope="module", autouse=True)
 def broker_answers() -> None:
-    """Nothing here speaks to the broker that the other tests of this directory share."""
+    """These tests do not use the shared broker of this directory."""
 
 
 def refusal(words: list[str]) -> str:
-    """The one line of a start that does not come about."""
+    """Return the one line of a start that fails."""
     ran = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=PATIENCE_S)
     assert ran.returncode == 1, ran.stderr
     assert ran.stderr.count("\n") == 1, ran.stderr
@@ -32,7 +32,7 @@ def start(data: Path) -> list[str]:
 
 
 def produced(bootstrap: str, topic: str, values: list[bytes], **options: object) -> list[str]:
-    """The errors of those that were not taken."""
+    """Return the errors of records that were not accepted."""
     failed: list[str] = []
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, **options})
     for value in values:

@@ -1,6 +1,6 @@
-"""kafka-storage, kafka-server-start, kafka-server-stop and `moldau start`, run as people run them.
+"""kafka-storage, kafka-server-start, kafka-server-stop and `moldau start`, as users run them.
 
-Texts and exit statuses of kafka-storage are those of Apache Kafka 4.3.1's tool. No broker is shared: each test that
+Messages and exit statuses of kafka-storage are those of Apache Kafka 4.3.1's tool. No broker is shared: each test that
 needs a server starts its own.
 """
 
@@ -37,7 +37,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module", autouse=True)
 def broker_answers() -> None:
-    """Nothing here speaks to the broker that the other tests of this directory share."""
+    """These tests do not use the shared broker of this directory."""
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_the_first_voters_are_left_for_the_first_start(
 
 
 def voters_of(snapshot: Path) -> dict[int, bytes]:
-    """Who votes, and with which directory, as the snapshot's record of them says."""
+    """Return the voters and their directory ids, from the snapshot's VotersRecord."""
     check_snapshot(split_batches(memoryview(snapshot.read_bytes())))
     records = [
         record
@@ -271,7 +271,7 @@ def test_features_of_a_release(capsys: pytest.CaptureFixture[str]) -> None:
         assert (status, err.startswith(said)) == (1, True)
 
 
-# --- the command line of a start, and which processes are servers ------------------------------------------------
+# --- command line, and how servers are found ---------------------------------------------------------------------
 
 
 def test_the_words_of_a_start() -> None:
@@ -335,12 +335,12 @@ def test_a_servers_settings_are_read_from_where_it_reads_them(config: Path) -> N
     assert node_id("-m", "moldau", "start") == 1
 
 
-# --- servers that run --------------------------------------------------------------------------------------------
+# --- running servers ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def lonely_node_id() -> int:
-    """A node id that no other server on this machine has: stopping must find this one and no other."""
+    """Return a node id that no other server on this machine has: stopping must find only this one."""
     return uuid.uuid4().int % 1_000_000_000 + 1_000_000_000
 
 
@@ -355,7 +355,7 @@ class Running:
         return self.process.stdout.readline()
 
     def end(self) -> tuple[int, str]:
-        """The exit status, and all that was said on stderr."""
+        """Return the exit status and the stderr output."""
         _, err = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, err
 

@@ -1,6 +1,6 @@
-"""The Spark connector's codec with librdkafka as the other side: any mix of records, every codec, transactions.
+"""The Spark connector's codec against librdkafka: any mix of records, every codec, transactions.
 
-Raw bytes go over a bare channel, so that only the codec is between the two. Records are drawn from a seed.
+Raw bytes go over a plain channel, so that only the codec is between the two. Records are drawn from a seed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, P
 
 CreateTopic = Callable[..., str]
 ANY_TIME = {"message.timestamp.before.max.ms": "9223372036854775807", "retention.ms": "-1"}
-"""Records of long ago are taken, and not removed as too old while the test looks at them."""
+"""Old timestamps are accepted, and such records are not removed during the test."""
 HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 SCHEMA = pa.schema(
     [
@@ -60,7 +60,7 @@ def mixture(seed: int, count: int) -> list[Message]:
 
 
 class Partition:
-    """Partition 0 of a topic, asked over one connection."""
+    """Partition 0 of a topic, read over one connection."""
 
     def __init__(self, channel: Channel, topic: str) -> None:
         self.channel, self.topic = channel, topic
@@ -68,7 +68,7 @@ class Partition:
         self.id = bytes(channel.ask(ApiKey.METADATA, asked, MetadataResponse).topics[0].topic_id)
 
     def read(self, end: int, is_committed: bool = False) -> list[tuple[int, Message]]:
-        """All rows up to an offset, with theirs."""
+        """Return all rows up to an offset, with their offsets."""
         rows: list[tuple[int, Message]] = []
         position = 0
         while position < end:
@@ -138,7 +138,7 @@ def test_what_was_encoded_is_read_by_librdkafka(bootstrap: str, create_topic: Cr
 
 
 def test_transactions_that_take_turns(bootstrap: str, create_topic: CreateTopic) -> None:
-    """Whatever librdkafka's own reader of committed records sees."""
+    """The result must equal that of librdkafka's read_committed consumer."""
     topic = create_topic(config=ANY_TIME)
     chance = random.Random(1)
     producers = [Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-{n}"}) for n in range(3)]

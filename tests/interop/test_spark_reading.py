@@ -251,7 +251,7 @@ class TestStreams:
 
 class TestLoss:
     def trimmed(self, bootstrap: str, create_topic: CreateTopic, admin: AdminClient) -> str:
-        """A topic of which retention took the first ten records."""
+        """A topic from which retention removed the first ten records."""
         topic = create_topic(1)
         produce(bootstrap, topic, numbered(20))
         (deleted,) = admin.delete_records([ConfluentPartition(topic, 0, 10)]).values()
@@ -300,7 +300,7 @@ class TestLoss:
             assert run.end() == run.at
             admin.delete_topics([topic])[topic].result(PATIENCE_S)
             create_topic(1, name=topic)
-            run.end()  # the request that waits is refused: this topic has another id
+            run.end()  # the waiting request is refused: this topic has another id
             before = time.monotonic()
             for _ in range(3):
                 assert run.end() == run.at

@@ -1,4 +1,4 @@
-"""The connector's writing, without a JVM: Arrow rows in, what real clients read out; lost connections, refusals."""
+"""The connector's writing, without a JVM: Arrow rows in, records of real clients out; lost connections, errors."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_large_rows_become_several_batches(bootstrap: str, create_topic: CreateT
 
 
 def test_the_topic_of_each_row(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -> None:
-    """Topics that are not there are created by the broker, as it does for every client."""
+    """The broker creates missing topics, as it does for every client."""
     one, two = topic(), topic()
     batch = pa.record_batch({"value": pa.array([b"1", b"2", b"3"]), "topic": pa.array([one, two, one])})
     write(bootstrap, batch)
@@ -106,7 +106,7 @@ def test_an_illegal_topic_is_told_at_once(bootstrap: str) -> None:
 
 
 def test_a_broker_that_no_longer_knows_the_producer(bootstrap: str, create_topic: CreateTopic) -> None:
-    """As after a restart that kept only the last batch: sequences that do not fit begin anew and nothing is lost."""
+    """As after a restart that kept only the last batch: sequences that do not fit start again and nothing is lost."""
     topic = create_topic(1)
     with producing(bootstrap, topic=topic) as (producer, send):
         send(pa.record_batch({"value": pa.array([b"1", b"2"])}))
@@ -118,7 +118,7 @@ def test_a_broker_that_no_longer_knows_the_producer(bootstrap: str, create_topic
 
 
 class Flaky:
-    """A proxy that ends a connection after so many bytes of answers: the request arrived, its answer is lost."""
+    """A proxy that closes a connection after so many response bytes: the request arrives, its response is lost."""
 
     def __init__(self, upstream: str, cuts: list[int]) -> None:
         host, _, port = upstream.rpartition(":")
@@ -156,7 +156,7 @@ class Flaky:
         self._end(here, there)
 
     def _end(self, *sockets: socket.socket) -> None:
-        """Wakes whoever waits on them, which closing alone would not."""
+        """Shut the sockets down, which wakes waiting threads; closing alone would not."""
         for one in sockets:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -171,7 +171,7 @@ class Flaky:
 
 @pytest.fixture
 def through_a_flaky_line(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[int]], Flaky]]:
-    """All connections of the connector go through a proxy, whatever address the broker tells."""
+    """Let all connections of the connector go through a proxy, whatever address the broker advertises."""
     import moldau.client.cluster as cluster
     from moldau.client.channel import Channel
 
@@ -192,7 +192,7 @@ def through_a_flaky_line(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Ite
 def test_lost_answers_do_not_double_records(
     bootstrap: str, create_topic: CreateTopic, through_a_flaky_line: Callable[[list[int]], Flaky], cut: int
 ) -> None:
-    """Every request arrives and some answers are lost: what is sent again is recognised by its sequence numbers."""
+    """Every request arrives and some responses are lost: repeated requests are recognised by their sequence numbers."""
     topic = create_topic(2)
     proxy = through_a_flaky_line([cut, cut + 50, cut + 90])
     values: Any = pa.array([b"%06d" % number + b"x" * 3000 for number in range(6000)])

@@ -1,4 +1,4 @@
-"""The tools where confluent-kafka is not installed: our stand-in for it, judged by librdkafka itself."""
+"""The tools without confluent-kafka: our stand-in for it, compared with librdkafka itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_by_librdkafka(bootstrap: str, topic: str, count: int) -> list[confluent
 
 
 def read_until_end(consumer: Consumer) -> list[Message]:
-    """Up to the end of the only partition that is assigned."""
+    """Read up to the end of the only assigned partition."""
     deadline = time.monotonic() + WAIT_SECONDS
     read: list[Message] = []
     while time.monotonic() < deadline:
@@ -55,7 +55,7 @@ def consumer(bootstrap: str) -> Iterator[Consumer]:
 
 
 def test_it_has_all_the_names_that_the_tools_use() -> None:
-    """In a process of its own, which has no confluent_kafka."""
+    """In a process of its own, without confluent_kafka."""
     code = "import moldau.client.confluent as c; print(*(getattr(c, n).__class__.__name__ for n in sorted(c.__all__)))"
     found = without_confluent_kafka(sys.executable, "-c", code)
     assert found.stderr == ""
@@ -175,7 +175,7 @@ def test_two_members_share_a_topic_and_the_one_that_stays_goes_on(bootstrap: str
 
 
 class GroupReader:
-    """A member of a group, with the partitions that it has and what it has read."""
+    """A group member, its partitions and what it has read."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.share: set[int] = set()
@@ -273,7 +273,7 @@ def test_the_perf_tools_say_what_they_lack(bootstrap: str) -> None:
 
 
 def without_confluent_kafka(*command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Runs a program in which confluent_kafka cannot be imported."""
+    """Run a program in which confluent_kafka cannot be imported."""
     hidden = Path(__file__).parent / "hidden_packages"
     paths = [str(hidden), *filter(None, sys.path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

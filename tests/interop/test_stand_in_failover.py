@@ -1,4 +1,4 @@
-"""Our stand-in for confluent_kafka while the coordinator of its group dies, and after its process slept too long."""
+"""Our stand-in for confluent_kafka while the coordinator of its group dies, and after its process was suspended."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bootstrap(three: TestCluster) -> str:
 
 
 class Tool:
-    """A producer and the only member of a group, both our own."""
+    """A producer and the only member of a group, both of the stand-in."""
 
     def __init__(self, three: TestCluster) -> None:
         self.topic = f"stand-in-{uuid.uuid4().hex[:8]}"
@@ -80,7 +80,7 @@ def test_a_member_goes_on_when_its_coordinator_dies(three: TestCluster, tool: To
 
 
 def test_a_member_that_slept_longer_than_its_session_joins_anew(three: TestCluster, tool: Tool) -> None:
-    """It has offsets to commit when it wakes."""
+    """It has offsets to commit when it resumes."""
     tool.write_and_read(b"before")
     with closing(Cluster(three.bootstrap_servers, {})) as aside:
 

@@ -1,5 +1,6 @@
-"""Log lines of `moldau start` and kafka-server-start: level and format by option and by variable. Each test starts its
-own server.
+"""Log lines of `moldau start` and kafka-server-start: level and format by option and by variable.
+
+Each test starts its own server.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from moldau.cli.kafka import server_start
 
 @pytest.fixture(scope="module", autouse=True)
 def broker_answers() -> None:
-    """Nothing here speaks to the broker that the other tests of this directory share."""
+    """These tests do not use the shared broker of this directory."""
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -35,7 +36,7 @@ def properties(tmp_path: Path) -> Path:
 
 
 def lines_until_ready(words: list[str], environ: dict[str, str]) -> list[str]:
-    """What a server says on stderr, from its start to the end of its stop."""
+    """Return the stderr output of a server, from its start to the end of its stop."""
     server = subprocess.Popen(
         [sys.executable, "-m", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ
     )

@@ -1,4 +1,4 @@
-"""`moldau.testing.cluster()` as somebody else's test suite uses it: what befalls nodes, and what real clients see."""
+"""`moldau.testing.cluster()` as another test suite uses it: faults of nodes, and what real clients see."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from moldau.testing import TestCluster, cluster
 
 pytestmark = [
     pytest.mark.moldau_only,
-    # asyncio of Python 3.11 leaves the socket of a refused connection to the collector; aiokafka meets many.
+    # asyncio of Python 3.11 leaves the socket of a refused connection to the collector; aiokafka causes many.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
@@ -32,7 +32,7 @@ _names = itertools.count()
 
 @pytest.fixture(scope="module", autouse=True)
 def broker_answers() -> None:
-    """Nothing here speaks to the broker that the other tests of this directory share."""
+    """These tests do not use the shared broker of this directory."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def shared() -> Iterator[TestCluster]:
 
 @pytest.fixture
 def kafka(shared: TestCluster) -> Iterator[TestCluster]:
-    """The cluster of this file, whole again after each test."""
+    """The cluster of this file, with all nodes running again after each test."""
     yield shared
     shared.heal()
     for node in shared.nodes.values():
@@ -57,7 +57,7 @@ def kafka(shared: TestCluster) -> Iterator[TestCluster]:
 
 
 def new_topic(kafka: TestCluster, partitions: int = 1) -> str:
-    """A topic with a replica on every node, all in sync."""
+    """Create a topic with a replica on every node, all in sync."""
     name = f"topic-{next(_names)}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     try:
@@ -65,7 +65,7 @@ def new_topic(kafka: TestCluster, partitions: int = 1) -> str:
             PATIENCE_S
         )
     except KafkaException as refused:
-        # An answer that is lost with a node that dies is asked for again, by the broker or the client.
+        # The response was lost with a node that died, so the broker or the client repeated the request.
         if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise
     kafka.wait_for_topic(name)
@@ -76,7 +76,7 @@ def new_topic(kafka: TestCluster, partitions: int = 1) -> str:
 
 
 def write(kafka: TestCluster, topic: str, *values: bytes) -> float:
-    """Seconds until all were acknowledged by all that are in sync."""
+    """Return the seconds until all in-sync replicas acknowledged."""
     producer = confluent_producer(kafka.bootstrap_servers, acks="all")
     faults: list[object] = []
     began = time.monotonic()
@@ -97,7 +97,7 @@ def was_left_cleanly(kafka: TestCluster, node_id: int) -> bool:
     return (kafka.nodes[node_id].data_dir / CLEAN_SHUTDOWN).exists()
 
 
-def test_three_brokers_are_there_and_one_is_the_controller(moldau_cluster: TestCluster) -> None:
+def test_the_cluster_has_three_brokers_and_one_controller(moldau_cluster: TestCluster) -> None:
     admin = AdminClient({"bootstrap.servers": moldau_cluster.bootstrap_servers})
     known = admin.list_topics(timeout=PATIENCE_S)
     addresses = {f"{broker.host}:{broker.port}" for broker in known.brokers.values()}
@@ -107,7 +107,7 @@ def test_three_brokers_are_there_and_one_is_the_controller(moldau_cluster: TestC
     assert len({node.data_dir for node in moldau_cluster.nodes.values()}) == 3
 
 
-def test_settings_are_kafkas_and_mistakes_are_told(tmp_path: Path) -> None:
+def test_settings_are_kafkas_and_mistakes_are_errors(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"num\.partitions"):
         TestCluster(tmp_path, properties={"num.partitions": "none"})
     with pytest.warns(UserWarning, match=r"did you mean num\.partitions"):
@@ -117,7 +117,7 @@ def test_settings_are_kafkas_and_mistakes_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("victim", ["leader", "controller"])
-def test_what_was_acknowledged_outlives_the_death_of_a_node(kafka: TestCluster, victim: str) -> None:
+def test_acknowledged_records_survive_the_death_of_a_node(kafka: TestCluster, victim: str) -> None:
     topic = new_topic(kafka)
     write(kafka, topic, b"before")
     killed = kafka.leader_of(topic, 0) if victim == "leader" else kafka.controller()
@@ -134,7 +134,7 @@ def test_what_was_acknowledged_outlives_the_death_of_a_node(kafka: TestCluster, 
     assert values_of(kafka, topic, 2) == [b"before", b"meanwhile"]
 
 
-def test_a_node_that_stops_hands_over_first(kafka: TestCluster) -> None:
+def test_a_node_that_stops_hands_over_its_leaderships_first(kafka: TestCluster) -> None:
     topic = new_topic(kafka, partitions=3)
     leader = kafka.leader_of(topic, 0)
     assert leader is not None
@@ -145,7 +145,7 @@ def test_a_node_that_stops_hands_over_first(kafka: TestCluster) -> None:
     assert values_of(kafka, topic, 1) == [b"after"]
 
 
-def test_a_node_that_stands_still_is_led_around_and_comes_back(kafka: TestCluster) -> None:
+def test_a_suspended_node_is_replaced_as_leader_and_comes_back(kafka: TestCluster) -> None:
     topic = new_topic(kafka)
     frozen = kafka.leader_of(topic, 0)
     assert frozen is not None
@@ -157,7 +157,7 @@ def test_a_node_that_stands_still_is_led_around_and_comes_back(kafka: TestCluste
     assert values_of(kafka, topic, 1) == [b"without it"]
 
 
-def test_a_node_killed_while_it_stands_still_does_nothing_more(kafka: TestCluster) -> None:
+def test_a_node_killed_while_suspended_does_nothing_more(kafka: TestCluster) -> None:
     topic = new_topic(kafka)
     frozen = kafka.leader_of(topic, 0)
     assert frozen is not None
@@ -167,7 +167,7 @@ def test_a_node_killed_while_it_stands_still_does_nothing_more(kafka: TestCluste
     assert kafka.wait_for_leader(topic, 0, other_than=frozen) != frozen
 
 
-def test_a_node_cut_off_loses_what_it_leads_and_the_others_go_on(kafka: TestCluster) -> None:
+def test_a_disconnected_node_loses_its_leaderships_and_the_others_continue(kafka: TestCluster) -> None:
     topic = new_topic(kafka)
     alone = kafka.leader_of(topic, 0)
     assert alone is not None
@@ -181,7 +181,7 @@ def test_a_node_cut_off_loses_what_it_leads_and_the_others_go_on(kafka: TestClus
     assert values_of(kafka, topic, 1) == [b"together again"]
 
 
-def test_a_slow_line_makes_acknowledgements_slow(kafka: TestCluster) -> None:
+def test_a_slow_network_makes_acknowledgements_slow(kafka: TestCluster) -> None:
     topic = new_topic(kafka)
     leader = kafka.leader_of(topic, 0)
     assert leader is not None
@@ -191,7 +191,7 @@ def test_a_slow_line_makes_acknowledgements_slow(kafka: TestCluster) -> None:
     assert write(kafka, topic, b"second") > 0.1, "less than the line alone takes"
 
 
-def test_a_cluster_stopped_in_order_is_there_again_with_all_it_knew(tmp_path: Path) -> None:
+def test_a_stopped_cluster_starts_again_with_all_its_data(tmp_path: Path) -> None:
     with cluster(data_dir=tmp_path, nodes=3) as first:
         topic = new_topic(first)
         write(first, topic, b"kept")
@@ -200,7 +200,7 @@ def test_a_cluster_stopped_in_order_is_there_again_with_all_it_knew(tmp_path: Pa
         assert values_of(second, topic, 1) == [b"kept"]
 
 
-def test_a_node_whose_quorum_is_not_there_waits_for_it_and_can_be_stopped_or_killed(kafka: TestCluster) -> None:
+def test_a_node_without_a_quorum_waits_for_it_and_can_be_stopped_or_killed(kafka: TestCluster) -> None:
     topic = new_topic(kafka)
     write(kafka, topic, b"before")
     for node_id in kafka.nodes:
@@ -219,7 +219,7 @@ def test_a_node_whose_quorum_is_not_there_waits_for_it_and_can_be_stopped_or_kil
     assert values_of(kafka, topic, 1) == [b"before"]
 
 
-def test_what_cannot_be_done_is_said(kafka: TestCluster) -> None:
+def test_impossible_calls_are_errors(kafka: TestCluster) -> None:
     kafka.kill(2)
     with pytest.raises(ValueError, match="node 2 is not running"):
         kafka.kill(2)
@@ -239,10 +239,10 @@ LIBRARIES = [
 
 
 @pytest.mark.parametrize(("writing", "reading"), LIBRARIES, ids=[reading for _, reading in LIBRARIES])
-def test_clients_write_and_read_through_the_death_of_the_leader(
+def test_clients_write_and_read_despite_the_death_of_the_leader(
     kafka: TestCluster, writing: str, reading: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # What the one client says that logs in this process: without it nobody could say why it waited in vain.
+    # Capture the log of the one client that logs in this process, to explain timeouts.
     caplog.set_level(logging.DEBUG, "kafka.coordinator")
     caplog.set_level(logging.DEBUG, "kafka.cluster")
     topic = new_topic(kafka)

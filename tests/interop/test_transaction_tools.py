@@ -1,6 +1,6 @@
-"""The tools for transactions: kafka-transactions, `moldau transaction`, and what other tools say and do about them.
+"""The tools for transactions: kafka-transactions, `moldau transaction`, and how other tools show transactions.
 
-With MOLDAU_TEST_KAFKA_LIBS, Apache Kafka's own kafka-transactions is asked too, and has to print the same.
+With MOLDAU_TEST_KAFKA_LIBS, Apache Kafka's own kafka-transactions must print the same.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HANGING = "Topic\tPartition\tProducerId\tProducerEpoch\tCoordinatorEpoch\tStartO
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """Three nodes, or the cluster of MOLDAU_TEST_BOOTSTRAP: one alone would coordinate whatever it is asked about."""
+    """Three nodes, or the cluster of MOLDAU_TEST_BOOTSTRAP: a single node would coordinate every transaction."""
     if EXTERNAL:
         yield EXTERNAL
         return
@@ -47,7 +47,8 @@ def bootstrap() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def create_topic(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -> Iterator[CreateTopic]:
-    """Creates a topic and returns its name once every partition serves, whichever node leads it."""
+    """Return a function that creates a topic and returns its name once every partition serves, whichever node leads
+    it."""
     asked = Cluster(bootstrap, {})
 
     def create(partitions: int = 1) -> str:
@@ -68,7 +69,7 @@ def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 @pytest.fixture
 def run(bootstrap: str) -> Run:
-    """The command line in this process, pointed at the broker by the environment."""
+    """Return a function that runs the command line in this process, with the broker's address in the environment."""
 
     def invoke(*words: str, status: int = 0) -> Result:
         result = CliRunner(env={"MOLDAU_BOOTSTRAP": bootstrap}).invoke(main, ["transaction", *words])
@@ -79,7 +80,7 @@ def run(bootstrap: str) -> Run:
 
 
 class Begun:
-    """A transactional producer with an id of its own and one record in each of some partitions."""
+    """A transactional producer with an unused id and one record in each of some partitions."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self.id = f"tools-{uuid.uuid4().hex[:12]}"
@@ -104,7 +105,7 @@ class Begun:
 
 @pytest.fixture
 def begin(bootstrap: str, create_topic: CreateTopic) -> Iterator[Begin]:
-    """Begins transactions. None is left open: the topics of tests are deleted, and markers would wait for them."""
+    """Begin transactions. None is left open: the tests' topics are deleted, and markers would wait for them."""
     begun: list[Begun] = []
 
     def one(partitions: int = 2, topic: str | None = None) -> Begun:
@@ -116,12 +117,12 @@ def begin(bootstrap: str, create_topic: CreateTopic) -> Iterator[Begin]:
         try:
             each.abort()
         except KafkaException:
-            # It has ended already, or somebody else has ended it.
+            # It has ended already, or another client has ended it.
             continue
 
 
 def rows(table: str) -> list[dict[str, str]]:
-    """A table of kafka-transactions whose every line is as long as its first."""
+    """Return the rows of a kafka-transactions table whose every line is as long as its first."""
     lines = table.splitlines()
     assert {(len(line), line.count("\t")) for line in lines} == {(len(lines[0]), lines[0].count("\t"))}
     header, *others = ([cell.strip() for cell in line.split("\t")[:-1]] for line in lines)
@@ -144,7 +145,7 @@ def becomes(tools: Tools, transactional_id: str, wanted: str) -> None:
 
 
 def open_at(tools: Tools, begun: Begun, partition: int = 0) -> list[str]:
-    """Where transactions are open in a partition."""
+    """Return the start offsets of the open transactions in a partition."""
     words = ("describe-producers", "--topic", begun.topic, "--partition", str(partition))
     told = rows(tools("transactions", *words).out)
     return [row["CurrentTransactionStartOffset"] for row in told if row["CurrentTransactionStartOffset"] != "None"]
@@ -284,7 +285,7 @@ class TestKafkasTool:
         (row,) = rows(tools("transactions", "describe-producers", *place).out)
         epoch = int(row["ProducerEpoch"])
         begun.write(0)
-        # Fence it, so that its epoch has risen for sure; the transaction is aborted with the new one.
+        # Fence it, so that its epoch is surely higher; the transaction is aborted with the new epoch.
         assert tools("transactions", "forceTerminateTransaction", "--transactionalId", begun.id).status == 0
         named = ("--producer-id", row["ProducerId"], "--producer-epoch", str(epoch), "--coordinator-epoch", "0")
         spec = (
@@ -438,7 +439,7 @@ class TestOtherTools:
         becomes(tools, name, "CompleteCommit")
         read = self.consumed(tools, topic, "--isolation-level", "read_committed", "--max-messages", "300")
         assert len(read) == 300
-        # At least two transactions: each has left a marker behind its records.
+        # At least two transactions: each has a marker after its records.
         ends = tools("get_offsets", "--topic", topic).out.strip().rpartition(":")[2]
         assert int(ends) >= 302
 
@@ -448,7 +449,7 @@ class TestOtherTools:
 
 
 def objects(text: str) -> list[dict[str, Any]]:
-    """JSON objects that stand one after the other with nothing in between."""
+    """Return JSON objects that follow one another without separators."""
     found, place = [], 0
     while place < len(text):
         one, place = json.JSONDecoder().raw_decode(text, place)
@@ -463,7 +464,7 @@ def test_the_program_is_there_under_its_name(bootstrap: str) -> None:
 
 
 def java(name: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """One of Apache Kafka's tools, with its client's log lines left out."""
+    """Run one of Apache Kafka's tools, and drop its client's log lines."""
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
     command = ["java", quiet, "-cp", f"{KAFKA_LIBS}/*", f"org.apache.kafka.tools.{name}", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)

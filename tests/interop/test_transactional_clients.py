@@ -1,4 +1,4 @@
-"""Transactional producers and readers of committed records of every library, as people use them."""
+"""Transactional producers and read_committed consumers of every library, in common use."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from clients import confluent_producer
 from patience import PATIENCE_S
-from raw import Wire
-from transaction_talk import describe_producers, fetch_offset, new_transactional_producer, until
+from transaction_requests import describe_producers, fetch_offset, new_transactional_producer, until
 from transactional_copier import Copier, CopierProcess, copied, group_of, java_copier, needs_java, transactional_id_of
 from transactional_libraries import LIBRARIES, Found, is_fenced
+from wire_client import Wire
 
 CreateTopic = Callable[..., str]
 END = b"the end"
@@ -31,7 +31,7 @@ def transactional_id() -> str:
 
 @pytest.fixture(autouse=True)
 def forgiven() -> Iterator[None]:
-    """kafka-python forgets to close sockets; what it leaves is collected here, without a warning."""
+    """Collect sockets that kafka-python forgets to close, without a warning."""
     yield
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
         gc.collect()
@@ -45,7 +45,7 @@ def write_plainly(bootstrap: str, topic: str, values: list[bytes], partitions: i
 
 
 def read_to_the_end(reading: str, bootstrap: str, topic: str) -> list[bytes]:
-    """All that a reader of committed records sees in partition 0 before the mark at the end."""
+    """Return what a read_committed consumer sees in partition 0 before the end mark."""
     source = LIBRARIES[reading].input(bootstrap, f"reader-{uuid.uuid4().hex[:8]}", topic)
     found: list[Found] = []
     try:
@@ -81,7 +81,7 @@ def test_what_one_library_commits_all_read_and_what_it_aborts_none(
 def test_nothing_of_an_open_transaction_is_read_and_readers_wait_for_it(
     bootstrap: str, create_topic: CreateTopic, transactional_id: str, library: str
 ) -> None:
-    """Nor what was written after it, in a transaction or not; until its successor ends it."""
+    """Nor later records, transactional or not, until the successor ends the transaction."""
     topic = create_topic()
     write_plainly(bootstrap, topic, [b"before"])
     reader = LIBRARIES[library].input(bootstrap, f"reader-{uuid.uuid4().hex[:8]}", topic)
@@ -158,7 +158,7 @@ def test_offsets_count_when_their_transaction_does(
 def test_a_transaction_that_lasts_too_long_is_aborted_under_its_producer(
     bootstrap: str, wire: Wire, create_topic: CreateTopic, transactional_id: str, library: str
 ) -> None:
-    """What the producer does then is an error to it, whichever way its library puts it; nothing of it is seen."""
+    """The producer then gets an error of its library's kind; none of its records are visible."""
     topic, kind = create_topic(), LIBRARIES[library]
     with kind.writer(bootstrap, transactional_id, timeout_ms=1000) as writer:
         writer.begin()

@@ -1,7 +1,7 @@
-"""Consume–transform–produce while nodes are killed: what comes out is what went in, each record once and in order.
+"""Consume–transform–produce while nodes are killed: each input record is in the output once and in order.
 
-Three nodes in this process. A topic is fed without pause and copied in transactions by each library, while whoever
-leads the output, coordinates the group or the transactions, or controls the cluster is killed and comes back.
+Three nodes in this process. A topic is written without pause and copied in transactions by each library, while the
+leader of the output, the coordinator of the group or of the transactions, or the controller is killed and comes back.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def bootstrap(three: TestCluster) -> str:
 
 @pytest.fixture(autouse=True)
 def all_back(three: TestCluster) -> Iterator[None]:
-    """A test that failed leaves no node down for the next."""
+    """Restart all nodes after a failed test."""
     yield
     for node_id, node in three.nodes.items():
         if not node.is_running:
@@ -64,7 +64,7 @@ def all_back(three: TestCluster) -> Iterator[None]:
 
 
 class Feed(ConfluentSender):
-    """No faster than the slowest copier: who falls behind would only be slow to show that it goes on."""
+    """Writes no faster than the slowest copier copies, so that a lag does not hide progress."""
 
     def send(self) -> None:
         settings = {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
@@ -79,7 +79,7 @@ class Feed(ConfluentSender):
 
 
 class Output:
-    """What a reader of committed records has seen so far, by partition."""
+    """What a read_committed consumer has seen so far, by partition."""
 
     def __init__(self, bootstrap: str, target: str) -> None:
         group = f"reader-{uuid.uuid4().hex[:8]}"
@@ -99,7 +99,7 @@ class Output:
 
 
 def await_copied(sender: Feed, copier: CopierProcess, output: Output, what: str) -> None:
-    """Until a record of every partition that is fed from now on has come out."""
+    """Wait until a record written from now on to every partition has been copied."""
     start = len(sender.acked)
 
     def fresh() -> set[int]:
@@ -120,7 +120,7 @@ def await_copied(sender: Feed, copier: CopierProcess, output: Output, what: str)
 
 
 def end_of(bootstrap: str, target: str) -> dict[int, list[bytes]]:
-    """All committed records from the beginning to a mark that is written now."""
+    """Return all committed records from the beginning to a mark that is written now."""
     producer = confluent_producer(bootstrap)
     for partition in range(PARTITIONS):
         producer.produce(target, END, partition=partition)

@@ -1,6 +1,6 @@
-"""Transactions outlive whoever looks after them: coordinators and leaders die at the worst moments, on the wire.
+"""Transactions survive coordinators and leaders that die at the worst moments, tested on the wire.
 
-Three nodes in this process. What was answered before stands after; what was decided is carried out by the next one.
+Three nodes in this process. Acknowledged results stay valid, and the next coordinator completes decided transactions.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from failover_roles import GROUP_KEY, TRANSACTION_KEY, coordinator_of, create_replicated, leader_of
 from kio.schema.errors import ErrorCode
 from patience import PATIENCE_S
-from raw import ConnectionEnded, Wire
-from shorthand import list_offset
-from transaction_talk import (
+from protocol_requests import list_offset
+from transaction_requests import (
     BUSY,
     ELSEWHERE,
     TransactionalProducer,
@@ -28,6 +27,7 @@ from transaction_talk import (
     send,
     until,
 )
+from wire_client import ConnectionEnded, Wire
 
 from moldau.testing import TestCluster, cluster
 
@@ -62,7 +62,7 @@ def topic(three: TestCluster, admin: AdminClient) -> str:
 
 
 class Asker:
-    """Asks whoever it is that should answer now, and asks again while that changes."""
+    """Sends requests to the current leader or coordinator, and retries while that changes."""
 
     def __init__(self, three: TestCluster) -> None:
         self.three = three
@@ -71,7 +71,7 @@ class Asker:
         return next(node.address for node in self.three.nodes.values() if node.is_running)
 
     def node_of(self, find: Callable[[str], int]) -> int:
-        """Who it is, as soon as it is one that runs."""
+        """Return its node id, as soon as that node runs."""
 
         def found() -> int:
             node_id = find(self.any_address())
@@ -130,7 +130,7 @@ class Asker:
         return str(answer.state)
 
     def offsets(self, topic: str) -> tuple[int, int]:
-        """The last stable offset and the end."""
+        """Return the last stable offset and the log end offset."""
 
         def both(wire: Wire) -> Any:
             found = [list_offset(wire, topic, -1, isolation_level=level) for level in (1, 0)]
@@ -151,7 +151,7 @@ def transactional_id() -> str:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_an_open_transaction_outlives_its_coordinator(
+def test_an_open_transaction_survives_its_coordinator(
     three: TestCluster, asker: Asker, topic: str, transactional_id: str, committed: bool
 ) -> None:
     producer = asker.begin(transactional_id)
@@ -166,11 +166,11 @@ def test_an_open_transaction_outlives_its_coordinator(
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_coordinator_that_dies_before_the_last_marker_leaves_it_to_the_next(
+def test_after_a_coordinator_died_before_the_last_marker_the_next_one_writes_it(
     three: TestCluster, asker: Asker, admin: AdminClient, transactional_id: str, committed: bool
 ) -> None:
-    """The partition's only replica is down when the transaction is decided: the marker has to wait, for longer than
-    the coordinator lives."""
+    """The partition's only replica is down when the transaction is decided: the marker has to wait until after the
+    coordinator has died."""
     producer = asker.begin(transactional_id)
     coordinator = asker.node_of(asker.coordinator(transactional_id))
     topic = lonely_topic(three, asker, admin, coordinator)
@@ -187,7 +187,7 @@ def test_a_coordinator_that_dies_before_the_last_marker_leaves_it_to_the_next(
 
 
 def lonely_topic(three: TestCluster, asker: Asker, admin: AdminClient, but: int) -> str:
-    """A topic of one replica on another node than that."""
+    """Create a topic with one replica on another node than that."""
     name = f"tx-lonely-{uuid.uuid4().hex[:8]}"
     place = next(node_id for node_id in three.nodes if node_id != but)
     admin.create_topics([NewTopic(name, 1, replica_assignment=[[place]])])[name].result(PATIENCE_S)
@@ -195,7 +195,7 @@ def lonely_topic(three: TestCluster, asker: Asker, admin: AdminClient, but: int)
     return name
 
 
-def test_a_transaction_times_out_although_its_coordinator_dies(
+def test_a_transaction_times_out_even_if_its_coordinator_dies(
     three: TestCluster, asker: Asker, topic: str, transactional_id: str
 ) -> None:
     producer = asker.begin(transactional_id, transaction_timeout=2000)
@@ -205,7 +205,7 @@ def test_a_transaction_times_out_although_its_coordinator_dies(
     assert asker.send(producer, topic, seq=1).error_code == ErrorCode.invalid_producer_epoch
 
 
-def test_what_is_sent_twice_is_written_once_although_the_leader_dies(
+def test_a_repeated_batch_is_written_once_even_if_the_leader_dies(
     three: TestCluster, asker: Asker, topic: str, transactional_id: str
 ) -> None:
     producer = asker.begin(transactional_id)
@@ -218,7 +218,7 @@ def test_what_is_sent_twice_is_written_once_although_the_leader_dies(
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_offsets_pend_although_the_group_coordinator_dies(
+def test_offsets_stay_pending_even_if_the_group_coordinator_dies(
     three: TestCluster, asker: Asker, topic: str, transactional_id: str, committed: bool
 ) -> None:
     group = f"group-{transactional_id}"
@@ -235,7 +235,7 @@ def test_offsets_pend_although_the_group_coordinator_dies(
     def stable(wire: Wire) -> Any:
         try:
             return fetch_offset(wire, group, topic, require_stable=True)
-        except AssertionError:  # the group itself is not there yet
+        except AssertionError:  # the group itself does not exist yet
             return None
 
     assert asker.ask(find, stable, lambda one: one.error_code).error_code == ErrorCode.unstable_offset_commit

@@ -1,6 +1,6 @@
-"""Transactions as their coordinator is asked for them: FindCoordinator, InitProducerId, AddPartitionsToTxn, EndTxn.
+"""Requests to the transaction coordinator: FindCoordinator, InitProducerId, AddPartitionsToTxn, EndTxn.
 
-Every version of each request, in the right order and in any other. What each answers is what Apache Kafka answers.
+Every version of each request, in the right order and in others. The responses are those of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from batches import headers_of
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import fetch
-from transaction_talk import (
+from protocol_requests import fetch
+from transaction_requests import (
     ELSEWHERE,
     TRANSACTION_KEY,
     Batched,
@@ -32,16 +31,17 @@ from transaction_talk import (
     until,
     verify,
 )
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 TIMEOUT_MAX_MS = 900_000
 NOBODY = 1 << 40
-"""A producer id that no broker has come to yet."""
+"""A producer id that no broker has assigned yet."""
 
 
 @pytest.fixture(scope="module")
 def name(create_topic: CreateTopic) -> str:
-    """One topic of two partitions for all: most of the requests here never reach a log."""
+    """One topic of two partitions for all tests: most of the requests here never reach a log."""
     return create_topic(partitions=2)
 
 
@@ -55,7 +55,7 @@ def producer(wire: Wire, transactional_id: str) -> TransactionalProducer:
     return new_transactional_producer(wire, transactional_id)
 
 
-# --- FindCoordinator ------------------------------------------------------------------------------------------------
+# --- FindCoordinator ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(1, 7))
@@ -74,7 +74,7 @@ def test_every_version_finds_the_coordinator_of_a_transactional_id(wire: Wire, v
     assert {(each.error_code, each.host, each.port) for each in found} == {(ErrorCode.none, host, port)}
 
 
-# --- InitProducerId -------------------------------------------------------------------------------------------------
+# --- InitProducerId -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -88,7 +88,7 @@ def test_a_transactional_id_keeps_its_producer_id_and_gets_a_new_epoch_each_time
 
 
 @pytest.mark.parametrize("version", range(3, 6))
-def test_who_says_who_it_was_gets_the_next_epoch_and_may_ask_again(
+def test_init_with_the_current_producer_gets_the_next_epoch_and_may_be_repeated(
     wire: Wire, transactional_id: str, version: int
 ) -> None:
     first = init(wire, transactional_id, version)
@@ -100,7 +100,7 @@ def test_who_says_who_it_was_gets_the_next_epoch_and_may_ask_again(
 
 @pytest.mark.parametrize("version", range(3, 6))
 @pytest.mark.parametrize(("id_off", "epoch_off"), [(0, -2), (0, 50), (1 << 40, 0)], ids=["late", "early", "other id"])
-def test_who_says_it_was_somebody_else_is_fenced(
+def test_init_with_another_producer_is_fenced(
     wire: Wire, transactional_id: str, version: int, id_off: int, epoch_off: int
 ) -> None:
     for _ in range(3):
@@ -111,19 +111,19 @@ def test_who_says_it_was_somebody_else_is_fenced(
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (fenced, -1, -1)
 
 
-def test_half_a_memory_is_refused(wire: Wire, producer: TransactionalProducer) -> None:
+def test_init_with_only_a_producer_id_or_only_an_epoch_is_refused(wire: Wire, producer: TransactionalProducer) -> None:
     for said in ({"producer_id": producer.id}, {"producer_epoch": producer.epoch}):
         assert init(wire, producer.transactional_id, **said).error_code == ErrorCode.invalid_request
 
 
-def test_a_memory_of_what_the_coordinator_forgot_begins_anew(wire: Wire, transactional_id: str) -> None:
+def test_init_with_a_producer_that_the_coordinator_forgot_starts_anew(wire: Wire, transactional_id: str) -> None:
     answer = init(wire, transactional_id, producer_id=NOBODY, producer_epoch=7)
     assert (answer.error_code, answer.producer_epoch) == (ErrorCode.none, 0)
     assert answer.producer_id != NOBODY
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_timeouts_are_of_this_world(wire: Wire, transactional_id: str, version: int) -> None:
+def test_invalid_timeouts_are_refused(wire: Wire, transactional_id: str, version: int) -> None:
     for timeout_ms in (0, -1, TIMEOUT_MAX_MS + 1, (1 << 31) - 1):
         answer = init(wire, transactional_id, version, transaction_timeout=timeout_ms)
         refused = (ErrorCode.invalid_transaction_timeout, -1, -1)
@@ -134,7 +134,7 @@ def test_timeouts_are_of_this_world(wire: Wire, transactional_id: str, version: 
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_an_empty_transactional_id_is_nobodys(wire: Wire, version: int) -> None:
+def test_an_empty_transactional_id_is_refused(wire: Wire, version: int) -> None:
     answer = init(wire, "", version)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (ErrorCode.invalid_request, -1, -1)
 
@@ -155,13 +155,11 @@ def test_an_open_transaction_is_aborted_before_the_id_is_given_again(
     assert (answer.high_watermark, answer.last_stable_offset) == (2, 2)
 
 
-# --- AddPartitionsToTxn ---------------------------------------------------------------------------------------------
+# --- AddPartitionsToTxn -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_partitions_join_a_transaction_once(
-    wire: Wire, name: str, producer: TransactionalProducer, version: int
-) -> None:
+def test_a_partition_may_be_added_twice(wire: Wire, name: str, producer: TransactionalProducer, version: int) -> None:
     assert add_partitions(wire, producer, {name: [0]}, version) == {(name, 0): ErrorCode.none}
     both = {(name, 0): ErrorCode.none, (name, 1): ErrorCode.none}
     for _ in range(2):
@@ -171,7 +169,7 @@ def test_partitions_join_a_transaction_once(
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_one_partition_that_is_not_there_keeps_the_others_out(
+def test_if_one_partition_does_not_exist_none_is_added(
     wire: Wire, name: str, producer: TransactionalProducer, version: int
 ) -> None:
     assert add_partitions(wire, producer, {name: [0, 7], "nowhere": [0]}, version) == {
@@ -184,7 +182,7 @@ def test_one_partition_that_is_not_there_keeps_the_others_out(
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_only_the_producer_of_now_adds_partitions(
+def test_only_the_current_producer_adds_partitions(
     wire: Wire, name: str, producer: TransactionalProducer, version: int
 ) -> None:
     fenced = ErrorCode.producer_fenced if version >= 2 else ErrorCode.invalid_producer_epoch
@@ -199,9 +197,7 @@ def test_only_the_producer_of_now_adds_partitions(
     assert describe(wire, producer.transactional_id).state == "Empty"
 
 
-def test_topics_of_the_brokers_own_join_no_clients_transaction(
-    wire: Wire, name: str, producer: TransactionalProducer
-) -> None:
+def test_internal_topics_cannot_be_added_by_clients(wire: Wire, name: str, producer: TransactionalProducer) -> None:
     assert add_partitions(wire, producer, {name: [0], "__transaction_state": [0]}) == {
         (name, 0): ErrorCode.operation_not_attempted,
         ("__transaction_state", 0): ErrorCode.topic_authorization_failed,
@@ -223,7 +219,7 @@ def test_brokers_ask_about_many_transactions_at_once(wire: Wire, name: str, vers
 
 @pytest.mark.parametrize("verify_only", [True, False])
 @pytest.mark.parametrize("version", [4, 5])
-def test_brokers_too_must_know_the_producer(
+def test_brokers_requests_must_name_the_right_producer_too(
     wire: Wire, name: str, producer: TransactionalProducer, version: int, verify_only: bool
 ) -> None:
     for other, expected in (
@@ -249,12 +245,12 @@ def test_a_transaction_that_ended_has_no_partitions(wire: Wire, name: str, produ
     assert verify(wire, producer, {name: [0]}) == {(name, 0): ErrorCode.transaction_abortable}
 
 
-# --- EndTxn, as it was: the epoch stays -----------------------------------------------------------------------------
+# --- EndTxn up to version 4: the epoch stays ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("version", range(5))
-def test_an_end_may_be_repeated_but_not_turned_round(
+def test_an_end_may_be_repeated_but_not_reversed(
     wire: Wire, name: str, producer: TransactionalProducer, version: int, committed: bool
 ) -> None:
     add_partitions(wire, producer, {name: [0]})
@@ -267,13 +263,15 @@ def test_an_end_may_be_repeated_but_not_turned_round(
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_nothing_that_was_begun_is_nothing_to_end(wire: Wire, producer: TransactionalProducer, version: int) -> None:
+def test_ending_a_transaction_that_never_began_is_refused(
+    wire: Wire, producer: TransactionalProducer, version: int
+) -> None:
     for committed in (True, False):
         assert end(wire, producer, committed, version).error_code == ErrorCode.invalid_txn_state
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_only_the_producer_of_now_ends_its_transaction(
+def test_only_the_current_producer_ends_its_transaction(
     wire: Wire, name: str, producer: TransactionalProducer, version: int
 ) -> None:
     add_partitions(wire, producer, {name: [0]})
@@ -289,11 +287,11 @@ def test_only_the_producer_of_now_ends_its_transaction(
     assert describe(wire, producer.transactional_id).state == "Ongoing"
 
 
-# --- EndTxn, as it is: each end is the end of an epoch --------------------------------------------------------------
+# --- EndTxn from version 5 on: each end raises the epoch ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_each_end_begins_an_epoch(wire: Wire, name: str, producer: TransactionalProducer, committed: bool) -> None:
+def test_each_end_raises_the_epoch(wire: Wire, name: str, producer: TransactionalProducer, committed: bool) -> None:
     send(wire, producer, name, version=12)
     for _ in range(3):
         answer = end(wire, producer, committed, version=5)
@@ -304,9 +302,7 @@ def test_each_end_begins_an_epoch(wire: Wire, name: str, producer: Transactional
     assert describe(wire, producer.transactional_id).producer_epoch == producer.epoch + 1
 
 
-def test_a_transaction_without_anything_can_be_aborted_and_not_committed(
-    wire: Wire, producer: TransactionalProducer
-) -> None:
+def test_an_empty_transaction_can_be_aborted_but_not_committed(wire: Wire, producer: TransactionalProducer) -> None:
     assert end(wire, producer, committed=True, version=5).error_code == ErrorCode.invalid_txn_state
     now = next_epoch(wire, producer, committed=False)
     assert now == producer._replace(epoch=producer.epoch + 1)
@@ -315,10 +311,10 @@ def test_a_transaction_without_anything_can_be_aborted_and_not_committed(
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_an_end_that_comes_late_does_not_end_the_next_transaction(
+def test_a_late_end_does_not_end_the_next_transaction(
     wire: Wire, create_topic: CreateTopic, producer: TransactionalProducer, committed: bool
 ) -> None:
-    """Requests travel on several connections and may overtake each other: the next epoch is what tells them apart."""
+    """Requests on several connections may overtake each other: the next epoch distinguishes them."""
     topic = create_topic()
     send(wire, producer, topic, [b"first"], version=12)
     now = next_epoch(wire, producer, committed=True)
@@ -339,7 +335,7 @@ def test_an_end_that_comes_late_does_not_end_the_next_transaction(
     ], "each marker is of the epoch that begins"
 
 
-def test_an_epoch_from_before_the_last_is_of_no_use(wire: Wire, name: str, producer: TransactionalProducer) -> None:
+def test_an_epoch_before_the_last_one_is_refused(wire: Wire, name: str, producer: TransactionalProducer) -> None:
     send(wire, producer, name, version=12)
     now = next_epoch(wire, next_epoch(wire, producer, committed=True), committed=False)
     assert end(wire, producer, committed=True, version=5).error_code == ErrorCode.producer_fenced

@@ -1,7 +1,7 @@
-"""Offsets that are committed with a transaction: AddOffsetsToTxn, TxnOffsetCommit, and who sees them when.
+"""Transactional offsets: AddOffsetsToTxn, TxnOffsetCommit, and when the offsets are visible.
 
-They stand in the group's log from the beginning and count from the marker on; who asks for stable offsets only is told
-to ask again until then. Up to version 4 the group must have been added before; from 5 on its coordinator adds it.
+They are in the group's log at once and take effect with the marker; until then, requests for stable offsets get a
+retriable error. Up to version 4 the group must have been added before; from 5 on its coordinator adds it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from group_members import Group, join_alone
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from transaction_talk import (
+from transaction_requests import (
     TransactionalProducer,
     add_offsets,
     await_state,
@@ -26,6 +25,7 @@ from transaction_talk import (
     next_epoch,
     until,
 )
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 NOBODY = 1 << 40
@@ -46,14 +46,14 @@ def group(bootstrap: str) -> Iterator[Group]:
 
 @pytest.fixture
 def producer(wire: Wire) -> TransactionalProducer:
-    """Of epoch 1, so that there is one before it."""
+    """Of epoch 1, so that there is an earlier epoch."""
     transactional_id = f"tx-{uuid.uuid4().hex[:8]}"
     init(wire, transactional_id)
     return new_transactional_producer(wire, transactional_id)
 
 
 def offset_once_stable(wire: Wire, group: Group, name: str, partition: int = 0) -> int:
-    """Asks as a consumer of committed records does, until nothing is pending."""
+    """Fetch offsets as a read_committed consumer does, until none is pending."""
     found = until(
         lambda: fetch_offset(wire, group.id, name, require_stable=True, partition=partition),
         lambda answer: answer.error_code != ErrorCode.unstable_offset_commit,
@@ -68,11 +68,11 @@ def begin(wire: Wire, producer: TransactionalProducer, group: Group, version: in
         assert add_offsets(wire, producer, group.id) == ErrorCode.none
 
 
-# --- AddOffsetsToTxn ------------------------------------------------------------------------------------------------
+# --- AddOffsetsToTxn ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_a_groups_partition_joins_the_transaction(
+def test_a_groups_partition_is_added_to_the_transaction(
     wire: Wire, group: Group, producer: TransactionalProducer, version: int
 ) -> None:
     for _ in range(2):
@@ -83,7 +83,7 @@ def test_a_groups_partition_joins_the_transaction(
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_only_the_producer_of_now_adds_a_group(
+def test_only_the_current_producer_adds_a_group(
     wire: Wire, group: Group, producer: TransactionalProducer, version: int
 ) -> None:
     fenced = ErrorCode.producer_fenced if version >= 2 else ErrorCode.invalid_producer_epoch
@@ -98,11 +98,11 @@ def test_only_the_producer_of_now_adds_a_group(
     assert describe(wire, producer.transactional_id).state == "Empty"
 
 
-# --- TxnOffsetCommit ------------------------------------------------------------------------------------------------
+# --- TxnOffsetCommit ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_offsets_pend_until_the_transaction_is_committed(
+def test_offsets_are_pending_until_the_transaction_is_committed(
     wire: Wire, name: str, group: Group, producer: TransactionalProducer, version: int
 ) -> None:
     assert group.commit(name, 3) == ErrorCode.none
@@ -120,7 +120,7 @@ def test_offsets_pend_until_the_transaction_is_committed(
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_offsets_of_an_aborted_transaction_never_were(
+def test_offsets_of_an_aborted_transaction_are_discarded(
     wire: Wire, name: str, group: Group, producer: TransactionalProducer, version: int
 ) -> None:
     assert group.commit(name, 3) == ErrorCode.none
@@ -141,7 +141,7 @@ def test_the_last_of_several_commits_in_a_transaction_counts(
     assert offset_once_stable(wire, group, name) == 7
 
 
-def test_a_plain_commit_after_a_pending_one_is_the_later_one(
+def test_a_plain_commit_after_a_pending_one_counts_as_the_later_one(
     wire: Wire, name: str, group: Group, producer: TransactionalProducer
 ) -> None:
     begin(wire, producer, group, OLD)
@@ -194,7 +194,7 @@ def test_from_version_5_on_the_group_adds_itself(
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_only_the_producer_of_now_commits_offsets(
+def test_only_the_current_producer_commits_offsets(
     wire: Wire, name: str, group: Group, producer: TransactionalProducer, version: int
 ) -> None:
     begin(wire, producer, group, version)
@@ -209,7 +209,7 @@ def test_only_the_producer_of_now_commits_offsets(
     assert offset_once_stable(wire, group, name) == 5
 
 
-def test_who_was_fenced_by_its_successor_commits_no_offsets(
+def test_a_producer_fenced_by_its_successor_commits_no_offsets(
     wire: Wire, name: str, group: Group, producer: TransactionalProducer
 ) -> None:
     begin(wire, producer, group, OLD)
@@ -249,10 +249,10 @@ def test_a_member_commits_in_its_own_generation_only(
 
 
 @pytest.mark.parametrize("version", [0, 3, NEW])
-def test_who_names_no_member_commits_even_while_there_are_some(
+def test_a_commit_without_a_member_is_accepted_even_if_the_group_has_members(
     wire: Wire, name: str, group: Group, producer: TransactionalProducer, version: int
 ) -> None:
-    """As producers did before they knew of members: the transactional id fences them, nothing else."""
+    """As producers did before members were known: only the transactional id fences them."""
     group.stable(topic=name)
     begin(wire, producer, group, version)
     assert commit_offsets(wire, producer, group.id, {(name, 0): 5}, version) == {(name, 0): ErrorCode.none}
@@ -261,7 +261,7 @@ def test_who_names_no_member_commits_even_while_there_are_some(
 
 
 @pytest.mark.parametrize("version", [3, OLD, NEW])
-def test_a_member_of_the_new_kind_commits_in_its_own_epoch(
+def test_a_consumer_member_commits_in_its_own_epoch(
     wire: Wire, name: str, group: Group, producer: TransactionalProducer, version: int
 ) -> None:
     member = group.consumer([name])
@@ -280,7 +280,7 @@ def test_a_member_of_the_new_kind_commits_in_its_own_epoch(
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_offsets_of_what_is_not_there_are_refused_and_the_others_kept(
+def test_offsets_of_missing_partitions_are_refused_and_the_others_kept(
     wire: Wire, name: str, group: Group, producer: TransactionalProducer, version: int
 ) -> None:
     begin(wire, producer, group, version)
@@ -298,10 +298,10 @@ def test_offsets_of_what_is_not_there_are_refused_and_the_others_kept(
 
 
 @pytest.mark.parametrize("version", [7, 8, 9])
-def test_every_version_of_the_question_tells_of_pending_offsets(
+def test_every_version_of_offset_fetch_reports_pending_offsets(
     wire: Wire, name: str, group: Group, producer: TransactionalProducer, version: int
 ) -> None:
-    """Of all the group's offsets too, where the one that pends is the first of its partition."""
+    """Also with all the group's offsets, where the pending one is the first of its partition."""
     assert group.commit(name, 3, partition=1) == ErrorCode.none
     begin(wire, producer, group, OLD)
     commit_offsets(wire, producer, group.id, {(name, 0): 5})
@@ -323,7 +323,7 @@ def test_every_version_of_the_question_tells_of_pending_offsets(
     end(wire, producer, committed=False)
 
 
-def test_a_group_that_is_deleted_takes_its_pending_offsets_along(
+def test_deleting_a_group_discards_its_pending_offsets(
     wire: Wire, name: str, group: Group, producer: TransactionalProducer
 ) -> None:
     begin(wire, producer, group, OLD)

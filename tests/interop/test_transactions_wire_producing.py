@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from batches import CONTROL, TRANSACTIONAL, batch, headers_of
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import end_offset, fetch, list_offset, produce, topic_id
-from transaction_talk import (
+from protocol_requests import end_offset, fetch, list_offset, produce, topic_id
+from transaction_requests import (
     Marker,
     TransactionalProducer,
     add_partitions,
@@ -33,6 +32,7 @@ from transaction_talk import (
     write_marker,
     write_markers,
 )
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 NOBODY = 1 << 40
@@ -47,7 +47,7 @@ def name(create_topic: CreateTopic) -> str:
 
 @pytest.fixture
 def producer(wire: Wire) -> TransactionalProducer:
-    """Of epoch 1, so that there is one before it."""
+    """Of epoch 1, so that there is an earlier epoch."""
     transactional_id = f"tx-{uuid.uuid4().hex[:8]}"
     init(wire, transactional_id)
     return new_transactional_producer(wire, transactional_id)
@@ -57,7 +57,7 @@ def lso(wire: Wire, name: str) -> int:
     return int(list_offset(wire, name, -1, isolation_level=1).offset)
 
 
-# --- Produce --------------------------------------------------------------------------------------------------------
+# --- Produce ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(3, 14))
@@ -77,10 +77,10 @@ def test_every_version_writes_into_a_transaction(
 
 
 @pytest.mark.parametrize("version", range(3, NEW))
-def test_a_partition_that_was_not_added_is_not_written(
+def test_a_write_to_a_partition_that_was_not_added_is_refused(
     wire: Wire, name: str, producer: TransactionalProducer, version: int
 ) -> None:
-    """Old clients know no error from which to abort; INVALID_TXN_STATE is what they fail of."""
+    """Old clients know no error after which to abort; they fail with INVALID_TXN_STATE."""
     answer = send(wire, producer, name, version=version)
     assert answer.error_code == (ErrorCode.transaction_abortable if version == OLD else ErrorCode.invalid_txn_state)
     assert add_partitions(wire, producer, {name: [1]}) == {(name, 1): ErrorCode.none}
@@ -90,7 +90,7 @@ def test_a_partition_that_was_not_added_is_not_written(
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_only_the_producer_of_now_writes(wire: Wire, name: str, producer: TransactionalProducer, version: int) -> None:
+def test_only_the_current_producer_writes(wire: Wire, name: str, producer: TransactionalProducer, version: int) -> None:
     open_transaction(wire, producer, name)
     for other, expected in (
         (producer._replace(epoch=producer.epoch - 1), ErrorCode.invalid_producer_epoch),
@@ -102,7 +102,7 @@ def test_only_the_producer_of_now_writes(wire: Wire, name: str, producer: Transa
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_who_was_fenced_by_its_successor_writes_no_more(
+def test_a_producer_fenced_by_its_successor_writes_no_more(
     wire: Wire, name: str, producer: TransactionalProducer, version: int
 ) -> None:
     open_transaction(wire, producer, name)
@@ -125,7 +125,7 @@ def test_sequences_count_in_transactions_too(
     assert send(wire, producer, name, seq=1, version=version).error_code == ErrorCode.none
 
 
-def test_the_first_sequence_of_an_epoch_is_zero_and_old_clients_may_begin_anywhere(
+def test_the_first_sequence_of_an_epoch_is_zero_but_any_for_old_clients(
     wire: Wire, name: str, producer: TransactionalProducer
 ) -> None:
     answer = send(wire, producer, name, seq=3, version=NEW)
@@ -146,10 +146,10 @@ def test_a_transactional_batch_needs_a_transactional_id(
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_whose_transaction_it_is_is_asked_once_only(
+def test_a_transaction_is_verified_only_once(
     wire: Wire, name: str, producer: TransactionalProducer, version: int
 ) -> None:
-    """A leader that knows of the transaction needs no coordinator; the producer's id is what counts."""
+    """A leader with state of the transaction does not ask the coordinator; the producer id decides."""
     open_transaction(wire, producer, name)
     assert send(wire, producer, name, seq=1, version=version, transactional_id="nobody").error_code == ErrorCode.none
     wrong = send(wire, producer, name, version=version, partition=1, transactional_id="nobody")
@@ -157,7 +157,7 @@ def test_whose_transaction_it_is_is_asked_once_only(
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_nothing_else_is_written_by_who_has_a_transaction_open(
+def test_a_producer_with_an_open_transaction_writes_no_other_batches(
     wire: Wire, name: str, producer: TransactionalProducer, version: int
 ) -> None:
     open_transaction(wire, producer, name)
@@ -167,7 +167,7 @@ def test_nothing_else_is_written_by_who_has_a_transaction_open(
     assert produce(wire, name, batch([b"x"]), version).error_code == ErrorCode.none, "others may"
 
 
-def test_what_comes_after_the_end_begins_nothing_unless_the_leader_may_add_it(
+def test_a_batch_after_the_end_starts_a_transaction_only_if_the_leader_may_add_it(
     wire: Wire, name: str, producer: TransactionalProducer
 ) -> None:
     open_transaction(wire, producer, name)
@@ -180,7 +180,9 @@ def test_what_comes_after_the_end_begins_nothing_unless_the_leader_may_add_it(
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_a_request_is_of_one_producer(wire: Wire, name: str, producer: TransactionalProducer, version: int) -> None:
+def test_a_request_may_have_only_one_producer(
+    wire: Wire, name: str, producer: TransactionalProducer, version: int
+) -> None:
     other = new_transactional_producer(wire, f"{producer.transactional_id}-other")
     for each in (producer, other):
         add_partitions(wire, each, {name: [0, 1]})
@@ -194,7 +196,7 @@ def test_a_request_is_of_one_producer(wire: Wire, name: str, producer: Transacti
     assert (end_offset(wire, name), end_offset(wire, name, 1)) == (0, 0)
 
 
-def test_clients_write_no_markers_of_their_own(wire: Wire, name: str, producer: TransactionalProducer) -> None:
+def test_clients_cannot_write_markers_as_records(wire: Wire, name: str, producer: TransactionalProducer) -> None:
     open_transaction(wire, producer, name)
     marker = transactional_batch(producer, seq=1, attributes=TRANSACTIONAL | CONTROL)
     answer = produce(wire, name, marker, OLD, transactional_id=producer.transactional_id)
@@ -202,7 +204,7 @@ def test_clients_write_no_markers_of_their_own(wire: Wire, name: str, producer: 
     assert (end_offset(wire, name), lso(wire, name)) == (1, 0)
 
 
-def test_a_record_without_a_key_is_refused_where_keys_decide(
+def test_a_record_without_a_key_is_refused_in_a_compacted_topic(
     wire: Wire, create_topic: CreateTopic, producer: TransactionalProducer
 ) -> None:
     name = create_topic(config={"cleanup.policy": "compact"})
@@ -216,13 +218,13 @@ def test_a_record_without_a_key_is_refused_where_keys_decide(
     until(lambda: lso(wire, name), lambda offset: offset == 2, "the rest of the transaction is committed")
 
 
-# --- a producer that dies -------------------------------------------------------------------------------------------
+# --- a producer that dies -----------------------------------------------------------------------------------------
 
 
-def test_readers_go_on_after_a_producer_died_with_its_transaction_open(
+def test_consumers_continue_after_a_producer_died_with_an_open_transaction(
     wire: Wire, name: str, producer: TransactionalProducer
 ) -> None:
-    """Two die: one of the old kind in one partition, one of the new in the other. Apache looks every ten seconds."""
+    """Two die: an old client in one partition, a new one in the other. Apache looks for timeouts every ten seconds."""
     old = new_transactional_producer(wire, producer.transactional_id, transaction_timeout=500)
     new = new_transactional_producer(wire, f"{producer.transactional_id}-new", transaction_timeout=500)
     open_transaction(wire, old, name)
@@ -250,11 +252,11 @@ def test_readers_go_on_after_a_producer_died_with_its_transaction_open(
     assert end(wire, new, committed=False, version=5).producer_epoch == new.epoch + 1, "it was aborted: so be it"
 
 
-# --- WriteTxnMarkers ------------------------------------------------------------------------------------------------
+# --- WriteTxnMarkers ----------------------------------------------------------------------------------------------
 
 
 MARKS = [(1, 0), (2, 0), (2, 1)]
-"""Version of the request and of the transaction, where a marker has the epoch of the transaction it ends."""
+"""Versions of the request and of the transaction in which a marker has the epoch of the transaction it ends."""
 
 
 @pytest.mark.parametrize(("version", "kind"), MARKS)
@@ -304,14 +306,14 @@ def test_a_marker_of_the_next_epoch_fences_the_producer(
 def test_from_version_2_on_a_transaction_ends_with_the_next_epoch_only(
     wire: Wire, name: str, producer: TransactionalProducer
 ) -> None:
-    """A marker of the epoch itself may be a late one of the transaction before."""
+    """A marker of the same epoch may be a late one of the previous transaction."""
     open_transaction(wire, producer, name)
     late = Marker(producer, {name: [0]}, transaction_version=2)
     assert write_marker(wire, late, version=2) == ErrorCode.invalid_producer_epoch
     assert (end_offset(wire, name), lso(wire, name)) == (1, 0)
 
 
-def test_a_coordinator_that_was_replaced_writes_no_more_markers(wire: Wire, name: str) -> None:
+def test_a_replaced_coordinator_writes_no_more_markers(wire: Wire, name: str) -> None:
     someone = TransactionalProducer("", NOBODY, 3)
     for coordinator_epoch, epoch, expected in (
         (5, 3, ErrorCode.none),
@@ -346,8 +348,10 @@ def test_markers_are_answered_partition_by_partition(
     assert [each.producer_id for each in headers_of(fetch(wire, name, 0, partition=1).records)] == [NOBODY]
 
 
-def test_transactions_of_both_kinds_follow_each_other(wire: Wire, name: str, producer: TransactionalProducer) -> None:
-    """An old client's transaction, then a new one's, then an old one's again: one id all the while."""
+def test_transactions_of_both_versions_follow_each_other(
+    wire: Wire, name: str, producer: TransactionalProducer
+) -> None:
+    """Transactions of an old client, then a new one, then an old one again, with the same transactional id."""
     open_transaction(wire, producer, name)
     assert end(wire, producer, committed=True).error_code == ErrorCode.none
     await_state(wire, producer.transactional_id, "CompleteCommit")

@@ -1,7 +1,8 @@
-"""What a reader of committed records sees, and what may be asked about transactions and who writes in them.
+"""What a read_committed consumer sees, and the requests about transactions and producers.
 
-Nothing is seen at or after the last stable offset; below it stand all batches, the aborted too, and a list of whom to
-leave out. ListTransactions, DescribeTransactions and DescribeProducers tell who keeps a reader waiting.
+Records at or after the last stable offset are not returned; below it are all batches, also aborted ones, with a list of
+the aborted transactions. ListTransactions, DescribeTransactions and DescribeProducers show which transaction blocks a
+consumer.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 from batches import CONTROL, batch, headers_of, now_ms
 from kio.schema.errors import ErrorCode
-from raw import Wire, message
-from shorthand import end_offset, fetch, list_offset, produce, topic_id
-from transaction_talk import (
+from protocol_requests import end_offset, fetch, list_offset, produce, topic_id
+from transaction_requests import (
     TransactionalProducer,
     add_partitions,
     await_state,
@@ -29,6 +29,7 @@ from transaction_talk import (
     send,
     until,
 )
+from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 COMMITTED, UNCOMMITTED = 1, 0
@@ -52,7 +53,7 @@ def finish(wire: Wire, producer: TransactionalProducer, committed: bool) -> None
 
 
 class Page(NamedTuple):
-    """What a reader gets: where things stand, whom to leave out, and the batches by first offset."""
+    """A fetch response: offsets, aborted transactions, and the batches by first offset."""
 
     high_watermark: int
     last_stable_offset: int
@@ -71,7 +72,8 @@ def page(wire: Wire, name: str, offset: int, isolation_level: int = COMMITTED, v
 
 
 def interleave(wire: Wire, name: str, producers: list[TransactionalProducer]) -> None:
-    """0 of the first, 1 and 2 of the second, 3 of nobody's transaction, 4 of the third, 5 of the first again."""
+    """Write offset 0 of the first, 1 and 2 of the second, 3 without a transaction, 4 of the third, 5 of the first
+    again."""
     first, second, third = producers
     for each in producers:
         add_partitions(wire, each, {name: [0]})
@@ -82,10 +84,10 @@ def interleave(wire: Wire, name: str, producers: list[TransactionalProducer]) ->
     assert send(wire, first, name, seq=1).base_offset == 5
 
 
-# --- Fetch ----------------------------------------------------------------------------------------------------------
+# --- Fetch --------------------------------------------------------------------------------------------------------
 
 
-def test_readers_of_committed_records_wait_for_the_oldest_open_transaction(
+def test_read_committed_waits_for_the_oldest_open_transaction(
     wire: Wire, name: str, producers: list[TransactionalProducer]
 ) -> None:
     first, second, third = producers
@@ -102,7 +104,7 @@ def test_readers_of_committed_records_wait_for_the_oldest_open_transaction(
     assert page(wire, name, 0, UNCOMMITTED) == Page(9, 9, None, [0, 1, 3, 4, 5, 6, 7, 8])
 
 
-def test_who_is_to_be_left_out_is_told_for_as_long_as_its_batches_come(
+def test_an_aborted_transaction_is_listed_as_long_as_its_batches_are_returned(
     wire: Wire, name: str, producers: list[TransactionalProducer]
 ) -> None:
     first, second, third = producers
@@ -119,10 +121,10 @@ def test_who_is_to_be_left_out_is_told_for_as_long_as_its_batches_come(
 
 
 @pytest.mark.moldau_only
-def test_whom_to_leave_out_is_told_in_the_order_of_their_first_offsets(
+def test_aborted_transactions_are_listed_in_the_order_of_their_first_offsets(
     wire: Wire, name: str, producers: list[TransactionalProducer]
 ) -> None:
-    """Apache tells them in the order in which they ended; there are clients that take the order for the other."""
+    """Apache lists them in the order in which they ended; some clients expect the order of their first offsets."""
     first, second, third = producers
     interleave(wire, name, producers)
     for each in (third, second, first):
@@ -132,7 +134,7 @@ def test_whom_to_leave_out_is_told_in_the_order_of_their_first_offsets(
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_every_version_hides_what_is_not_committed(
+def test_every_version_hides_uncommitted_records(
     wire: Wire, name: str, producers: list[TransactionalProducer], version: int
 ) -> None:
     aborted, committed, opened = producers
@@ -175,11 +177,11 @@ def test_a_waiting_reader_wakes_at_the_marker(
     assert [each.base_offset for each in headers_of(found.records)] == [0, 1, 2]
 
 
-# --- ListOffsets ----------------------------------------------------------------------------------------------------
+# --- ListOffsets --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(2, 9))
-def test_the_latest_offset_is_the_last_stable_one_for_readers_of_committed_records(
+def test_the_latest_offset_for_read_committed_is_the_last_stable_offset(
     wire: Wire, name: str, producers: list[TransactionalProducer], version: int
 ) -> None:
     produce(wire, name, batch([b"plain"]))
@@ -193,7 +195,7 @@ def test_the_latest_offset_is_the_last_stable_one_for_readers_of_committed_recor
     assert (latest(COMMITTED), latest(UNCOMMITTED)) == (3, 3)
 
 
-def test_no_time_leads_past_the_last_stable_offset(
+def test_no_timestamp_lookup_returns_an_offset_past_the_last_stable_offset(
     wire: Wire, name: str, producers: list[TransactionalProducer]
 ) -> None:
     stamp = now_ms() - 10_000
@@ -219,7 +221,7 @@ def test_records_of_an_open_transaction_can_be_deleted(
     assert page(wire, name, 1) == Page(2, 2, {(producers[0].id, 0)}, [1])
 
 
-# --- what is told about transactions --------------------------------------------------------------------------------
+# --- requests about transactions ----------------------------------------------------------------------------------
 
 
 def listed(wire: Wire, version: int = 2, **filters: Any) -> Any:
@@ -233,7 +235,7 @@ def named(answer: Any) -> dict[str, tuple[int, str]]:
 
 @pytest.fixture
 def states(wire: Wire, name: str, producers: list[TransactionalProducer]) -> Iterator[list[TransactionalProducer]]:
-    """One that never began, one in the midst of it, one that is through."""
+    """One that never began, one that is open, one that has ended."""
     open_transaction(wire, producers[1], name)
     open_transaction(wire, producers[2], name)
     finish(wire, producers[2], committed=True)
@@ -264,7 +266,7 @@ def test_transactions_are_listed_by_state_and_by_producer(
     assert both == {}
 
 
-def test_states_that_nobody_knows_are_told(wire: Wire, states: list[TransactionalProducer]) -> None:
+def test_unknown_states_are_reported(wire: Wire, states: list[TransactionalProducer]) -> None:
     answer = listed(wire, state_filters=["Ongoing", "Asleep", "ongoing"])
     assert set(answer.unknown_state_filters) == {"Asleep", "ongoing"}
     assert states[1].transactional_id in named(answer)
@@ -273,7 +275,7 @@ def test_states_that_nobody_knows_are_told(wire: Wire, states: list[Transactiona
 
 
 def test_transactions_are_listed_by_how_long_ago_they_began(wire: Wire, states: list[TransactionalProducer]) -> None:
-    """One that is over counts from its beginning too; one that never began is older than any."""
+    """An ended one also counts from its start; one that never began is older than any."""
     ours = {each.transactional_id for each in states}
     assert ours & named(listed(wire, duration_filter=-1)).keys() == ours
     assert ours & named(listed(wire, duration_filter=3_600_000)).keys() == {states[0].transactional_id}
@@ -305,7 +307,7 @@ def test_a_transaction_is_described(wire: Wire, name: str, states: list[Transact
     assert (ongoing.producer_id, ongoing.producer_epoch) == (states[1].id, states[1].epoch)
 
 
-def test_what_is_not_there_is_described_as_that(wire: Wire, states: list[TransactionalProducer]) -> None:
+def test_a_missing_transaction_is_described_as_missing(wire: Wire, states: list[TransactionalProducer]) -> None:
     asked = [states[1].transactional_id, "nobody", ""]
     assert {each.transactional_id: each.error_code for each in describe_all(wire, asked)} == {
         states[1].transactional_id: ErrorCode.none,
@@ -314,7 +316,7 @@ def test_what_is_not_there_is_described_as_that(wire: Wire, states: list[Transac
     }
 
 
-def test_producers_tell_where_their_transactions_began(
+def test_producers_are_described_with_the_start_of_their_transactions(
     wire: Wire, name: str, states: list[TransactionalProducer]
 ) -> None:
     shown = describe_producers(wire, name)

@@ -1,13 +1,13 @@
-"""Consume–transform–produce: a topic copied into another in transactions, offsets and all, whatever comes between.
+"""Consume–transform–produce: copies a topic into another in transactions, with offsets, despite errors.
 
-`Copier` does it with any of the libraries, `java_copier` with Apache Kafka's own clients. Both go on after every error
-in the way that the transaction's rules allow: abort and read again; where that is refused too, begin anew as a process
-would that was started again. As a process of its own, to be killed, it is
+`Copier` does it with any of the libraries, `java_copier` with Apache Kafka's own clients. Both recover from every error
+as the rules of transactions allow: abort and read again; if that is refused too, start again as a new process would.
+As a process of its own, to be killed, it is
 
     python transactional_copier.py LIBRARY BOOTSTRAP SOURCE TARGET PARTITIONS
 
-and ends with SIGTERM; or by itself, with the status `STUCK`, when its library does not come back from a call: then it
-is to be started again. What may not enter: assertions about behaviour.
+and ends with SIGTERM; or by itself with the status `STUCK` when its library does not return from a call: then it is to
+be started again. It contains no assertions about behaviour.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STUCK = 75
 
 
 class Copier:
-    """Copies until it is closed: each partition into the one of the same number, each value with a mark before it."""
+    """Copies until it is closed: each partition into the one of the same number, each value with a prefix."""
 
     def __init__(
         self, library: str, bootstrap: str, source: str, target: str, partitions: int, abort_every: int = 0
@@ -45,7 +45,7 @@ class Copier:
         self.committed = 0
         self.seen_alive_s = time.monotonic()
         self.errors: list[str] = []
-        """What went wrong and was mended."""
+        """Errors from which it recovered."""
         self.fault: BaseException | None = None
         self.closing = threading.Event()
         self.thread = threading.Thread(target=self.run, name=f"copier to {target}")
@@ -66,12 +66,13 @@ class Copier:
     def run(self) -> None:
         try:
             while not self.closing.is_set():
-                self.live()
+                self.run_once()
         except BaseException as fault:
             self.fault = fault
 
-    def live(self) -> None:
-        """One life. The producer comes first: it is ready when its last transaction is over, and all offsets stable."""
+    def run_once(self) -> None:
+        """Run until an error that needs a restart. The producer comes first: when it is ready, its last transaction has
+        ended and all offsets are stable."""
         try:
             with self.library.writer(self.bootstrap, self.transactional_id) as writer:
                 source = self.library.input(self.bootstrap, self.group, self.source, self.partitions, member=True)
@@ -117,7 +118,7 @@ def transactional_id_of(target: str) -> str:
 
 
 class CopierProcess:
-    """A copier in a process of its own, which says on standard output what went wrong and was mended."""
+    """A copier in a process of its own, which prints the errors from which it recovered."""
 
     def __init__(self, command: list[str]) -> None:
         self.errors: list[str] = []
@@ -151,7 +152,7 @@ class CopierProcess:
         return RuntimeError(f"it has ended by itself: {self.errors}") if ended else None
 
     def close(self) -> None:
-        """In order, or if it takes too long, not: who is stuck has nothing left to do."""
+        """Stop it in order, or kill it if that takes too long."""
         self.is_closing = True
         self.process.terminate()
         try:
@@ -163,14 +164,14 @@ class CopierProcess:
 
 
 def java_copier(bootstrap: str, source: str, target: str) -> CopierProcess:
-    """The same by Apache Kafka's own clients."""
+    """Return the same with Apache Kafka's own clients."""
     program = Path(__file__).with_name("TransactionalCopier.java")
     words = [str(program), bootstrap, source, target, group_of(target), transactional_id_of(target)]
     return CopierProcess(["java", "-Xmx192M", "-XX:TieredStopAtLevel=1", "-cp", f"{KAFKA_LIBS}/*", *words])
 
 
 def open_copier(library: str, bootstrap: str, source: str, target: str, partitions: int) -> CopierProcess:
-    """In a process: some libraries leave threads and sockets behind when their coordinator dies."""
+    """Start a copier in a process: some libraries leave threads and sockets behind when their coordinator dies."""
     if library == "java":
         return java_copier(bootstrap, source, target)
     return CopierProcess([sys.executable, __file__, library, bootstrap, source, target, str(partitions)])

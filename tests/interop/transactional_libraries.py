@@ -1,8 +1,7 @@
-"""Transactional producers of three libraries behind one small face, and the consumers that go with them.
+"""Transactional producers of three libraries behind one interface, and the matching consumers.
 
-What lives here: `Writer` (transactions), `Input` (reads committed records for a group),
-and `LIBRARIES`, one of each by name. Each library's errors pass through as they are. What may not
-enter: assertions about behaviour.
+It has `Writer` (transactions), `Input` (reads committed records for a group), and `LIBRARIES`, one of each by name.
+Each library's errors are passed on unchanged. It contains no assertions about behaviour.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from patience import PATIENCE_S
 TRY_S = 5.0
 POLL_S = 0.1
 KAFKA_PYTHON_POLL_MS = 500
-"""Its poll carries the rebalance too, and gives up what is not done when the time is over."""
+"""Its poll also runs the rebalance, and gives up what is not done by its timeout."""
 BATCH = 50
 TIMEOUT_MS = 60_000
 Places = Mapping[tuple[str, int], int]
@@ -41,18 +40,18 @@ class Found(NamedTuple):
 
 
 class Input(Protocol):
-    """Reads committed records for a group and never commits by itself; as a member of the group, or all there is."""
+    """Reads committed records for a group and never commits itself; as a group member, or all partitions."""
 
     def poll(self) -> list[Found]: ...
 
     def rewind(self) -> None:
-        """Back to what is committed, or to the beginning."""
+        """Go back to the committed offsets, or to the beginning."""
 
     def close(self) -> None: ...
 
 
 class Writer:
-    """Ready for its first transaction when it is there."""
+    """Ready for its first transaction after construction."""
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +66,7 @@ class Writer:
         raise NotImplementedError
 
     def send_offsets(self, places: Places, group: str, source: Any = None) -> None:
-        """With the member's place in the group, if its `Input` is given and the library knows how."""
+        """Send offsets, with the member's id and generation if `source` is given and the library supports it."""
         raise NotImplementedError
 
     def commit(self) -> None:
@@ -77,7 +76,7 @@ class Writer:
         raise NotImplementedError
 
     def close(self) -> None:
-        """An open transaction stays open, as if the process had died; only what is held here is let go."""
+        """Release resources but leave an open transaction open, as if the process had died."""
 
 
 class ConfluentWriter(Writer):
@@ -89,7 +88,7 @@ class ConfluentWriter(Writer):
         self.patiently(self.producer.init_transactions)
 
     def patiently(self, call: Callable[[float], None]) -> None:
-        """Asks again where that may help, as its manual says: a call can be stuck with a coordinator that is gone."""
+        """Retry where the library's manual advises it: a call can be stuck with a coordinator that is gone."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -146,9 +145,9 @@ class ConfluentInput:
 
 
 class KafkaPythonWriter(Writer):
-    """It loses a request when the coordinator it is for refuses the connection, and then waits for ever.
+    """kafka-python loses a request when its coordinator refuses the connection, and then waits for ever.
 
-    Who waits too long is told so here, and can do no more than begin anew with another producer.
+    After a timeout this raises an error; the caller can only start again with another producer.
     """
 
     def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> None:
@@ -158,7 +157,7 @@ class KafkaPythonWriter(Writer):
             transaction_timeout_ms=timeout_ms,
             linger_ms=0,
             reconnect_backoff_max_ms=500,
-            request_timeout_ms=2000,  # for so long it calls a coordinator that is gone before it looks for the next
+            request_timeout_ms=2000,  # how long it tries a dead coordinator before it looks for the next
             max_block_ms=int(PATIENCE_S * 1000),
         )
         self.sent: list[Any] = []
@@ -198,7 +197,7 @@ class KafkaPythonWriter(Writer):
         self.within_time(self.producer.send_offsets_to_transaction, offsets, member)
 
     def commit(self) -> None:
-        """It commits what could not be sent as well, unless one looks."""
+        """The library also commits if sends failed, so check these first."""
         sent, self.sent = self.sent, []
         for each in sent:
             each.get(PATIENCE_S)
@@ -226,7 +225,7 @@ class KafkaPythonInput:
             fetch_max_wait_ms=100,
             max_poll_records=BATCH,
             reconnect_backoff_max_ms=500,
-            metadata_max_age_ms=500,  # its first assignment may be of a topic that it has not heard of, and empty
+            metadata_max_age_ms=500,  # its first assignment may be empty, if it does not know the topic yet
         )
         if member:
             self.consumer.subscribe([topic])
@@ -237,7 +236,7 @@ class KafkaPythonInput:
         try:
             polled = self.consumer.poll(timeout_ms=KAFKA_PYTHON_POLL_MS)
         except kafka.errors.KafkaConnectionError:
-            return []  # It lets a poll fail when the node it asks for the coordinator is just gone.
+            return []  # Its poll fails when the node it asks for the coordinator is just gone.
         return [Found(one.topic, one.partition, one.offset, one.value) for some in polled.values() for one in some]
 
     def rewind(self) -> None:
@@ -290,7 +289,7 @@ class AioKafkaWriter(Writer):
         self.loop.run(self.producer.send_offsets_to_transaction(offsets, group))
 
     def commit(self) -> None:
-        """It commits what could not be sent as well, unless one looks."""
+        """The library also commits if sends failed, so check these first."""
         sent, self.sent = self.sent, []
 
         async def commit() -> None:
@@ -304,7 +303,7 @@ class AioKafkaWriter(Writer):
         self.loop.run(self.producer.abort_transaction())
 
     def close(self) -> None:
-        """Its own way to stop waits for what is on its way; who died would not."""
+        """The library's own stop waits for records in flight; a process that died would not."""
 
         async def let_go() -> None:
             await self.producer._sender.close()
@@ -316,7 +315,8 @@ class AioKafkaWriter(Writer):
 
 
 class AioKafkaInput:
-    """Never a member: it does not ask for stable offsets, and after a rebalance would read again what is committed."""
+    """Never a group member: it does not request stable offsets, and would read committed records again after a
+    rebalance."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, partitions: int = 1, member: bool = False) -> None:
         self.loop = Loop()
@@ -364,7 +364,7 @@ LIBRARIES = {
 
 
 def is_fenced(error: BaseException) -> bool:
-    """Each library's word for: somebody else goes by this transactional id now."""
+    """Whether it is the library's error for: another producer has this transactional id now."""
     if isinstance(error, KafkaException):
         return error.args[0].code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
     fenced = (kafka.errors.ProducerFencedError, kafka.errors.InvalidProducerEpochError, aiokafka.errors.ProducerFenced)
@@ -372,5 +372,5 @@ def is_fenced(error: BaseException) -> bool:
 
 
 def next_places(records: Sequence[Found]) -> dict[tuple[str, int], int]:
-    """What to commit once these are dealt with."""
+    """Return the offsets to commit after these records."""
     return {(one.topic, one.partition): one.offset + 1 for one in records}

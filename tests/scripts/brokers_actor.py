@@ -1,27 +1,27 @@
-"""Brokers and the controller that watches them, as a script can drive them.
+"""Runs scripts about brokers and the controller that watches them.
 
-    register 1 incarnation=2 dir=n              BrokerRegistration; the epoch, or why not
-    beat 1 2 offset=7 fence stop                BrokerHeartbeat of each; without more words, of a broker that knows all
+    register 1 incarnation=2 dir=n              BrokerRegistration; the epoch, or the error
+    beat 1 2 offset=7 fence stop                BrokerHeartbeat of each; by default with the newest metadata offset
     lost 1                                      the connection of its heartbeats broke
-    wait ms=300                                 time passes, and whoever was not heard of is fenced
+    wait ms=300                                 time passes, and brokers without heartbeats are fenced
     unregister 1
     takeover                                    another controller becomes the active one
     topic a 1,2,3 2,3,1                         a topic, and the replicas of its partitions
     unclean a                                   allows unclean elections of a topic
     isr a 0 1,2                                 AlterPartition by the leader
     elect preferred a 0 1                       ElectLeaders, preferred or unclean
-    move a 0 4,5 | move a 0 off                 AlterPartitionReassignments, or calling it off
-    balance                                     leaderships back to whom they were meant for
-    brokers                                     who is there and how
+    move a 0 4,5 | move a 0 off                 AlterPartitionReassignments, or its cancellation
+    balance                                     elects preferred leaders
+    brokers                                     the brokers and their states
 
-Every answer tells, behind its own words, the partitions that changed: `leader:isr of replicas @leader epoch`, `+` what
+Every answer ends with the partitions that changed: `leader:isr of replicas @leader epoch`, `+` what
 is being added and `-` what is being removed.
 """
 
 from __future__ import annotations
 
 from controlled_cluster import HEARTBEAT_INTERVAL_MS, ControlledCluster
-from conversation import Said
+from script import Command
 
 from moldau.base.errors import ErrorCode
 from moldau.metadata.controller.decision import Decision
@@ -33,14 +33,14 @@ class BrokersActor:
     def __init__(self) -> None:
         self._cluster = ControlledCluster()
 
-    def answer(self, said: Said) -> str:
-        before = self._told()
-        lines = getattr(self, "_" + said.name)(said)
-        after = self._told()
+    def answer(self, command: Command) -> str:
+        before = self._partition_states()
+        lines = getattr(self, "_" + command.name)(command)
+        after = self._partition_states()
         changed = [f"{place} {after[place]}" for place in after if before.get(place) != after[place]]
         return "\n".join([*lines, *changed]) or "nothing"
 
-    def _told(self) -> dict[str, str]:
+    def _partition_states(self) -> dict[str, str]:
         topics = self._cluster.image.topics
         return {
             f"{name}-{index}": self._cluster.summary(name, index)
@@ -50,45 +50,45 @@ class BrokersActor:
 
     # --- brokers ------------------------------------------------------------------------------------------------
 
-    def _register(self, said: Said) -> list[str]:
-        broker_id = int(said.words[0])
-        directory = said.values.get("dir")
+    def _register(self, command: Command) -> list[str]:
+        broker_id = int(command.words[0])
+        directory = command.values.get("dir")
         response = self._cluster.register(
             broker_id,
-            said.number("incarnation", 1),
+            command.number("incarnation", 1),
             log_dirs=None if directory is None else [directory.encode() * 16],
         )
         return [f"epoch {response.broker_epoch}" if response.error_code == 0 else _code(response.error_code)]
 
-    def _beat(self, said: Said) -> list[str]:
+    def _beat(self, command: Command) -> list[str]:
         lines = []
-        for broker_id in [int(word) for word in said.words if word.isdecimal()]:
+        for broker_id in [int(word) for word in command.words if word.isdecimal()]:
             response = self._cluster.beat(
                 broker_id,
-                offset=int(said.values["offset"]) if "offset" in said.values else None,
-                want_fence="fence" in said.words,
-                want_shut_down="stop" in said.words,
+                offset=int(command.values["offset"]) if "offset" in command.values else None,
+                want_fence="fence" in command.words,
+                want_shut_down="stop" in command.words,
             )
             state = "may stop" if response.should_shut_down else "fenced" if response.is_fenced else "unfenced"
             lines.append(f"{broker_id} {_code(response.error_code) if response.error_code else state}")
         return lines
 
-    def _lost(self, said: Said) -> list[str]:
-        self._cluster.sessions.connection_lost(int(said.words[0]), self._cluster.now_ms)
+    def _lost(self, command: Command) -> list[str]:
+        self._cluster.sessions.connection_lost(int(command.words[0]), self._cluster.now_ms)
         return []
 
-    def _wait(self, said: Said) -> list[str]:
-        self._cluster.now_ms += said.number("ms", HEARTBEAT_INTERVAL_MS)
+    def _wait(self, command: Command) -> list[str]:
+        self._cluster.now_ms += command.number("ms", HEARTBEAT_INTERVAL_MS)
         return [f"fenced {broker_id}" for broker_id in self._cluster.fence_stale()]
 
-    def _unregister(self, said: Said) -> list[str]:
-        return [_code(self._cluster.unregister(int(said.words[0])))]
+    def _unregister(self, command: Command) -> list[str]:
+        return [_code(self._cluster.unregister(int(command.words[0])))]
 
-    def _takeover(self, said: Said) -> list[str]:
+    def _takeover(self, command: Command) -> list[str]:
         self._cluster.take_over()
         return []
 
-    def _brokers(self, said: Said) -> list[str]:
+    def _brokers(self, command: Command) -> list[str]:
         brokers = self._cluster.image.brokers
         return [
             f"{broker_id} {'fenced' if brokers[broker_id].fenced else 'unfenced'}"
@@ -98,28 +98,28 @@ class BrokersActor:
 
     # --- partitions ---------------------------------------------------------------------------------------------
 
-    def _topic(self, said: Said) -> list[str]:
-        self._cluster.create(said.words[0], *[_ids(word) for word in said.words[1:]])
+    def _topic(self, command: Command) -> list[str]:
+        self._cluster.create(command.words[0], *[_ids(word) for word in command.words[1:]])
         return []
 
-    def _unclean(self, said: Said) -> list[str]:
-        record = ConfigRecord(ConfigResource.TOPIC, said.words[0], "unclean.leader.election.enable", "true")
+    def _unclean(self, command: Command) -> list[str]:
+        record = ConfigRecord(ConfigResource.TOPIC, command.words[0], "unclean.leader.election.enable", "true")
         self._cluster.do(Decision(None, (record,)))
         return []
 
-    def _isr(self, said: Said) -> list[str]:
-        name, index, isr = said.words
+    def _isr(self, command: Command) -> list[str]:
+        name, index, isr = command.words
         return [_code(self._cluster.alter(name, _ids(isr), int(index)).error_code)]
 
-    def _elect(self, said: Said) -> list[str]:
-        kind, name, *indexes = said.words
+    def _elect(self, command: Command) -> list[str]:
+        kind, name, *indexes = command.words
         return [_code(code) for code in self._cluster.elect(int(kind == "unclean"), name, *map(int, indexes))]
 
-    def _move(self, said: Said) -> list[str]:
-        name, index, target = said.words
+    def _move(self, command: Command) -> list[str]:
+        name, index, target = command.words
         return [_code(self._cluster.reassign(name, None if target == "off" else _ids(target), int(index)))]
 
-    def _balance(self, said: Said) -> list[str]:
+    def _balance(self, command: Command) -> list[str]:
         self._cluster.do(decide_balance(self._cluster.image))
         return []
 

@@ -1,21 +1,20 @@
-"""Classic groups as a script can drive them: members by name, each with the client's own idea of its id and generation.
+"""Runs scripts about classic groups: members have names, and know their own member id and generation as clients do.
 
     join A protocols=range,sticky session=10000 rebalance=30000 instance=i type=consumer topics=t version=9 id=…
-                                            JoinGroup; with the id A was given, if it was given one
-    sync A shares=A:x,B:y generation=n protocol=p type=t     SyncGroup; the leader says who gets what
+                                            JoinGroup; with A's member id, if it has one
+    sync A shares=A:x,B:y generation=n protocol=p type=t     SyncGroup; the leader sends the assignments
     beat A generation=n                     Heartbeat
     leave A B, leave instance=i             LeaveGroup
-    commit A t-0=5 generation=n             OffsetCommit; `commit` alone is from nobody in particular
+    commit A t-0=5 generation=n             OffsetCommit; `commit` alone is not by a member
     offsets                                 what is committed
     advance ms=500                          lets time pass
-    expire                                  looks for offsets whose time has come
+    expire                                  removes expired offsets
     drop t, delete-offsets t-0, delete      a topic is deleted, offsets are, the group is
-    replay                                  another coordinator takes over, from the log
-    too-large                               the log will not take what is decided next
-    group                                   what is known of it
+    replay                                  another coordinator takes over and replays the log
+    too-large                               the log refuses the next records as too large
+    group                                   the group's state
 
-The group is `g` unless told otherwise. Whoever waited and is answered is told in a line of its own, and what was
-written to the log in the last.
+The default group is `g`. A late answer has a line of its own, and the last line has the records written to the log.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from conversation import Said
+from script import Command
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
@@ -66,7 +65,7 @@ class ClassicGroupsActor:
         self._current.image = MetadataImage(topics=topics)
         self._groups = self._new()
         self._log: list[Callable[[Groups], None]] = []
-        """What lays each of its records over a machine."""
+        """For each record of the log, the function that applies it to a machine."""
         self._ids: dict[str, str] = {}
         self._generations: dict[str, int] = {}
         self._happened: list[str] = []
@@ -76,26 +75,26 @@ class ClassicGroupsActor:
     def _new(self) -> Groups:
         return Groups(SETTINGS, self._current, self._clock, Random(0))
 
-    def answer(self, said: Said) -> str:
+    def answer(self, command: Command) -> str:
         self._happened, self._written = [], []
-        told = getattr(self, "_" + said.name.replace("-", "_"))(said)
+        answer = getattr(self, "_" + command.name.replace("-", "_"))(command)
         wrote = ["wrote " + ", ".join(self._written)] if self._written else []
-        return "\n".join([*([told] if told else []), *self._happened, *wrote]) or "ok"
+        return "\n".join([*([answer] if answer else []), *self._happened, *wrote]) or "ok"
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def _join(self, said: Said) -> None:
-        name = said.words[0]
-        version = said.number("version", 9)
-        subscription = write(Subscription(said.values.get("topics", "t").split(",")), 0)
-        protocols = [each for each in said.values.get("protocols", "range").split(",") if each]
+    def _join(self, command: Command) -> None:
+        name = command.words[0]
+        version = command.number("version", 9)
+        subscription = write(Subscription(command.values.get("topics", "t").split(",")), 0)
+        protocols = [each for each in command.values.get("protocols", "range").split(",") if each]
         request = JoinGroupRequest(
-            said.values.get("group", "g"),
-            said.number("session", 10_000),
-            said.number("rebalance", 30_000),
-            said.values.get("id", self._ids.get(name, "")).replace("none", ""),
-            said.values.get("instance"),
-            said.values.get("type", "consumer"),
+            command.values.get("group", "g"),
+            command.number("session", 10_000),
+            command.number("rebalance", 30_000),
+            command.values.get("id", self._ids.get(name, "")).replace("none", ""),
+            command.values.get("instance"),
+            command.values.get("type", "consumer"),
             [JoinGroupRequestProtocol(each, subscription) for each in protocols],
         )
         self._ask(name, lambda: self._groups.join(request, Client(name, "/here", version)), self._joined)
@@ -114,16 +113,16 @@ class ClassicGroupsActor:
         leader = self._name(response.leader)
         return f"generation {response.generation_id} by {response.protocol_name}, {leader} leads{members}{skip}"
 
-    def _sync(self, said: Said) -> None:
-        name = said.words[0]
-        shares = [each.split(":") for each in said.values.get("shares", "").split(",") if each]
+    def _sync(self, command: Command) -> None:
+        name = command.words[0]
+        shares = [each.split(":") for each in command.values.get("shares", "").split(",") if each]
         request = SyncGroupRequest(
             "g",
-            said.number("generation", self._generations.get(name, -1)),
+            command.number("generation", self._generations.get(name, -1)),
             self._ids.get(name, name),
-            said.values.get("instance"),
-            said.values.get("type", "consumer"),
-            said.values.get("protocol", "range"),
+            command.values.get("instance"),
+            command.values.get("type", "consumer"),
+            command.values.get("protocol", "range"),
             [SyncGroupRequestAssignment(self._ids.get(member, member), share.encode()) for member, share in shares],
         )
         self._ask(name, lambda: self._groups.sync(request, Client(name, "/here", 5)), self._shared)
@@ -131,17 +130,17 @@ class ClassicGroupsActor:
     def _shared(self, name: str, response: SyncGroupResponse) -> str:
         return _code(response.error_code) if response.error_code else f"has {response.assignment.decode() or 'nothing'}"
 
-    def _beat(self, said: Said) -> None:
-        name = said.words[0]
-        generation = said.number("generation", self._generations.get(name, -1))
-        request = HeartbeatRequest("g", generation, self._ids.get(name, name), said.values.get("instance"))
+    def _beat(self, command: Command) -> None:
+        name = command.words[0]
+        generation = command.number("generation", self._generations.get(name, -1))
+        request = HeartbeatRequest("g", generation, self._ids.get(name, name), command.values.get("instance"))
         client = Client(name, "/here", 4)
         self._ask(name, lambda: self._groups.heartbeat(request, client), lambda _, answer: _code(answer.error_code))
 
-    def _leave(self, said: Said) -> None:
-        identities = [MemberIdentity(self._ids.get(name, name)) for name in said.words]
-        if "instance" in said.values:
-            identities = [MemberIdentity("", said.values["instance"])]
+    def _leave(self, command: Command) -> None:
+        identities = [MemberIdentity(self._ids.get(name, name)) for name in command.words]
+        if "instance" in command.values:
+            identities = [MemberIdentity("", command.values["instance"])]
         request = LeaveGroupRequest("g", identities)
         self._ask(
             "leave",
@@ -149,26 +148,26 @@ class ClassicGroupsActor:
             lambda _, answer: ", ".join(_code(each.error_code) for each in answer.members),
         )
 
-    def _commit(self, said: Said) -> None:
-        name = said.words[0] if said.words else ""
-        epoch = said.number("generation", self._generations.get(name, -1))
+    def _commit(self, command: Command) -> None:
+        name = command.words[0] if command.words else ""
+        epoch = command.number("generation", self._generations.get(name, -1))
         topics = [
             OffsetCommitRequestTopic(
                 name=where.partition("-")[0],
                 partitions=[OffsetCommitRequestPartition(int(where.partition("-")[2]), int(offset), -1, "")],
             )
-            for where, offset in said.values.items()
+            for where, offset in command.values.items()
             if "-" in where
         ]
-        request = OffsetCommitRequest("g", epoch, self._ids.get(name, name), said.values.get("instance"), -1, topics)
+        request = OffsetCommitRequest("g", epoch, self._ids.get(name, name), command.values.get("instance"), -1, topics)
         self._ask(
             "commit",
             lambda: self._groups.offsets.commit(request, Client(name, "/here", 8)),
             lambda _, answer: ", ".join(_code(each.error_code) for topic in answer.topics for each in topic.partitions),
         )
 
-    def _delete_offsets(self, said: Said) -> None:
-        topic, _, index = said.words[0].partition("-")
+    def _delete_offsets(self, command: Command) -> None:
+        topic, _, index = command.words[0].partition("-")
         request = OffsetDeleteRequest(
             "g", [OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(int(index))])]
         )
@@ -178,19 +177,19 @@ class ClassicGroupsActor:
             lambda _, answer: _code(answer.topics[0].partitions[0].error_code),
         )
 
-    def _delete(self, said: Said) -> None:
+    def _delete(self, command: Command) -> None:
         self._ask("delete", lambda: listing.delete(self._groups.state, "g"), lambda _, answer: _code(answer.error_code))
 
-    def _drop(self, said: Said) -> None:
+    def _drop(self, command: Command) -> None:
         topics = dict(self._current.image.topics)
-        removed = [topics.pop(name) for name in said.words]
+        removed = [topics.pop(name) for name in command.words]
         self._take(self._groups.topics_changed(MetadataImage(topics=topics), Changes(removed=removed)))
 
     # --- time and the log ---------------------------------------------------------------------------------------
 
-    def _advance(self, said: Said) -> None:
-        """Stops at every deadline on the way, as a timer would."""
-        end_ms = self._clock.elapsed_ms() + said.number("ms", 0)
+    def _advance(self, command: Command) -> None:
+        """Advance the clock and stop at every deadline, as a timer would."""
+        end_ms = self._clock.elapsed_ms() + command.number("ms", 0)
         while True:
             due_ms = self._groups.next_deadline_ms()
             if due_ms is None or due_ms > end_ms:
@@ -200,11 +199,11 @@ class ClassicGroupsActor:
                 self._take(action())
         self._clock.move(end_ms - self._clock.elapsed_ms())
 
-    def _expire(self, said: Said) -> None:
+    def _expire(self, command: Command) -> None:
         for outcome in self._groups.expire(self._clock.now_ms()):
             self._take(outcome)
 
-    def _replay(self, said: Said) -> None:
+    def _replay(self, command: Command) -> None:
         for waiting in self._groups.waiting():
             waiting.complete(KafkaError(ErrorCode.NOT_COORDINATOR))
         self._groups = self._new()
@@ -212,19 +211,19 @@ class ClassicGroupsActor:
             lay_over(self._groups)
         self._groups.loaded()
 
-    def _too_large(self, said: Said) -> None:
+    def _too_large(self, command: Command) -> None:
         self._is_refusing = True
 
-    def _ask(self, name: str, decide: Callable[[], Outcome[Any]], told: Callable[[str, Any], str]) -> None:
+    def _ask(self, name: str, decide: Callable[[], Outcome[Any]], describe: Callable[[str, Any], str]) -> None:
         try:
             outcome = decide()
-        except KafkaError as refused:
-            self._happened.append(f"{name}: {refused.code.name}")
+        except KafkaError as error:
+            self._happened.append(f"{name}: {error.code.name}")
             return
 
         def tell(value: Any) -> None:
-            said = value.code.name if isinstance(value, KafkaError) else told(name, value)
-            self._happened.append(f"{name}: {said}")
+            line = value.code.name if isinstance(value, KafkaError) else describe(name, value)
+            self._happened.append(f"{name}: {line}")
 
         response = outcome.response
         if isinstance(response, Promise):
@@ -258,12 +257,12 @@ class ClassicGroupsActor:
 
     # --- what is known ------------------------------------------------------------------------------------------
 
-    def _offsets(self, said: Said) -> str:
+    def _offsets(self, command: Command) -> str:
         committed = self._groups.state.offsets.get("g", {})
-        told = [f"{topic}-{index}={each.offset}" for topic, of in committed.items() for index, each in of.items()]
-        return " ".join(told) or "none"
+        offsets = [f"{topic}-{index}={each.offset}" for topic, of in committed.items() for index, each in of.items()]
+        return " ".join(offsets) or "none"
 
-    def _group(self, said: Said) -> str:
+    def _group(self, command: Command) -> str:
         group = self._groups.state.groups.get("g")
         if group is None:
             return "no group"
@@ -293,7 +292,7 @@ class ClassicGroupsActor:
         return f"generation {value.generation} ({'; '.join(members) or 'empty'})"
 
     def _name(self, member_id: str) -> str:
-        """An id begins with the client's name, or with the instance's."""
+        """Return the name at the start of a member id: the client's, or the instance's."""
         known = [name for name, each in self._ids.items() if each == member_id]
         return known[0] if known else member_id[:-37]
 

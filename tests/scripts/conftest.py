@@ -1,9 +1,9 @@
-"""Tests here use what was put together for the tests of `replica`, `raft`, `metadata` and `coordinator`."""
+"""These tests use helper modules of the tests of `replica`, `raft`, `metadata` and `coordinator`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-for room in ("replica", "raft", "metadata", "coordinator/transaction"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / room))
+for package in ("replica", "raft", "metadata", "coordinator/transaction"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / package))

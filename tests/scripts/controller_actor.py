@@ -1,26 +1,26 @@
-"""The controller as a script can drive it: requests in, answers when they are committed, and what is known when.
+"""Runs scripts about the controller: requests, their responses when they are committed, and the images.
 
     create a partitions=2 factor=1 retention.ms=5       CreateTopics; each request is named R1, R2, …
     grow a count=4                                      CreatePartitions
     delete a                                            DeleteTopics
     set a retention.ms=7                                IncrementalAlterConfigs
     ids                                                 a block of producer ids
-    begin-flush, end-flush                              the disk at work: what is asked in between is not in it
-    flush                                               everything gets to the disk
-    committed, decided                                  what the world sees, and what the controller knows already
-    log                                                 how far the log goes, and how much of it is committed
+    begin-flush, end-flush                              begins and ends a flush, without requests made in between
+    flush                                               flushes everything
+    committed, decided                                  the published image, and the controller's own
+    log                                                 the end of the log and its high watermark
     restart                                             the process dies and comes back
-    lose-power                                          the machine does; what was not synced may be gone
+    lose-power                                          the machine loses power; unsynced bytes may be gone
 
-An answer is told with the image that is in force while it is given.
+An answer is shown with the image that is published at that moment.
 """
 
 from __future__ import annotations
 
 from random import Random
 
-from conversation import Said
-from rooms import Rooms
+from in_memory_node import InMemoryNode
+from script import Command
 
 from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise
@@ -41,45 +41,45 @@ from moldau.wire.messages.incremental_alter_configs import (
 
 class ControllerActor:
     def __init__(self) -> None:
-        self._rooms = Rooms().start()
+        self._node = InMemoryNode().start()
         self._flushing: FlushWork | None = None
         self._asked = 0
         self._happened: list[str] = []
 
-    def answer(self, said: Said) -> str:
-        """What the command says for itself, then what happened because of it, in that order."""
-        told = getattr(self, "_" + said.name.replace("-", "_"))(said)
+    def answer(self, command: Command) -> str:
+        """Return the answer of the command itself, then what happened because of it, in order."""
+        answer = getattr(self, "_" + command.name.replace("-", "_"))(command)
         happened, self._happened = self._happened, []
-        return "\n".join([*([told] if told else []), *happened]) or "nothing"
+        return "\n".join([*([answer] if answer else []), *happened]) or "nothing"
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def _create(self, said: Said) -> str:
-        configs = [CreatableTopicConfig(key, value) for key, value in said.values.items() if "." in key]
+    def _create(self, command: Command) -> str:
+        configs = [CreatableTopicConfig(key, value) for key, value in command.values.items() if "." in key]
         topics = [
-            CreatableTopic(name, said.number("partitions", 1), said.number("factor", 1), configs=configs)
-            for name in said.words
+            CreatableTopic(name, command.number("partitions", 1), command.number("factor", 1), configs=configs)
+            for name in command.words
         ]
-        answer = self._rooms.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics))
+        answer = self._node.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics))
         return self._ask(answer.map(lambda made: ", ".join(f"{t.name} {_code(t.error_code)}" for t in made.topics)))
 
-    def _grow(self, said: Said) -> str:
-        topics = [CreatePartitionsTopic(name, said.number("count", 0), None) for name in said.words]
-        answer = self._rooms.admin.ask(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest(topics))
+    def _grow(self, command: Command) -> str:
+        topics = [CreatePartitionsTopic(name, command.number("count", 0), None) for name in command.words]
+        answer = self._node.admin.ask(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest(topics))
         return self._ask(answer.map(lambda done: ", ".join(f"{t.name} {_code(t.error_code)}" for t in done.results)))
 
-    def _delete(self, said: Said) -> str:
-        answer = self._rooms.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=said.words))
+    def _delete(self, command: Command) -> str:
+        answer = self._node.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=command.words))
         return self._ask(answer.map(lambda done: ", ".join(f"{t.name} {_code(t.error_code)}" for t in done.responses)))
 
-    def _set(self, said: Said) -> str:
-        changes = [AlterableConfig(key, 0, value) for key, value in said.values.items()]
-        resource = AlterConfigsResource(ConfigResource.TOPIC, said.words[0], changes)
-        answer = self._rooms.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest([resource]))
+    def _set(self, command: Command) -> str:
+        changes = [AlterableConfig(key, 0, value) for key, value in command.values.items()]
+        resource = AlterConfigsResource(ConfigResource.TOPIC, command.words[0], changes)
+        answer = self._node.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest([resource]))
         return self._ask(answer.map(lambda done: _code(done.responses[0].error_code)))
 
-    def _ids(self, said: Said) -> str:
-        answer = self._rooms.allocate_producer_ids()
+    def _ids(self, command: Command) -> str:
+        answer = self._node.allocate_producer_ids()
         return self._ask(answer.map(lambda block: f"{block.start} to {block.stop - 1}"))
 
     def _ask(self, answer: Promise[str]) -> str:
@@ -87,49 +87,49 @@ class ControllerActor:
         name = f"R{self._asked}"
         if answer.done:
             return f"{name} answered at once: {answer.value()}"
-        answer.then(lambda text: self._happened.append(f"{name}: {text} | sees {_shown(self._rooms.current.image)}"))
+        answer.then(lambda text: self._happened.append(f"{name}: {text} | sees {_shown(self._node.current.image)}"))
         return f"{name} waits"
 
     # --- the disk -----------------------------------------------------------------------------------------------
 
-    def _begin_flush(self, said: Said) -> None:
-        self._flushing = self._rooms.metadata_log.begin_flush()
+    def _begin_flush(self, command: Command) -> None:
+        self._flushing = self._node.metadata_log.begin_flush()
 
-    def _end_flush(self, said: Said) -> None:
+    def _end_flush(self, command: Command) -> None:
         assert self._flushing is not None, "no flush was begun"
         self._flushing.sync()
-        self._rooms.metadata_log.finish_flush(self._flushing)
-        self._rooms.assembly.driver.flushed()
+        self._node.metadata_log.finish_flush(self._flushing)
+        self._node.assembly.driver.flushed()
 
-    def _flush(self, said: Said) -> None:
-        self._rooms.flush()
+    def _flush(self, command: Command) -> None:
+        self._node.flush()
 
-    def _restart(self, said: Said) -> str:
-        self._rooms = self._rooms.restart()
-        return _shown(self._rooms.current.image)
+    def _restart(self, command: Command) -> str:
+        self._node = self._node.restart()
+        return _shown(self._node.current.image)
 
-    def _lose_power(self, said: Said) -> str:
-        self._rooms = self._rooms.crash(Random(said.number("seed", 0)))
-        return _shown(self._rooms.current.image)
+    def _lose_power(self, command: Command) -> str:
+        self._node = self._node.crash(Random(command.number("seed", 0)))
+        return _shown(self._node.current.image)
 
     # --- what is known ------------------------------------------------------------------------------------------
 
-    def _committed(self, said: Said) -> str:
-        return _shown(self._rooms.current.image)
+    def _committed(self, command: Command) -> str:
+        return _shown(self._node.current.image)
 
-    def _decided(self, said: Said) -> str:
+    def _decided(self, command: Command) -> str:
         seen: list[MetadataImage] = []
 
         def look(image: MetadataImage) -> Decision[None]:
             seen.append(image)
             return Decision(None)
 
-        self._rooms.controller.submit(look)
+        self._node.controller.submit(look)
         return _shown(seen[0])
 
-    def _log(self, said: Said) -> str:
-        log = self._rooms.metadata_log
-        return f"end={log.end_offset} on disk={log.recovery_point} published={self._rooms.current.image.offset + 1}"
+    def _log(self, command: Command) -> str:
+        log = self._node.metadata_log
+        return f"end={log.end_offset} on disk={log.recovery_point} published={self._node.current.image.offset + 1}"
 
 
 def _code(code: int) -> str:
@@ -140,6 +140,6 @@ def _shown(image: MetadataImage) -> str:
     topics = []
     for name, topic in sorted(image.topics.items()):
         configs = image.configs_of(ConfigResource.TOPIC, name)
-        said = "".join(f" {key}={value}" for key, value in configs.items())
-        topics.append(f"{name}[{len(topic.partitions)}{said}]")
+        settings = "".join(f" {key}={value}" for key, value in configs.items())
+        topics.append(f"{name}[{len(topic.partitions)}{settings}]")
     return " ".join(topics) or "no topics"

@@ -1,13 +1,13 @@
-"""Groups that change their protocol, as a script can drive them: members by name, each with its client's own idea of
-its id, its generation or epoch, and what it was told to have.
+"""Runs scripts about groups that change their protocol: members have names, and know their own id, generation or epoch
+and assignment as clients do.
 
-    topic a partitions=4, grow a count=6    what the cluster has
-    set policy=upgrade size=2 consumer-size=2 session-min=…      what the coordinator was told
+    topic a partitions=4, grow a count=6    changes the cluster's topics
+    set policy=upgrade size=2 consumer-size=2 session-min=…      the coordinator's settings
     Classic members:
     join A topics=a own=a-0,a-1 protocols=range,sticky session=ms rebalance=ms instance=i version=n type=t id=… bytes=x
-                                            JoinGroup; `own=told` is what A was told last; `bytes` are no subscription
+                                            JoinGroup; `own=told` is A's last assignment; `bytes` are no subscription
     sync A shares=A:a-0+a-1,B:a-2 generation=n protocol=p type=t user=x
-                                            SyncGroup; a leader says who gets what, `user` goes along with it
+                                            SyncGroup; a leader sends assignments, `user` is their user data
     beat A generation=n                     Heartbeat
     leave A B, leave instance=i             LeaveGroup
     commit A a-0 epoch=n version=n          whether A, of either kind, may commit that
@@ -16,13 +16,13 @@ its id, its generation or epoch, and what it was told to have.
     pulse M own=a-0                         another; `own=told` as above
     quit M, away M                          for good, or as a static member that will be back
     advance ms=500                          lets time pass
-    replay                                  another coordinator takes over, from the log
-    too-large                               the log will not take what is decided next
-    group                                   what is known of it
+    replay                                  another coordinator takes over and replays the log
+    too-large                               the log refuses the next records as too large
+    group                                   the group's state
 
-The group is `g`. Whoever waited and is answered is told in a line of its own, and what was written to the log in the
-last, the group's kind only: what the others are is the consumer groups' own matter. After every line it is asked
-whether another coordinator would know the same from the log.
+The group is `g`. A late answer has a line of its own; the last line has the records written to the log, of which only
+those about the group's kind are shown in full. After every line the actor checks that another coordinator would have
+the same state from the log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conversation import Said
+from script import Command
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "coordinator" / "migration"))
 
@@ -72,66 +72,66 @@ class GroupMigrationActor:
         self._rooms = MigrationRooms(GroupSettings(initial_rebalance_delay_ms=0))
         self._ids: dict[str, str] = {}
         self._epochs: dict[str, int] = {}
-        self._told: dict[str, Named] = {}
+        self._assigned: dict[str, Named] = {}
         self._instances: dict[str, str | None] = {}
         self._happened: list[str] = []
 
-    def answer(self, said: Said) -> str:
+    def answer(self, command: Command) -> str:
         self._happened = []
         written = len(self._rooms.written)
-        told = getattr(self, "_" + said.name.replace("-", "_"))(said)
+        answer = getattr(self, "_" + command.name.replace("-", "_"))(command)
         self._rooms.agree()
         wrote = [each for each in map(self._record, self._rooms.written[written:]) if each]
         last = ["wrote " + ", ".join(wrote)] if wrote else []
-        return "\n".join([*([told] if told else []), *self._happened, *last]) or "ok"
+        return "\n".join([*([answer] if answer else []), *self._happened, *last]) or "ok"
 
     # --- the cluster --------------------------------------------------------------------------------------------
 
-    def _topic(self, said: Said) -> None:
-        self._rooms.create_topic(said.words[0], said.number("partitions", 1))
+    def _topic(self, command: Command) -> None:
+        self._rooms.create_topic(command.words[0], command.number("partitions", 1))
 
-    def _grow(self, said: Said) -> None:
-        self._rooms.grow_topic(said.words[0], said.number("count", 1))
+    def _grow(self, command: Command) -> None:
+        self._rooms.grow_topic(command.words[0], command.number("count", 1))
 
-    def _drop(self, said: Said) -> None:
-        self._rooms.delete_topic(said.words[0])
+    def _drop(self, command: Command) -> None:
+        self._rooms.delete_topic(command.words[0])
 
-    def _set(self, said: Said) -> None:
-        found = {SETTINGS[name]: value for name, value in said.values.items()}
+    def _set(self, command: Command) -> None:
+        found = {SETTINGS[name]: value for name, value in command.values.items()}
         self._rooms.set(**{name: int(value) if value.isdigit() else value for name, value in found.items()})
 
-    def _advance(self, said: Said) -> None:
-        self._rooms.advance(said.number("ms", 0))
+    def _advance(self, command: Command) -> None:
+        self._rooms.advance(command.number("ms", 0))
 
-    def _replay(self, said: Said) -> None:
+    def _replay(self, command: Command) -> None:
         self._rooms.replay()
 
-    def _too_large(self, said: Said) -> None:
+    def _too_large(self, command: Command) -> None:
         self._rooms.is_refusing = True
 
     # --- classic members ----------------------------------------------------------------------------------------
 
-    def _join(self, said: Said) -> None:
-        name = said.words[0]
-        self._instances[name] = said.values.get("instance")
-        metadata = said.values.get("bytes", "").encode() or self._subscription(said)
-        protocols = [each for each in said.values.get("protocols", "range").split(",") if each]
+    def _join(self, command: Command) -> None:
+        name = command.words[0]
+        self._instances[name] = command.values.get("instance")
+        metadata = command.values.get("bytes", "").encode() or self._subscription(command)
+        protocols = [each for each in command.values.get("protocols", "range").split(",") if each]
         request = JoinGroupRequest(
             "g",
-            said.number("session", 10_000),
-            said.number("rebalance", 30_000),
-            said.values.get("id", self._ids.get(name, "")).replace("none", ""),
+            command.number("session", 10_000),
+            command.number("rebalance", 30_000),
+            command.values.get("id", self._ids.get(name, "")).replace("none", ""),
             self._instances[name],
-            said.values.get("type", "consumer"),
+            command.values.get("type", "consumer"),
             [JoinGroupRequestProtocol(each, metadata) for each in protocols],
         )
-        client = Client(name, "/here", said.number("version", 9))
+        client = Client(name, "/here", command.number("version", 9))
         self._ask(name, lambda groups: groups.join(request, client), self._joined)
 
-    def _subscription(self, said: Said) -> bytes:
-        owned = [TopicPartitions(topic, sorted(found)) for topic, found in self._owned(said).items()]
-        topics = said.values.get("topics", "a").split(",")
-        return write(Subscription(topics, None, owned), said.number("format", 1))
+    def _subscription(self, command: Command) -> bytes:
+        owned = [TopicPartitions(topic, sorted(found)) for topic, found in self._owned(command).items()]
+        topics = command.values.get("topics", "a").split(",")
+        return write(Subscription(topics, None, owned), command.number("format", 1))
 
     def _joined(self, name: str, response: JoinGroupResponse) -> str:
         if response.member_id:
@@ -142,20 +142,20 @@ class GroupMigrationActor:
         leader = f", {self._name(response.leader)} leads" if response.leader else ""
         return f"generation {response.generation_id} by {response.protocol_name}{leader}"
 
-    def _sync(self, said: Said) -> None:
-        name = said.words[0]
-        shares = [each.split(":") for each in said.values.get("shares", "").split(",") if each]
-        user = said.values.get("user", "").encode() or None
+    def _sync(self, command: Command) -> None:
+        name = command.words[0]
+        shares = [each.split(":") for each in command.values.get("shares", "").split(",") if each]
+        user = command.values.get("user", "").encode() or None
         request = SyncGroupRequest(
             "g",
-            said.number("generation", self._epochs.get(name, -1)),
+            command.number("generation", self._epochs.get(name, -1)),
             self._ids.get(name, name),
             self._instances.get(name),
-            said.values.get("type", "consumer") or None,
-            said.values.get("protocol", "range") or None,
+            command.values.get("type", "consumer") or None,
+            command.values.get("protocol", "range") or None,
             [SyncGroupRequestAssignment(self._ids[member], _assignment(_parsed(has), user)) for member, has in shares],
         )
-        client = Client(name, "/here", said.number("version", 5))
+        client = Client(name, "/here", command.number("version", 5))
         self._ask(name, lambda groups: groups.sync(request, client), self._shared)
 
     def _shared(self, name: str, response: SyncGroupResponse) -> str:
@@ -164,21 +164,21 @@ class GroupMigrationActor:
         if not response.assignment:
             return "has nothing at all"
         assignment, version = read(Assignment, response.assignment)
-        self._told[name] = {each.topic: set(each.partitions) for each in assignment.assigned_partitions}
-        return f"has {_shown(self._told[name])}" + (f" in format {version}" if version != 1 else "")
+        self._assigned[name] = {each.topic: set(each.partitions) for each in assignment.assigned_partitions}
+        return f"has {_shown(self._assigned[name])}" + (f" in format {version}" if version != 1 else "")
 
-    def _beat(self, said: Said) -> None:
-        name = said.words[0]
-        generation = said.number("generation", self._epochs.get(name, -1))
-        instance_id = said.values.get("instance", self._instances.get(name))
+    def _beat(self, command: Command) -> None:
+        name = command.words[0]
+        generation = command.number("generation", self._epochs.get(name, -1))
+        instance_id = command.values.get("instance", self._instances.get(name))
         request = HeartbeatRequest("g", generation, self._ids.get(name, name), instance_id)
         client = Client(name, "/here", 4)
         self._ask(name, lambda groups: groups.heartbeat(request, client), lambda _, answer: _code(answer.error_code))
 
-    def _leave(self, said: Said) -> None:
-        identities = [MemberIdentity(self._ids.get(name, name), self._instances.get(name)) for name in said.words]
-        if "instance" in said.values:
-            identities = [MemberIdentity(said.values.get("id", ""), said.values["instance"])]
+    def _leave(self, command: Command) -> None:
+        identities = [MemberIdentity(self._ids.get(name, name), self._instances.get(name)) for name in command.words]
+        if "instance" in command.values:
+            identities = [MemberIdentity(command.values.get("id", ""), command.values["instance"])]
         request = LeaveGroupRequest("g", identities)
         self._ask(
             "leave",
@@ -186,9 +186,9 @@ class GroupMigrationActor:
             lambda _, answer: ", ".join(_code(each.error_code) for each in answer.members),
         )
 
-    def _commit(self, said: Said) -> None:
-        name, partition = said.words
-        epoch, version = said.number("epoch", self._epochs.get(name, -1)), said.number("version", 9)
+    def _commit(self, command: Command) -> None:
+        name, partition = command.words
+        epoch, version = command.number("epoch", self._epochs.get(name, -1)), command.number("version", 9)
 
         def decide(groups: Groups) -> Outcome[None]:
             check = groups.state.groups["g"].check_commit(self._ids.get(name, name), None, epoch, version)
@@ -201,60 +201,62 @@ class GroupMigrationActor:
 
     # --- consumer members ---------------------------------------------------------------------------------------
 
-    def _enter(self, said: Said) -> None:
-        self._instances[said.words[0]] = said.values.get("instance")
-        request = self._heartbeat(said, 0)
+    def _enter(self, command: Command) -> None:
+        self._instances[command.words[0]] = command.values.get("instance")
+        request = self._heartbeat(command, 0)
         request.topic_partitions, request.rebalance_timeout_ms = [], 30_000
-        regex = said.values.get("regex")
+        regex = command.values.get("regex")
         request.subscribed_topic_regex = regex
-        request.subscribed_topic_names = [] if regex else said.values.get("topics", "a").split(",")
-        self._say(said, request)
+        request.subscribed_topic_names = [] if regex else command.values.get("topics", "a").split(",")
+        self._say(command, request)
 
-    def _pulse(self, said: Said) -> None:
-        request = self._heartbeat(said, self._epochs.get(said.words[0], 1))
-        if "own" in said.values:
+    def _pulse(self, command: Command) -> None:
+        request = self._heartbeat(command, self._epochs.get(command.words[0], 1))
+        if "own" in command.values:
             topics = self._rooms.current.image.topics
-            owned = self._owned(said)
+            owned = self._owned(command)
             request.topic_partitions = [RequestTopicPartitions(topics[name].id, sorted(owned[name])) for name in owned]
-        self._say(said, request)
+        self._say(command, request)
 
-    def _quit(self, said: Said) -> None:
-        self._say(said, self._heartbeat(said, -1))
+    def _quit(self, command: Command) -> None:
+        self._say(command, self._heartbeat(command, -1))
 
-    def _away(self, said: Said) -> None:
-        self._say(said, self._heartbeat(said, -2))
+    def _away(self, command: Command) -> None:
+        self._say(command, self._heartbeat(command, -2))
 
-    def _heartbeat(self, said: Said, epoch: int) -> ConsumerGroupHeartbeatRequest:
-        name = said.words[0]
+    def _heartbeat(self, command: Command, epoch: int) -> ConsumerGroupHeartbeatRequest:
+        name = command.words[0]
         member_id = self._ids.setdefault(name, name)
         return ConsumerGroupHeartbeatRequest("g", member_id, epoch, self._instances.get(name))
 
-    def _say(self, said: Said, request: ConsumerGroupHeartbeatRequest) -> None:
-        name = said.words[0]
+    def _say(self, command: Command, request: ConsumerGroupHeartbeatRequest) -> None:
+        name = command.words[0]
         self._ask(name, lambda groups: groups.consumer.heartbeat(request, Client(name, "/here", 1)), self._heard)
 
     def _heard(self, name: str, response: ConsumerGroupHeartbeatResponse) -> str:
         self._epochs[name] = response.member_epoch
         if response.assignment is None:
             return f"epoch {response.member_epoch}"
-        told = {self._topic_name(each.topic_id): set(each.partitions) for each in response.assignment.topic_partitions}
-        self._told[name] = told
-        return f"epoch {response.member_epoch}, has {_shown(told)}"
+        assigned = {
+            self._topic_name(each.topic_id): set(each.partitions) for each in response.assignment.topic_partitions
+        }
+        self._assigned[name] = assigned
+        return f"epoch {response.member_epoch}, has {_shown(assigned)}"
 
     # --- what is told -------------------------------------------------------------------------------------------
 
-    def _ask(self, name: str, decide: Callable[[Groups], Outcome[Any]], told: Callable[[str, Any], str]) -> None:
+    def _ask(self, name: str, decide: Callable[[Groups], Outcome[Any]], describe: Callable[[str, Any], str]) -> None:
         answer = self._rooms.ask(decide)
 
         def tell(value: Any) -> None:
-            said = value.code.name if isinstance(value, KafkaError) else told(name, value)
-            self._happened.append(f"{name}: {said}")
+            line = value.code.name if isinstance(value, KafkaError) else describe(name, value)
+            self._happened.append(f"{name}: {line}")
 
         if not answer.done:
             self._happened.append(f"{name} waits")
         answer.then(tell)
 
-    def _group(self, said: Said) -> str:
+    def _group(self, command: Command) -> str:
         group = self._rooms.groups.state.groups.get("g")
         if isinstance(group, ClassicGroup):
             members = [self._classic(group, member_id) for member_id in group.members]
@@ -290,10 +292,10 @@ class GroupMigrationActor:
             return "no consumer group" if value is None else f"epoch {getattr(value, 'epoch', '')}"
         return ""
 
-    def _owned(self, said: Said) -> Named:
-        if said.values.get("own") == "told":
-            return self._told.get(said.words[0], {})
-        return _parsed(said.values.get("own", "").replace(",", "+"))
+    def _owned(self, command: Command) -> Named:
+        if command.values.get("own") == "told":
+            return self._assigned.get(command.words[0], {})
+        return _parsed(command.values.get("own", "").replace(",", "+"))
 
     def _name(self, member_id: str) -> str:
         return next((name for name, each in self._ids.items() if each == member_id), "somebody")

@@ -25,10 +25,10 @@ from collections import deque
 from random import Random
 from typing import Any
 
-from conversation import Said
 from memory_raft_log import MemoryRaftLog, MemoryStateStore
-from quorum_lines import answered, logged, told
+from quorum_lines import log_line, response_line, told
 from quorum_world import CLUSTER_ID, LISTENER, SETTINGS, directory_of, host_of
+from script import Command
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
@@ -74,18 +74,18 @@ class QuorumActor:
         """(from, to, question) that arrived and has no answer yet."""
         self._happened: list[str] = []
 
-    def answer(self, said: Said) -> str:
-        getattr(self, "_" + said.name)(said)
+    def answer(self, command: Command) -> str:
+        getattr(self, "_" + command.name)(command)
         happened, self._happened = self._happened, []
         return "\n".join(happened) or "nothing"
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
-    def _nodes(self, said: Said) -> None:
-        self._voter_ids = list(range(1, said.number("voters", 3) + 1))
-        ids = range(1, len(self._voter_ids) + said.number("observers", 0) + 1)
+    def _nodes(self, command: Command) -> None:
+        self._voter_ids = list(range(1, command.number("voters", 3) + 1))
+        ids = range(1, len(self._voter_ids) + command.number("observers", 0) + 1)
         self._machines = {each: Machine() for each in ids}
-        if said.number("dynamic", 0):
+        if command.number("dynamic", 0):
             first = VoterSet(_voter(each) for each in self._voter_ids)
             for each in self._voter_ids:
                 self._machines[each].log.snapshots[BOOTSTRAP] = bootstrap_snapshot([], first, 0)
@@ -105,13 +105,13 @@ class QuorumActor:
         )
         machine.quorum.start()
 
-    def _start(self, said: Said) -> None:
-        for node_id in _ids(said):
+    def _start(self, command: Command) -> None:
+        for node_id in _ids(command):
             self._begin(node_id)
         self._settle()
 
-    def _crash(self, said: Said) -> None:
-        for node_id in _ids(said):
+    def _crash(self, command: Command) -> None:
+        for node_id in _ids(command):
             machine = self._machines[node_id]
             machine.quorum = None
             machine.log._remove_from(machine.log.flushed_offset)
@@ -130,23 +130,23 @@ class QuorumActor:
         for to_id, from_id, asked in broken:
             self._on_the_way.append((to_id, from_id, asked, KafkaError(ErrorCode.NETWORK_EXCEPTION)))
 
-    def _slow(self, said: Said) -> None:
-        for node_id in _ids(said):
+    def _slow(self, command: Command) -> None:
+        for node_id in _ids(command):
             self._machines[node_id].is_slow = True
 
-    def _flush(self, said: Said) -> None:
-        for node_id in _ids(said):
+    def _flush(self, command: Command) -> None:
+        for node_id in _ids(command):
             self._flush_one(node_id)
         self._settle()
 
-    def _isolate(self, said: Said) -> None:
-        self._isolated |= set(_ids(said))
+    def _isolate(self, command: Command) -> None:
+        self._isolated |= set(_ids(command))
 
-    def _join(self, said: Said) -> None:
-        self._isolated -= set(_ids(said))
+    def _join(self, command: Command) -> None:
+        self._isolated -= set(_ids(command))
 
-    def _campaign(self, said: Said) -> None:
-        for node_id in _ids(said):
+    def _campaign(self, command: Command) -> None:
+        for node_id in _ids(command):
             quorum = self._of(node_id)
             role, now_ms = quorum.role, self._clock.elapsed_ms()
             if isinstance(role, Unattached):
@@ -157,8 +157,8 @@ class QuorumActor:
             quorum.poll()
         self._settle()
 
-    def _append(self, said: Said) -> None:
-        node_id, *values = said.words
+    def _append(self, command: Command) -> None:
+        node_id, *values = command.words
         try:
             end_offset = self._of(int(node_id)).append([value.encode() for value in values])
             self._happened.append(f"up to {end_offset}")
@@ -166,13 +166,13 @@ class QuorumActor:
             self._happened.append(refused.code.name)
         self._settle()
 
-    def _resign(self, said: Said) -> None:
-        for node_id in _ids(said):
+    def _resign(self, command: Command) -> None:
+        for node_id in _ids(command):
             self._of(node_id).resign()
         self._settle()
 
-    def _snapshot(self, said: Said) -> None:
-        for node_id in _ids(said):
+    def _snapshot(self, command: Command) -> None:
+        for node_id in _ids(command):
             machine, quorum = self._machines[node_id], self._of(node_id)
             headers = list(machine.log.batches(0, quorum.high_watermark))
             assert headers, "something is committed"
@@ -185,8 +185,8 @@ class QuorumActor:
 
     # --- time and messages ----------------------------------------------------------------------------------------
 
-    def _wait(self, said: Said) -> None:
-        end_ms = self._clock.elapsed_ms() + said.number("ms", 0)
+    def _wait(self, command: Command) -> None:
+        end_ms = self._clock.elapsed_ms() + command.number("ms", 0)
         while True:
             due_ms, node_id = min((each.quorum.deadline_ms, n) for n, each in self._machines.items() if each.quorum)
             lost_ms = min((at_ms for at_ms, _, _ in self._lost), default=due_ms)
@@ -207,7 +207,7 @@ class QuorumActor:
             if quorum is not None:
                 quorum.on_response(asked, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
 
-    def _lose(self, said: Said) -> None:
+    def _lose(self, command: Command) -> None:
         while self._on_the_way:
             self._lose_one(*self._on_the_way.popleft())
 
@@ -215,8 +215,8 @@ class QuorumActor:
         asker = from_id if message is asked.request else to_id
         self._lost.append((self._clock.elapsed_ms() + asked.timeout_ms, asker, asked))
 
-    def _deliver(self, said: Said) -> None:
-        only = {int(each) for each in said.values.get("only", "").split(",") if each}
+    def _deliver(self, command: Command) -> None:
+        only = {int(each) for each in command.values.get("only", "").split(",") if each}
         held: list[Any] = []
         for _ in range(QUIET_AFTER):
             if not self._on_the_way:
@@ -238,7 +238,7 @@ class QuorumActor:
         quorum = machine.quorum if machine is not None else None
         if message is not asked.request:
             if quorum is not None:
-                self._happened.append(f"{from_id} -> {to_id} {answered(message)}")
+                self._happened.append(f"{from_id} -> {to_id} {response_line(message)}")
                 quorum.on_response(asked, message)
             return
         if quorum is None:
@@ -302,13 +302,13 @@ class QuorumActor:
 
     # --- by hand --------------------------------------------------------------------------------------------------
 
-    def _add(self, said: Said) -> None:
-        for node_id in _ids(said):
+    def _add(self, command: Command) -> None:
+        for node_id in _ids(command):
             endpoint = Listener(LISTENER, host_of(node_id), 9093)
             self._ask_leader(AddRaftVoterRequest(CLUSTER_ID, 1_000, node_id, directory_of(node_id), [endpoint]))
 
-    def _remove(self, said: Said) -> None:
-        for node_id in _ids(said):
+    def _remove(self, command: Command) -> None:
+        for node_id in _ids(command):
             self._ask_leader(RemoveRaftVoterRequest(CLUSTER_ID, node_id, directory_of(node_id)))
 
     def _ask_leader(self, request: Any) -> None:
@@ -316,51 +316,52 @@ class QuorumActor:
             if machine.quorum is not None and machine.quorum.is_leader:
                 self._ask_by_hand(node_id, request)
 
-    def _vote(self, said: Said) -> None:
-        last_offset, _, last_epoch = said.values.get("last", "0@0").partition("@")
+    def _vote(self, command: Command) -> None:
+        last_offset, _, last_epoch = command.values.get("last", "0@0").partition("@")
         partition = RequestPartitionData(
-            0, said.number("epoch", 1), said.number("from", 9), directory_of(said.number("from", 9)),
-            directory_of(said.number("directory", 0)), int(last_epoch), int(last_offset), bool(said.number("pre", 0)),
+            0, command.number("epoch", 1), command.number("from", 9), directory_of(command.number("from", 9)),
+            directory_of(command.number("directory", 0)), int(last_epoch), int(last_offset),
+            bool(command.number("pre", 0)),
         )  # fmt: skip
         topic = RequestTopicData("__cluster_metadata", [partition])
-        cluster_id = said.values.get("cluster", CLUSTER_ID)
-        self._ask_by_hand(_ids(said)[0], VoteRequest(cluster_id, said.number("voter", -1), [topic]))
+        cluster_id = command.values.get("cluster", CLUSTER_ID)
+        self._ask_by_hand(_ids(command)[0], VoteRequest(cluster_id, command.number("voter", -1), [topic]))
 
-    def _fetch(self, said: Said) -> None:
-        from_id = said.number("from", 9)
+    def _fetch(self, command: Command) -> None:
+        from_id = command.number("from", 9)
         partition = FetchPartition(
-            0, said.number("epoch", 1), said.number("offset", 0), said.number("last", 0),
-            replica_directory_id=directory_of(from_id), high_watermark=said.number("known", 1 << 40),
+            0, command.number("epoch", 1), command.number("offset", 0), command.number("last", 0),
+            replica_directory_id=directory_of(from_id), high_watermark=command.number("known", 1 << 40),
         )  # fmt: skip
         topic = FetchTopic(bytes(15) + b"\x01", "", [partition])
-        cluster_id = said.values.get("cluster", CLUSTER_ID)
-        wait_ms = said.number("wait", 0)
+        cluster_id = command.values.get("cluster", CLUSTER_ID)
+        wait_ms = command.number("wait", 0)
         request = FetchRequest(cluster_id, ReplicaState(from_id), max_wait_ms=wait_ms, max_bytes=1_000, topics=[topic])
-        self._ask_by_hand(_ids(said)[0], request)
+        self._ask_by_hand(_ids(command)[0], request)
 
     def _ask_by_hand(self, node_id: int, request: Any) -> None:
         response = self._of(node_id).answer(request)
         if isinstance(response, Promise):
             self._happened.append("answered later")
-            response.then(lambda late: self._happened.append(f"by hand: {answered(late)}"))
+            response.then(lambda late: self._happened.append(f"by hand: {response_line(late)}"))
         else:
-            self._happened.append(answered(response))
+            self._happened.append(response_line(response))
         self._settle()
 
     # --- what is known --------------------------------------------------------------------------------------------
 
-    def _state(self, said: Said) -> None:
-        for node_id in _ids(said) or self._machines:
+    def _state(self, command: Command) -> None:
+        for node_id in _ids(command) or self._machines:
             machine = self._machines[node_id]
             if machine.quorum is None:
-                self._happened.append(f"{node_id} is down, log {logged(machine.log)}")
+                self._happened.append(f"{node_id} is down, log {log_line(machine.log)}")
                 continue
             quorum = machine.quorum
             voted = quorum.role.voted
             self._happened.append(
                 f"{node_id} {type(quorum.role).__name__} epoch={quorum.leader_epoch} leader={quorum.leader_id} "
                 f"voted={voted.id if voted else '-'} voters={','.join(map(str, quorum.voters.ids)) or '-'} "
-                f"log {logged(machine.log)} committed={quorum.high_watermark}"
+                f"log {log_line(machine.log)} committed={quorum.high_watermark}"
             )
 
     def _of(self, node_id: int) -> Quorum:
@@ -369,8 +370,8 @@ class QuorumActor:
         return quorum
 
 
-def _ids(said: Said) -> list[int]:
-    return [int(word) for word in said.words]
+def _ids(command: Command) -> list[int]:
+    return [int(word) for word in command.words]
 
 
 def _voter(node_id: int) -> Voter:

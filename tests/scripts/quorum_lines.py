@@ -21,7 +21,7 @@ from moldau.wire.messages import (
 
 
 def told(request: Any) -> str:
-    """A request."""
+    """Return a request on one line."""
     match request:
         case vote.VoteRequest(topics=[topic]):
             found = topic.partitions[0]
@@ -43,8 +43,8 @@ def told(request: Any) -> str:
             return type(request).__name__.removesuffix("Request")
 
 
-def answered(response: Any) -> str:
-    """A response, or the failure to get one."""
+def response_line(response: Any) -> str:
+    """Return a response, or the error instead of it, on one line."""
     if isinstance(response, KafkaError):
         return response.code.name
     name = type(response).__name__.removesuffix("Response")
@@ -95,11 +95,11 @@ def _fetched(found: Any) -> str:
         log.start_offset = log.end_offset = log.flushed_offset = first
         log.append_from_leader(memoryview(found.records), 0)
         log.flush(log.end_offset)
-    return f"{logged(log)}, committed {found.high_watermark}"
+    return f"{log_line(log)}, committed {found.high_watermark}"
 
 
-def logged(log: MemoryRaftLog) -> str:
-    """Epochs with the offsets they wrote; behind a bar what is not on disk."""
+def log_line(log: MemoryRaftLog) -> str:
+    """Return the epochs with their offsets; after a bar what is not on disk."""
     parts = [f"{each.end_offset}-{each.epoch}:" for each in sorted(log.snapshots) if each.end_offset]
     is_flushed = True
     spans: list[list[Any]] = []

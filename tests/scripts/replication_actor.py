@@ -1,27 +1,27 @@
-"""Brokers that replicate to each other, as a script can drive them: real parts in memory, the controller is the script.
+"""Runs scripts about brokers that replicate to each other: real parts in memory; the script is the controller.
 
     begin nodes=3 flush.messages=1 min.insync.replicas=2
                                         begins; the topic has one partition, led by broker 1
     run ms=10                           lets time pass; the network takes 1 ms each way
-    append records=3 acks=all           to whoever leads
+    append records=3 acks=all           to the leader
     cut 1-2, mend                       the network between two brokers; all of it again
     kill 3, start 3                     a process dies, and starts with what is on its disk; `start 3 wiped` without
-    fence 3                             the controller takes a broker for dead: out of the ISR, and of leadership
-    elect 2 isr=2                       the controller makes a leader; with an ISR of its own making it may be unclean
-    controller away, controller back    whether leaders reach it
-    delete before=3                     records, with a second's patience
-    state                               what the controller holds true, and what each broker has
+    fence 3                             the controller fences a broker: it leaves the ISR and leads no more
+    elect 2 isr=2                       the controller elects a leader; with `isr` the election may be unclean
+    controller away, controller back    whether leaders reach the controller
+    delete before=3                     DeleteRecords, with a timeout of one second
+    state                               the controller's state, and each broker's
 
-Those who wait are named W1, W2, …; whatever happens, those who are answered by it are told of behind it.
+Waiting requests are named W1, W2, …; those that a command completes are listed after its answer.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from conversation import Said
+from in_memory_node import batch
 from replica_world import TOPIC, Node, World
-from rooms import batch
+from script import Command
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
@@ -41,8 +41,8 @@ class ReplicationActor:
         self._waiting: dict[str, Promise[Any]] = {}
         self._waited = 0
 
-    def answer(self, said: Said) -> str:
-        told = getattr(self, "_" + said.name)(said)
+    def answer(self, command: Command) -> str:
+        told = getattr(self, "_" + command.name)(command)
         return "\n".join([told or "ok", *self._answered(), *self._reported()])
 
     def _answered(self) -> list[str]:
@@ -62,66 +62,66 @@ class ReplicationActor:
 
     # --- the cluster --------------------------------------------------------------------------------------------
 
-    def _begin(self, said: Said) -> None:
-        configs = {key.replace(".", "_"): value for key, value in said.values.items() if key != "nodes"}
-        self._world = World(said.number("nodes", 3), **configs)
+    def _begin(self, command: Command) -> None:
+        configs = {key.replace(".", "_"): value for key, value in command.values.items() if key != "nodes"}
+        self._world = World(command.number("nodes", 3), **configs)
         self._world.run(2_000)
 
-    def _run(self, said: Said) -> None:
-        self._world.run(said.number("ms", 0))
+    def _run(self, command: Command) -> None:
+        self._world.run(command.number("ms", 0))
 
-    def _cut(self, said: Said) -> None:
-        self._world.cuts |= {frozenset(int(end) for end in word.split("-")) for word in said.words}
+    def _cut(self, command: Command) -> None:
+        self._world.cuts |= {frozenset(int(end) for end in word.split("-")) for word in command.words}
 
-    def _mend(self, said: Said) -> None:
+    def _mend(self, command: Command) -> None:
         self._world.cuts.clear()
 
-    def _kill(self, said: Said) -> None:
-        node_id = int(said.words[0])
+    def _kill(self, command: Command) -> None:
+        node_id = int(command.words[0])
         self._disks[node_id] = self._world.kill(node_id)
 
-    def _start(self, said: Said) -> None:
-        node_id = int(said.words[0])
+    def _start(self, command: Command) -> None:
+        node_id = int(command.words[0])
         files = self._disks.pop(node_id)
-        self._world.start(node_id, None if "wiped" in said.words else files)
+        self._world.start(node_id, None if "wiped" in command.words else files)
         self._world.controller.publish(node_id)
         self._world.run(0)
 
-    def _fence(self, said: Said) -> None:
-        self._world.controller.fence(int(said.words[0]))
+    def _fence(self, command: Command) -> None:
+        self._world.controller.fence(int(command.words[0]))
         self._world.run(0)
 
-    def _elect(self, said: Said) -> None:
-        fields: dict[str, Any] = {"leader": int(said.words[0])}
-        if "isr" in said.values:
-            fields["isr"] = tuple(int(each) for each in said.values["isr"].split(","))
+    def _elect(self, command: Command) -> None:
+        fields: dict[str, Any] = {"leader": int(command.words[0])}
+        if "isr" in command.values:
+            fields["isr"] = tuple(int(each) for each in command.values["isr"].split(","))
         self._world.controller.change(0, **fields)
         self._world.controller.publish()
         self._world.run(0)
 
-    def _controller(self, said: Said) -> None:
-        self._world.controller.is_reachable = said.words[0] == "back"
+    def _controller(self, command: Command) -> None:
+        self._world.controller.is_reachable = command.words[0] == "back"
 
-    def _state(self, said: Said) -> str:
+    def _state(self, command: Command) -> str:
         state = self._world.controller.partitions[0]
         isr = ",".join(str(each) for each in state.isr)
         return "\n".join([f"leader={state.leader} isr={isr}", *(_shown(node) for node in self._nodes())])
 
     # --- clients ------------------------------------------------------------------------------------------------
 
-    def _append(self, said: Said) -> str:
+    def _append(self, command: Command) -> str:
         leader = self._world.nodes[self._world.controller.partitions[0].leader]
-        acks = ACKS[said.values.get("acks", "all")]
+        acks = ACKS[command.values.get("acks", "all")]
         now_ms = self._world.clock.now_ms()
         try:
-            appended = leader.partition().append(batch(said.number("records", 1), timestamp=now_ms), acks, now_ms)
+            appended = leader.partition().append(batch(command.number("records", 1), timestamp=now_ms), acks, now_ms)
         except KafkaError as refused:
             return refused.code.name
         return self._wait(leader.partition().acknowledged(appended.last_offset, acks), "acknowledged")
 
-    def _delete(self, said: Said) -> str:
+    def _delete(self, command: Command) -> str:
         leader = self._world.nodes[self._world.controller.partitions[0].leader]
-        wanted = [DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, said.number("before", -1))])]
+        wanted = [DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, command.number("before", -1))])]
         answer = leader.delete_records.answer(DeleteRecordsRequest(wanted, 1_000), CALLER)
         if isinstance(answer, Promise):
             return self._wait(answer.map(lambda done: ErrorCode(done.topics[0].partitions[0].error_code)), "")

@@ -1,23 +1,23 @@
-"""Fetch sessions as a script can drive them: a broker's rooms in memory on one side, any number of clients beside it.
+"""Runs scripts about fetch sessions: one node in memory and any number of clients.
 
     topic a partitions=2 flush.messages=1       makes a topic
     drop a                                      deletes it
     append a-0 records=3                        a batch of so many records
-    delete-records a-0 before=2                 moves the start of the log
-    flush                                       what waits for the disk gets there
+    delete-records a-0 before=2                 moves the log start offset
+    flush                                       flushes what waits for the disk
     fetch S1 epoch=1 a-0@0 forget=a-1 wait=500 min=1 max=1000000
-                                                S1 is the first session the broker gave; without a name, none
+                                                S1 is the first session of the broker; without a name, none
     advance ms=500                              lets time pass
-    sessions                                    how many the broker holds
+    sessions                                    the number of sessions in the broker
 
-Fetches that wait are named W1, W2, …; whatever happens, those that it wakes are told of behind it.
+Waiting fetches are named W1, W2, …; those that a command wakes are listed after its answer.
 """
 
 from __future__ import annotations
 
-from conversation import Said
-from fetching import Key, Seen, fetch, shown
-from rooms import Rooms
+from fetch_requests import Key, PartitionResult, fetch, partition_results
+from in_memory_node import InMemoryNode
+from script import Command
 
 from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise
@@ -26,15 +26,15 @@ from moldau.wire.messages.fetch import FetchResponse
 
 class SessionsActor:
     def __init__(self) -> None:
-        self._rooms = Rooms(session_slots=2).start()
+        self._node = InMemoryNode(session_slots=2).start()
         self._names: dict[int, str] = {}
         self._waiting: dict[str, Promise[FetchResponse]] = {}
         self._waited = 0
 
-    def answer(self, said: Said) -> str:
-        deed = getattr(self, "_" + said.name.replace("-", "_"))
-        told = deed(said)
-        self._rooms.timers.run_soon()
+    def answer(self, command: Command) -> str:
+        deed = getattr(self, "_" + command.name.replace("-", "_"))
+        told = deed(command)
+        self._node.timers.run_soon()
         return "\n".join([told or "ok", *self._woken()])
 
     def _woken(self) -> list[str]:
@@ -45,48 +45,48 @@ class SessionsActor:
 
     # --- the cluster --------------------------------------------------------------------------------------------
 
-    def _topic(self, said: Said) -> None:
-        configs = {key.replace(".", "_"): value for key, value in said.values.items() if key != "partitions"}
-        self._rooms.create_topic(said.words[0], said.number("partitions", 1), **configs)
+    def _topic(self, command: Command) -> None:
+        configs = {key.replace(".", "_"): value for key, value in command.values.items() if key != "partitions"}
+        self._node.create_topic(command.words[0], command.number("partitions", 1), **configs)
 
-    def _drop(self, said: Said) -> None:
-        self._rooms.delete_topic(said.words[0])
+    def _drop(self, command: Command) -> None:
+        self._node.delete_topic(command.words[0])
 
-    def _append(self, said: Said) -> None:
-        self._rooms.append(*_partition(said.words[0]), count=said.number("records", 1))
+    def _append(self, command: Command) -> None:
+        self._node.append(*_partition(command.words[0]), count=command.number("records", 1))
 
-    def _delete_records(self, said: Said) -> None:
-        self._rooms.partition(*_partition(said.words[0])).delete_records(said.number("before", -1))
+    def _delete_records(self, command: Command) -> None:
+        self._node.partition(*_partition(command.words[0])).delete_records(command.number("before", -1))
 
-    def _flush(self, said: Said) -> None:
-        self._rooms.flush()
+    def _flush(self, command: Command) -> None:
+        self._node.flush()
 
-    def _advance(self, said: Said) -> None:
-        self._rooms.timers.advance(said.number("ms", 0))
+    def _advance(self, command: Command) -> None:
+        self._node.timers.advance(command.number("ms", 0))
 
-    def _sessions(self, said: Said) -> str:
-        return f"{len(self._rooms.sessions)} held"
+    def _sessions(self, command: Command) -> str:
+        return f"{len(self._node.sessions)} held"
 
     # --- clients ------------------------------------------------------------------------------------------------
 
-    def _fetch(self, said: Said) -> str:
+    def _fetch(self, command: Command) -> str:
         positions: dict[Key, int] = {}
         session = 0
-        for word in said.words:
+        for word in command.words:
             if "@" in word:
                 partition, offset = word.split("@")
                 positions[_partition(partition)] = int(offset)
             else:
                 session = self._id(word)
         answer = fetch(
-            self._rooms,
+            self._node,
             positions,
             session=session,
-            epoch=said.number("epoch", -1),
-            forget=[_partition(word) for word in said.values.get("forget", "").split(",") if word],
-            wait_ms=said.number("wait", 0),
-            min_bytes=said.number("min", 1),
-            max_bytes=said.number("max", 1 << 20),
+            epoch=command.number("epoch", -1),
+            forget=[_partition(word) for word in command.values.get("forget", "").split(",") if word],
+            wait_ms=command.number("wait", 0),
+            min_bytes=command.number("min", 1),
+            max_bytes=command.number("max", 1 << 20),
         )
         if isinstance(answer, Promise):
             self._waited += 1
@@ -104,7 +104,7 @@ class SessionsActor:
         session = "no session"
         if response.session_id:
             session = self._names.setdefault(response.session_id, f"S{len(self._names) + 1}")
-        found = [f"{topic!s}-{index} {_news(each)}" for (topic, index), each in shown(response).items()]
+        found = [f"{topic!s}-{index} {_news(each)}" for (topic, index), each in partition_results(response).items()]
         return "; ".join([session, *(found or ["no news"])])
 
 
@@ -113,7 +113,7 @@ def _partition(word: str) -> tuple[str, int]:
     return topic, int(index)
 
 
-def _news(each: Seen) -> str:
+def _news(each: PartitionResult) -> str:
     if each.error:
         return ErrorCode(each.error).name
     return f"{'records' if each.size else 'empty'} start={each.log_start} hw={each.high_watermark}"

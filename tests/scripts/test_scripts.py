@@ -1,4 +1,4 @@
-"""Every script in the folders beside this file, each folder with the actor that understands it."""
+"""Runs every script in the folders beside this file, each folder with the actor that runs its commands."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from brokers_actor import BrokersActor
 from classic_groups_actor import ClassicGroupsActor
 from consumer_groups_actor import ConsumerGroupsActor
 from controller_actor import ControllerActor
-from conversation import converse, parse
 from group_migration_actor import GroupMigrationActor
 from quorum_actor import QuorumActor
 from replication_actor import ReplicationActor
+from script import parse, run_script
 from sessions_actor import SessionsActor
 from transactional_offsets_actor import TransactionalOffsetsActor
 from transactions_actor import TransactionsActor
@@ -54,7 +54,7 @@ def cases() -> Iterator[object]:
 
 @pytest.mark.parametrize("path", list(cases()))
 def test_script(path: Path) -> None:
-    converse(path, ACTORS[path.parent.name]().answer)
+    run_script(path, ACTORS[path.parent.name]().answer)
 
 
 def test_no_folder_is_forgotten() -> None:
@@ -68,15 +68,15 @@ def test_a_wrong_answer_is_an_error_and_rewriting_makes_it_right(
     path = tmp_path / "a.txt"
     path.write_text("# one\n\n# two\nsay hello loud=1\n----\nwrong\n\nsay\n----\n\n# end")
     with pytest.raises(AssertionError, match=r"a\.txt:4: say hello loud=1"):
-        converse(path, lambda said: " ".join([*said.words, *said.values]))
+        run_script(path, lambda command: " ".join([*command.words, *command.values]))
     monkeypatch.setenv("MOLDAU_REWRITE", "1")
-    converse(path, lambda said: " ".join([*said.words, *said.values]))
+    run_script(path, lambda command: " ".join([*command.words, *command.values]))
     assert path.read_text() == "# one\n\n# two\nsay hello loud=1\n----\nhello loud\n\nsay\n----\n\n# end"
     monkeypatch.delenv("MOLDAU_REWRITE")
-    converse(path, lambda said: " ".join([*said.words, *said.values]))
+    run_script(path, lambda command: " ".join([*command.words, *command.values]))
 
 
 @pytest.mark.parametrize("text", ["say", "say\nmore\n----\n", "say\n\n----\n"])
-def test_a_script_that_is_not_one(text: str) -> None:
+def test_an_invalid_script_is_an_error(text: str) -> None:
     with pytest.raises(AssertionError, match="----"):
         parse(text)

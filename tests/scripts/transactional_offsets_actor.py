@@ -1,17 +1,17 @@
-"""Offsets that are committed in transactions, beside all that `ClassicGroupsActor` understands:
+"""Runs scripts about transactional offsets, with the commands of `ClassicGroupsActor` and these:
 
     send p t-0=5 u-0=6 as=A generation=n id=… instance=i metadata=n version=5
-                                            TxnOffsetCommit by producer p, for member A or for nobody in particular
+                                            TxnOffsetCommit by producer p, for member A or without a member
     end p commit, end p abort               the marker of its transaction is written
-    fetch t-0 u-0, fetch t-0 stable         OffsetFetch of these, or of all; with stable, of what no transaction changes
+    fetch t-0 u-0, fetch t-0 stable         OffsetFetch of these, or of all; with `stable`, require_stable
 
-Producers are numbered as they are named.
+Producers get their ids in the order in which they are named.
 """
 
 from __future__ import annotations
 
 from classic_groups_actor import ClassicGroupsActor
-from conversation import Said
+from script import Command
 
 from moldau.base.errors import ErrorCode
 from moldau.coordinator.machine import Client
@@ -32,37 +32,37 @@ class TransactionalOffsetsActor(ClassicGroupsActor):
         super().__init__()
         self._producers: dict[str, int] = {}
 
-    def _send(self, said: Said) -> None:
-        producer_id = self._producers.setdefault(said.words[0], len(self._producers))
-        name = said.values.get("as", "")
-        metadata = "m" * said.number("metadata", 0)
-        places = [(*where.split("-"), int(offset)) for where, offset in said.values.items() if "-" in where]
+    def _send(self, command: Command) -> None:
+        producer_id = self._producers.setdefault(command.words[0], len(self._producers))
+        name = command.values.get("as", "")
+        metadata = "m" * command.number("metadata", 0)
+        places = [(*where.split("-"), int(offset)) for where, offset in command.values.items() if "-" in where]
         topics = [
             TxnOffsetCommitRequestTopic(topic, [TxnOffsetCommitRequestPartition(int(index), offset, -1, metadata)])
             for topic, index, offset in places
         ]
-        generation = said.number("generation", self._generations.get(name, -1))
-        member_id = said.values.get("id", self._ids.get(name, name))
-        who = (generation, member_id, said.values.get("instance"))
+        generation = command.number("generation", self._generations.get(name, -1))
+        member_id = command.values.get("id", self._ids.get(name, name))
+        who = (generation, member_id, command.values.get("instance"))
         request = TxnOffsetCommitRequest("x", "g", producer_id, 0, *who, topics)
-        client = Client("x", "/here", said.number("version", 5))
+        client = Client("x", "/here", command.number("version", 5))
         self._ask(
             "send",
             lambda: self._groups.offsets.transactional_commit(request, client),
             lambda _, answer: ", ".join(_code(each.error_code) for topic in answer.topics for each in topic.partitions),
         )
 
-    def _end(self, said: Said) -> None:
-        producer_id = self._producers.setdefault(said.words[0], len(self._producers))
-        committed = said.words[1] == "commit"
+    def _end(self, command: Command) -> None:
+        producer_id = self._producers.setdefault(command.words[0], len(self._producers))
+        committed = command.words[1] == "commit"
         self._log.append(lambda groups: groups.end_transaction(producer_id, committed))
         self._groups.end_transaction(producer_id, committed)
 
-    def _fetch(self, said: Said) -> str:
-        places = [word.split("-") for word in said.words if "-" in word]
+    def _fetch(self, command: Command) -> str:
+        places = [word.split("-") for word in command.words if "-" in word]
         named = [OffsetFetchRequestTopics(name=topic, partition_indexes=[int(index)]) for topic, index in places]
         request = OffsetFetchRequestGroup("g", topics=named or None)
-        outcome = self._groups.offsets.fetch(request, Client("x", "/here", 8), require_stable="stable" in said.words)
+        outcome = self._groups.offsets.fetch(request, Client("x", "/here", 8), require_stable="stable" in command.words)
         assert isinstance(outcome.response, OffsetFetchResponseGroup)
         found = [
             f"{topic.name}-{each.partition_index}"

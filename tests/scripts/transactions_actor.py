@@ -1,22 +1,21 @@
-"""The transaction coordinator as a script can drive it: producers by name, each with the client's own idea of its id
-and epoch.
+"""Runs scripts about the transaction coordinator: producers have names, and know their own id and epoch as clients do.
 
     init A timeout=60000 version=6          InitProducerId: A is the producer of the transactional id from now on
     go-on A                                 the same with the id and epoch that A has (KIP-360)
     add A t-0 t-1 tv=2                      AddPartitionsToTxn: by A itself (tv=0), or as it writes to them (tv=2)
-    verify A t-0                            is it in A's transaction? Leaders ask before they take a batch
-    commit A version=5, abort A epoch=3     EndTxn, as A or as A was once
-    written                                 the markers that were sent last are in all their partitions
-    written n=1                             those that were sent first are
-    hold, release                           the log takes its time to commit; it has committed
-    fail kept=1                             the coordinator fails: of what was not committed another finds so much
-    takeover                                another coordinator takes over, from the log
-    given A epoch=32766                     A has come far: its epoch is this
-    advance ms=500, expire                  lets time pass; looks for ids that nobody uses
-    list, describe                          what is known
+    verify A t-0                            whether it is in A's transaction: leaders ask before they append a batch
+    commit A version=5, abort A epoch=3     EndTxn, with A's current or an earlier epoch
+    written                                 the markers sent last are written in all their partitions
+    written n=1                             those sent first are
+    hold, release                           the log does not commit yet; it commits
+    fail kept=1                             the coordinator fails: so many uncommitted records are kept
+    takeover                                another coordinator takes over and replays the log
+    given A epoch=32766                     sets A's epoch
+    advance ms=500, expire                  lets time pass; removes unused ids
+    list, describe                          the coordinator's state
 
-The transactional id is `x` unless told otherwise (id=y), the version of transactions is 2 unless `cluster tv=1` says
-otherwise. Markers that go out are told in lines of their own, and in the last what was written to the log.
+The transactional id is `x` by default (id=y), the transaction version is 2 unless `cluster tv=1` changes it. Each
+marker that is sent has a line of its own, and the last line has the records written to the log.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from conversation import Said
+from script import Command
 from transaction_rooms import NOBODY, TransactionRooms
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -48,9 +47,9 @@ class TransactionsActor(TransactionRooms):
         self._written_records: list[str] = []
         self._told_markers = 0
 
-    def answer(self, said: Said) -> str:
+    def answer(self, command: Command) -> str:
         self._happened, self._written_records = [], []
-        told = getattr(self, "_say_" + said.name.replace("-", "_"))(said)
+        told = getattr(self, "_say_" + command.name.replace("-", "_"))(command)
         for markers in self.sent[self._told_markers :]:
             outcome = "commit" if markers.committed else "abort"
             where = " ".join(map(str, markers.partitions))
@@ -70,14 +69,14 @@ class TransactionsActor(TransactionRooms):
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def _say_init(self, said: Said) -> None:
-        self._initialize(said, NOBODY)
+    def _say_init(self, command: Command) -> None:
+        self._initialize(command, NOBODY)
 
-    def _say_go_on(self, said: Said) -> None:
-        self._initialize(said, self._as(said))
+    def _say_go_on(self, command: Command) -> None:
+        self._initialize(command, self._as(command))
 
-    def _initialize(self, said: Said, expected: ProducerIdAndEpoch) -> None:
-        name = said.words[0]
+    def _initialize(self, command: Command, expected: ProducerIdAndEpoch) -> None:
+        name = command.words[0]
 
         def told(response: Any) -> str:
             if response.error_code:
@@ -85,25 +84,25 @@ class TransactionsActor(TransactionRooms):
             self._producers[name] = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
             return f"producer {response.producer_id} epoch {response.producer_epoch}"
 
-        timeout_ms, version = said.number("timeout", 60_000), said.number("version", 6)
-        self._tell(name, self.init(_id(said), timeout_ms, expected, version), told)
+        timeout_ms, version = command.number("timeout", 60_000), command.number("version", 6)
+        self._tell(name, self.init(_id(command), timeout_ms, expected, version), told)
 
-    def _say_add(self, said: Said) -> None:
-        answer = self.add(self._as(said), _partitions(said), said.number("tv", 2), _id(said))
-        self._tell(said.words[0], answer, _code)
+    def _say_add(self, command: Command) -> None:
+        answer = self.add(self._as(command), _partitions(command), command.number("tv", 2), _id(command))
+        self._tell(command.words[0], answer, _code)
 
-    def _say_verify(self, said: Said) -> None:
-        answer = self.verify(self._as(said), _partitions(said), _id(said))
-        self._tell(said.words[0], answer, lambda codes: ", ".join(_code(each) for each in codes.values()))
+    def _say_verify(self, command: Command) -> None:
+        answer = self.verify(self._as(command), _partitions(command), _id(command))
+        self._tell(command.words[0], answer, lambda codes: ", ".join(_code(each) for each in codes.values()))
 
-    def _say_commit(self, said: Said) -> None:
-        self._finish(said, committed=True)
+    def _say_commit(self, command: Command) -> None:
+        self._finish(command, committed=True)
 
-    def _say_abort(self, said: Said) -> None:
-        self._finish(said, committed=False)
+    def _say_abort(self, command: Command) -> None:
+        self._finish(command, committed=False)
 
-    def _finish(self, said: Said, committed: bool) -> None:
-        name, version, producer = said.words[0], said.number("version", 5), self._as(said)
+    def _finish(self, command: Command, committed: bool) -> None:
+        name, version, producer = command.words[0], command.number("version", 5), self._as(command)
 
         def told(response: Any) -> str:
             if response.error_code or version < 5:
@@ -112,13 +111,13 @@ class TransactionsActor(TransactionRooms):
                 self._producers[name] = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
             return f"ok, goes on as producer {response.producer_id} epoch {response.producer_epoch}"
 
-        self._tell(name, self.end(producer, committed, version, _id(said)), told)
+        self._tell(name, self.end(producer, committed, version, _id(command)), told)
 
-    def _as(self, said: Said) -> ProducerIdAndEpoch:
-        """The producer that speaks, or who it was."""
-        producer = self._producers[said.words[0]]
+    def _as(self, command: Command) -> ProducerIdAndEpoch:
+        """Return the producer of the command, perhaps with an earlier epoch."""
+        producer = self._producers[command.words[0]]
         return ProducerIdAndEpoch(
-            said.number("producer", producer.producer_id), said.number("epoch", producer.producer_epoch)
+            command.number("producer", producer.producer_id), command.number("epoch", producer.producer_epoch)
         )
 
     def _tell(self, name: str, answer: Any, told: Any) -> None:
@@ -134,47 +133,47 @@ class TransactionsActor(TransactionRooms):
 
     # --- time and the log ---------------------------------------------------------------------------------------
 
-    def _say_cluster(self, said: Said) -> None:
-        self.version = said.number("tv", 2)
+    def _say_cluster(self, command: Command) -> None:
+        self.version = command.number("tv", 2)
 
-    def _say_given(self, said: Said) -> None:
-        before = self[_id(said)]
-        far = replace(before, producer_epoch=said.number("epoch", 0))
+    def _say_given(self, command: Command) -> None:
+        before = self[_id(command)]
+        far = replace(before, producer_epoch=command.number("epoch", 0))
         self.log.append(self.machine.encode(record_of(far)))
         self.reload()
-        self._producers[said.words[0]] = far.producer
+        self._producers[command.words[0]] = far.producer
 
-    def _say_written(self, said: Said) -> None:
-        self.written(self.sent[said.number("n", len(self.sent)) - 1])
+    def _say_written(self, command: Command) -> None:
+        self.written(self.sent[command.number("n", len(self.sent)) - 1])
 
-    def _say_hold(self, said: Said) -> None:
+    def _say_hold(self, command: Command) -> None:
         self.is_committing = False
 
-    def _say_release(self, said: Said) -> None:
+    def _say_release(self, command: Command) -> None:
         self.is_committing = True
         self.commit()
 
-    def _say_fail(self, said: Said) -> None:
+    def _say_fail(self, command: Command) -> None:
         self.is_committing = True
-        self.fail(said.number("kept", 0))
+        self.fail(command.number("kept", 0))
 
-    def _say_takeover(self, said: Said) -> None:
+    def _say_takeover(self, command: Command) -> None:
         self.fail()
 
-    def _say_advance(self, said: Said) -> None:
-        self.advance(said.number("ms", 0))
+    def _say_advance(self, command: Command) -> None:
+        self.advance(command.number("ms", 0))
 
-    def _say_expire(self, said: Said) -> None:
+    def _say_expire(self, command: Command) -> None:
         self.expire()
 
-    # --- what is known ------------------------------------------------------------------------------------------
+    # --- the coordinator's state ----------------------------------------------------------------------------------
 
-    def _say_list(self, said: Said) -> str:
+    def _say_list(self, command: Command) -> str:
         found = self.take(self.machine.listed(filter_of(ListTransactionsRequest())))
         return "\n".join(f"{each.transactional_id} {each.transaction_state}" for each in found) or "none"
 
-    def _say_describe(self, said: Said) -> str:
-        found = self.machine.transactions.get(_id(said))
+    def _say_describe(self, command: Command) -> str:
+        found = self.machine.transactions.get(_id(command))
         return "not there" if found is None else _words(found)
 
 
@@ -185,12 +184,12 @@ def _words(transaction: Transaction) -> str:
     return f"{transaction.state.title} {by}{following}{partitions}"
 
 
-def _id(said: Said) -> str:
-    return said.values.get("id", "x")
+def _id(command: Command) -> str:
+    return command.values.get("id", "x")
 
 
-def _partitions(said: Said) -> list[TopicPartition]:
-    split = [word.rpartition("-") for word in said.words[1:]]
+def _partitions(command: Command) -> list[TopicPartition]:
+    split = [word.rpartition("-") for word in command.words[1:]]
     return [TopicPartition(topic, int(index)) for topic, _, index in split]
 
 

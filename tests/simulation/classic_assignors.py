@@ -1,7 +1,7 @@
-"""How a classic group's leader shares out partitions: Kafka's three ways, from their descriptions.
+"""How the leader of a classic group assigns partitions: Kafka's three assignors, written from their descriptions.
 
-The cooperative one never gives away what a member still claims: it leaves it with nobody for one generation, in which
-the old owner gives it up, and gives it in the next.
+The cooperative one never assigns a partition that another member still claims: it leaves it unassigned for one
+generation, in which the old owner revokes it, and assigns it in the next.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Shares = dict[str, list[Partition]]
 
 
 class Wish(NamedTuple):
-    """What a member tells the leader."""
+    """What a member sends to the leader."""
 
     topics: frozenset[str]
     owned: frozenset[Partition]
@@ -65,7 +65,7 @@ def _cooperative(wishes: Mapping[str, Wish], counts: Mapping[str, int]) -> Share
 
 
 def _sticky(wishes: Mapping[str, Wish], counts: Mapping[str, int], claimed: Mapping[Partition, str]) -> Shares:
-    """Each keeps what it has up to its even share; the rest goes to whoever has least."""
+    """Each member keeps what it has up to its fair share; the rest goes to the members with the fewest."""
     everything = [(topic, index) for topic in sorted(counts) for index in range(counts[topic])]
     wanted = [each for each in everything if any(each[0] in wish.topics for wish in wishes.values())]
     most = -(-len(wanted) // max(len(wishes), 1))

@@ -1,7 +1,7 @@
-"""A member of the classic protocol, as the protocol's description has it: join, sync, heartbeat; the leader shares out.
+"""A member of the classic protocol, written from its description: join, sync, heartbeat; the leader assigns.
 
-Eager members give up everything before they join again; cooperative ones keep what they have, give up what the new
-generation does not give them, and join once more so that others can have it.
+Eager members revoke everything before they rejoin; cooperative ones keep their partitions, revoke those that the new
+generation does not assign to them, and rejoin so that others can get them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEARTBEAT_MS = 3_000
 SESSION_MS = 10_000
 LOOK_MS = 5_000
 POLL_MS = 1_500
-"""How long a member may take to notice that it has to join again."""
+"""How long a member may take to notice that it has to rejoin."""
 JOIN_SLACK_MS = 5_000
 SAYS_PROTOCOL_FROM = 5
 LEAVE_SEVERAL_FROM = 3
@@ -53,7 +53,7 @@ class ClassicClient(ReadingClient):
         self.protocol = ""
         self.is_stable = False
         self.is_leader = False
-        # Instance ids and the leader's leave not to share out again came late; others may speak any version.
+        # Instance ids, and the leader's option to skip the assignment, need later versions; others may use any version.
         self.join_version = 9 if instance_id else self.rng.randint(1, 9)
         self.version_of = {
             ApiKey.SYNC_GROUP: 5 if instance_id else self.rng.randint(0, 5),
@@ -63,11 +63,11 @@ class ClassicClient(ReadingClient):
         self._subscription_version = self.rng.randint(1, 3)
         self._wished: frozenset[str] = frozenset()
         self._counts: dict[str, int] = {}
-        """What the leader knew of the group's topics when it last shared out."""
+        """The partition counts of the group's topics at the leader's last assignment."""
         self.later(self.rng.randint(1, 2_000), self.join)
         self.later(LOOK_MS, self._look)
 
-    # --- what the base asks ---------------------------------------------------------------------------------------
+    # --- hooks of the base class ----------------------------------------------------------------------------------
 
     @property
     def epoch(self) -> int:
@@ -89,7 +89,7 @@ class ClassicClient(ReadingClient):
 
     def lost(self, code: ErrorCode) -> None:
         if not self.is_stable:
-            return  # it is joining: the generation may have moved on under the commit, and the join will tell
+            return  # it is joining: the commit may come too late for the generation, and the join will show that
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             self._rejoin()
         else:
@@ -111,7 +111,7 @@ class ClassicClient(ReadingClient):
     # --- join -----------------------------------------------------------------------------------------------------
 
     def _rejoin(self) -> None:
-        """After a moment, in which an eager member commits what it has read."""
+        """Rejoin after a moment in which an eager member commits."""
         self.turn += 1
         self.is_stable = False
         self.in_turn(self.rng.randint(0, POLL_MS), self._prepare)
@@ -147,8 +147,8 @@ class ClassicClient(ReadingClient):
         for held in sorted(self.positions):
             by_topic.setdefault(names[held.topic_id], []).append(held.partition)
         owned = [TopicPartitions(name, found) for name, found in sorted(by_topic.items())]
-        said = Subscription(sorted(self.topics), None, owned, self.generation)
-        return write(said, self._subscription_version)
+        message = Subscription(sorted(self.topics), None, owned, self.generation)
+        return write(message, self._subscription_version)
 
     def _joined(self, response: Any) -> None:
         code = None if response is None else ErrorCode(response.error_code)
@@ -173,19 +173,19 @@ class ClassicClient(ReadingClient):
         return share_out(self.protocol, wishes, self._counts)
 
     def _partition_counts(self, topics: Collection[str]) -> dict[str, int]:
-        known = self.world.image.topics
-        return {name: len(known[name].partitions) for name in sorted(topics) if name in known}
+        existing = self.world.image.topics
+        return {name: len(existing[name].partitions) for name in sorted(topics) if name in existing}
 
     # --- sync -----------------------------------------------------------------------------------------------------
 
     def _sync(self, shares: dict[str, list[Partition]], skip_assignment: bool) -> None:
-        said = [
+        message = [
             SyncGroupRequestAssignment(member_id, _assignment(found, self._subscription_version))
             for member_id, found in shares.items()
         ]
         version = self.version_of[ApiKey.SYNC_GROUP]
         protocol = ("consumer", self.protocol) if version >= SAYS_PROTOCOL_FROM else (None, None)
-        request = SyncGroupRequest(self.group_id, self.generation, self.member_id, self.instance_id, *protocol, said)
+        request = SyncGroupRequest(self.group_id, self.generation, self.member_id, self.instance_id, *protocol, message)
         timeout_ms = self.rebalance_timeout_ms + JOIN_SLACK_MS
         self.in_turn(
             self.rng.randint(0, 50),
@@ -199,28 +199,28 @@ class ClassicClient(ReadingClient):
             return
         self.turn += 1
         self.is_stable = True
-        given = self._given(response.assignment)
-        gone = self.positions.keys() - given
-        self.release(gone)
-        self.take(given)
-        if gone:
-            self._rejoin()  # cooperative: others wait for what it gave up
+        assigned = self._given(response.assignment)
+        revoked = self.positions.keys() - assigned
+        self.release(revoked)
+        self.take(assigned)
+        if revoked:
+            self._rejoin()  # cooperative: others wait for what it revoked
         else:
             self.in_turn(HEARTBEAT_MS, self._heartbeat)
 
     def _given(self, assignment: bytes) -> set[Held]:
         if not assignment:
             return set()
-        said, _ = read(Assignment, assignment)
-        known = self.world.image.topics
+        message, _ = read(Assignment, assignment)
+        topics = self.world.image.topics
         return {
-            Held(known[topic.topic].id, index)
-            for topic in said.assigned_partitions
-            if topic.topic in known
+            Held(topics[topic.topic].id, index)
+            for topic in message.assigned_partitions
+            if topic.topic in topics
             for index in topic.partitions
         }
 
-    # --- stay -----------------------------------------------------------------------------------------------------
+    # --- heartbeats -----------------------------------------------------------------------------------------------
 
     def _heartbeat(self) -> None:
         request = HeartbeatRequest(self.group_id, self.generation, self.member_id, self.instance_id)
@@ -236,13 +236,13 @@ class ClassicClient(ReadingClient):
             self._again(code, self._heartbeat)
 
     def _look(self) -> None:
-        """A leader whose topics are not what they were has everybody share anew."""
+        """As the leader, rejoin if the topics have changed, so that partitions are assigned again."""
         if self.is_stable and self.is_leader and self._counts != self._partition_counts(self._wished):
             self._rejoin()
         self.later(LOOK_MS, self._look)
 
     def _again(self, code: ErrorCode | None, what: Callable[[], None]) -> None:
-        """Nobody answered, or the coordinator is elsewhere: once more. Anything else changes who one is."""
+        """Retry after no response or a moved coordinator; any other error changes the membership."""
         if code is None or code in ELSEWHERE:
             self.in_turn(BACKOFF_MS, what)
         elif code is ErrorCode.REBALANCE_IN_PROGRESS:
@@ -265,9 +265,9 @@ class ClassicClient(ReadingClient):
 
 
 def _wish(metadata: bytes) -> Wish:
-    said, _ = read(Subscription, metadata)
-    owned = frozenset((topic.topic, index) for topic in said.owned_partitions for index in topic.partitions)
-    return Wish(frozenset(said.topics), owned, said.generation_id)
+    message, _ = read(Subscription, metadata)
+    owned = frozenset((topic.topic, index) for topic in message.owned_partitions for index in topic.partitions)
+    return Wish(frozenset(message.topics), owned, message.generation_id)
 
 
 def _assignment(partitions: list[Partition], version: int) -> bytes:

@@ -1,5 +1,5 @@
-"""Those who look after the cluster: topics come, grow and go, replicas move, leaders are elected; and any of it may be
-asked of any broker.
+"""An administrator of the cluster: creates, grows and deletes topics, moves replicas and elects leaders, and may send
+any of these requests to any broker.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ NOWHERE = -1
 
 
 def deletion(name: str, index: int, offset: int, patience_ms: int = PATIENCE_MS) -> DeleteRecordsRequest:
-    """Of all records of a partition below an offset."""
+    """Return a request to delete all records of a partition below an offset."""
     return DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(index, offset)])], patience_ms)
 
 
 def deleted(reply: DeleteRecordsResponse | KafkaError) -> tuple[ErrorCode, int]:
-    """What became of it, and where the log begins if all is well."""
+    """Return the error of a DeleteRecords response, and the log start offset if there is none."""
     if isinstance(reply, KafkaError):
         return reply.code, NOWHERE
     found = reply.topics[0].partitions[0]
@@ -57,30 +57,30 @@ class AdminClient(ClusterClient):
         self._names = 0
 
     def refresh(self) -> None:
-        """Any broker will do, and all are known."""
+        """Do nothing: any broker will do, and all are known."""
 
-    # --- what must be there ---------------------------------------------------------------------------------------
+    # --- topics that must exist -----------------------------------------------------------------------------------
 
     def create(self, name: str, partitions: int) -> None:
-        """Until it is there."""
+        """Create a topic; retry until it exists."""
         configs = [CreatableTopicConfig(key, value) for key, value in self.world.topic_configs(name).items()]
         topic = CreatableTopic(name, partitions, self.world.replication_factor, configs=configs)
         request = CreateTopicsRequest([topic], PATIENCE_MS)
 
         def then(reply: Any) -> None:
             code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.topics[0].error_code)
-            self.told(f"makes {name}", code)
+            self.trace_result(f"makes {name}", code)
             if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 self.retry(lambda: self.create(name, partitions))
 
         self.ask(self.some_broker(), ApiKey.CREATE_TOPICS, 7, request, then, "admin")
 
-    # --- what somebody might do -----------------------------------------------------------------------------------
+    # --- random administration ------------------------------------------------------------------------------------
 
     def _ask(self, what: str, api: ApiKey, version: int, request: Any, codes: Callable[[Any], list[int]]) -> None:
         def then(reply: Any) -> None:
             for code in [reply.code] if isinstance(reply, KafkaError) else codes(reply) or [ErrorCode.NONE]:
-                self.told(what, code)
+                self.trace_result(what, code)
                 if code == ErrorCode.UNKNOWN_SERVER_ERROR:
                     self.world.violated(f"{self.name} {what}: {ErrorCode(code).name}")
 
@@ -123,7 +123,7 @@ class AdminClient(ClusterClient):
             )
 
     def reassign(self) -> None:
-        """To other replicas, in another order, or none of it after all."""
+        """Move replicas: to other brokers, in another order, or cancel the reassignment."""
         topic = self._some_topic()
         if topic is None:
             return
@@ -131,8 +131,8 @@ class AdminClient(ClusterClient):
         replicas = None
         if self.rng.random() < 0.9:
             replicas = self.rng.sample(self.world.broker_ids, self.world.replication_factor)
-        asked = ReassignableTopic(topic.name, [ReassignablePartition(index, replicas)])
-        request = AlterPartitionReassignmentsRequest(PATIENCE_MS, True, [asked])
+        reassignment = ReassignableTopic(topic.name, [ReassignablePartition(index, replicas)])
+        request = AlterPartitionReassignmentsRequest(PATIENCE_MS, True, [reassignment])
         self._ask(
             f"moves {topic.name}-{index} to {replicas}",
             ApiKey.ALTER_PARTITION_REASSIGNMENTS,

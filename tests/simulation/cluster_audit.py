@@ -1,5 +1,5 @@
-"""What must hold at every step of a cluster's life, whatever befell it: judged by what the nodes have in their logs and
-by what clients were told.
+"""Checks what must hold after every step, whatever faults were injected, against the logs of the nodes and the
+responses that clients got.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Audit:
         self._producer_ids: dict[int, str] = {}
         self._scans: dict[tuple[int, Uuid, int], Scan] = {}
         self._metadata: list[tuple[int, int, int]] = []
-        """Of each committed batch of the metadata log: where it begins, its epoch and its CRC."""
+        """Base offset, leader epoch and CRC of each committed batch of the metadata log."""
         self._metadata_places: dict[int, int] = {}
-        """From the offset behind each of them to its place in the list."""
+        """From the next offset of each batch to its index in the list."""
         self.metadata_end = 0
         self._metadata_scans: dict[int, int] = {}
         self.batches = 0
-        """That were compared."""
+        """Number of batches that were compared."""
         self.cleanings = CleaningWatch(world, self.ledger)
 
     # --- what clients are told ------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class Audit:
             for topic_id in sorted(new, key=lambda each: image.topic_names[each]):
                 self._topic_order[topic_id] = len(self._topic_order)
 
-    # --- what nodes say of themselves -----------------------------------------------------------------------------
+    # --- what nodes report ----------------------------------------------------------------------------------------
 
     def quorum_leads(self, node_id: int, epoch: int) -> None:
         leader = self._quorum_leaders.setdefault(epoch, node_id)
@@ -94,7 +94,7 @@ class Audit:
         self._world.faults.quorum_elected(node_id)
 
     def process_ended(self, node_id: int) -> None:
-        """The next one is judged from the beginning."""
+        """Forget how far this node's logs were compared: the next process is compared from the beginning."""
         self._metadata_scans.pop(node_id, None)
         for place in [place for place in self._scans if place[0] == node_id]:
             del self._scans[place]
@@ -110,12 +110,12 @@ class Audit:
         self.cleanings.check()
 
     def _check_metadata(self, machine: Machine) -> None:
-        """What was committed once is what every node has there, as far as it knows what is committed."""
+        """Check that every node has the same committed metadata, up to its own high watermark."""
         node_id = machine.node_id
         high_watermark, start_offset = machine.metadata_bounds()
         scanned = self._metadata_scans.get(node_id, 0)
         if scanned < start_offset:
-            scanned = start_offset  # what a snapshot stands for
+            scanned = start_offset  # a snapshot replaces these
         if high_watermark <= scanned:
             return
         for header in machine.metadata_batches(scanned, high_watermark):
@@ -131,16 +131,16 @@ class Audit:
             self.metadata_end = header.next_offset
             return
         place = self._metadata_places.get(header.next_offset)
-        known = None if place is None else self._metadata[place]
-        if known != shown:
-            self._world.violated(f"{who} has committed metadata (offset, epoch, CRC) {shown}, it was {known}")
+        expected = None if place is None else self._metadata[place]
+        if expected != shown:
+            self._world.violated(f"{who} has committed metadata (offset, epoch, CRC) {shown}, it was {expected}")
 
     def _check_partitions(self, machine: Machine) -> None:
         image = self._world.image
         for partition in machine.partitions():
             topic = image.topics.get(partition.name.topic)
             if topic is None or topic.id != partition.topic_id:
-                continue  # gone, and its leaders may not know yet
+                continue  # deleted, though its leaders may not know yet
             is_leader = partition.is_leader
             if is_leader:
                 self._check_leader(machine, partition, topic)
@@ -169,7 +169,8 @@ class Audit:
             )
 
     def _compare(self, machine: Machine, partition: Any, is_newest_leader: bool) -> None:
-        """Below the high watermark all replicas have the same; a leader also has what others have shown before."""
+        """Check that all replicas have the same batches below the high watermark, and the leader also those shown
+        before."""
         log = partition.log
         place = (machine.node_id, partition.topic_id, partition.name.partition)
         scan = self._scans.get(place)
@@ -195,7 +196,8 @@ class Audit:
     # --- at the end -----------------------------------------------------------------------------------------------
 
     def unread(self) -> str:
-        """Which acknowledged record of a topic that is still there was never seen as committed; empty if none."""
+        """Name an acknowledged record of an existing topic that was never seen as committed; return "" if there is
+        none."""
         image = self._world.image
         for (topic_id, partition), ledger in self.ledgers.items():
             if topic_id in image.topic_names and ledger.promised_end > ledger.end:

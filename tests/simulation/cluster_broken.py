@@ -1,4 +1,4 @@
-"""Clusters that are broken on purpose, to see whether the simulation notices."""
+"""Defects that are injected into the broker's code, to check that the cluster simulation notices them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from moldau.runtime.quorum.state_file import QuorumStateFile
 from moldau.server.handlers import list_offsets
 
 Patch = pytest.MonkeyPatch
-Way = Callable[[Patch], None]
+Defect = Callable[[Patch], None]
 
 
 # --- replication --------------------------------------------------------------------------------------------------
@@ -47,13 +47,13 @@ def a_new_leader_tells_the_end_before_it_knows_it(patch: Patch) -> None:
 
 
 def a_leader_that_was_deposed_goes_on(patch: Patch) -> None:
-    def deaf(self: Partition, code: ErrorCode) -> None:
+    def replacement(self: Partition, code: ErrorCode) -> None:
         waiting, self._leadership = list(self._waiting), None
         self._waiting.clear()
         for _, promise in waiting:
             promise.complete(ErrorCode.NONE)
 
-    patch.setattr(Partition, "_fail_waiting", deaf)
+    patch.setattr(Partition, "_fail_waiting", replacement)
 
 
 # --- the controller -----------------------------------------------------------------------------------------------
@@ -64,10 +64,10 @@ def who_comes_back_counts_as_in_sync(patch: Patch) -> None:
 
 
 def anybody_may_be_elected(patch: Patch) -> None:
-    honest = partition_change._elect
+    original = partition_change._elect
 
     def lax(image: Any, old: Any, replicas: Any, isr: Any, election: Any, active: Any) -> tuple[int, bool]:
-        leader, unclean = honest(image, old, replicas, isr, election, active)
+        leader, unclean = original(image, old, replicas, isr, election, active)
         alive = [replica for replica in replicas if active(replica)]
         return (alive[0], False) if leader < 0 and alive else (leader, unclean)
 
@@ -75,12 +75,12 @@ def anybody_may_be_elected(patch: Patch) -> None:
 
 
 def offsets_are_acknowledged_before_they_are_committed(patch: Patch) -> None:
-    def hasty(self: Shard, outcome: Any) -> Any:
+    def replacement(self: Shard, outcome: Any) -> Any:
         for waiting, response in outcome.answers:
             waiting.complete(response)
         return outcome.response
 
-    patch.setattr(Shard, "_park", hasty)
+    patch.setattr(Shard, "_park", replacement)
 
 
 # --- the quorum ---------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def metadata_is_not_truncated(patch: Patch) -> None:
     patch.setattr(MetadataLog, "truncate", lambda *_: None)
 
 
-WAYS: dict[Way, int] = {
+DEFECTS: dict[Defect, int] = {
     nothing_is_truncated_by_epoch: 0,
     it_is_acknowledged_before_the_in_sync_replicas_have_it: 0,
     the_high_watermark_does_not_wait_for_the_in_sync_replicas: 0,
@@ -127,4 +127,4 @@ WAYS: dict[Way, int] = {
     logs_that_are_behind_are_voted_for: 41,
     metadata_is_not_truncated: 3,
 }
-"""Each with a seed that is known to show it soon."""
+"""Each defect with a seed that is known to show it soon."""

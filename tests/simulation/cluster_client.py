@@ -1,6 +1,6 @@
-"""What all clients of a simulated cluster have in common: a connection to each broker, and an idea of who leads what.
+"""Base of all clients of a simulated cluster: a connection to each broker, and the leaders of a topic's partitions.
 
-They are small and speak the protocol itself. Like real ones they never go back to an older idea of who leads.
+The clients are small and use the protocol directly. Like real ones they never go back to an older leader epoch.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from cluster_life import Life
 from cluster_network import SimulatedPeers
+from cluster_process import Process
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
@@ -42,22 +42,22 @@ class ClusterClient:
         self.name = name
         self.topic = topic
         self.rng = rng
-        self.life = Life(name)
-        self.peers = SimulatedPeers(world.network, self.life, world.timers.after_ms)
+        self.process = Process(name)
+        self.peers = SimulatedPeers(world.network, self.process, world.timers.after_ms)
         self.brokers: dict[int, tuple[str, int]] = dict(world.bootstrap)
         self.topic_id: Uuid | None = None
         self.leaders: dict[int, Leader] = {}
-        """Of each partition of its topic."""
+        """The known leader of each partition of the topic."""
         self._is_refreshing = False
         self.later(METADATA_MAX_AGE_MS, self._age)
 
-    # --- asking ---------------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------------
 
     def later(self, delay_ms: int, call: Callable[[], None]) -> None:
-        self.world.timers.after_ms(delay_ms, lambda: self.life.act(call))
+        self.world.timers.after_ms(delay_ms, lambda: self.process.act(call))
 
     def retry(self, call: Callable[[], None], failures: int = 0) -> None:
-        """A little later, or not quite so soon if it has failed before."""
+        """Call again a little later, and later still after several failures."""
         self.later(self.rng.randint(*RETRY_MS) * min(1 + failures, PATIENCE_MAX), call)
 
     def some_broker(self) -> int:
@@ -73,14 +73,14 @@ class ClusterClient:
         purpose: str = "",
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
-        """`then` is given the response, or the KafkaError that came instead."""
+        """Call `then` with the response, or with the KafkaError instead of it."""
         host, port = self.brokers[node_id]
         self.peers.to(host, port, purpose).ask(api, request, timeout_ms, version).then(then)
 
-    def told(self, what: str, code: ErrorCode | int) -> None:
+    def trace_result(self, what: str, code: ErrorCode | int) -> None:
         self.world.trace(f"{self.name} {what} {ErrorCode(code).name}")
 
-    # --- who leads ------------------------------------------------------------------------------------------------
+    # --- metadata -------------------------------------------------------------------------------------------------
 
     def _age(self) -> None:
         self.refresh()
@@ -100,9 +100,9 @@ class ClusterClient:
             return
         if response.brokers:
             self.brokers = {each.node_id: (each.host, each.port) for each in response.brokers}
-        found = response.topics[0]
-        if found.error_code == ErrorCode.NONE:
-            self._learn(found)
+        topic = response.topics[0]
+        if topic.error_code == ErrorCode.NONE:
+            self._learn(topic)
             if any(leader.node_id not in self.brokers for leader in self.leaders.values()):
                 self.retry(self.refresh)
         else:
@@ -111,25 +111,25 @@ class ClusterClient:
     def _learn(self, topic: Any) -> None:
         if topic.topic_id != self.topic_id:
             if self.topic_id is not None and not self.world.audit.was_made_later(topic.topic_id, self.topic_id):
-                return  # told by one who does not know yet that it was deleted
+                return  # from a broker that does not know yet that the topic was deleted
             self.topic_id = topic.topic_id
             self.leaders = {}
             self.topic_changed()
         for each in topic.partitions:
-            known = self.leaders.get(each.partition_index)
-            if known is None or each.leader_epoch > known.epoch:
+            leader = self.leaders.get(each.partition_index)
+            if leader is None or each.leader_epoch > leader.epoch:
                 self.leaders[each.partition_index] = Leader(topic.topic_id, each.leader_id, each.leader_epoch)
-            elif each.leader_epoch == known.epoch:
-                known.node_id = each.leader_id
+            elif each.leader_epoch == leader.epoch:
+                leader.node_id = each.leader_id
         self.leaders_known()
 
     def leader_of(self, partition: int) -> Leader | None:
-        """Who can be asked; None if nobody is known who could."""
+        """Return the known leader of a partition, or None if there is none that can be asked."""
         leader = self.leaders.get(partition)
         return leader if leader is not None and leader.node_id in self.brokers else None
 
     def topic_changed(self) -> None:
-        """The topic is new, or another of the same name."""
+        """Called when the topic is new, or another one of the same name."""
 
     def leaders_known(self) -> None:
-        """Metadata came."""
+        """Called after each metadata response."""

@@ -1,5 +1,5 @@
-"""Those who keep their place with the group coordinator: what was acknowledged must be found again, whoever
-coordinates the group by then.
+"""Clients that commit offsets: every acknowledged offset must be found again, whichever broker coordinates the group by
+then.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TRY_AGAIN = {
 
 
 class Committer(ClusterClient):
-    """One group, one partition, ever higher offsets; it asks for nothing before the last answer is there."""
+    """Commits ever higher offsets for one group and one partition; sends one request at a time."""
 
     def __init__(self, world: World, name: str, topic: str, rng: Random, gap_ms: int) -> None:
         super().__init__(world, name, topic, rng)
@@ -54,7 +54,7 @@ class Committer(ClusterClient):
         self.commits = 0
         self.acknowledged = NOTHING_COMMITTED
         self._doubtful: dict[int, None] = {}
-        """Commits of which nobody knows what came of them: any of them may yet arrive."""
+        """Commits without a response: any of them may still take effect."""
         self.refresh()
         self._find()
 
@@ -70,13 +70,13 @@ class Committer(ClusterClient):
         self.later(1 + int(self.rng.expovariate(1) * self._gap_ms), self._act)
 
     def _lost_coordinator(self, what: str, code: ErrorCode) -> None:
-        self.told(what, code)
+        self.trace_result(what, code)
         if code not in TRY_AGAIN:
             self.world.violated(f"{self.name} {what}: {code.name}")
         self._coordinator = None
         self.retry(self._find)
 
-    # --- who coordinates ------------------------------------------------------------------------------------------
+    # --- the coordinator ------------------------------------------------------------------------------------------
 
     def _find(self) -> None:
         request = FindCoordinatorRequest("", 0, [self.group_id])
@@ -87,9 +87,9 @@ class Committer(ClusterClient):
         if isinstance(reply, KafkaError) or code is not ErrorCode.NONE:
             self._lost_coordinator("finds no coordinator", code)
             return
-        found = reply.coordinators[0]
-        self._coordinator = found.node_id
-        self.brokers[found.node_id] = (found.host, found.port)
+        result = reply.coordinators[0]
+        self._coordinator = result.node_id
+        self.brokers[result.node_id] = (result.host, result.port)
         self._act()
 
     # --- committing -----------------------------------------------------------------------------------------------
@@ -97,11 +97,11 @@ class Committer(ClusterClient):
     def _commit(self) -> None:
         assert self._coordinator is not None
         offset, self._next = self._next, self._next + 1
-        said = [OffsetCommitRequestPartition(0, offset)]
+        partitions = [OffsetCommitRequestPartition(0, offset)]
         request = OffsetCommitRequest(
-            self.group_id, topics=[OffsetCommitRequestTopic(name=self.topic, partitions=said)]
+            self.group_id, topics=[OffsetCommitRequestTopic(name=self.topic, partitions=partitions)]
         )
-        # From now on it may be there, whatever the answer.
+        # From now on the commit may take effect, whatever the response.
         self._doubtful[offset] = None
         self.ask(
             self._coordinator, ApiKey.OFFSET_COMMIT, 9, request, lambda reply: self._committed(offset, reply), "commit"
@@ -122,36 +122,36 @@ class Committer(ClusterClient):
         assert self._coordinator is not None
         topics = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0])]
         request = OffsetFetchRequest([OffsetFetchRequestGroup(self.group_id, topics=topics)], require_stable=True)
-        asked, acknowledged = self._coordinator, self.acknowledged
-        is_rightful = self._is_rightful(asked)
+        coordinator, acknowledged = self._coordinator, self.acknowledged
+        is_rightful = self._is_rightful(coordinator)
 
         def then(reply: OffsetFetchResponse | KafkaError) -> None:
-            self._looked(asked, is_rightful, acknowledged, reply)
+            self._looked(coordinator, is_rightful, acknowledged, reply)
 
-        self.ask(asked, ApiKey.OFFSET_FETCH, 9, request, then, "commit")
+        self.ask(coordinator, ApiKey.OFFSET_FETCH, 9, request, then, "commit")
 
     def _is_rightful(self, node_id: int) -> bool:
-        """Whether it coordinates the group. One that was deposed and does not know yet tells what it knew, as Kafka's
-        would; what it is told to write it cannot commit."""
+        """Whether the node coordinates the group by the newest image. A former coordinator that does not know it yet
+        returns old offsets, as Kafka's would, but cannot commit new ones."""
         topic = self.world.newest_image().topics.get(CONSUMER_OFFSETS_TOPIC)
         if topic is None:
             return False
         return topic.partitions[java_hash(self.group_id) % len(topic.partitions)].leader == node_id
 
     def _looked(
-        self, asked: int, was_rightful: bool, acknowledged: int, reply: OffsetFetchResponse | KafkaError
+        self, coordinator: int, was_rightful: bool, acknowledged: int, reply: OffsetFetchResponse | KafkaError
     ) -> None:
         if isinstance(reply, KafkaError) or reply.groups[0].error_code:
             code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.groups[0].error_code)
             self._lost_coordinator("looks", code)
             return
-        found = reply.groups[0].topics[0].partitions[0]
-        if found.error_code:
-            self._lost_coordinator("looks", ErrorCode(found.error_code))
+        result = reply.groups[0].topics[0].partitions[0]
+        if result.error_code:
+            self._lost_coordinator("looks", ErrorCode(result.error_code))
             return
-        offset = found.committed_offset
-        self.world.trace(f"{self.name} finds {offset} at n{asked}")
-        is_rightful = was_rightful and self._is_rightful(asked)
+        offset = result.committed_offset
+        self.world.trace(f"{self.name} finds {offset} at n{coordinator}")
+        is_rightful = was_rightful and self._is_rightful(coordinator)
         if is_rightful and offset != acknowledged and offset not in self._doubtful:
             self.world.violated(
                 f"{self.name} finds {offset}, committed was {acknowledged}, perhaps one of {list(self._doubtful)}"

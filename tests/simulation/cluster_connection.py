@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cluster_life import Life
+from cluster_process import Process
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.promise import Promise
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from cluster_network import Network, SimulatedPeer
 
 ZOMBIE_SHARE = 0.5
-"""Of what is under way when its sender gives up, so much arrives all the same."""
+"""Share of the messages in flight that still arrive after their sender has given up."""
 FRAME_BYTES_MAX = 1 << 24
 Deliver = Callable[[], None]
 
 
 class Listening(NamedTuple):
-    """A process that takes connections at an address."""
+    """A process that accepts connections at an address."""
 
-    life: Life
+    process: Process
     router: Router
     name: str
     on_closed: Callable[[str], None]
-    """Told the address of a client whose connection is gone."""
+    """Called with the address of a client whose connection is closed."""
 
 
 class Pipe:
-    """One direction of a connection: what goes in comes out in the same order, or waits where the way is cut."""
+    """One direction of a connection: messages arrive in order, or wait while the link is cut."""
 
     __slots__ = ("_due_ms", "_network", "_queue", "is_lost", "source", "target", "waiting")
 
@@ -47,9 +47,9 @@ class Pipe:
         self.target = target
         self._queue: deque[Deliver] = deque()
         self.waiting = 0
-        """How many could be there by now if the way were free."""
+        """Number of messages that would have arrived by now if the link were not cut."""
         self.is_lost = False
-        """Nothing comes out any more, and nobody is told."""
+        """Nothing arrives any more, and neither end is notified."""
         self._due_ms = 0
 
     def send(self, deliver: Deliver) -> None:
@@ -64,7 +64,7 @@ class Pipe:
         network.timers.after_ms(self._due_ms - now_ms, self._arrive)
 
     def _arrive(self) -> None:
-        """One more arrives: whichever is first."""
+        """Deliver the first message in the pipe."""
         if self.is_lost or not self._queue:
             return
         if self._network.is_cut(self.source, self.target):
@@ -74,7 +74,7 @@ class Pipe:
             self._queue.popleft()()
 
     def release(self) -> None:
-        """The way is free: what waited goes on."""
+        """Deliver what waited: the link is up again."""
         waiting, self.waiting = self.waiting, 0
         for _ in range(waiting):
             self._schedule()
@@ -84,7 +84,7 @@ class Pipe:
         self.waiting = 0
 
 
-class Asked:
+class PendingRequest:
     __slots__ = ("api", "correlation_id", "is_over", "later", "request", "timer", "version")
 
     def __init__(self, api: ApiKey, request: Message, version: int | None) -> None:
@@ -98,9 +98,10 @@ class Asked:
 
 
 class Connection:
-    """Both ends of it. The one that asks is `owner`'s; the other is made when the first bytes arrive."""
+    """Both ends of a connection. The client's end belongs to `owner`; the server's is made when the first bytes
+    arrive."""
 
-    def __init__(self, network: Network, owner: Life, host: str, port: int, peer: SimulatedPeer) -> None:
+    def __init__(self, network: Network, owner: Process, host: str, port: int, peer: SimulatedPeer) -> None:
         self._network = network
         self._owner = owner
         self._peer = peer
@@ -109,50 +110,50 @@ class Connection:
         self._client_address = f"{owner.host}:{self._number}"
         self._there = Pipe(network, owner.host, host)
         self._back = Pipe(network, host, owner.host)
-        self._unsent: deque[Asked] | None = deque()
-        """Before the connection is open."""
-        self._in_flight: deque[Asked] = deque()
+        self._unsent: deque[PendingRequest] | None = deque()
+        """Requests that wait until the connection is open."""
+        self._in_flight: deque[PendingRequest] = deque()
         self.is_closed = False
-        """At the end that asks."""
+        """Whether the client's end is closed."""
         self._server: Listening | None = None
         self._served: dict[int, tuple[int, int]] = {}
         self._conversation: Conversation | None = None
         self._there.send(self._syn_arrived)
 
-    # --- the end that asks ----------------------------------------------------------------------------------------
+    # --- the client's end -----------------------------------------------------------------------------------------
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, pending: PendingRequest) -> None:
         if self._unsent is not None:
-            self._unsent.append(asked)
+            self._unsent.append(pending)
         else:
-            self._send(asked)
+            self._send(pending)
 
     def _opened(self) -> None:
         if self.is_closed or self._unsent is None:
             return
         unsent, self._unsent = self._unsent, None
-        for asked in unsent:
+        for pending in unsent:
             if not self.is_closed:
-                self._send(asked)
+                self._send(pending)
 
-    def _send(self, asked: Asked) -> None:
-        served = self._served.get(asked.api)
-        highest = APIS[asked.api].highest
-        version = asked.version if asked.version is not None else min(highest, served[1]) if served else -1
+    def _send(self, pending: PendingRequest) -> None:
+        served = self._served.get(pending.api)
+        highest = APIS[pending.api].highest
+        version = pending.version if pending.version is not None else min(highest, served[1]) if served else -1
         if served is None or not served[0] <= version <= served[1]:
-            self.drop(asked, ErrorCode.UNSUPPORTED_VERSION)
+            self.drop(pending, ErrorCode.UNSUPPORTED_VERSION)
             return
-        asked.version = version
-        asked.correlation_id = self._network.next_number()
-        self._in_flight.append(asked)
-        frame = request_frame(asked.api, version, asked.correlation_id, self._owner.host, asked.request)
+        pending.version = version
+        pending.correlation_id = self._network.next_number()
+        self._in_flight.append(pending)
+        frame = request_frame(pending.api, version, pending.correlation_id, self._owner.host, pending.request)
         if self._network.loses():
             self._lose()
         else:
             self._there.send(lambda: self._bytes_arrived(frame))
 
     def _lose(self) -> None:
-        """A message is lost for good: the connection breaks, or hangs until somebody loses patience."""
+        """Lose a message: the connection breaks, or hangs until a request times out."""
         network = self._network
         network.lost += 1
         self._there.is_lost = self._back.is_lost = True
@@ -162,26 +163,26 @@ class Connection:
     def _replied(self, frame: bytes) -> None:
         if self.is_closed:
             return
-        asked = self._in_flight.popleft()
-        assert asked.version is not None
-        correlation_id, response = read_response(response_class(asked.api), frame[4:], asked.api, asked.version)
-        assert correlation_id == asked.correlation_id, "a reply to another question"
-        self._settle(asked, response)
+        pending = self._in_flight.popleft()
+        assert pending.version is not None
+        correlation_id, response = read_response(response_class(pending.api), frame[4:], pending.api, pending.version)
+        assert correlation_id == pending.correlation_id, "a reply to another question"
+        self._settle(pending, response)
 
-    def _settle(self, asked: Asked, value: Any) -> None:
-        if not asked.is_over:
-            asked.is_over = True
-            asked.timer.cancel()
-            asked.later.complete(value)
+    def _settle(self, pending: PendingRequest, value: Any) -> None:
+        if not pending.is_over:
+            pending.is_over = True
+            pending.timer.cancel()
+            pending.later.complete(value)
 
-    def timed_out(self, asked: Asked) -> None:
-        self.drop(asked, ErrorCode.REQUEST_TIMED_OUT)
+    def timed_out(self, pending: PendingRequest) -> None:
+        self.drop(pending, ErrorCode.REQUEST_TIMED_OUT)
 
     def _reset(self) -> None:
         self._owner.act(lambda: self.drop(None, ErrorCode.NETWORK_EXCEPTION))
 
-    def drop(self, culprit: Asked | None, code: ErrorCode) -> None:
-        """The end that asks gives up: all that is unanswered fails."""
+    def drop(self, culprit: PendingRequest | None, code: ErrorCode) -> None:
+        """Close the client's end: all unanswered requests fail."""
         if self.is_closed:
             return
         self._hang_up()
@@ -189,8 +190,8 @@ class Connection:
         if culprit is not None and culprit not in failed:
             failed.append(culprit)
         self._in_flight.clear()
-        for asked in failed:
-            self._settle(asked, KafkaError(code if asked is culprit else ErrorCode.NETWORK_EXCEPTION))
+        for pending in failed:
+            self._settle(pending, KafkaError(code if pending is culprit else ErrorCode.NETWORK_EXCEPTION))
 
     def _hang_up(self) -> None:
         self.is_closed = True
@@ -200,30 +201,30 @@ class Connection:
             self._there.discard()
         self._there.send(self._fin_arrived)
 
-    def process_died(self, life: Life) -> None:
-        """Its kernel says so to the other end."""
-        if life is self._owner and not self.is_closed:
+    def process_died(self, process: Process) -> None:
+        """The process's kernel closes the connection, so the other end is notified."""
+        if process is self._owner and not self.is_closed:
             self._hang_up()
-        if self._server is not None and life is self._server.life:
+        if self._server is not None and process is self._server.process:
             self._back.send(self._reset)
 
-    def power_lost(self, life: Life) -> None:
-        """Nobody says anything any more."""
-        if life is self._owner:
+    def power_lost(self, process: Process) -> None:
+        """The other end is not notified."""
+        if process is self._owner:
             self.is_closed = True
             self._network.connections.pop(self._number, None)
             self._there.discard()
 
-    # --- the end that answers -------------------------------------------------------------------------------------
+    # --- the server's end -----------------------------------------------------------------------------------------
 
     def _syn_arrived(self) -> None:
         listening = self._network.listening.get(self._address)
-        if listening is None or not listening.life.is_alive:
-            self._back.send(self._reset)  # refused
+        if listening is None or not listening.process.is_alive:
+            self._back.send(self._reset)  # connection refused
             return
         self._server = listening
         self._served = listening.router.served()
-        # The kernel takes connections also for a process that is stopped.
+        # The kernel accepts connections even for a stopped process.
         self._conversation = Conversation(
             lambda frame: listening.router.answer(listening.name, self._client_address, frame),
             self._send_replies,
@@ -234,10 +235,10 @@ class Connection:
 
     def _bytes_arrived(self, frame: bytearray) -> None:
         assert self._server is not None
-        if not self._server.life.is_alive:
+        if not self._server.process.is_alive:
             self._back.send(self._reset)
             return
-        self._server.life.act(lambda: self._feed(frame))
+        self._server.process.act(lambda: self._feed(frame))
 
     def _feed(self, frame: bytearray) -> None:
         conversation = self._conversation
@@ -276,8 +277,8 @@ class Connection:
 
     def _fin_arrived(self) -> None:
         server = self._server
-        if server is not None and server.life.is_alive:
-            server.life.act(self._closed_by_client)
+        if server is not None and server.process.is_alive:
+            server.process.act(self._closed_by_client)
 
     def _closed_by_client(self) -> None:
         if self._conversation is not None and self._server is not None:
@@ -287,7 +288,7 @@ class Connection:
 
 
 def _whole(reply: Outgoing) -> bytes:
-    """With the records that are still in their files, as they are at this moment."""
+    """Return the reply with the records that are still in their files inserted, as they are now."""
     if not reply.slices:
         return bytes(reply)
     out = bytearray()

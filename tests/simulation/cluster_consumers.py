@@ -1,5 +1,5 @@
-"""Those who read: a consumer that follows the leaders of its topic's partitions from the first record on. What it has
-read once must stay so, and what it is told to be the end must not go back.
+"""A consumer that follows the leaders of its topic's partitions from the first record on. What it has read must never
+change, and the end that it is told must never go back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ EARLIEST = -2
 FETCH_BYTES = 4_096
 RACKS = ("east", "west")
 GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-"""There is no such topic, or somebody has not heard of it yet."""
+"""The topic does not exist, or a broker does not know it yet."""
 TRY_AGAIN = {
     *GONE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -58,28 +58,28 @@ TRY_AGAIN = {
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """How far one partition was read."""
+    """The position of a consumer in one partition."""
 
     topic_id: Uuid
     partition: int
     position: int = 0
     last_epoch: int = -1
-    """Of the batch that was read last."""
+    """Leader epoch of the last batch that was read."""
     checked_epoch: int = -1
-    """The leader epoch in which the position was last found to be good."""
+    """The leader epoch in which the position was last validated."""
     end: int = -1
-    """What it was last told to be the end, by a leader who may say so."""
+    """The latest offset that a leader returned."""
     high_watermark: int = -1
     high_watermark_epoch: int = -1
     is_fetching: bool = False
     failures: int = 0
-    """Since it was last answered."""
+    """Failures since the last response."""
     replica: int = NOBODY
-    """A follower nearer than the leader, to which the leader has sent it (KIP-392)."""
+    """A follower nearer than the leader, which the leader recommended (KIP-392)."""
 
 
 def whole_batches(records: Any) -> Iterator[memoryview]:
-    """The last one of a fetch may be cut short: it comes again."""
+    """Yield the whole batches; the last one of a fetch may be cut short and is fetched again."""
     data = memoryview(records) if records else memoryview(b"")
     while len(data) >= BATCH_HEADER_BYTES:
         size = LENGTH_PREFIX.unpack_from(data)[1] + LENGTH_PREFIX.size
@@ -91,9 +91,9 @@ def whole_batches(records: Any) -> Iterator[memoryview]:
 
 class Consumer(ClusterClient):
     isolation_level = 0
-    """Whether it reads what is not decided yet."""
+    """0 reads uncommitted records, 1 does not."""
     may_skip = False
-    """Whether offsets may be missing that were there once."""
+    """Whether records that once existed may be missing, as after compaction."""
 
     def __init__(self, world: World, name: str, topic: str, rng: Random) -> None:
         super().__init__(world, name, topic, rng)
@@ -114,14 +114,14 @@ class Consumer(ClusterClient):
 
     @property
     def _may_be_another(self) -> bool:
-        """What is asked by name may be answered for a topic that was made since."""
+        """Whether a request by name may be answered for a topic that was created since."""
         return self.topic in self.world.fleeting
 
     def _is_current(self, place: Place) -> bool:
         return self.places.get(place.partition) is place
 
     def _go_on(self) -> None:
-        """Every partition whose leader is known is either being fetched or being looked after."""
+        """Fetch or validate every partition whose leader is known."""
         by_node: dict[int, list[Place]] = {}
         for place in self.places.values():
             leader = self.leader_of(place.partition)
@@ -138,7 +138,7 @@ class Consumer(ClusterClient):
             self._fetch(node_id, places)
 
     def _rest(self, places: list[Place]) -> None:
-        """After a failure: ask who leads, and try again a little later."""
+        """After a failure, refresh the metadata and try again a little later."""
         self.refresh()
 
         def go_on() -> None:
@@ -154,7 +154,7 @@ class Consumer(ClusterClient):
     # --- fetching -------------------------------------------------------------------------------------------------
 
     def _fetch(self, node_id: int, places: list[Place]) -> None:
-        asked = [
+        requested = [
             FetchPartition(
                 place.partition, self.leaders[place.partition].epoch, place.position, partition_max_bytes=FETCH_BYTES
             )
@@ -166,7 +166,7 @@ class Consumer(ClusterClient):
             min_bytes=1,
             max_bytes=4 * FETCH_BYTES,
             isolation_level=self.isolation_level,
-            topics=[FetchTopic(places[0].topic_id, "", asked)],
+            topics=[FetchTopic(places[0].topic_id, "", requested)],
             rack_id=self._rack,
         )
         purpose = f"read-{places[0].partition}"
@@ -189,56 +189,62 @@ class Consumer(ClusterClient):
         failed = []
         answered = {each.partition_index: each for topic in reply.responses for each in topic.partitions}
         for place in places:
-            found = answered.get(place.partition)
+            partition_data = answered.get(place.partition)
             if not self._is_current(place):
                 continue
-            if found is not None and found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._may_be_gone(place):
+            if (
+                partition_data is not None
+                and partition_data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+                and self._may_be_gone(place)
+            ):
                 self._begin_at_start(place)
-            elif found is None or found.error_code:
-                code = ErrorCode.UNKNOWN_SERVER_ERROR if found is None else ErrorCode(found.error_code)
+            elif partition_data is None or partition_data.error_code:
+                code = (
+                    ErrorCode.UNKNOWN_SERVER_ERROR if partition_data is None else ErrorCode(partition_data.error_code)
+                )
                 if code is not ErrorCode.OFFSET_OUT_OF_RANGE or place.replica == NOBODY:
                     self._judge(code, f"{place.partition} at {place.position}")
                 failed.append(place)
             else:
                 place.is_fetching = False
                 place.failures = 0
-                self.take(place, epochs[place.partition], found)
+                self.take(place, epochs[place.partition], partition_data)
         if failed:
             self._rest(failed)
         self._go_on()
 
     def _judge(self, code: ErrorCode, what: str) -> None:
-        self.told(what, code)
+        self.trace_result(what, code)
         if code not in TRY_AGAIN:
             self.world.violated(f"{self.name} {what}: {code.name}")
 
-    def take(self, place: Place, epoch: int, found: Any) -> None:
-        if found.preferred_read_replica != NOBODY:
-            place.replica = found.preferred_read_replica
+    def take(self, place: Place, epoch: int, partition_data: Any) -> None:
+        if partition_data.preferred_read_replica != NOBODY:
+            place.replica = partition_data.preferred_read_replica
             return
         if place.replica != NOBODY:
-            epoch = NOBODY  # a follower's is its own, and may be behind
-        elif place.high_watermark_epoch == epoch and found.high_watermark < place.high_watermark:
+            epoch = NOBODY  # a follower's high watermark may be behind
+        elif place.high_watermark_epoch == epoch and partition_data.high_watermark < place.high_watermark:
             self.world.violated(
                 f"{self.name}: the high watermark of {place.partition} goes back from {place.high_watermark} "
-                f"to {found.high_watermark} in epoch {epoch}"
+                f"to {partition_data.high_watermark} in epoch {epoch}"
             )
-        place.high_watermark, place.high_watermark_epoch = found.high_watermark, epoch
-        end = self.readable_end(place, epoch, found)
-        self.begins(place, epoch, found.log_start_offset)
-        for batch in whole_batches(found.records):
+        place.high_watermark, place.high_watermark_epoch = partition_data.high_watermark, epoch
+        end = self.readable_end(place, epoch, partition_data)
+        self.begins(place, epoch, partition_data.log_start_offset)
+        for batch in whole_batches(partition_data.records):
             self._read(place, batch, end)
 
-    def readable_end(self, place: Place, epoch: int, found: Any) -> int:
-        """Nothing that is shown may reach it. `epoch` is -1 for what a follower says."""
-        return int(found.high_watermark)
+    def readable_end(self, place: Place, epoch: int, partition_data: Any) -> int:
+        """Return the offset that no returned record may reach. `epoch` is -1 for a follower's response."""
+        return int(partition_data.high_watermark)
 
     def begins(self, place: Place, epoch: int, start_offset: int) -> None:
-        """It is told where the log begins. `epoch` is -1 for what a follower says."""
+        """Check the log start offset of a response. `epoch` is -1 for a follower's response."""
         self._ledger(place).begins(self.name, start_offset)
 
     def was_read(self, place: Place, header: BatchHeader, batch: memoryview) -> None:
-        """The next batch."""
+        """Called with each batch that was read."""
 
     def _read(self, place: Place, batch: memoryview, end: int) -> None:
         header = read_header(batch)
@@ -256,11 +262,11 @@ class Consumer(ClusterClient):
         place.position, place.last_epoch = header.next_offset, header.leader_epoch
         self.was_read(place, header, batch)
 
-    # --- whether the position is still good -----------------------------------------------------------------------
+    # --- validation of the position -------------------------------------------------------------------------------
 
     def _check_position(self, place: Place, leader: Leader) -> None:
-        asked = OffsetForLeaderPartition(place.partition, leader.epoch, place.last_epoch)
-        request = OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic(self.topic, [asked])])
+        requested = OffsetForLeaderPartition(place.partition, leader.epoch, place.last_epoch)
+        request = OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic(self.topic, [requested])])
         epoch = leader.epoch
         self.ask(
             leader.node_id,
@@ -274,31 +280,31 @@ class Consumer(ClusterClient):
     def _position_checked(self, place: Place, epoch: int, reply: OffsetForLeaderEpochResponse | KafkaError) -> None:
         if not self._is_current(place):
             return
-        found = None if isinstance(reply, KafkaError) else reply.topics[0].partitions[0]
+        partition_data = None if isinstance(reply, KafkaError) else reply.topics[0].partitions[0]
         code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.topics[0].partitions[0].error_code)
-        if found is None or code is not ErrorCode.NONE:
+        if partition_data is None or code is not ErrorCode.NONE:
             self._judge(code, f"{place.partition} has its position checked")
             self._rest([place])
             return
-        is_cut = found.leader_epoch < place.last_epoch or found.end_offset < place.position
-        # A log that begins here need not know the epochs of what was before it.
+        is_cut = partition_data.leader_epoch < place.last_epoch or partition_data.end_offset < place.position
+        # A log that starts here need not know the epochs of earlier records.
         is_known = place.position > self._ledger(place).start
         if is_cut and is_known and not self._may_be_another:
             self.world.violated(
                 f"{self.name} has read {place.partition} up to {place.position} of epoch {place.last_epoch}; "
-                f"now epoch {found.leader_epoch} ends at {found.end_offset}"
+                f"now epoch {partition_data.leader_epoch} ends at {partition_data.end_offset}"
             )
         place.checked_epoch = epoch
         place.is_fetching = False
         self._go_on()
 
-    # --- where the beginning is -----------------------------------------------------------------------------------
+    # --- the log start offset -------------------------------------------------------------------------------------
 
     def _ledger(self, place: Place) -> Ledger:
         return self.world.audit.ledger(place.topic_id, place.partition)
 
     def _may_be_gone(self, place: Place) -> bool:
-        """What would come next, by what people have deleted. A follower may only be behind: the leader is asked."""
+        """Whether the next records may have been deleted. A follower may only be behind: then the leader is asked."""
         return place.replica == NOBODY and place.position < self._ledger(place).start
 
     def _begin_at_start(self, place: Place) -> None:
@@ -306,8 +312,8 @@ class Consumer(ClusterClient):
         if leader is None:
             self._rest([place])
             return
-        asked = ListOffsetsPartition(place.partition, leader.epoch, EARLIEST)
-        request = ListOffsetsRequest(-1, self.isolation_level, [ListOffsetsTopic(self.topic, [asked])])
+        requested = ListOffsetsPartition(place.partition, leader.epoch, EARLIEST)
+        request = ListOffsetsRequest(-1, self.isolation_level, [ListOffsetsTopic(self.topic, [requested])])
         self.ask(
             leader.node_id, ApiKey.LIST_OFFSETS, 8, request, lambda reply: self._start_found(place, reply), "start"
         )
@@ -330,9 +336,9 @@ class Consumer(ClusterClient):
         self._go_on()
 
     def skipped(self, place: Place) -> None:
-        """It goes on further up: what it would have read is gone."""
+        """Called when it continues at a higher offset because records were deleted."""
 
-    # --- where the end is -----------------------------------------------------------------------------------------
+    # --- the latest offset ----------------------------------------------------------------------------------------
 
     def _look_at_ends(self) -> None:
         self.later(END_GAP_MS, self._look_at_ends)
@@ -344,15 +350,16 @@ class Consumer(ClusterClient):
             self._look_at_end(place, leader)
 
     def _look_at_end(self, place: Place, leader: Leader) -> None:
-        asked = ListOffsetsPartition(place.partition, leader.epoch, LATEST)
-        request = ListOffsetsRequest(-1, self.isolation_level, [ListOffsetsTopic(self.topic, [asked])])
+        requested = ListOffsetsPartition(place.partition, leader.epoch, LATEST)
+        request = ListOffsetsRequest(-1, self.isolation_level, [ListOffsetsTopic(self.topic, [requested])])
         known = max(place.end, place.position)
         self.ask(
             leader.node_id, ApiKey.LIST_OFFSETS, 8, request, lambda reply: self._end_found(place, known, reply), "end"
         )
 
     def _end_found(self, place: Place, known: int, reply: ListOffsetsResponse | KafkaError) -> None:
-        """`known` is what it knew when it asked: answers on different connections may overtake each other."""
+        """Check the latest offset. `known` is what it was at the request: responses on different connections may
+        overtake each other."""
         if not self._is_current(place):
             return
         code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.topics[0].partitions[0].error_code)
@@ -360,7 +367,7 @@ class Consumer(ClusterClient):
             self._judge(code, f"{place.partition} looks for its end")
             return
         end = reply.topics[0].partitions[0].offset
-        # Before a start that was moved, or is moved no more after a crash, a transaction may be open as it ever was.
+        # Before a log start offset that was moved, or was moved back by a crash, a transaction may be open as before.
         is_deleted = end <= self._ledger(place).start > 0
         if end < known and not is_deleted and not self._may_be_another:
             self.world.violated(f"{self.name}: the end of {place.partition} goes back from {known} to {end}")

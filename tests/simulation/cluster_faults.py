@@ -1,9 +1,9 @@
-"""What befalls a cluster: processes, machines, disks, clocks and the network between them fail, one at a time or
-several at once, beside all that people do. All of it by chance, and counted.
+"""Random faults of processes, machines, disks, clocks and the network, one at a time or several at once, beside the
+administrator's random requests. All are counted.
 
-What loses bytes that were never synced befalls only those whom Kafka's promise covers: unless every record is synced
-before it is acknowledged, another in-sync replica must live on, and be left in peace until the controller knows of the
-loss.
+Faults that lose unsynced bytes are injected only where Kafka's guarantee covers them: unless every record is synced
+before it is acknowledged, another in-sync replica must survive, and gets no such fault until the controller knows of
+the loss.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from cluster_life import RATE_ONE
 from cluster_network import LOSS
 from cluster_node import RESTART_MS, Machine
+from cluster_process import RATE_ONE
 
 if TYPE_CHECKING:
     from cluster_world import World
 
 GAP_MS = 1_800
-"""Between two things that befall the cluster, on average."""
+"""Mean time between two faults."""
 ADMIN_GAP_MS = 3_000
 SHORT_MS = (200, 6_000)
 JUMP_MS = 1_200_000
@@ -33,7 +33,7 @@ POWER_RETRY_MS = 200
 CLEANING_OPERATIONS_MAX = 60
 CLEANING_SHARE = 0.05
 DISTURBED_SHARE = 0.25
-"""Of elections."""
+"""Share of elections."""
 Call = Callable[[], None]
 
 
@@ -43,12 +43,12 @@ class Faults:
         self._rng = rng
         self.counts: Counter[str] = Counter()
         self.is_over = True
-        self._troubles: dict[int, Call] = {}
-        """What goes on now, and how it ends."""
+        self._current_faults: dict[int, Call] = {}
+        """The current faults by number, each with the call that ends it."""
         self._numbers = 0
-        self._tainted: dict[int, int] = {}
-        """Nodes that have lost something, until the controller knows: the metadata offset they must have reached."""
-        self._of_all: dict[Call, int] = {
+        self._lost_data: dict[int, int] = {}
+        """Nodes that lost data, until the controller knows: the metadata offset that they must have reached."""
+        self._fault_weights: dict[Call, int] = {
             self._kill: 6,
             self._kill_several: 1,
             self._leave: 3,
@@ -70,20 +70,20 @@ class Faults:
             self._short_writes: 1,
         }
 
-    # --- the course of it -----------------------------------------------------------------------------------------
+    # --- beginning and end ----------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         self.is_over = False
         self._world.network.loss = LOSS
-        self._befall()
+        self._inject_fault()
         self._administer()
 
-    def _befall(self) -> None:
+    def _inject_fault(self) -> None:
         if not self.is_over:
-            self._later(1 + int(self._rng.expovariate(1) * GAP_MS), self._befall)
-            self._forget_taints()
-            if not self._tainted:
-                self._rng.choices(list(self._of_all), list(self._of_all.values()))[0]()
+            self._later(1 + int(self._rng.expovariate(1) * GAP_MS), self._inject_fault)
+            self._forget_known_losses()
+            if not self._lost_data:
+                self._rng.choices(list(self._fault_weights), list(self._fault_weights.values()))[0]()
 
     def _administer(self) -> None:
         if not self.is_over:
@@ -95,23 +95,23 @@ class Faults:
             act()
 
     def end(self) -> None:
-        """Nothing befalls anybody any more, and everything is mended."""
+        """End all faults and repair everything."""
         self.is_over = True
         world = self._world
         world.trace("--- all is mended")
-        for mend in list(self._troubles.values()):
+        for mend in list(self._current_faults.values()):
             mend()
-        self._troubles.clear()
+        self._current_faults.clear()
         world.network.loss = 0.0
         world.network.mend_all()
         for machine in world.machines.values():
             machine.heal_disk()
             machine.files.power_lost_at = None
             machine.clock.set_rate(RATE_ONE)
-            if machine.life is None:
+            if machine.process is None:
                 machine.start_now()
             elif machine.has_refusing_logs():
-                machine.end(0)  # what refuses to be written is opened anew
+                machine.end(0)  # restart it, so that failed logs are opened again
 
     def count(self, what: str, about: str = "") -> None:
         self.counts[what] += 1
@@ -123,11 +123,11 @@ class Faults:
     def for_a_while(self, mend: Call, low_ms: int = SHORT_MS[0], high_ms: int = SHORT_MS[1]) -> None:
         self._numbers += 1
         number = self._numbers
-        self._troubles[number] = mend
+        self._current_faults[number] = mend
         self._later(self._rng.randint(low_ms, high_ms), lambda: self._mend(number))
 
     def _mend(self, number: int) -> None:
-        mend = self._troubles.pop(number, None)
+        mend = self._current_faults.pop(number, None)
         if mend is not None:
             self._world.trace("--- something is mended")
             mend()
@@ -163,16 +163,16 @@ class Faults:
 
     def _stop(self) -> None:
         machine = self._some_running()
-        if machine is None or machine.life is None or machine.life.is_stopped:
+        if machine is None or machine.process is None or machine.process.is_stopped:
             return
         self.count("a process is suspended", machine.host)
-        life = machine.life
-        life.stop()
-        self.for_a_while(life.go_on)
+        process = machine.process
+        process.stop()
+        self.for_a_while(process.go_on)
 
     def quorum_elected(self, node_id: int) -> None:
-        """The moment after an election is a delicate one: the leader is cut off, and one who voted for it may die."""
-        if self.is_over or self._tainted or self._rng.random() >= DISTURBED_SHARE:
+        """Sometimes disturb a new leader of the quorum: disconnect it, and kill one of its voters."""
+        if self.is_over or self._lost_data or self._rng.random() >= DISTURBED_SHARE:
             return
         host = self._world.machines[node_id].host
         self.count("an election is disturbed", host)
@@ -194,7 +194,7 @@ class Faults:
     # --- power ----------------------------------------------------------------------------------------------------
 
     def _power(self, patience: int = POWER_PATIENCE) -> None:
-        """As soon as it may be."""
+        """Lose the power of a machine as soon as that is allowed."""
         machine = self._some_running()
         if machine is None or not self._may_lose(machine):
             if patience and not self.is_over:
@@ -206,7 +206,7 @@ class Faults:
             machine.files.power_lost_at = machine.files.operations + self._rng.randint(0, POWER_OPERATIONS_MAX)
 
     def power_went(self, machine: Machine, when: str) -> None:
-        """At the operation that was chosen. By now others may be down: then only the process is."""
+        """Called at the chosen file operation. If other machines are down by now, only the process is killed."""
         machine.files.power_lost_at = None
         if self._may_lose(machine):
             self.lose_power(machine, when)
@@ -215,23 +215,23 @@ class Faults:
             machine.end(self._rng.randint(*RESTART_MS))
 
     def log_is_cleaned(self, machine: Machine) -> None:
-        """From now on something is written beside a log, renamed and removed: a delicate time."""
+        """Sometimes interrupt a cleaning, which writes, renames and removes files beside the log."""
         self.counts["a log is cleaned"] += 1
         if self.may_be_cut_short(machine) and self._rng.random() < CLEANING_SHARE:
             self.count("a cleaning is disturbed", machine.host)
             machine.files.power_lost_at = machine.files.operations + self._rng.randint(0, CLEANING_OPERATIONS_MAX)
 
     def may_be_cut_short(self, machine: Machine) -> bool:
-        """Whether its power may go at some operation to come."""
-        return not self.is_over and not self._tainted and machine.files.power_lost_at is None
+        """Whether the machine's power may be lost at a later file operation."""
+        return not self.is_over and not self._lost_data and machine.files.power_lost_at is None
 
     def lose_power(self, machine: Machine, when: str) -> None:
         self.count(f"power is lost {when}", machine.host)
-        self._taint(machine)
+        self._note_lost_data(machine)
         machine.lose_power(self._rng.randint(*RESTART_MS))
 
     def _all_power(self) -> None:
-        """Only where everything that was promised is on disk."""
+        """Lose the power of several machines, only where every acknowledged record is on disk."""
         if not self._world.is_synced:
             return
         machines = [machine for machine in self._world.machines.values() if machine.is_up]
@@ -245,12 +245,17 @@ class Faults:
         return self._world.is_synced or self._is_covered(machine)
 
     def _is_covered(self, machine: Machine) -> bool:
-        """Everything else is well, and of all that this node has in sync another has it too."""
+        """Whether everything else is healthy, and every partition with this node in the ISR has another in-sync
+        replica."""
         others = [each for each in self._world.machines.values() if each is not machine]
-        if self._troubles or self._tainted or not all(each.is_well and each.is_in_the_image() for each in others):
+        if (
+            self._current_faults
+            or self._lost_data
+            or not all(each.is_well and each.is_in_the_image() for each in others)
+        ):
             return False
         if any(each.leadership is not None and each.leadership.proposed is not None for each in machine.partitions()):
-            return False  # it may be alone in sync, by what it has asked for
+            return False  # by its own proposal it may be the only in-sync replica
         by_id = {each.node_id for each in others}
         return all(
             machine.node_id not in state.isr or any(each in by_id for each in state.isr)
@@ -258,23 +263,23 @@ class Faults:
             for state in topic.partitions
         )
 
-    def _taint(self, machine: Machine) -> None:
+    def _note_lost_data(self, machine: Machine) -> None:
         if not self._world.is_synced:
-            self._tainted[machine.node_id] = self._world.newest_image().offset
+            self._lost_data[machine.node_id] = self._world.newest_image().offset
             for each in self._world.machines.values():
                 each.files.power_lost_at = None
 
-    def _forget_taints(self) -> None:
+    def _forget_known_losses(self) -> None:
         image = self._world.newest_image()
-        for node_id, offset in list(self._tainted.items()):
+        for node_id, offset in list(self._lost_data.items()):
             machine = self._world.machines[node_id]
             broker = image.brokers.get(node_id)
             is_known = not machine.is_broker or broker is None or broker.fenced or broker.epoch > offset
             if is_known and machine.assembly is not None and machine.metadata_end() > offset:
-                del self._tainted[node_id]
+                del self._lost_data[node_id]
 
     def _wipe(self) -> None:
-        """A disk is replaced. A voter's only while all others have what is committed."""
+        """Replace a disk by an empty one; a voter's only while all other voters have the committed metadata."""
         machine = self._some_running()
         if machine is None or not self._is_covered(machine):
             return
@@ -283,7 +288,7 @@ class Faults:
         if machine.is_controller and any(each.metadata_end() <= committed for each in others):
             return
         self.count("a disk is replaced", machine.host)
-        self._tainted[machine.node_id] = committed
+        self._lost_data[machine.node_id] = committed
         machine.end(self._rng.randint(*RESTART_MS))
         machine.wipe()
 
@@ -312,7 +317,7 @@ class Faults:
         self.cut_off(host, others)
 
     def _split(self) -> None:
-        """In two, with the clients on either side."""
+        """Split the network in two, with clients on either side."""
         hosts = [*self._hosts(), *(client.name for client in self._world.clients)]
         left = [host for host in hosts if self._rng.random() < 0.5]
         right = [host for host in hosts if host not in left]
@@ -330,7 +335,7 @@ class Faults:
         self._cut([(host, other) if is_out else (other, host) for other in chosen])
 
     def _swizzle(self) -> None:
-        """Links stop one by one, and come back in another order."""
+        """Cut links one by one, and restore them in another order."""
         self.count("links stop one by one")
         hosts = self._hosts()
         pairs = [(a, b) for a in hosts for b in hosts if a != b and self._rng.random() < 0.6]

@@ -1,5 +1,5 @@
-"""What was committed to one partition, remembered for ever: batch by batch, as any replica or consumer first showed it.
-Whoever shows something else later is wrong.
+"""Everything that was committed to one partition, batch by batch, as a replica or consumer first showed it. Anything
+else shown later is a violation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NAME_HEADER = "name"
 
 
 def name_of(record: Record) -> bytes:
-    """By which a record is known: its value, but for those that have none, or may lose it."""
+    """Return the bytes that identify a record: its value, or a header for records that have none or may lose it."""
     return next((value or b"" for key, value in record.headers if key == NAME_HEADER), record.value or b"")
 
 
@@ -22,46 +22,46 @@ class Ledger:
     def __init__(self, name: str, complain: Complain) -> None:
         self.name = name
         self.is_internal = name.startswith("__")
-        """What coordinators write is judged by what they answer."""
+        """Whether coordinators write it: then their responses are checked instead of its records."""
         self._complain = complain
         self._batches: dict[int, tuple[int, int, int]] = {}
-        """From the first offset of each: what follows it, its leader epoch, its CRC."""
+        """By base offset: next offset, leader epoch and CRC of each batch."""
         self.values: list[bytes] = []
         self._next_numbers: dict[str, int] = {}
-        """Of each lane of an idempotent producer, the number of the record that must come next."""
+        """The number of the next record of each lane of an idempotent producer."""
         self._seen: dict[bytes, int] = {}
-        """Where the records of careless producers are."""
+        """The offsets of the records of careless producers."""
         self._promised: dict[int, bytes] = {}
-        """What was acknowledged beyond the end."""
+        """Acknowledged records beyond the end, by offset."""
         self.promised_end = 0
-        """Behind the last record that was acknowledged."""
+        """The next offset after the last acknowledged record."""
         self.acknowledged = 0
         self.start = 0
-        """What lies below may be gone."""
+        """Records below may be deleted."""
 
     @property
     def end(self) -> int:
         return len(self.values)
 
     def delete_below(self, offset: int) -> None:
-        """Somebody has asked for that. What is to go was seen before."""
+        """Allow records below an offset to be deleted; all of them were seen before."""
         assert offset <= self.end
         self.start = max(self.start, offset)
 
     def begins(self, who: str, offset: int) -> None:
-        """Somebody has nothing below an offset."""
+        """Check the log start offset of a replica or response."""
         if offset > self.start:
             self._complain(f"{who} has {self.name} from {offset} on, from {self.start} on it must be there")
 
     def show(self, who: str, header: BatchHeader, batch: memoryview) -> None:
-        """Somebody shows a batch as committed."""
+        """Check a batch that a replica or consumer shows as committed."""
         shown = (header.next_offset, header.leader_epoch, header.crc)
-        known = self._batches.get(header.base_offset)
-        if known == shown:
+        expected = self._batches.get(header.base_offset)
+        if expected == shown:
             return
-        if known is not None or header.base_offset < self.end:
+        if expected is not None or header.base_offset < self.end:
             self._complain(
-                f"{who} shows {self.name} at {header.base_offset} as (next, epoch, CRC) {shown}, it was {known}"
+                f"{who} shows {self.name} at {header.base_offset} as (next, epoch, CRC) {shown}, it was {expected}"
             )
         elif header.base_offset > self.end:
             self._complain(f"{who} shows {self.name} at {header.base_offset}, before it ended at {self.end}")
@@ -95,7 +95,7 @@ class Ledger:
         self._next_numbers[lane] = int(number) + 1
 
     def promise(self, offset: int, values: Sequence[bytes]) -> None:
-        """A leader has acknowledged these records, to one who asked for all in-sync replicas to have them."""
+        """Note that a leader has acknowledged these records with acks=all."""
         self.acknowledged += len(values)
         self.promised_end = max(self.promised_end, offset + len(values))
         for place, value in enumerate(values, offset):

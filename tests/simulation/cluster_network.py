@@ -1,8 +1,7 @@
 """The network between processes, in virtual time, and `moldau.client.peers` over it.
 
-A process that dies takes its connections with it, and the other ends learn of it at once. A host that loses power or
-is cut off says nothing: what is sent to it waits, and arrives when the way is free again, even if whoever sent it has
-given up meanwhile.
+When a process dies, its connections close and the other ends are notified at once. A host that loses power or is
+disconnected says nothing: messages to it wait and arrive when the link is up again, even if their sender has given up.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from cluster_connection import Asked, Connection, Listening, Pipe
-from cluster_life import Life
+from cluster_connection import Connection, Listening, PendingRequest, Pipe
+from cluster_process import Process
 
 from moldau.base.errors import ErrorCode, MalformedData, StorageFault
 from moldau.base.promise import Promise
@@ -30,9 +29,9 @@ After = Callable[[int, Callable[[], None]], Any]
 
 
 class SimulatedPeer:
-    """What `moldau.client.peers.Peer` promises, over this network."""
+    """Implements `moldau.client.peers.Peer` over this network."""
 
-    def __init__(self, network: Network, owner: Life, after_ms: After, host: str, port: int) -> None:
+    def __init__(self, network: Network, owner: Process, after_ms: After, host: str, port: int) -> None:
         self._network = network
         self._owner = owner
         self._after_ms = after_ms
@@ -45,10 +44,10 @@ class SimulatedPeer:
             self._connection = Connection(self._network, self._owner, self._host, self._port, self)
             self._network.opened(self._connection)
         connection = self._connection
-        asked = Asked(api, request, version)
-        asked.timer = self._after_ms(timeout_ms, lambda: connection.timed_out(asked))
-        connection.ask(asked)
-        return asked.later
+        pending = PendingRequest(api, request, version)
+        pending.timer = self._after_ms(timeout_ms, lambda: connection.timed_out(pending))
+        connection.ask(pending)
+        return pending.later
 
     def connection_closed(self, connection: Connection) -> None:
         if self._connection is connection:
@@ -60,9 +59,9 @@ class SimulatedPeer:
 
 
 class SimulatedPeers:
-    """What `moldau.client.peers.Peers` promises: the network as one process sees it."""
+    """Implements `moldau.client.peers.Peers`: the network as one process sees it."""
 
-    def __init__(self, network: Network, owner: Life, after_ms: After) -> None:
+    def __init__(self, network: Network, owner: Process, after_ms: After) -> None:
         self._network = network
         self._owner = owner
         self._after_ms = after_ms
@@ -85,14 +84,14 @@ class Network:
         self.listening: dict[tuple[str, int], Listening] = {}
         self.connections: dict[int, Connection] = {}
         self.blocked: dict[Pipe, None] = {}
-        """Those in which something waits."""
+        """Pipes with waiting messages."""
         self.loss = 0.0
         self.lost = 0
         self._cuts: dict[tuple[str, str], int] = {}
-        """How many things keep messages from one host from getting to another."""
+        """Number of faults that cut the link from one host to another."""
         self._dark: dict[str, None] = {}
         self._slow: dict[str, int] = {}
-        """So many times as long everything takes to and from a host."""
+        """Factor by which messages to and from a host take longer."""
         self._numbers = 0
 
     def next_number(self) -> int:
@@ -113,31 +112,31 @@ class Network:
     def loses(self) -> bool:
         return self.rng.random() < self.loss
 
-    # --- processes come and go ------------------------------------------------------------------------------------
+    # --- processes ------------------------------------------------------------------------------------------------
 
     def listen(self, host: str, port: int, listening: Listening) -> None:
         self.listening[host, port] = listening
 
-    def process_died(self, life: Life) -> None:
+    def process_died(self, process: Process) -> None:
         for connection in list(self.connections.values()):
-            connection.process_died(life)
+            connection.process_died(process)
 
-    def power_lost(self, life: Life) -> None:
+    def power_lost(self, process: Process) -> None:
         for connection in list(self.connections.values()):
-            connection.power_lost(life)
+            connection.power_lost(process)
         for pipe in self.blocked:
-            if pipe.source == life.host:
+            if pipe.source == process.host:
                 pipe.discard()
 
     def darken(self, host: str) -> None:
-        """The host has no power: nobody there says that nobody is there."""
+        """The host has no power: it does not even refuse connections."""
         self._dark[host] = None
 
     def lighten(self, host: str) -> None:
         self._dark.pop(host, None)
         self._release()
 
-    # --- what keeps messages from arriving ------------------------------------------------------------------------
+    # --- links ----------------------------------------------------------------------------------------------------
 
     def is_cut(self, source: str, target: str) -> bool:
         return (source, target) in self._cuts or target in self._dark
@@ -169,10 +168,10 @@ class Network:
             del self.blocked[pipe]
             pipe.release()
 
-    # --- judging --------------------------------------------------------------------------------------------------
+    # --- checks ---------------------------------------------------------------------------------------------------
 
     def judge_refusal(self, bad: MalformedData) -> None:
-        """A broker closes a connection for what it cannot read or its disk refuses; never for a fault of its own."""
+        """A broker may close a connection for malformed data or a disk error, never for an internal error."""
         cause = bad.__cause__
         if cause is None or not isinstance(cause, (MalformedData, StorageFault)):
             self.world.failed_inside(bad if cause is None else cause)

@@ -1,6 +1,7 @@
-"""A machine of the cluster, and the process on it: started, killed, stopped and wiped, its power lost, its disk full.
+"""A machine of the cluster and the process on it: starts, kills, suspensions, power losses, replaced and full disks.
 
-The process is a whole node as it is: only its clock, timers, files, chance, flusher and network are virtual.
+The process is a whole node with its real code: only clock, timers, files, random numbers, flusher and network are
+virtual.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from cluster_connection import Listening
-from cluster_life import Life, LifeTimers, MachineClock
 from cluster_network import SimulatedPeers
+from cluster_process import MachineClock, Process, ProcessTimers
 
 from moldau.assembly import Assembly
 from moldau.assembly import World as Ports
@@ -46,10 +47,10 @@ OPEN_RETRY_MS = 1_000
 
 
 class SlowFlusher:
-    """Brings logs to disk as the broker's own flusher does, in a time that chance gives."""
+    """Flushes logs as the broker's own flusher does, after a random delay."""
 
     def __init__(
-        self, timers: LifeTimers, delay_ms: Callable[[], int], on_fault: Callable[[StorageFault], None]
+        self, timers: ProcessTimers, delay_ms: Callable[[], int], on_fault: Callable[[StorageFault], None]
     ) -> None:
         self._timers = timers
         self._delay_ms = delay_ms
@@ -94,7 +95,7 @@ class SlowFlusher:
 
 
 class WatchedCleaning(CleansInThread):
-    """Before records may go, those who judge have seen them."""
+    """Lets the audit read the records before a cleaning may remove them."""
 
     def __init__(self, world: World, machine: Machine, run_in_thread: RunInThread) -> None:
         super().__init__(machine.files, run_in_thread)
@@ -119,11 +120,11 @@ class Machine:
         self.clock = MachineClock(world.timers)
         self.files = MemoryFiles()
         self.flush_ms = FLUSH_MS
-        self.lives = 0
+        self.starts = 0
         self.boots = 1
-        self.life: Life | None = None
+        self.process: Process | None = None
         self.assembly: Assembly | None = None
-        """Of the life that goes on; None while the process is down or could not open its directory yet."""
+        """The node of the running process; None while it is down or could not open its directory yet."""
         self.has_power = True
         self.is_serving = False
         self.is_leaving = False
@@ -131,14 +132,14 @@ class Machine:
 
     @property
     def is_up(self) -> bool:
-        """Its process runs, be it stopped or not."""
-        return self.life is not None
+        """Whether its process runs, suspended or not."""
+        return self.process is not None
 
     @property
     def is_well(self) -> bool:
-        return self.life is not None and not self.life.is_stopped and self.is_serving and not self.is_leaving
+        return self.process is not None and not self.process.is_stopped and self.is_serving and not self.is_leaving
 
-    # --- beginning ------------------------------------------------------------------------------------------------
+    # --- start ----------------------------------------------------------------------------------------------------
 
     def start_after_ms(self, delay_ms: int) -> None:
         if not self._start_is_due:
@@ -152,31 +153,31 @@ class Machine:
     def _start_if_due(self) -> None:
         if self._start_is_due:
             self._start_is_due = False
-            if self.life is None:
+            if self.process is None:
                 self._start()
 
     def _start(self) -> None:
-        self.lives += 1
+        self.starts += 1
         if not self.has_power:
             self.has_power = True
             self._world.network.lighten(self.host)
-        life = self.life = Life(
+        process = self.process = Process(
             self.host,
             on_power_loss=lambda: self._world.faults.power_went(self, "in the middle of a write"),
             on_failure=self._failed,
         )
-        self._world.trace(f"{self.host} starts, life {self.lives}")
-        life.act(lambda: self._open(life))
+        self._world.trace(f"{self.host} starts, process {self.starts}")
+        process.act(lambda: self._open(process))
 
-    def _open(self, life: Life) -> None:
-        timers = self._world.timers_of(self, life)
+    def _open(self, process: Process) -> None:
+        timers = self._world.timers_of(self, process)
         ports = Ports(
             clock=self.clock,
             timers=timers,
             files=self.files,
             rng=self._rng,
             flusher=SlowFlusher(timers, self._flush_delay_ms, self._disk_failed),
-            peers=SimulatedPeers(self._world.network, life, timers.after_ms),
+            peers=SimulatedPeers(self._world.network, process, timers.after_ms),
             run_in_thread=lambda work: self._run_in_thread(timers, work),
             disk_space=lambda: (1 << 40, 1 << 40),
             on_fault=self._disk_failed,
@@ -185,33 +186,33 @@ class Machine:
         )
         try:
             self.assembly = assembly = Assembly(self.settings, ports)
-            self._listen(assembly, life)
+            self._listen(assembly, process)
             assembly.driver.add_listener(QuorumWatch(self._world, self.node_id))
-            assembly.start(self.settings.advertised_listeners).then(lambda _: self._serves(life))
+            assembly.start(self.settings.advertised_listeners).then(lambda _: self._serves(process))
         except StorageFault as fault:
             self._world.trace(f"{self.host} cannot start: {fault}")
             self.end(OPEN_RETRY_MS)
 
-    def _listen(self, assembly: Assembly, life: Life) -> None:
+    def _listen(self, assembly: Assembly, process: Process) -> None:
         network = self._world.network
         if assembly.broker_side is not None:
             name = self.settings.listeners[0].name
-            network.listen(self.host, CLIENT_PORT, Listening(life, assembly.broker_side.router, name, _forget))
+            network.listen(self.host, CLIENT_PORT, Listening(process, assembly.broker_side.router, name, _forget))
         if assembly.controller_side is not None:
             name = self.settings.controller_listeners[0].name
             router = assembly.controller_side.router
-            network.listen(self.host, CONTROLLER_PORT, Listening(life, router, name, assembly.connection_gone))
+            network.listen(self.host, CONTROLLER_PORT, Listening(process, router, name, assembly.connection_gone))
 
-    def _serves(self, life: Life) -> None:
-        if life is self.life:
+    def _serves(self, process: Process) -> None:
+        if process is self.process:
             self.is_serving = True
             self._world.trace(f"{self.host} serves")
 
     def _flush_delay_ms(self) -> int:
         return self._rng.randint(1, self.flush_ms)
 
-    def _run_in_thread(self, timers: LifeTimers, work: Callable[[], None]) -> Promise[StorageFault | None]:
-        """What another thread would do, which the disk keeps waiting."""
+    def _run_in_thread(self, timers: ProcessTimers, work: Callable[[], None]) -> Promise[StorageFault | None]:
+        """Run `work` after a delay, as another thread would that waits for the disk."""
         done: Promise[StorageFault | None] = Promise()
 
         def do() -> None:
@@ -236,24 +237,24 @@ class Machine:
         self.end(self._rng.randint(*RESTART_MS))
 
     def _failed(self, failure: Exception) -> None:
-        """Also if the disk is to blame: somebody should have heeded that."""
+        """Even a disk error is a violation here: the node should have handled it."""
         self._world.failed_inside(failure)
 
-    # --- ending ---------------------------------------------------------------------------------------------------
+    # --- end ------------------------------------------------------------------------------------------------------
 
     def end(self, restart_after_ms: int) -> None:
-        """The process is no more. What it had written is there, as the machine is."""
-        life = self._bury()
-        if life is not None:
-            self._world.network.process_died(life)
+        """Kill the process; everything that it wrote is still there."""
+        process = self._bury()
+        if process is not None:
+            self._world.network.process_died(process)
         self.files = self._reopened()
         self.start_after_ms(restart_after_ms)
 
     def lose_power(self, restart_after_ms: int) -> None:
-        """What was not synced is lost, as far as chance wills."""
-        life = self._bury()
-        if life is not None:
-            self._world.network.power_lost(life)
+        """Lose the machine's power: unsynced bytes are lost, at random."""
+        process = self._bury()
+        if process is not None:
+            self._world.network.power_lost(process)
         self.has_power = False
         self.boots += 1
         self._world.network.darken(self.host)
@@ -261,26 +262,26 @@ class Machine:
         self.start_after_ms(restart_after_ms)
 
     def wipe(self) -> None:
-        """Somebody puts in an empty disk; only while the process is down."""
-        assert self.life is None
+        """Replace the disk by an empty one, while the process is down."""
+        assert self.process is None
         self.files = MemoryFiles()
 
     def leave(self) -> None:
-        """The process is told to stop, as SIGTERM does."""
-        life, assembly = self.life, self.assembly
-        if life is None or assembly is None or self.is_leaving:
+        """Stop the process as SIGTERM does."""
+        process, assembly = self.process, self.assembly
+        if process is None or assembly is None or self.is_leaving:
             return
         self.is_leaving = True
-        life.act(lambda: assembly.leave().then(lambda _: self._left(life)))
+        process.act(lambda: assembly.leave().then(lambda _: self._left(process)))
 
-    def _left(self, life: Life) -> None:
-        if life is self.life and self.assembly is not None:
+    def _left(self, process: Process) -> None:
+        if process is self.process and self.assembly is not None:
             self.assembly.release()
-            # Replies to those who waited leave first, as a listener lets them.
-            self._world.timers.soon(lambda: life.act(lambda: self._close(life)))
+            # Waiting replies are sent first, as a listener does.
+            self._world.timers.soon(lambda: process.act(lambda: self._close(process)))
 
-    def _close(self, life: Life) -> None:
-        if life is not self.life or self.assembly is None:
+    def _close(self, process: Process) -> None:
+        if process is not self.process or self.assembly is None:
             return
         self.assembly.stop()
         try:
@@ -290,17 +291,17 @@ class Machine:
         self._world.trace(f"{self.host} has left")
         self.end(self._rng.randint(*RESTART_MS))
 
-    def _bury(self) -> Life | None:
-        life, self.life = self.life, None
+    def _bury(self) -> Process | None:
+        process, self.process = self.process, None
         self.assembly = None
         self.is_serving = self.is_leaving = False
-        if life is not None:
-            life.end()
+        if process is not None:
+            process.end()
             self._world.audit.process_ended(self.node_id)
-        return life
+        return process
 
     def _reopened(self) -> MemoryFiles:
-        """The disk as the next process finds it: what ails it does not end with a process."""
+        """Return the disk for the next process: its faults do not end with a process."""
         files = self.files
         after = files.restart()
         after.bytes_left, after.write_bytes_max = files.bytes_left, files.write_bytes_max
@@ -312,7 +313,7 @@ class Machine:
         self.files.bytes_left = self.files.write_bytes_max = None
         self.files.sync_fails = self.files.truncate_fails = False
 
-    # --- what is inside, for those who judge ----------------------------------------------------------------------
+    # --- state for the checks -------------------------------------------------------------------------------------
 
     def partitions(self) -> list[Partition]:
         if self.assembly is None or self.assembly.broker_side is None:
@@ -329,7 +330,7 @@ class Machine:
         return log
 
     def metadata_bounds(self) -> tuple[int, int]:
-        """How far the metadata log is committed, as this node knows, and where it begins."""
+        """Return the high watermark of the metadata log on this node, and its log start offset."""
         assert self.assembly is not None
         return self.assembly.driver.high_watermark, self._metadata_log().start_offset
 
@@ -350,7 +351,7 @@ class Machine:
         return self.assembly is not None and self.assembly.driver.is_leader
 
     def is_in_the_image(self) -> bool:
-        """Whether the controller knows of this life of the process, and counts on it."""
+        """Whether the controller has registered and unfenced this process."""
         if self.assembly is None:
             return False
         if self.assembly.broker_side is None:
@@ -360,7 +361,7 @@ class Machine:
 
 
 class QuorumWatch:
-    """Hears from the quorum's driver who leads."""
+    """Is notified by the quorum's driver when this node leads."""
 
     def __init__(self, world: World, node_id: int) -> None:
         self._world = world
@@ -370,17 +371,17 @@ class QuorumWatch:
         self._world.audit.quorum_leads(self._node_id, epoch)
 
     def resigned(self) -> None:
-        """Nothing to judge."""
+        """Nothing to check."""
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:
-        """Nothing to judge."""
+        """Nothing to check."""
 
     def committed(self, high_watermark: int) -> None:
         """The log is read after every step."""
 
 
 def _forget(address: str) -> None:
-    """Brokers do not mind who goes."""
+    """Brokers ignore closed connections."""
 
 
 def _settings(node_id: int, roles: str, properties: Mapping[str, str]) -> Settings:

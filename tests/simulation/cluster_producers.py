@@ -1,5 +1,5 @@
-"""Those who write: idempotent producers, whose every acknowledged record must be there once and in its place, and
-careless ones, who are promised nothing.
+"""Idempotent producers, whose every acknowledged record must be stored once and in order, and careless producers, which
+are promised nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IN_FLIGHT_MAX = 5
 RECORDS_MAX = 4
 ACKS_ALL = -1
 WAIT_MS = 1_500
-"""So long a leader may wait for the others."""
+"""How long a leader may wait for the in-sync replicas."""
 TRY_AGAIN = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.NETWORK_EXCEPTION,
@@ -41,7 +41,7 @@ TRY_AGAIN = {
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.KAFKA_STORAGE_ERROR,
-    ErrorCode.UNSUPPORTED_VERSION,  # what the client's own side says of a node that is not a broker any more
+    ErrorCode.UNSUPPORTED_VERSION,  # the client's own error for a node that is no broker any more
 }
 MOVED = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -56,9 +56,9 @@ MOVED = {
 @dataclass(slots=True, eq=False)
 class Batch:
     place: int
-    """Among the batches of its lane."""
+    """Index among the batches of its lane."""
     first: int
-    """The number of its first record among those of its lane; also its sequence."""
+    """Number of its first record in its lane, which is also its sequence."""
     values: list[bytes]
     data: bytes
     is_acknowledged: bool = False
@@ -71,19 +71,19 @@ class Lane:
     topic_id: Uuid
     partition: int
     queue: list[Batch] = field(default_factory=list)
-    """Not acknowledged, in their order."""
+    """Unacknowledged batches, in order."""
     next_number: int = 0
     batches: int = 0
     attempt: int = 0
-    """Grows when all that is unacknowledged is to be sent again: what earlier attempts fail with is old news."""
+    """Grows when all unacknowledged batches are sent again: errors of earlier attempts are ignored then."""
     is_waiting: bool = False
-    """For another attempt."""
+    """Whether another attempt is scheduled."""
     failures: int = 0
-    """Since something was last acknowledged."""
+    """Failures since the last acknowledgement."""
 
 
 class Producer(ClusterClient):
-    """Idempotent, acks=all, several requests in flight, tries again for ever."""
+    """Idempotent, acks=all, several requests in flight, retries for ever."""
 
     def __init__(self, world: World, name: str, topic: str, rng: Random, gap_ms: int) -> None:
         super().__init__(world, name, topic, rng)
@@ -92,7 +92,7 @@ class Producer(ClusterClient):
         self._producer_epoch = -1
         self.lanes: dict[int, Lane] = {}
         self.is_over = False
-        """It sends no more than what it has begun."""
+        """Whether it sends only what it has already begun."""
         self._begin()
 
     @property
@@ -105,7 +105,7 @@ class Producer(ClusterClient):
 
     def _initialised(self, response: InitProducerIdResponse | KafkaError) -> None:
         code = response.code if isinstance(response, KafkaError) else ErrorCode(response.error_code)
-        self.told("is given an id", code)
+        self.trace_result("is given an id", code)
         if isinstance(response, KafkaError) or code is not ErrorCode.NONE:
             self.retry(self._begin)
             return
@@ -135,8 +135,9 @@ class Producer(ClusterClient):
                 self._put(lane)
 
     def _has_room(self, lane: Lane) -> bool:
-        """The first of all goes alone: a broker that knows nothing of a producer takes any number for the first. And
-        none may be so far ahead of one that is not acknowledged that a broker has forgotten that one meanwhile."""
+        """Whether another batch may be sent. The first one goes alone, because a broker without state of the producer
+        accepts any sequence; and no batch may be so far ahead that a broker has forgotten the first unacknowledged
+        one."""
         return not lane.queue or max(0, lane.batches - IN_FLIGHT_MAX) < lane.queue[0].place
 
     def _put(self, lane: Lane) -> None:
@@ -187,7 +188,7 @@ class Producer(ClusterClient):
             return
         if attempt != lane.attempt:
             return
-        self.told(f"{lane.partition}@{batch.first}", code)
+        self.trace_result(f"{lane.partition}@{batch.first}", code)
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             if batch is lane.queue[0]:
                 self.world.violated(
@@ -200,7 +201,7 @@ class Producer(ClusterClient):
         self._again(lane)
 
     def _again(self, lane: Lane) -> None:
-        """All that is unacknowledged is sent again, in its order."""
+        """Send all unacknowledged batches again, in order."""
         lane.attempt += 1
         if not lane.is_waiting:
             lane.is_waiting = True
@@ -220,7 +221,7 @@ class Producer(ClusterClient):
 
 
 class CarelessProducer(ClusterClient):
-    """acks=1, one try for each record, no promise kept or asked for."""
+    """acks=1, one attempt for each record, no guarantee."""
 
     def __init__(self, world: World, name: str, topic: str, rng: Random, gap_ms: int) -> None:
         super().__init__(world, name, topic, rng)
@@ -253,7 +254,7 @@ class CarelessProducer(ClusterClient):
 
     def _replied(self, reply: ProduceResponse | KafkaError) -> None:
         code, _ = produced(reply)
-        self.told("wrote carelessly", code)
+        self.trace_result("wrote carelessly", code)
         if code in MOVED:
             self.refresh()
         elif code is not ErrorCode.NONE and code not in TRY_AGAIN:

@@ -1,7 +1,7 @@
-"""A whole cluster, its clients and what befalls them, from one seed and in virtual time.
+"""A whole cluster, its clients and the faults, from one seed and in virtual time.
 
-A run has three parts. The cluster comes up; then chance has its way with it; then nothing befalls it any more, and
-within bounded time everything works again and everything that was promised is there.
+A run has three parts. The cluster starts; then random faults are injected; then all faults end, and within bounded time
+everything must work again and everything that was promised must be there.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from cluster_committers import Committer
 from cluster_consumers import RACKS, Consumer
 from cluster_faults import Faults
 from cluster_ledger import Ledger
-from cluster_life import Life, LifeTimers
 from cluster_network import Network
 from cluster_node import CLIENT_PORT, CONTROLLER_PORT, Machine
+from cluster_process import Process, ProcessTimers
 from cluster_producers import CarelessProducer, Producer
 from groups_world import Violation
 
@@ -42,11 +42,11 @@ class Size:
 
     name: str
     nodes: tuple[int, ...]
-    """How many there may be."""
+    """Node counts to choose from."""
     topics: int
     producers: int
     gap_ms: int
-    """Between two records of a producer, on average."""
+    """Mean time between two records of a producer."""
     chaos_ms: int
 
 
@@ -60,10 +60,10 @@ SIZES = {size.name: size for size in (SMALL, MEDIUM, LARGE)}
 class Report:
     seed: int
     digest: int
-    """Of all that happened: the same for the same seed."""
+    """Checksum of all events: the same for the same seed."""
     virtual_ms: int
     nodes: int
-    lives: int
+    starts: int
     acknowledged: int
     commits: int
     batches: int
@@ -71,9 +71,9 @@ class Report:
 
     @staticmethod
     def shown(reports: Sequence[Report]) -> str:
-        """What all of these come to, in one line."""
+        """Sum up all reports in one line."""
         return (
-            f"{sum(each.lives for each in reports):,} lives of {sum(each.nodes for each in reports):,} nodes, "
+            f"{sum(each.starts for each in reports):,} starts of {sum(each.nodes for each in reports):,} nodes, "
             f"{sum(each.acknowledged for each in reports):,} records and {sum(each.commits for each in reports):,} "
             f"commits acknowledged, {sum(each.batches for each in reports):,} batches compared"
         )
@@ -94,7 +94,8 @@ class World:
         self._told: list[str] = []
         self.rng = Random(master.random())
         self.is_synced = self.rng.random() < 0.4
-        """Every record is on disk before it is acknowledged: then any machine may lose its power at any time."""
+        """Whether every record is on disk before it is acknowledged: then any machine may lose its power at any
+        time."""
         self.image = MetadataImage()
         self.audit = Audit(self)
         self.network = Network(self, Random(master.random()))
@@ -114,7 +115,7 @@ class World:
         self.faults = Faults(self, Random(master.random()))
 
     def _build(self, rng: Random) -> dict[int, Machine]:
-        """All nodes both, or three controllers beside brokers of their own."""
+        """Build nodes with both roles, or three controllers and separate brokers."""
         count = rng.choice(self.size.nodes)
         apart = count >= 5 and rng.random() < 0.4
         ids = list(range(1, count + 1))
@@ -137,25 +138,25 @@ class World:
             for node_id, role in roles.items()
         }
 
-    # --- what other kinds of runs do otherwise --------------------------------------------------------------------
+    # --- hooks for other kinds of runs ----------------------------------------------------------------------------
 
     def lasting_topics(self) -> list[str]:
         return [f"topic-{number}" for number in range(self.size.topics)]
 
     def more_properties(self, rng: Random) -> dict[str, str]:
-        """Of every node."""
+        """Settings of every node."""
         return {}
 
     def topic_configs(self, name: str) -> dict[str, str]:
         return {}
 
-    def timers_of(self, machine: Machine, life: Life) -> LifeTimers:
-        return LifeTimers(self.timers, life, machine.clock)
+    def timers_of(self, machine: Machine, process: Process) -> ProcessTimers:
+        return ProcessTimers(self.timers, process, machine.clock)
 
     def new_ledger(self, topic: str, partition: int) -> Ledger:
         return Ledger(f"{topic}-{partition}", self.violated)
 
-    # --- time and what is told of it ------------------------------------------------------------------------------
+    # --- time and trace -------------------------------------------------------------------------------------------
 
     @property
     def elapsed_ms(self) -> int:
@@ -167,14 +168,14 @@ class World:
         self.tail.append(line)
 
     def violated(self, what: str) -> None:
-        """Noted now, raised at the end of the step: nobody on the way may catch it."""
+        """Note a violation; it is raised at the end of the step, where no code under test can catch it."""
         if self.violation is None:
             self.violation = what
             self.trace(f"VIOLATION {what}")
             self._told = list(self.tail)
 
     def failed_inside(self, failure: BaseException) -> None:
-        """A node has tripped over its own feet."""
+        """Note an unexpected exception on a node as a violation."""
         self.violated("".join(traceback.format_exception(failure)))
 
     def fail(self) -> None:
@@ -189,7 +190,7 @@ class World:
         )
 
     def newest_image(self) -> MetadataImage:
-        """What the cluster knows, as the one knows it who knows most."""
+        """Return the newest image of all nodes."""
         for machine in self.machines.values():
             if machine.assembly is not None and machine.assembly.current.image.offset > self.image.offset:
                 self.image = machine.assembly.current.image
@@ -216,20 +217,20 @@ class World:
         return self.report()
 
     def use(self) -> Callable[[], str]:
-        """From now on the cluster must be of use; what is given back says why it is not yet."""
+        """Return a check that new records and commits are acknowledged from now on; it returns what is missing."""
         acknowledged = {place: ledger.acknowledged for place, ledger in self.audit.ledgers.items()}
         commits = {committer.name: committer.commits for committer in self.committers}
         return lambda: self._is_used(acknowledged, commits)
 
     def stop_clients(self) -> None:
-        """They finish what they have begun."""
+        """Stop the clients; they finish what they have begun."""
         for producer in self.producers:
             producer.is_over = True
         for careless in self.careless:
             careless.is_over = True
 
     def judge(self) -> None:
-        """Of what is complete only now."""
+        """Make checks that are possible only at the end."""
 
     def report(self) -> Report:
         return Report(
@@ -237,7 +238,7 @@ class World:
             self.digest,
             self.elapsed_ms,
             len(self.machines),
-            sum(machine.lives for machine in self.machines.values()),
+            sum(machine.starts for machine in self.machines.values()),
             sum(ledger.acknowledged for ledger in self.audit.ledgers.values()),
             sum(committer.commits for committer in self.committers),
             self.audit.batches,
@@ -253,7 +254,7 @@ class World:
             self.fail()
 
     def _until(self, limit_ms: int, is_so: Callable[[], str], otherwise: str) -> None:
-        """`is_so` tells why not; nothing if all is well."""
+        """Wait until `is_so` returns "", or fail with the reason that it returns."""
         end_ms = self.elapsed_ms + limit_ms
         while why := is_so():
             if self.elapsed_ms >= end_ms:
@@ -276,7 +277,7 @@ class World:
             self.committers.append(Committer(self, name, self.topics[0], Random(rng.random()), 3 * size.gap_ms))
         self.clients += [*self.producers, *self.careless, *self.consumers, *self.committers]
 
-    # --- what is asked of a cluster in peace ----------------------------------------------------------------------
+    # --- checks without faults ------------------------------------------------------------------------------------
 
     def _is_born(self) -> str:
         for machine in self.machines.values():
@@ -297,7 +298,7 @@ class World:
         return ""
 
     def _is_whole(self) -> str:
-        """Everybody is there, and every replica of every partition in sync."""
+        """Check that all nodes serve and that every replica of every partition is in sync."""
         if why := self._is_born():
             return why
         if sum(machine.leads_quorum() for machine in self.machines.values()) != 1:
@@ -324,7 +325,7 @@ class World:
         return ""
 
     def is_drained(self) -> str:
-        """Everything that was begun is acknowledged, committed on every replica, and read."""
+        """Check that everything is acknowledged, committed on every replica, and read."""
         for producer in self.producers:
             if not producer.is_idle and producer.topic_id in self.image.topic_names:
                 return f"{producer.name} still has something to write"

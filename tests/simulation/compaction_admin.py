@@ -1,4 +1,4 @@
-"""Somebody who looks after tables: deletes their oldest records, and changes his mind about how long they are kept."""
+"""An administrator of tables: deletes their oldest records and changes their retention."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ IN_THE_END = {
     "retention.ms": "60000",
     "retention.bytes": "-1",
 }
-"""Then it is cleaned because of its age, and nothing goes but what somebody deletes."""
+"""With these, a table is cleaned because of its age, and only DeleteRecords removes records."""
 REFUSED = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -62,7 +62,7 @@ class TableAdmin(AdminClient):
         self._ends = world.ends
         self.is_settled = False
         self.trimmed: set[str] = set()
-        """Tables of which something was deleted, in the end."""
+        """Tables whose records were deleted at the end."""
         self._go_on()
 
     def _go_on(self) -> None:
@@ -77,16 +77,16 @@ class TableAdmin(AdminClient):
                 key = self.rng.choice(list(CHOICES))
                 self.change(name, {key: self.rng.choice(CHOICES[key])})
 
-    # --- how long ---------------------------------------------------------------------------------------------------
+    # --- configs --------------------------------------------------------------------------------------------------
 
     def change(self, name: str, configs: dict[str, str], is_lasting: bool = False) -> None:
-        """`is_lasting`: until it is so."""
+        """Change configs; with `is_lasting`, retry until they are set."""
         altered = [AlterableConfig(key, SET, value) for key, value in configs.items()]
         request = IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC, name, altered)], False)
 
         def then(reply: Any) -> None:
             code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.responses[0].error_code)
-            self.told(f"sets {configs} of {name}", code)
+            self.trace_result(f"sets {configs} of {name}", code)
             if code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_CONFIG):
                 self.world.violated(f"{self.name} is refused {configs}: {code.name}")
             if is_lasting and code is not ErrorCode.NONE:
@@ -105,10 +105,10 @@ class TableAdmin(AdminClient):
             self.trim(name)
             self.later(GAP_MS, lambda: self._trim_at_last(name))
 
-    # --- deleting -------------------------------------------------------------------------------------------------
+    # --- deleting records -----------------------------------------------------------------------------------------
 
     def trim(self, name: str) -> None:
-        """Some of what has been seen, and not deleted yet."""
+        """Delete some records that were seen and are not deleted yet."""
         topic = self.world.newest_image().topics[name]
         index = self.rng.randrange(len(topic.partitions))
         ledger = self.world.audit.ledger(topic.id, index)
@@ -118,15 +118,17 @@ class TableAdmin(AdminClient):
             return
         offset = ledger.start + int((ledger.end - ledger.start) * self.rng.random())
         ledger.delete_below(offset)
-        lives = {machine.node_id: machine.lives for machine in self.world.machines.values() if machine.life is not None}
+        starts = {
+            machine.node_id: machine.starts for machine in self.world.machines.values() if machine.process is not None
+        }
 
         def then(reply: Any) -> None:
             code, start = deleted(reply)
-            self.told(f"deletes {name}-{index} below {offset}", code)
+            self.trace_result(f"deletes {name}-{index} below {offset}", code)
             if code is ErrorCode.NONE:
                 if start < offset:
                     self.world.violated(f"{name}-{index} begins at {start}, asked was for {offset}")
-                self._promised(ledger, name, index, offset, epoch, lives)
+                self._promised(ledger, name, index, offset, epoch, starts)
             elif code not in REFUSED:
                 self.world.violated(f"{self.name} may not delete {name}-{index} below {offset}: {code.name}")
 
@@ -134,9 +136,9 @@ class TableAdmin(AdminClient):
         self.ask(leader, ApiKey.DELETE_RECORDS, 2, request, then, "trim", PATIENCE_MS)
 
     def _promised(
-        self, ledger: CompactedLedger, name: str, index: int, offset: int, epoch: int, lives: dict[int, int]
+        self, ledger: CompactedLedger, name: str, index: int, offset: int, epoch: int, starts: dict[int, int]
     ) -> None:
-        """All who are in sync have done it, unless they have forgotten since."""
+        """Check that all in-sync replicas have deleted the records, unless they restarted since."""
         self.world.faults.counts["records are deleted"] += 1
         if self.is_settled:
             self.trimmed.add(name)
@@ -145,25 +147,25 @@ class TableAdmin(AdminClient):
             ledger.deleted = Deleted(offset, max(epoch, state.leader_epoch), self._ends())
         for node_id in state.isr:
             machine = self.world.machines[node_id]
-            if machine.life is None or machine.lives != lives.get(node_id):
+            if machine.process is None or machine.starts != starts.get(node_id):
                 continue
             for partition in machine.partitions():
                 if str(partition.name) == f"{name}-{index}" and partition.log.start_offset < offset:
                     start = partition.log.start_offset
                     self.world.violated(f"{machine.host} has {name}-{index} from {start} on, {offset} is promised")
 
-    # --- moving -----------------------------------------------------------------------------------------------------
+    # --- moving replicas ------------------------------------------------------------------------------------------
 
     def move_away(self, name: str, index: int, node_id: int) -> None:
-        """To others, as far as there are any; at least another one leads then."""
+        """Move a replica to other brokers if there are any; at least another one leads then."""
         others = [each for each in self.world.broker_ids if each != node_id]
         self.rng.shuffle(others)
         replicas = [*others, node_id][: self.world.replication_factor]
-        asked = ReassignableTopic(name, [ReassignablePartition(index, replicas)])
+        reassignment = ReassignableTopic(name, [ReassignablePartition(index, replicas)])
         self._ask(
             f"moves {name}-{index} to {replicas}",
             ApiKey.ALTER_PARTITION_REASSIGNMENTS,
             1,
-            AlterPartitionReassignmentsRequest(PATIENCE_MS, True, [asked]),
+            AlterPartitionReassignmentsRequest(PATIENCE_MS, True, [reassignment]),
             lambda reply: [reply.error_code],
         )

@@ -1,4 +1,4 @@
-"""Retention of compacted logs, and swaps of their segments, that are broken on purpose."""
+"""Defects in the retention of compacted logs and in segment swaps, to check that the simulation notices them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moldau.replica.partition import Partition
 from moldau.runtime.cleaning.cleaner import LogCleaner, Swap
 
 Patch = pytest.MonkeyPatch
-Way = Callable[[Patch], None]
+Defect = Callable[[Patch], None]
 
 
 # --- swaps --------------------------------------------------------------------------------------------------------
@@ -33,17 +33,17 @@ def a_swap_is_not_taken_back(patch: Patch) -> None:
 
 
 def retention_does_not_wait_for_the_cleaner(patch: Patch) -> None:
-    honest = Log.delete_expired
+    original = Log.delete_expired
 
-    def careless(self: Log, now_ms: int, high_watermark: int) -> Any:
+    def replacement(self: Log, now_ms: int, high_watermark: int) -> Any:
         swapping, self.swapping = self.swapping, None
         try:
-            return honest(self, now_ms, high_watermark)
+            return original(self, now_ms, high_watermark)
         finally:
             self.swapping = swapping
 
     patch.setattr(LogCleaner, "is_cleaning", lambda *_: False)
-    patch.setattr(Log, "delete_expired", careless)
+    patch.setattr(Log, "delete_expired", replacement)
 
 
 # --- retention ----------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def what_is_only_compacted_expires_too(patch: Patch) -> None:
     patch.setattr(LogConfig, "deletes_by_retention", True)
 
 
-# --- where a log begins -------------------------------------------------------------------------------------------
+# --- the log start offset -----------------------------------------------------------------------------------------
 
 
 def deleted_records_are_told_before_all_have_deleted_them(patch: Patch) -> None:
@@ -75,11 +75,11 @@ def deleted_records_are_told_before_all_have_deleted_them(patch: Patch) -> None:
 
 
 def followers_do_not_heed_where_the_leader_begins(patch: Patch) -> None:
-    honest = Partition.update_from_leader
-    patch.setattr(Partition, "update_from_leader", lambda self, high_watermark, _: honest(self, high_watermark, 0))
+    original = Partition.update_from_leader
+    patch.setattr(Partition, "update_from_leader", lambda self, high_watermark, _: original(self, high_watermark, 0))
 
 
-RETENTION_WAYS: dict[Way, int] = {
+RETENTION_DEFECTS: dict[Defect, int] = {
     a_swap_goes_on_after_the_log_was_cut: 18,
     a_swap_is_not_taken_back: 18,
     retention_does_not_wait_for_the_cleaner: 2,
@@ -89,4 +89,4 @@ RETENTION_WAYS: dict[Way, int] = {
     deleted_records_are_told_before_all_have_deleted_them: 2,
     followers_do_not_heed_where_the_leader_begins: 3,
 }
-"""Each with a seed that is known to show it soon."""
+"""Each defect with a seed that is known to show it soon."""

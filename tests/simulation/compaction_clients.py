@@ -1,5 +1,5 @@
-"""Those who use a table: writers of keys and tombstones, within transactions and without, and readers who read it from
-its beginning again and again.
+"""Clients of a table: writers of keys and tombstones, in transactions and without, and consumers that read it from its
+beginning again and again.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class KeyedProducer(Producer):
     def _replied(self, lane: Lane, batch: Batch, attempt: int, reply: ProduceResponse | KafkaError) -> None:
         code, _ = produced(reply)
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch in lane.queue and self._was_deleted(lane, batch):
-            self.told(f"{lane.partition}@{batch.first} is deleted already", code)
+            self.trace_result(f"{lane.partition}@{batch.first} is deleted already", code)
             lane.queue.remove(batch)
         else:
             super()._replied(lane, batch, attempt, reply)
 
     def _was_deleted(self, lane: Lane, batch: Batch) -> bool:
-        """It was there and is gone: after a restart nobody may know of it any more."""
+        """Whether the record was there and is deleted: after a restart no broker may know it any more."""
         ledger = self.world.audit.ledger(lane.topic_id, lane.partition)
         return batch.values[0] in ledger.values[: ledger.start]
 
@@ -61,24 +61,24 @@ class KeyedTransactionalProducer(TransactionalProducer):
 
 @dataclass(slots=True)
 class Reading:
-    """A table, read from its beginning."""
+    """One reading of a table from its beginning."""
 
     began_ms: int
     jumps: int
     until: int = -1
-    """What was decided when it began."""
+    """The last stable offset at the start of the reading."""
     start: int = 0
-    """The last offset at which it was told that the log begins."""
+    """The last log start offset that was returned."""
     epochs: set[int] = field(default_factory=set)
     last: dict[bytes, int] = field(default_factory=dict)
-    """Of each key the last offset that was read."""
+    """The last offset read of each key."""
     count: int = 0
     again_at_ms: int = -1
-    """When to begin anew, once it is read."""
+    """When to begin again, once it is read."""
 
 
 class TableReader(CommittedReader):
-    """Begins anew when it has read everything: each time it must have seen the last of every key."""
+    """Reads a table again and again: each time it must see the last record of every key."""
 
     may_skip = True
 
@@ -87,26 +87,26 @@ class TableReader(CommittedReader):
         self._ends = world.ends
         self._readings: dict[tuple[Uuid, int], Reading] = {}
         self._starts: dict[tuple[Uuid, int], tuple[int, int]] = {}
-        """Where the log begins, and in which leader epoch that was told."""
+        """The log start offset, and the leader epoch in which it was returned."""
         self._deleted: dict[int, Deleted] = {}
-        """What was promised to be deleted when it asked, for each partition."""
+        """The last confirmed DeleteRecords at the time of the request, for each partition."""
         self.readings = 0
         super().__init__(world, name, topic, rng)
 
     def _reading(self, place: Place) -> Reading:
         key = (place.topic_id, place.partition)
-        found = self._readings.get(key)
-        if found is None:
+        partition_data = self._readings.get(key)
+        if partition_data is None:
             jumps = self.world.faults.counts[CLOCK_JUMPS]
-            found = self._readings[key] = Reading(self.world.elapsed_ms, jumps)
-        return found
+            partition_data = self._readings[key] = Reading(self.world.elapsed_ms, jumps)
+        return partition_data
 
     def _compacted(self, place: Place) -> CompactedLedger:
         ledger = self._new_ledger(place.topic_id, place.partition)
         assert isinstance(ledger, CompactedLedger)
         return ledger
 
-    # --- where it begins --------------------------------------------------------------------------------------------
+    # --- the log start offset -------------------------------------------------------------------------------------
 
     def _fetch(self, node_id: int, places: list[Place]) -> None:
         for place in places:
@@ -132,23 +132,23 @@ class TableReader(CommittedReader):
         if start_offset < deleted.below and epoch >= deleted.epoch and self._ends() == deleted.ends:
             self.world.violated(f"{self.name}: {ledger.name} begins at {start_offset}, {deleted} was promised")
 
-    # --- what is in it ----------------------------------------------------------------------------------------------
+    # --- the records ----------------------------------------------------------------------------------------------
 
-    def readable_end(self, place: Place, epoch: int, found: Any) -> int:
+    def readable_end(self, place: Place, epoch: int, partition_data: Any) -> int:
         reading = self._reading(place)
         reading.epochs.add(epoch)
         if reading.until < 0:
-            reading.until = found.last_stable_offset
-        return super().readable_end(place, epoch, found)
+            reading.until = partition_data.last_stable_offset
+        return super().readable_end(place, epoch, partition_data)
 
-    def take(self, place: Place, epoch: int, found: Any) -> None:
-        super().take(place, epoch, found)
+    def take(self, place: Place, epoch: int, partition_data: Any) -> None:
+        super().take(place, epoch, partition_data)
         reading = self._reading(place)
         if reading.again_at_ms >= 0:
             if self.world.elapsed_ms >= reading.again_at_ms:
                 del self._readings[place.topic_id, place.partition]
                 place.position, place.last_epoch = 0, -1
-        elif place.position >= max(reading.until, found.last_stable_offset) > 0:
+        elif place.position >= max(reading.until, partition_data.last_stable_offset) > 0:
             self._judge_reading(place, reading)
             reading.again_at_ms = self.world.elapsed_ms + self.rng.randint(*REST_MS)
 
@@ -158,7 +158,7 @@ class TableReader(CommittedReader):
         reading = self._reading(place)
         for record in decode_records(batch, header):
             assert record.key is not None
-            self._book.was_read(self.name, f"{self.topic}-{place.partition} at {record.offset}", name_of(record))
+            self._history.was_read(self.name, f"{self.topic}-{place.partition} at {record.offset}", name_of(record))
             reading.last[record.key] = record.offset
             reading.count += 1
 

@@ -1,5 +1,5 @@
-"""What was committed to one partition of a compacted topic. It is remembered whole; replicas and readers may show less
-of it, each for itself, and never anything else: offsets stay, and of each key the last record.
+"""Everything that was committed to one partition of a compacted topic. Replicas and consumers may show less of it, each
+for itself, but nothing else: offsets stay, and so does the last record of each key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from moldau.wire.records import Record, decode_records
 
 
 class Kept(NamedTuple):
-    """What must stay as it was of a record."""
+    """What must not change of a record."""
 
     key: bytes | None
     name: bytes
@@ -23,13 +23,13 @@ class Kept(NamedTuple):
 
 
 class Deleted(NamedTuple):
-    """What DeleteRecords has promised last."""
+    """The last confirmed DeleteRecords."""
 
     below: int
     epoch: int
-    """Of the leader."""
+    """Epoch of the leader."""
     ends: int
-    """How many processes had ended by then: where a log begins is on disk only now and then."""
+    """How many processes had ended by then: the log start offset is written to disk only now and then."""
 
 
 class CompactedLedger(TransactionalLedger):
@@ -38,26 +38,26 @@ class CompactedLedger(TransactionalLedger):
         self._kept: dict[int, Kept] = {}
         """By offset, without markers."""
         self._of_key: dict[bytes, list[int]] = {}
-        """The offsets of each key, rising."""
+        """The offsets of each key, ascending."""
         self.deleted = Deleted(0, 0, 0)
 
     def show(self, who: str, header: BatchHeader, batch: memoryview) -> None:
-        known = self._batches.get(header.base_offset)
-        if known is None or known == (header.next_offset, header.leader_epoch, header.crc):
+        expected = self._batches.get(header.base_offset)
+        if expected is None or expected == (header.next_offset, header.leader_epoch, header.crc):
             super().show(who, header, batch)
-        elif known[:2] != (header.next_offset, header.leader_epoch):
+        elif expected[:2] != (header.next_offset, header.leader_epoch):
             self._complain(
                 f"{who} shows {self.name} at {header.base_offset} as (next, epoch) "
-                f"{(header.next_offset, header.leader_epoch)}, it was {known[:2]}"
+                f"{(header.next_offset, header.leader_epoch)}, it was {expected[:2]}"
             )
         elif not header.is_control:
             for record in decode_records(batch, header):
                 self._compare(who, record)
 
     def _compare(self, who: str, record: Record) -> None:
-        known, shown = self._kept.get(record.offset), _kept(record)
-        if known != shown:
-            self._complain(f"{who} shows {self.name} at {record.offset} as {shown}, it was {known}")
+        expected, shown = self._kept.get(record.offset), _kept(record)
+        if expected != shown:
+            self._complain(f"{who} shows {self.name} at {record.offset} as {shown}, it was {expected}")
 
     def _extend(self, header: BatchHeader, batch: memoryview) -> None:
         super()._extend(header, batch)
@@ -71,7 +71,7 @@ class CompactedLedger(TransactionalLedger):
     # --- what must be there ---------------------------------------------------------------------------------------
 
     def hidden(self) -> set[int]:
-        """What counts for nobody: it was aborted, or is not decided yet."""
+        """Return the offsets that were aborted or are not decided yet."""
         return {offset for part in self.parts if not part.is_committed for offset in part.offsets}
 
     def has(self, record: Record) -> bool:
@@ -85,7 +85,7 @@ class CompactedLedger(TransactionalLedger):
         return self._kept[offset].key
 
     def last_of_each_key(self, below: int) -> dict[bytes, int]:
-        """The last record that counts of each key, among those below an offset."""
+        """Return the last committed record of each key below an offset."""
         hidden = self.hidden()
         found = {}
         for key, offsets in self._of_key.items():
@@ -95,7 +95,7 @@ class CompactedLedger(TransactionalLedger):
         return found
 
     def is_followed(self, offset: int, left: Container[int] | None = None, below: int | None = None) -> bool:
-        """Whether a later record of the same key counts, is among those that are left, and lies below an offset."""
+        """Whether a later committed record of the same key is below an offset and among those that are left."""
         key = self._kept[offset].key
         assert key is not None
         hidden = self.hidden()
@@ -106,7 +106,7 @@ class CompactedLedger(TransactionalLedger):
         )
 
     def is_deleted_from(self, offset: int) -> bool:
-        """Whether this record or a later one of its key is a tombstone: those may all be gone one day."""
+        """Whether this record or a later one of its key is a tombstone: then all of them may be removed one day."""
         key = self._kept[offset].key
         assert key is not None
         return any(each >= offset and self._kept[each].is_tombstone for each in self._of_key[key])
@@ -114,8 +114,9 @@ class CompactedLedger(TransactionalLedger):
     def judge_left(
         self, who: str, before: Container[int], left: Container[int], start_offset: int, cleaned_up_to: int
     ) -> None:
-        """Somebody has cleaned the log up to an offset, and this is what is left of it all. What was not there before
-        a replica may never have had: its leader had cleaned it away for the sake of what the replica has yet to get."""
+        """Check what is left after a replica has cleaned its log up to an offset. A record that was missing before may
+        never have reached the replica: its leader may have removed it because of a record that the replica has yet to
+        fetch."""
         for key, last in self.last_of_each_key(cleaned_up_to).items():
             if last < start_offset or last in left or self.is_followed(last, left):
                 continue

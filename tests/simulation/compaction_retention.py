@@ -1,5 +1,5 @@
-"""What retention takes from a log that is also compacted: before it goes, those who judge have seen it; and only what
-is too old, too much, or was deleted by somebody may go.
+"""Checks retention of compacted logs: the audit sees records before they are removed, and only what is too old, too
+much, or deleted by a request may be removed.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from compaction_world import CompactionWorld
 
 NAMES_EVERY = 8
-"""Checks from one look at the names of files to the next."""
+"""Number of checks between two checks of the file names."""
 Delete = Callable[[Any, int, int], list[Any]]
 
 
 @dataclass(slots=True)
 class Doomed:
-    """One of the oldest segments, that will be gone."""
+    """One of the oldest segments, which will be removed."""
 
     base_offset: int
     next_offset: int
     size: int
     youngest_ms: int
-    """Of its records; -1 if it has none."""
+    """Newest timestamp of its records; -1 if it has none."""
 
 
 class RetentionWatch(CleaningWatch):
@@ -46,9 +46,9 @@ class RetentionWatch(CleaningWatch):
         super().__init__(world, ledger)
         self._checks = 0
         self._began_ms: dict[Any, deque[int]] = {}
-        """When the last rounds of each log began: their swaps may take any time."""
+        """Start times of the last rounds of each log: their swaps may take any time."""
         self.expired = 0
-        """Segments."""
+        """Number of segments."""
 
     # --- after every step -----------------------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ class RetentionWatch(CleaningWatch):
             ledger.begins(machine.host, partition.log.start_offset)
 
     def _judge_names(self) -> None:
-        """Only beside the log that is being cleaned may there be something that is not in its place yet."""
+        """Check that only the log that is being cleaned has `.cleaned` or `.swap` files."""
         for machine in self._world.machines.values():
             if machine.assembly is None or machine.assembly.broker_side is None or not machine.is_serving:
                 continue
@@ -82,7 +82,7 @@ class RetentionWatch(CleaningWatch):
                 if is_stray and not layout.is_deleted_directory(directory.rpartition("/")[2]):
                     self._world.violated(f"{machine.host} has {path} although nothing is cleaned there")
 
-    # --- when segments go -----------------------------------------------------------------------------------------
+    # --- when segments are removed --------------------------------------------------------------------------------
 
     @contextmanager
     def watching(self) -> Iterator[None]:

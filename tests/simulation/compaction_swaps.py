@@ -1,5 +1,5 @@
-"""The time in which cleaned segments take the place of old ones, one a turn of the loop: made long, and something made
-to happen in it.
+"""Prolongs the time in which cleaned segments replace old ones, one in each iteration of the loop, and injects faults
+into it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cluster_life import Life, LifeTimer, LifeTimers
 from cluster_node import Machine
+from cluster_process import Process, ProcessTimer, ProcessTimers
 
 from moldau.base.errors import StorageFault
 from moldau.log import compaction, layout
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from compaction_world import CompactionWorld
 
 TURN_MS = (0, 3, 30, 150, 500)
-"""A turn of the loop takes up to one of these, for as long as a process lives."""
+"""Maximum times of an iteration of the loop; each process has one of them."""
 SHARE = 0.3
-"""Of swaps in which something happens."""
+"""Share of swaps with a fault."""
 OPERATIONS_OF_GROUP = 13
-"""Renames, about."""
+"""Approximate number of renames."""
 FULL_MS = 1_500
 
 
-class SlowTurns(LifeTimers):
-    """A loop with much else to do: who gives way to others waits."""
+class SlowTurns(ProcessTimers):
+    """A busy event loop: calls that yield to others wait."""
 
-    def __init__(self, world: CompactionWorld, machine: Machine, life: Life, rng: Random) -> None:
-        super().__init__(world.timers, life, machine.clock)
+    def __init__(self, world: CompactionWorld, machine: Machine, process: Process, rng: Random) -> None:
+        super().__init__(world.timers, process, machine.clock)
         self._rng = rng
         self.turn_ms = rng.choice(TURN_MS)
 
-    def after_ms(self, delay_ms: int, call: Callable[[], None]) -> LifeTimer:
+    def after_ms(self, delay_ms: int, call: Callable[[], None]) -> ProcessTimer:
         return super().after_ms(delay_ms or self._rng.randint(0, self.turn_ms), call)
 
 
@@ -50,7 +50,7 @@ class SwapTroubles:
         self._admin = admin
         self._rng = rng
         self._generations: dict[Any, int] = {}
-        """Of each log when its last swap began."""
+        """The generation of each log when its last swap began."""
         self._acts: dict[Callable[[Machine, Any, int], None], int] = {
             self._power: 5,
             self._kill: 2,
@@ -98,16 +98,16 @@ class SwapTroubles:
         if machine is None or groups < 2 or world.faults.is_over or self._rng.random() >= SHARE:
             return
         act = self._rng.choices(list(self._acts), list(self._acts.values()))[0]
-        life = machine.life
+        process = machine.process
 
         def happen() -> None:
-            if machine.life is life and world.faults.may_be_cut_short(machine):
+            if machine.process is process and world.faults.may_be_cut_short(machine):
                 world.faults.count(f"while segments are swapped:{act.__name__.replace('_', ' ')}", machine.host)
                 act(machine, log, groups)
 
         world.timers.after_ms(self._rng.randint(0, 20 * groups), happen)
 
-    # --- what may happen --------------------------------------------------------------------------------------------
+    # --- faults ---------------------------------------------------------------------------------------------------
 
     def _power(self, machine: Machine, log: Any, groups: int) -> None:
         machine.files.power_lost_at = machine.files.operations + self._rng.randint(0, OPERATIONS_OF_GROUP * groups)
@@ -116,7 +116,7 @@ class SwapTroubles:
         machine.end(self._rng.randint(20, 1_000))
 
     def _depose(self, machine: Machine, log: Any, groups: int) -> None:
-        """Another one leads from now on, and has perhaps less."""
+        """Elect another leader, which may have fewer records."""
         topic = self._world.newest_image().topics.get(log.partition.topic)
         if topic is not None and log.partition.partition < len(topic.partitions):
             leader = self._world.machines.get(topic.partitions[log.partition.partition].leader)
@@ -124,13 +124,13 @@ class SwapTroubles:
                 leader.end(self._rng.randint(20, 3_000))
 
     def _stop(self, machine: Machine, log: Any, groups: int) -> None:
-        life = machine.life
-        if life is not None and not life.is_stopped:
-            life.stop()
-            self._world.faults.for_a_while(life.go_on, 200, 3_000)
+        process = machine.process
+        if process is not None and not process.is_stopped:
+            process.stop()
+            self._world.faults.for_a_while(process.go_on, 200, 3_000)
 
     def _cut_off(self, machine: Machine, log: Any, groups: int) -> None:
-        """From all but the clients: what it is given as a leader will be cut off again."""
+        """Disconnect it from all but the clients: what it appends as a leader will be truncated."""
         others = [each.host for each in self._world.machines.values() if each is not machine]
         self._world.faults.cut_off(machine.host, others)
 
@@ -142,7 +142,7 @@ class SwapTroubles:
             self._world.admin.delete_or_make()
 
     def _fill(self, machine: Machine, log: Any, groups: int) -> None:
-        """Not even a name finds room, for once."""
+        """Fill the disk so that not even a name can be created."""
         files, honest = machine.files, machine.files.rename
 
         def rename(source: str, target: str) -> None:
@@ -164,7 +164,7 @@ class SwapTroubles:
             self._admin.trim(log.partition.topic)
 
     def _forget(self, machine: Machine, log: Any, groups: int) -> None:
-        """It is not to be compacted any more, and most of it is too much."""
+        """Set the topic to be deleted instead of compacted, with a retention that most of it exceeds."""
         if log.partition.topic in self._world.lasting_topics():
             configs = {"cleanup.policy": self._rng.choice(["delete", "compact,delete"]), "retention.bytes": "500"}
             self._admin.change(log.partition.topic, configs)

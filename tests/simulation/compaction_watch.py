@@ -1,5 +1,5 @@
-"""Looks at every log that was cleaned, or was found at a start, or is half swapped: whether all is left that must be,
-and nothing went sooner than it may.
+"""Checks every log that was cleaned, loaded at a start, or is half swapped: everything that must be there is, and
+nothing was removed too early.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 20
 WINDOW_MS = 6_000
-"""So long a round may take; by as much the clock may have gone on since a horizon was given."""
+"""Maximum time of a round; the clock may have advanced as much since a horizon was set."""
 NO_HORIZON = -1
 
 
@@ -35,9 +35,9 @@ class Look:
     generation: int
     cleaned_up_to: int = -1
     swap: SwapWork | None = None
-    """That was half done."""
+    """The swap that was half done."""
     left: dict[int, int] = field(default_factory=dict)
-    """Offsets that were there, and until when they may not go."""
+    """Offsets that were there, and until when they may not be removed."""
 
 
 class CleaningWatch:
@@ -48,7 +48,7 @@ class CleaningWatch:
         self._clocks: dict[int, deque[tuple[int, int]]] = {}
         self.rounds = 0
         self.gone = 0
-        """Offsets that were there before a round and not after it."""
+        """Number of offsets that a round removed."""
 
     def check(self) -> None:
         image = self._world.image
@@ -91,7 +91,8 @@ class CleaningWatch:
         self._looks[place] = Look(log, log.generation, log.cleaned_up_to, swap, left)
 
     def _read(self, who: str, ledger: CompactedLedger, partition: Any) -> dict[int, int]:
-        """After a start the log may be clean beyond the high watermark that is known: there it may also be another."""
+        """Return the records of the log. After a start it may be clean beyond the known high watermark, where it may
+        also differ."""
         left: dict[int, int] = {}
         log, committed = partition.log, partition.high_watermark
         offset, up_to = log.start_offset, log.end_offset
@@ -110,7 +111,7 @@ class CleaningWatch:
         return left
 
     def began_ms(self, log: Any, otherwise_ms: int) -> int:
-        """When the round began that was looked at, by the clock of its node."""
+        """Return when the round that is checked began, by the clock of its node."""
         return otherwise_ms
 
     def _judge_tombstones(

@@ -1,4 +1,6 @@
-"""A cluster with compacted topics and a cleaner on every node that hardly rests, and clients who use them as tables."""
+"""A cluster with compacted topics, a cleaner on every node that runs almost all the time, and clients that use the
+topics as tables.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from random import Random
 import cluster_world
 import transactions_world
 from cluster_ledger import Ledger
-from cluster_life import Life, LifeTimers
 from cluster_node import Machine
+from cluster_process import Process, ProcessTimers
 from compaction_admin import TableAdmin
 from compaction_clients import CLOCK_JUMPS, KeyedProducer, KeyedTransactionalProducer, TableReader
 from compaction_ledger import CompactedLedger
@@ -30,9 +32,9 @@ class Report(cluster_world.Report):
 
     @staticmethod
     def shown(reports: Sequence[Report]) -> str:
-        told = cluster_world.Report.shown(reports)
+        report = cluster_world.Report.shown(reports)
         return (
-            f"{told}; {sum(each.rounds for each in reports):,} rounds of cleaning took away "
+            f"{report}; {sum(each.rounds for each in reports):,} rounds of cleaning took away "
             f"{sum(each.gone for each in reports):,} records; tables were read "
             f"{sum(each.readings for each in reports):,} times; "
             f"{sum(each.expired for each in reports):,} segments were too old or too much"
@@ -45,9 +47,9 @@ class CompactionWorld(transactions_world.TransactionsWorld):
     def __init__(self, seed: int, size: cluster_world.Size = SMALL, tail: int = cluster_world.TAIL) -> None:
         self.tables: list[TableReader] = []
         self.delete_retention_ms = 3_000 if seed % 2 else 20_000
-        """Replicas are away for longer than the one."""
+        """Replicas are down for longer than the shorter of these."""
         self.has_retention = seed % 4 >= 2
-        """Tables lose what is too old or too much, besides; and they are cleaned in many small pieces."""
+        """Whether tables also have retention; then they are cleaned in many small segments."""
         self.table_rng = Random(f"tables of {seed}")
         super().__init__(seed, size, tail)
         if self.has_retention:
@@ -80,17 +82,17 @@ class CompactionWorld(transactions_world.TransactionsWorld):
             "delete.retention.ms": str(self.delete_retention_ms),
             "min.cleanable.dirty.ratio": "0.01",
             "segment.ms": rng.choice(["300", "700"]),
-            # A segment is no longer than its index: a few batches, and as few make one when they are cleaned.
+            # The index limits a segment to a few batches, also after cleaning.
             "segment.index.bytes": rng.choice(["48", "96"]),
             "index.interval.bytes": "100",
             "retention.ms": rng.choice(["9000", "20000", "-1"]),
             "retention.bytes": rng.choice(["-1", "3000", "6000"]),
         }
 
-    def timers_of(self, machine: Machine, life: Life) -> LifeTimers:
+    def timers_of(self, machine: Machine, process: Process) -> ProcessTimers:
         if self.has_retention:
-            return SlowTurns(self, machine, life, self.table_rng)
-        return super().timers_of(machine, life)
+            return SlowTurns(self, machine, process, self.table_rng)
+        return super().timers_of(machine, process)
 
     def new_ledger(self, topic: str, partition: int) -> Ledger:
         if topic in self.lasting_topics() or (self.has_retention and topic in self.fleeting):
@@ -98,8 +100,8 @@ class CompactionWorld(transactions_world.TransactionsWorld):
         return super().new_ledger(topic, partition)
 
     def ends(self) -> int:
-        """How many processes have ended so far."""
-        return sum(machine.lives + (machine.life is None) for machine in self.machines.values())
+        """Return how many processes have ended so far."""
+        return sum(machine.starts + (machine.process is None) for machine in self.machines.values())
 
     def run(self) -> cluster_world.Report:
         if not isinstance(self.audit.cleanings, RetentionWatch):
@@ -121,7 +123,7 @@ class CompactionWorld(transactions_world.TransactionsWorld):
             for number in range(2 if name not in self.fleeting else 1):
                 self.tables.append(TableReader(self, f"t{number}-{name}", name, Random(rng.random())))
         for number in range(size.producers // 2):
-            self.seat(f"x{number}", self.lasting_topics(), KeyedTransactionalProducer)
+            self.add_id_owner(f"x{number}", self.lasting_topics(), KeyedTransactionalProducer)
         self.clients += [*self.producers, *self.tables]
         if self.table_admin is not None:
             self.clients.append(self.table_admin)
@@ -135,7 +137,7 @@ class CompactionWorld(transactions_world.TransactionsWorld):
 
     def _is_cleaned(self, rounds: int) -> str:
         if self.faults.counts[CLOCK_JUMPS]:
-            # A segment that begins with a marker from the future is not closed before that has come.
+            # A segment that begins with a marker from the future is not closed before that time.
             return ""
         return "" if self.audit.cleanings.rounds > rounds else "no log is cleaned"
 
@@ -153,7 +155,7 @@ class CompactionWorld(transactions_world.TransactionsWorld):
         return ""
 
     def are_replicas_equal(self) -> str:
-        """No log begins before that of its leader."""
+        """Also check that no log starts before that of its leader."""
         if why := super().are_replicas_equal():
             return why
         starts = {
@@ -172,18 +174,18 @@ class CompactionWorld(transactions_world.TransactionsWorld):
         """Nothing is processed here."""
 
     def report(self) -> Report:
-        told = cluster_world.World.report(self)
+        report = cluster_world.World.report(self)
         cleanings = self.audit.cleanings
         return Report(
-            told.seed,
-            told.digest,
-            told.virtual_ms,
-            told.nodes,
-            told.lives,
-            told.acknowledged,
-            told.commits,
-            told.batches,
-            told.faults,
+            report.seed,
+            report.digest,
+            report.virtual_ms,
+            report.nodes,
+            report.starts,
+            report.acknowledged,
+            report.commits,
+            report.batches,
+            report.faults,
             cleanings.rounds,
             cleanings.gone,
             sum(table.readings for table in self.tables),

@@ -1,4 +1,4 @@
-"""The broker warns of every fault that the simulation makes; nobody wants to read that a thousand times."""
+"""Turns logging off: the broker logs a warning for every injected fault."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from befallen import Befallen
+from seed_runs import SeedRuns
 
 
 @pytest.fixture(autouse=True)
@@ -17,5 +17,5 @@ def _quiet() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def befallen() -> Befallen:
-    return Befallen()
+def seed_runs() -> SeedRuns:
+    return SeedRuns()

@@ -1,7 +1,7 @@
-"""A member of the consumer protocol (KIP-848), as its description has it: one heartbeat that joins, stays, takes over
-and gives up partitions, and leaves.
+"""A member of the consumer protocol (KIP-848), written from its description: one heartbeat that joins, stays, acquires
+and revokes partitions, and leaves.
 
-What it is told to have it takes only after it has given up what it is no longer told to have, and said so.
+It acquires newly assigned partitions only after it has revoked the others and reported that.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class ConsumerClient(ReadingClient):
         self.pattern = pattern
         self.assignor = assignor
         self.rebalance_timeout_ms = rebalance_timeout_ms
-        # Before version 1 ids were given out by the coordinator, and there were no patterns, nor a way to say so.
+        # Before version 1 the coordinator assigned member ids, and there were no regular expressions.
         self.version = 1 if pattern or instance_id or self.rng.random() < 0.8 else 0
         if self.version:
             self.member_id = str(uuid.UUID(bytes=self.rng.randbytes(16), version=4))
         self.member_epoch = JOIN
         self.interval_ms = 1_000
         self._target: frozenset[Held] | None = None
-        """What it was told to have and does not have yet."""
+        """Assigned partitions that it does not own yet."""
         self._must_say_all = True
         self._must_say_owned = True
         self._is_asking = False
@@ -58,7 +58,7 @@ class ConsumerClient(ReadingClient):
         self._unreleased = 0
         self.later(self.rng.randint(1, 2_000), self.heartbeat)
 
-    # --- what the base asks ---------------------------------------------------------------------------------------
+    # --- hooks of the base class ----------------------------------------------------------------------------------
 
     @property
     def epoch(self) -> int:
@@ -75,7 +75,7 @@ class ConsumerClient(ReadingClient):
         return self.rng.randint(9, 10)
 
     def lost(self, code: ErrorCode) -> None:
-        """The next heartbeat will tell."""
+        """The next heartbeat will show it."""
 
     def subscribe(self, topics: Collection[str]) -> None:
         self.topics = frozenset(topics)
@@ -94,7 +94,7 @@ class ConsumerClient(ReadingClient):
     # --- the heartbeat --------------------------------------------------------------------------------------------
 
     def heartbeat(self) -> None:
-        """One at a time; whoever has something to say while one is under way says it with the next."""
+        """Send a heartbeat, one at a time; news during a request goes with the next one."""
         if self._is_asking:
             return
         self._is_asking = True
@@ -129,12 +129,12 @@ class ConsumerClient(ReadingClient):
         elif code is ErrorCode.UNRELEASED_INSTANCE_ID:
             self._wait_for_instance()
         else:
-            # Nobody answered, or nobody can yet: what was said may not have been heard.
+            # No response, or a retriable error: the coordinator may not have got the request.
             self._must_say_all = self._must_say_owned = True
             self._beat_after(BACKOFF_MS)
 
     def _wait_for_instance(self) -> None:
-        """Whoever had the instance id before may be gone without a word; if he is not, this is one too many."""
+        """The previous owner of the instance id may be dead; if it is not, this client is superfluous."""
         self._unreleased += 1
         if self._unreleased > UNRELEASED_MAX:
             self.die()
@@ -183,7 +183,7 @@ class ConsumerClient(ReadingClient):
             self.later(self.rng.randint(0, CALLBACK_MS), lambda: self._revoke(turn))
 
     def _revoke(self, turn: int) -> None:
-        """First what was read is committed, if the client does so at all."""
+        """Revoke partitions; first commit, if the client commits at all."""
         if self.turn != turn:
             return
         if self.rng.random() < 0.6:

@@ -1,7 +1,7 @@
-"""The log of the coordinator, read as somebody else would read it, and machines made from it.
+"""Reads the coordinator's log independently, and replays machines from it.
 
-Whatever is written must be lawful by what was written before; whatever was committed must outlive any crash; a machine
-replayed from the log must know what the one that wrote it knew.
+Every record must be valid after the records before it; committed records must survive any crash; a machine replayed
+from the log must have the state of the one that wrote it.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Book:
-    """One partition of the log as far as it was read."""
+class PartitionLog:
+    """One partition of the log, as far as it was read."""
 
     end_offset: int = 0
     segment_base: int = 0
     position: int = 0
-    """Where the next batch begins, if it is in the same segment."""
+    """Position of the next batch, if it is in the same segment."""
     batches: list[tuple[int, int]] = field(default_factory=list)
-    """Last offset and checksum of each."""
+    """Last offset and checksum of each batch."""
 
 
 class Audit:
@@ -46,15 +46,15 @@ class Audit:
         self.forget()
 
     def forget(self) -> None:
-        """Begins anew: the log may be shorter than it was."""
-        self._books: dict[int, Book] = {}
-        self._lives: dict[str, int] = {}
+        """Start anew: the log may be shorter than it was."""
+        self._partition_logs: dict[int, PartitionLog] = {}
+        self._deletions: dict[str, int] = {}
         self._values: dict[Any, Any] = {}
         self._owners: dict[tuple[str, Uuid, int], str] = {}
         self._has: dict[tuple[str, str], list[tuple[str, Uuid, int]]] = {}
 
     def reopen(self) -> None:
-        """Another process has the log. If it is shorter than it was, what was read is read anew."""
+        """Read the log of another process. If it is shorter than before, read it anew."""
         process = self._world.process
         assert process is not None
         found = {
@@ -65,38 +65,41 @@ class Audit:
             ]
             for partition in process.offsets_partitions()
         }
-        if any(found[index][: len(book.batches)] != book.batches for index, book in self._books.items()):
+        if any(
+            found[index][: len(partition_log.batches)] != partition_log.batches
+            for index, partition_log in self._partition_logs.items()
+        ):
             self.forget()
             self.catch_up(is_replay=True)
         else:
             self.catch_up()
 
-    def life(self, group_id: str) -> int:
-        """How often the group was deleted so far: generations are counted anew in each life."""
-        return self._lives.get(group_id, 0)
+    def deletions(self, group_id: str) -> int:
+        """Return how often the group was deleted so far: generations start anew after each deletion."""
+        return self._deletions.get(group_id, 0)
 
-    # --- reading on -----------------------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------------------
 
     def catch_up(self, is_replay: bool = False) -> None:
         process = self._world.process
         if process is None:
             return
         for partition in process.offsets_partitions():
-            book = self._books.setdefault(partition.name.partition, Book())
-            if partition.log.end_offset > book.end_offset:
-                self._read(partition.log, book, is_replay)
+            partition_log = self._partition_logs.setdefault(partition.name.partition, PartitionLog())
+            if partition.log.end_offset > partition_log.end_offset:
+                self._read(partition.log, partition_log, is_replay)
 
-    def _read(self, log: Log, book: Book, is_replay: bool) -> None:
+    def _read(self, log: Log, partition_log: PartitionLog, is_replay: bool) -> None:
         for segment in list(log.segments):
-            if segment.base_offset < book.segment_base:
+            if segment.base_offset < partition_log.segment_base:
                 continue
-            if segment.base_offset > book.segment_base:
-                book.segment_base, book.position = segment.base_offset, 0
-            for position, header in walk_headers(segment.file, book.position, segment.size):
+            if segment.base_offset > partition_log.segment_base:
+                partition_log.segment_base, partition_log.position = segment.base_offset, 0
+            for position, header in walk_headers(segment.file, partition_log.position, segment.size):
                 self._judge_batch(decode_records(segment.read_batch(position, header.size_in_bytes), header), is_replay)
-                book.end_offset = header.last_offset + 1
-                book.position = position + header.size_in_bytes
-                book.batches.append((header.last_offset, header.crc))
+                partition_log.end_offset = header.last_offset + 1
+                partition_log.position = position + header.size_in_bytes
+                partition_log.batches.append((header.last_offset, header.crc))
 
     def _judge_batch(self, records: list[Record], is_replay: bool) -> None:
         touched: set[tuple[str, str]] = set()
@@ -153,14 +156,14 @@ class Audit:
     def _judge_classic(self, group_id: str, before: Any, value: Any) -> None:
         if value is None:
             if before is not None:
-                self._lives[group_id] = self.life(group_id) + 1
+                self._deletions[group_id] = self.deletions(group_id) + 1
             return
         if before is None:
             return
         if value.generation < before.generation:
             self._world.violated(f"{group_id}: generation {before.generation} is followed by {value.generation}")
         if value.generation == before.generation:
-            # Only a static member that came back under another id is written down within a generation.
+            # Only a static member that rejoined with another id is written within a generation.
             then = sorted(each.group_instance_id or each.member_id for each in before.members)
             now = sorted(each.group_instance_id or each.member_id for each in value.members)
             if then != now:
@@ -168,7 +171,7 @@ class Audit:
 
     def _judge_consumer(self, group_id: str, before: Any, value: Any) -> None:
         if value is None:
-            self._lives[group_id] = self.life(group_id) + 1
+            self._deletions[group_id] = self.deletions(group_id) + 1
         elif before is not None and value.epoch <= before.epoch:
             self._world.violated(f"{group_id}: epoch {before.epoch} is followed by {value.epoch}")
 
@@ -177,7 +180,7 @@ class Audit:
             self._owners.pop(place, None)
 
     def _check_owner(self, group_id: str, member_id: str) -> None:
-        """What the log says a member has, nobody else has by the log."""
+        """Check that no other member owns this member's partitions, by the log."""
         name = (logged.ConsumerGroupCurrentMemberAssignmentKey, group_id, member_id)
         value = self._values.get(name)
         if value is None:
@@ -194,13 +197,13 @@ class Audit:
     # --- crashes --------------------------------------------------------------------------------------------------
 
     def promised(self) -> dict[int, list[tuple[int, int]]]:
-        """What is committed now, and must therefore be there for ever."""
+        """Return what is committed now and must therefore survive."""
         process = self._world.process
         assert process is not None
         return {
             partition.name.partition: [
                 batch
-                for batch in self._books.get(partition.name.partition, Book()).batches
+                for batch in self._partition_logs.get(partition.name.partition, PartitionLog()).batches
                 if batch[0] < partition.high_watermark
             ]
             for partition in process.offsets_partitions()
@@ -208,13 +211,13 @@ class Audit:
 
     def check_kept(self, promised: dict[int, list[tuple[int, int]]]) -> None:
         for index, batches_before in promised.items():
-            kept = self._books.get(index, Book()).batches[: len(batches_before)]
+            kept = self._partition_logs.get(index, PartitionLog()).batches[: len(batches_before)]
             if kept != batches_before:
                 lost = next(a for a, b in zip(batches_before, [*kept, None], strict=False) if a != b)
                 self._world.violated(f"partition {index} lost the committed batch that ends at {lost[0]}")
 
 
-# --- machines made from the log -----------------------------------------------------------------------------------
+# --- replayed machines --------------------------------------------------------------------------------------------
 
 
 def all_records(log: Log) -> list[Record]:
@@ -239,7 +242,7 @@ def replayed(process: Process, log: Log, is_compacted: bool) -> Groups:
 
 
 def differences(live: Groups, other: Groups) -> list[str]:
-    """In what the other differs from the live one, as far as the log can know."""
+    """Return how the other machine differs from the live one, in what the log contains."""
     found = []
     for group_id in sorted(live.state.groups.keys() | other.state.groups.keys()):
         one, two = shown_group(live, group_id), shown_group(other, group_id)
@@ -255,14 +258,14 @@ def differences(live: Groups, other: Groups) -> list[str]:
 
 
 def shown_offsets(machine: Groups, group_id: str, there: Collection[str]) -> Any:
-    """Of topics that are there: those of others go as soon as a machine hears of it, which one may have and the other
-    not."""
+    """Return the offsets in existing topics: a machine removes those of deleted topics when it learns of the deletion,
+    which the two may not have done alike."""
     committed = machine.state.offsets.get(group_id, {})
     return {topic: partitions for topic, partitions in committed.items() if topic in there}
 
 
 def shown_group(machine: Groups, group_id: str) -> Any:
-    """None where the log need not know it: a classic group between two generations."""
+    """Return the group's state, or None where the log need not have it: a classic group between two generations."""
     group = machine.state.groups.get(group_id)
     if isinstance(group, ClassicGroup):
         if group.state not in (State.STABLE, State.EMPTY):

@@ -1,5 +1,5 @@
-"""What befalls a run: the network, the clock, the disk and the process fail, beside all that people do. All of it by
-chance, and counted.
+"""Random faults of the network, the clock, the disk and the process, beside the random actions of clients. All are
+counted.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from groups_world import World
 
 CLIENT_GAP_MS = 20_000
-"""Between two things that befall the same client, on average."""
+"""Mean time between two faults of the same client."""
 ALL_GAP_MS = 2_000
-"""Between two things that befall everybody."""
+"""Mean time between two faults of everything else."""
 HOUR_MS = 3_600_000
 FLUSH_MS = 20
 SLOW_FLUSH_MS = 2_500
@@ -36,11 +36,11 @@ class Faults:
         self.promised: dict[int, list[tuple[int, int]]] = {}
         """What was committed when the process last died."""
         self.left: dict[int, Groups] = {}
-        """What it knew, if the files are as it left them."""
+        """The state of the last process, if its files are unchanged."""
         self.excused_until_ms = 0
-        """Until then anybody may have been too late for something."""
+        """Until then any client may have missed a deadline."""
         self.is_over = False
-        self._of_all: dict[Callable[[], None], int] = {
+        self._fault_weights: dict[Callable[[], None], int] = {
             **world.population.of_all,
             self._lose_messages: 2,
             self._jump: 1,
@@ -53,23 +53,23 @@ class Faults:
             self._check: 2,
         }
 
-    # --- the course of it -----------------------------------------------------------------------------------------
+    # --- beginning and end ----------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         self._world.population.settle()
-        self._befall_a_client()
-        self._befall_all()
+        self._disturb_a_client()
+        self._inject_fault()
 
-    def _befall_a_client(self) -> None:
+    def _disturb_a_client(self) -> None:
         if not self.is_over:
             self._one_of(self._world.population.of_clients)()
             gap_ms = self._rng.expovariate(1) * CLIENT_GAP_MS / max(len(self._world.clients), 1)
-            self._later(1 + int(gap_ms), self._befall_a_client)
+            self._later(1 + int(gap_ms), self._disturb_a_client)
 
-    def _befall_all(self) -> None:
+    def _inject_fault(self) -> None:
         if not self.is_over:
-            self._one_of(self._of_all)()
-            self._later(1 + int(self._rng.expovariate(1) * ALL_GAP_MS), self._befall_all)
+            self._one_of(self._fault_weights)()
+            self._later(1 + int(self._rng.expovariate(1) * ALL_GAP_MS), self._inject_fault)
 
     def _one_of(self, what: dict[Callable[[], None], int]) -> Callable[[], None]:
         return self._rng.choices(list(what), list(what.values()))[0]
@@ -78,7 +78,8 @@ class Faults:
         self._world.check_replay(is_compacted=self._rng.random() < 0.5)
 
     def end(self) -> None:
-        """A last blow, of which some recover only by the coordinator's own doing; then nothing befalls anybody."""
+        """Inject last faults, from which some groups recover only by the coordinator's own timers; then end all
+        faults."""
         self.is_over = True
         world = self._world
         world.network.loss = 0.0
@@ -95,7 +96,7 @@ class Faults:
         self._later(LAST_BLOW_MS, self._last_blow)
 
     def _last_blow(self) -> None:
-        """While those who are left join again, the log refuses once more."""
+        """Let the log refuse writes once more while the remaining members rejoin."""
         self.count("the disk is full")
         self._world.files.bytes_left = 0
         self._later(LAST_BLOW_MS, self._heal)
@@ -132,7 +133,7 @@ class Faults:
     def _full_disk(self) -> None:
         self.count("the disk is full")
         self._world.files.bytes_left = self._rng.randint(0, 3_000)
-        # What was half written cannot be cut off again: the log takes no more until it is opened anew.
+        # A half written batch cannot be truncated: the log accepts no more until it is opened again.
         self._world.files.truncate_fails = self._rng.random() < 0.2
         self._later(self._rng.randint(500, 6_000), self._heal)
 
@@ -160,12 +161,12 @@ class Faults:
             self.kill("by chance")
 
     def kill(self, why: str) -> None:
-        """The machine stays up: what was written is there."""
+        """Kill the process, but not the machine: everything written is still there."""
         world = self._world
         if world.process is None:
             return
         world.audit.catch_up()
-        # Between two turns of the broker, so that all that was decided is written.
+        # Between two iterations of the loop, so that every decision is written.
         self.left = {index: machine for index, shard, machine in world.process.shards() if shard.is_ready}
         self._bury(why)
         world.end_process()
@@ -173,7 +174,7 @@ class Faults:
         self._later(self._rng.randint(10, 3_000), world.start_process)
 
     def reopened(self) -> MemoryFiles:
-        """The disk as the next process finds it: what ails it does not end with a process."""
+        """Return the disk for the next process: its faults do not end with a process."""
         files = self._world.files
         after = files.restart()
         after.bytes_left, after.write_bytes_max = files.bytes_left, files.write_bytes_max
@@ -204,4 +205,4 @@ class Faults:
         assert world.process is not None
         world.audit.catch_up()
         self.promised = world.audit.promised()
-        world.trace(f"process {world.lives} is gone: {why}")
+        world.trace(f"process {world.starts} is gone: {why}")

@@ -1,6 +1,6 @@
-"""What must never be: every answer of the broker, and everything a client believes, is held against what went before.
+"""Checks every response of the broker, and everything a client believes, against what happened before.
 
-Judged where it happens: answers when the broker gives them, beliefs when a client takes them up.
+Responses are checked when the broker sends them, beliefs when a client adopts them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ALLOWED: dict[int, set[ErrorCode]] = {
     ApiKey.DESCRIBE_GROUPS: {E.GROUP_ID_NOT_FOUND},
     ApiKey.CONSUMER_GROUP_DESCRIBE: {E.GROUP_ID_NOT_FOUND},
 }  # fmt: skip
-"""Errors that clients who keep to the protocol can be told, besides that the coordinator is elsewhere."""
+"""Errors that a correct client can get, besides those of a coordinator that moved."""
 
 
 class Ledger:
@@ -57,7 +57,7 @@ class Ledger:
         self._world = world
         self.holders: dict[tuple[str, Held], dict[str, ReadingClient]] = {}
         self.floors: dict[Place, int] = {}
-        """What was acknowledged, or told to somebody: nothing may be found below."""
+        """Offsets that were acknowledged or returned: no lower one may be returned later."""
         self.ceilings: dict[Place, int] = {}
         self.resets: set[tuple[Place, int]] = set()
         self._generations: dict[tuple[Any, ...], tuple[str, str | None]] = {}
@@ -65,9 +65,9 @@ class Ledger:
         self._shares: dict[tuple[Any, ...], dict[tuple[str, int], str]] = {}
         self._given: dict[tuple[Any, ...], bytes] = {}
         self.unsure: dict[str, int] = {}
-        """Groups that somebody is deleting, or deleting offsets of."""
+        """Groups that are being deleted, or whose offsets are."""
         self._served_by: dict[str, int] = {}
-        """The memory of the coordinator that clients last had to do with, before the answer that is being given."""
+        """The coordinator incarnation that clients last talked to, before the current response."""
         self.answers = 0
         self._judges: dict[int, Callable[[Call, Any], None]] = {
             ApiKey.JOIN_GROUP: self._joined,
@@ -78,7 +78,7 @@ class Ledger:
             ApiKey.OFFSET_DELETE: self._deleted,
         }
 
-    # --- beliefs --------------------------------------------------------------------------------------------------
+    # --- what clients believe -------------------------------------------------------------------------------------
 
     def took(self, client: ReadingClient, partitions: Iterable[Held]) -> None:
         for held in partitions:
@@ -95,7 +95,7 @@ class Ledger:
                 self.holders.pop((client.group_id, held), None)
 
     def check_all_holders(self) -> None:
-        """After the coordinator's memory changed hands."""
+        """Check all members after the coordinator's state was replaced."""
         for (group_id, held), holders in self.holders.items():
             if len(holders) > 1:
                 self._check_holders(group_id, held)
@@ -107,7 +107,7 @@ class Ledger:
             self._world.violated(f"{group_id}: {self._world.shown(held)} has several valid owners: {shown}")
 
     def is_valid(self, client: ReadingClient) -> bool:
-        """Whether the coordinator takes the client for a member in the generation it believes to be in."""
+        """Whether the coordinator has the client as a member of the generation that it believes in."""
         group = self._world.group(client.group_id)
         if isinstance(group, ClassicGroup):
             return client.member_id in group.members and client.epoch == group.generation
@@ -117,7 +117,7 @@ class Ledger:
         return False
 
     def refused(self, client: ReadingClient, code: ErrorCode) -> None:
-        """Whoever did all that was asked of it in time is not thrown out."""
+        """Check that no member is removed that met all its deadlines."""
         world = self._world
         world.trace(f"{client.name} is told {code.name}")
         if code is E.FENCED_INSTANCE_ID or client.excused_until_ms > world.elapsed_ms:
@@ -125,13 +125,13 @@ class Ledger:
         if world.population.has_twin(client):
             return
         if code is E.ILLEGAL_GENERATION and world.population.is_mixed(client.group_id):
-            return  # a group that becomes classic again counts on from its own epoch, not from its members'
+            return  # a group that becomes classic again continues from its own epoch, not from its members'
         if world.faults.excused_until_ms > world.elapsed_ms or world.process is None:
             return
         if self._served_by.get(client.name) == world.incarnation(client.group_id):
             world.violated(f"{client.name} of {client.group_id} is told {code.name} although it did nothing wrong")
 
-    # --- answers --------------------------------------------------------------------------------------------------
+    # --- responses ------------------------------------------------------------------------------------------------
 
     def delivered(self, call: Call) -> None:
         self._world.audit.catch_up()
@@ -172,7 +172,7 @@ class Ledger:
             judge(call, response)
 
     def unanswered(self, call: Call) -> None:
-        """Nobody will know what came of it. What may have been deleted may be gone: the log tells."""
+        """Note a request without a response. What it may have deleted may be gone: the log will tell."""
         if call.api == ApiKey.OFFSET_COMMIT and call.request.generation_id_or_member_epoch < 0:
             for place, partition in call.noted.items():
                 if place in self.floors:
@@ -186,8 +186,13 @@ class Ledger:
             return
         group_id = call.request.group_id
         if not response.leader:
-            return  # in a group that members of both protocols share the broker shares out, and nobody leads
-        key = (self._world.incarnation(group_id), group_id, self._world.audit.life(group_id), response.generation_id)
+            return  # in a group with members of both protocols the broker assigns, and no member leads
+        key = (
+            self._world.incarnation(group_id),
+            group_id,
+            self._world.audit.deletions(group_id),
+            response.generation_id,
+        )
         said = (_identity(response.leader), response.protocol_name)
         known = self._generations.setdefault(key, said)
         if known != said:
@@ -200,7 +205,7 @@ class Ledger:
         request = call.request
         if response.error_code or isinstance(self._world.group(request.group_id), ConsumerGroup):
             return
-        key = (request.group_id, self._world.audit.life(request.group_id), request.generation_id)
+        key = (request.group_id, self._world.audit.deletions(request.group_id), request.generation_id)
         who = request.group_instance_id or request.member_id
         if self._given.setdefault((*key, who), response.assignment) != response.assignment:
             self._world.violated(f"{request.group_id}: {who} has two shares of generation {request.generation_id}")
@@ -255,7 +260,7 @@ class Ledger:
             self.floors[place] = offset
 
     def forget(self, place: Place) -> None:
-        """It was deleted, and rightly so."""
+        """Forget an offset that was rightly deleted."""
         self.floors.pop(place, None)
 
     def _deleted(self, call: Call, response: Any) -> None:
@@ -267,7 +272,7 @@ class Ledger:
 
 
 def _identity(member_id: str) -> str:
-    """Of static members, whose ids change within a generation, the instance's."""
+    """Return the instance id of static members, whose member ids change within a generation."""
     return member_id[:-37] if member_id.startswith("instance-") else member_id
 
 
@@ -276,7 +281,7 @@ def _deleting(call: Call) -> list[str]:
 
 
 def _codes(api: int, response: Any) -> Iterator[ErrorCode]:
-    """All error codes of a response, wherever they are."""
+    """Yield all error codes of a response, wherever they are."""
     if hasattr(response, "error_code"):
         yield ErrorCode(response.error_code)
     for field in ("topics", "partitions", "groups", "results", "members"):

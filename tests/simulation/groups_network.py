@@ -1,5 +1,5 @@
-"""Between clients and the broker: requests and replies take their time, get lost, and end with the process that had
-them. A share of them goes as bytes through the router, the rest straight to its handler.
+"""The network between clients and the broker: requests and responses are delayed, get lost, and end with the process. A
+share of them goes as bytes through the router, the rest directly to its handler.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ FRAMED_SHARE = 0.25
 SLOW_SHARE = 0.005
 SLOW_MS = 3_000
 LATE_MS = 20_000
-"""For so long a message that came late may have its consequences."""
+"""How long a late message may still have consequences."""
 LOSS = 0.002
 ADDRESS = "10.0.0.7:41234"
 OnReply = Callable[[Any], None]
-"""Given the response, or None if none came."""
+"""Called with the response, or None if there was none."""
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A request on its way, as seen by all three: who asked, who answers, who judges."""
+    """A request in flight, as client, broker and checks see it."""
 
     sender: str
     api: int
@@ -44,9 +44,9 @@ class Call:
     asked_ms: int
     delivered_ms: int = -1
     is_over: bool = False
-    """Whoever asked waits no longer."""
+    """Whether the client no longer waits."""
     noted: dict[Any, Any] = field(default_factory=dict)
-    """What the judges want to remember until it is answered."""
+    """What the checks remember until the response."""
 
 
 class Network:
@@ -57,7 +57,7 @@ class Network:
         self.lost = 0
         self._last_due_ms: dict[str, int] = {}
         self.parked: dict[Call, int] = {}
-        """Requests that the process has and has not answered, with the time at which it got them."""
+        """Requests that the process has not answered yet, with the time of their arrival."""
 
     def latency_ms(self, sender: str) -> int:
         if self._rng.random() < SLOW_SHARE:
@@ -74,7 +74,7 @@ class Network:
         call = Call(sender, api, version, request, on_reply, self._world.elapsed_ms)
         timers = self._world.timers
         if not self._is_lost(sender):
-            # All go through one connection: none overtakes another.
+            # All use one connection: none overtakes another.
             due_ms = max(self._world.elapsed_ms + self.latency_ms(sender), self._last_due_ms.get(sender, 0))
             self._last_due_ms[sender] = due_ms
             timers.after_ms(due_ms - self._world.elapsed_ms, lambda: self._deliver(call))
@@ -123,7 +123,7 @@ class Network:
 
     def _answered(self, call: Call, response: Any) -> None:
         if self.parked.pop(call, None) is None:
-            return  # of a process that is gone
+            return  # from a process that has ended
         self._world.ledger.answered(call, response)
         if not self._is_lost(call.sender):
             self._send_back(call, response)
@@ -137,7 +137,7 @@ class Network:
             call.on_reply(response)
 
     def disconnected(self) -> None:
-        """The process is gone with all that it had not answered."""
+        """The process has ended with all its unanswered requests."""
         parked, self.parked = self.parked, {}
         for call in parked:
             self._world.ledger.unanswered(call)

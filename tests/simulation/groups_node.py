@@ -1,6 +1,6 @@
-"""One life of a broker's process in virtual time: the real rooms over files in memory, from the log up to the router.
+"""One process of a broker in virtual time: a real node, from the log up to the router, on files in memory.
 
-When the process dies, nothing of it happens any more; the next life begins with the files that are left.
+When the process dies, its timers are dropped; the next process starts with the files that are left.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from moldau.testing.files import MemoryFiles
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 OFFSETS_PARTITIONS = 4
 SEGMENT_BYTES = 1 << 20
-"""The least that may be."""
+"""The smallest allowed value."""
 EXPIRE_MS = 20_000
 
 
-class LifeTimers:
-    """The world's timers as one process sees them: with its death, what it asked for is void."""
+class ProcessTimers:
+    """The simulation's timers as one process sees them: they are dropped when it dies."""
 
     def __init__(self, timers: FakeTimers) -> None:
         self._timers = timers
@@ -52,10 +52,10 @@ class LifeTimers:
 
 
 class SlowFlusher:
-    """Brings logs to disk as the broker's own flusher does, in a time that chance gives; at start, at once."""
+    """Flushes logs as the broker's own flusher does, after a random delay; during the start, at once."""
 
     def __init__(
-        self, timers: LifeTimers, delay_ms: Callable[[], int], on_fault: Callable[[StorageFault], None]
+        self, timers: ProcessTimers, delay_ms: Callable[[], int], on_fault: Callable[[StorageFault], None]
     ) -> None:
         self._timers = timers
         self._delay_ms = delay_ms
@@ -102,14 +102,14 @@ class SlowFlusher:
 
 
 class NoPeers:
-    """A node that is alone asks nobody."""
+    """A single node has no peers."""
 
     def to(self, host: str, port: int, purpose: str) -> Peer:
         raise AssertionError(f"{host}:{port} was to be asked for {purpose}")
 
 
 class Process:
-    """`on_fault` is called if the disk fails in a way that stops the node; while it starts, `start` raises instead."""
+    """Calls `on_fault` if a disk error stops the node; during the start, `start` raises instead."""
 
     def __init__(
         self,
@@ -122,11 +122,11 @@ class Process:
     ) -> None:
         self.files = files
         self.clock: FakeClock = timers.clock
-        self.life = LifeTimers(timers)
+        self.timers = ProcessTimers(timers)
         self._timers = timers
         self._on_fault = on_fault
         self._fault: Exception | None = None
-        self.flusher = SlowFlusher(self.life, flush_delay_ms, self._failed)
+        self.flusher = SlowFlusher(self.timers, flush_delay_ms, self._failed)
         self.assembly = Assembly(_settings(settings), self._world(rng))
         broker, controller = self.assembly.broker_side, self.assembly.controller_side
         assert broker is not None
@@ -140,7 +140,7 @@ class Process:
     def _world(self, rng: Random) -> World:
         return World(
             clock=self.clock,
-            timers=self.life,
+            timers=self.timers,
             files=self.files,
             rng=rng,
             flusher=self.flusher,
@@ -159,7 +159,7 @@ class Process:
             self._on_fault(fault)
 
     def start(self) -> None:
-        """As the node does: everything that was found is on disk before anybody is served."""
+        """Start as the node does: everything that was loaded is on disk before any client is served."""
         serving = self.assembly.start(self.assembly.settings.advertised_listeners)
         self._go_on_until(lambda: serving.done)
         made = self.groups.topic.open()
@@ -174,20 +174,20 @@ class Process:
             if self._fault is not None:
                 raise self._fault
             if not moved and not is_done():
-                # It would try again in a while: registered it can be only when there is room for the record.
+                # It would retry in a while: registration needs disk space for its record.
                 raise StorageFault("data", OSError(errno.ENOSPC, "the node waits for its disk"))
 
     def die(self) -> None:
-        self.life.is_alive = False
+        self.timers.is_alive = False
 
-    # --- what is inside, for those who judge ----------------------------------------------------------------------
+    # --- state for the checks -------------------------------------------------------------------------------------
 
     def shards(self) -> Iterator[tuple[int, Shard, Groups]]:
         for index, (shard, machine) in self.groups.shards._shards.items():
             yield index, shard, machine
 
     def machine_of(self, group_id: str) -> Groups | None:
-        """The machine that has the group, if it is ready."""
+        """Return the machine that has the group, if it is ready."""
         found = self.groups.shards._shards.get(self.groups.shards.partition_of(group_id))
         return found[1] if found is not None and found[0].is_ready else None
 
@@ -212,7 +212,7 @@ def _at_once(work: Callable[[], None]) -> Promise[StorageFault | None]:
 
 
 def _settings(groups: GroupSettings) -> Settings:
-    given = {
+    properties = {
         "listeners": "PLAINTEXT://localhost:9092",
         "log.dirs": "data",
         "log.flush.interval.messages": "1",
@@ -220,4 +220,4 @@ def _settings(groups: GroupSettings) -> Settings:
         "offsets.topic.segment.bytes": str(SEGMENT_BYTES),
         "offsets.retention.check.interval.ms": str(EXPIRE_MS),
     }
-    return replace(from_properties(given, CLUSTER_ID), groups=groups)
+    return replace(from_properties(properties, CLUSTER_ID), groups=groups)

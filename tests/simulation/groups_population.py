@@ -1,5 +1,5 @@
-"""The people of a run: clients that come, go, stall and die, topics that come, grow and go, and those who look after
-groups. What they do and when is chance's.
+"""The clients, topics and administrators of a run: clients start, stop, stall and die, topics are created, grown and
+deleted, groups are administered, all at random.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 PARTITIONS_MAX = 8
 REBORN_AFTER_MS = 30_000
-"""A topic's name is not used again before everything that meant the old one is over."""
+"""A topic's name is not used again before everything about the old topic is over."""
 STATIC_SHARE = 0.2
 
 
@@ -48,9 +48,9 @@ STATIC_SHARE = 0.2
 class SomeGroup:
     group_id: str
     kind: str
-    """`classic`, `consumer`, or `mixed`: then each client speaks one or the other."""
+    """`classic`, `consumer`, or `mixed`: then each client uses one of the two protocols."""
     ways: tuple[str, ...]
-    """By which classic members know to share out."""
+    """The assignors that classic members support."""
 
 
 class Population:
@@ -59,7 +59,7 @@ class Population:
         self._rng = rng
         self._gone_ms: dict[str, int] = {}
         self._instances: dict[str, list[str]] = {}
-        """What the static clients subscribe to."""
+        """The subscriptions of the static clients."""
         self._names = 0
         ways = [(RANGE, ROUND_ROBIN), (RANGE,), (COOPERATIVE,)]
         kinds = ["classic", "classic", "consumer", "consumer", *(["mixed"] if world.has_mixed_groups else [])]
@@ -77,7 +77,7 @@ class Population:
         self.of_all: dict[Callable[[], None], int] = {self._topic: 6, self._admin: 5}
 
     def settle(self) -> None:
-        """The first ones."""
+        """Create the first clients."""
         for number in range(self._world.size.topics):
             self._create(f"topic-{number}")
         for group in self.groups:
@@ -97,7 +97,7 @@ class Population:
         name = f"{'k' if kind == 'classic' else 'c'}{self._names}"
         topics = self._some_topics()
         if instance_id is not None:
-            # Whoever comes back under an instance id is given what it had, whatever it subscribes to: the same, then.
+            # A returning static member gets its old assignment, whatever it subscribes to: it keeps its subscription.
             topics = self._instances.setdefault(instance_id, topics)
         timeout_ms = rng.choice([8_000, 15_000, 25_000])
         if kind == "classic":
@@ -115,7 +115,7 @@ class Population:
         return self._rng.sample(names, self._rng.randint(1, min(3, len(names))))
 
     def topics_of(self, client: ReadingClient) -> list[str]:
-        """All topics that a client reads, also by its pattern."""
+        """Return all topics that a client reads, also by its pattern."""
         pattern = getattr(client, "pattern", "")
         matched = [name for name in self._world.image.topics if pattern and re.fullmatch(pattern, name)]
         return sorted({*client.topics, *matched})
@@ -147,7 +147,7 @@ class Population:
             if isinstance(client, ConsumerClient):
                 client.leave(for_a_while=True)
             else:
-                client.die()  # a static member of the classic protocol says nothing when it stops
+                client.die()  # a static member of the classic protocol does not leave the group when it stops
             self._world.timers.after_ms(self._rng.randint(100, 20_000), lambda: self._return(group, instance_id))
         else:
             client.leave()
@@ -176,7 +176,8 @@ class Population:
         )
 
     def decimate(self) -> None:
-        """In each group some leave, or some die, all at once; and of twins one is left, lest they fight for ever."""
+        """In each group, some members leave or die at once; of two members with one instance id, one is kept, so that
+        they do not fence each other for ever."""
         dying = {group.group_id for group in self.groups if self._rng.random() < 0.5}
         for client in list(self._world.clients.values()):
             if self.has_twin(client):
@@ -188,14 +189,14 @@ class Population:
 
     def _resubscribe(self) -> None:
         client = self._some_client()
-        # A static member that came back meanwhile would be given what the old subscription gave it.
+        # A static member that came back meanwhile would get the assignment of the old subscription.
         if client is not None and client.instance_id is None:
             self._world.faults.count("a client subscribes anew", client.name)
             topics = self._some_topics()
             client.act(lambda: client.subscribe(topics))
 
     def _twin(self) -> None:
-        """A second client with the same instance id, while the first still runs."""
+        """Start a second client with the same instance id, while the first still runs."""
         client = self._some_client()
         if client is not None and client.instance_id is not None:
             self._world.faults.count("a static client has a twin", client.name)
@@ -234,7 +235,7 @@ class Population:
         except StorageFault as fault:
             self._world.trace(f"the controller cannot write: {fault}")
 
-    # --- who looks after groups -----------------------------------------------------------------------------------
+    # --- administration of groups ---------------------------------------------------------------------------------
 
     def _admin(self) -> None:
         group_id = self._rng.choice(self.groups).group_id
@@ -270,10 +271,10 @@ class Population:
             self._ask(ApiKey.OFFSET_DELETE, 0, OffsetDeleteRequest(group_id, topics))
 
     def _reset_offsets(self, group_id: str) -> None:
-        """Somebody who is no member sets an offset back; only an empty group lets him."""
+        """Reset an offset without being a member; only an empty group allows it."""
         found = self._some_partition()
         if found is not None:
             self._world.faults.count("an offset is to be reset", group_id)
-            said = [OffsetCommitRequestPartition(found[1].partition, self._rng.randint(0, 20))]
-            topics = [OffsetCommitRequestTopic(found[1].topic_id, "", said)]
+            partitions = [OffsetCommitRequestPartition(found[1].partition, self._rng.randint(0, 20))]
+            topics = [OffsetCommitRequestTopic(found[1].topic_id, "", partitions)]
             self._ask(ApiKey.OFFSET_COMMIT, 10, OffsetCommitRequest(group_id, topics=topics))

@@ -1,8 +1,8 @@
-"""A broker, its clients and what befalls them, from one seed and in virtual time.
+"""A broker, its clients and the faults, from one seed and in virtual time.
 
-A run has two parts. In the first, chance has its way with clients, topics, network, clock, disk and process. In the
-second nothing befalls anybody any more, and within bounded time every group must be at peace: each partition that is
-wanted has one owner, and reading goes on.
+A run has two parts. First, random faults of clients, topics, network, clock, disk and process are injected. Then all
+faults end, and within bounded time every group must be stable: each subscribed partition has one owner, and reading
+goes on.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from moldau.wire.apis import ApiKey
 
 STEP_MS = 100
 PEACE_MS = 100_000
-"""By then every session that nobody keeps up has ended and every rebalance has had its time, several times over."""
+"""Several times longer than any session without heartbeats and any rebalance can last."""
 PROGRESS_MS = 60_000
 PARKED_MAX_MS = 40_000
-"""The longest rebalance timeout there is, the first rebalance's delay, and some more."""
+"""A little more than the longest rebalance timeout and the delay of the first rebalance."""
 ANSWER_MAX_MS = 20_000
 TAIL = 60
 ENTRIES_PER_SECOND = 20
 
 
 class Violation(AssertionError):
-    """Something happened that must not."""
+    """Something happened that must not happen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Size:
     name: str
     groups: int
     members: int
-    """Of a group, at most, at a time."""
+    """Maximum number of members of a group at a time."""
     topics: int
     chaos_ms: int
 
@@ -69,7 +69,7 @@ SIZES = {size.name: size for size in (SMALL, MEDIUM, LARGE)}
 class Report:
     seed: int
     digest: int
-    """Of all that happened: the same for the same seed."""
+    """Checksum of all events: the same for the same seed."""
     virtual_ms: int
     answers: int
     records: int
@@ -78,7 +78,7 @@ class Report:
 
     @staticmethod
     def shown(reports: Sequence[Report]) -> str:
-        """What all of these come to, in one line."""
+        """Sum up all reports in one line."""
         return (
             f"{sum(each.members for each in reports):,} members, {sum(each.answers for each in reports):,} answers, "
             f"{sum(each.records for each in reports):,} records judged"
@@ -106,9 +106,9 @@ class World:
         self.settings = _settings(Random(master.random()))
         self.files = MemoryFiles()
         self.process: Process | None = None
-        """The one that serves."""
+        """The process that serves."""
         self.newest: Process | None = None
-        self.lives = 0
+        self.starts = 0
         self.flush_ms = FLUSH_MS
         self._incarnations: dict[int, int] = {}
         self._machines: list[Any] = []
@@ -118,7 +118,7 @@ class World:
         self.population = Population(self, Random(master.random()))
         self.faults = Faults(self, Random(master.random()))
 
-    # --- time and what is told of it ------------------------------------------------------------------------------
+    # --- time and trace -------------------------------------------------------------------------------------------
 
     @property
     def elapsed_ms(self) -> int:
@@ -135,7 +135,7 @@ class World:
         self.trace(f"{call.sender} {ApiKey(call.api).name} v{call.version} {shown} {about}")
 
     def violated(self, what: str) -> None:
-        """Noted now, raised at the end of the step: nobody on the way may catch it."""
+        """Note a violation; it is raised at the end of the step, where no code under test can catch it."""
         if self.violation is None:
             self.violation = what
             self.trace(f"VIOLATION {what}")
@@ -155,10 +155,10 @@ class World:
     # --- the broker -----------------------------------------------------------------------------------------------
 
     def start_process(self) -> None:
-        """If the disk does not let it, it is tried again."""
+        """Start the process; retry if the disk refuses."""
         if self.process is not None:
             return
-        self.lives += 1
+        self.starts += 1
         try:
             self.newest = process = Process(
                 self.files, self.timers, self._node_rng, self.settings, self._flush_delay_ms, self._disk_failed
@@ -173,11 +173,11 @@ class World:
         process.current.add_listener(self._follow)
         self._follow(process.current.image, None)
         self.process = process
-        self.trace(f"process {self.lives} is up")
+        self.trace(f"process {self.starts} is up")
         self._process_is_up()
 
     def end_process(self) -> None:
-        """Also one that is not up yet."""
+        """End the process, also one that has not started yet."""
         if self.newest is not None:
             self.newest.die()
         if self.process is not None:
@@ -207,14 +207,15 @@ class World:
         self.faults.kill("the disk fails it")
 
     def group(self, group_id: str) -> Group | None:
-        """As the coordinator knows it; None while nobody does."""
+        """Return the group as the coordinator has it, or None while there is no coordinator."""
         if self.process is None:
             return None
         machine = self.process.machine_of(group_id)
         return None if machine is None else machine.state.groups.get(group_id)
 
     def incarnation(self, group_id: str) -> int:
-        """A number for the memory that has the group: what is soft is forgotten from one to the next."""
+        """Return a number for the coordinator's state that has the group: state that is not logged is lost from one to
+        the next."""
         assert self.process is not None
         machine = self.process.groups.shards._shards[self.process.groups.shards.partition_of(group_id)][1]
         if id(machine) not in self._incarnations:
@@ -234,7 +235,7 @@ class World:
         return [topic_id for topic_id, name in self.topic_names.items() if name == topic]
 
     def is_read(self, group_id: str, topic: str, partition: int) -> bool:
-        """By a member that means to: one that has subscribed to something else may still have to let go."""
+        """Whether a subscribed member reads it: a member that changed its subscription may still have to revoke it."""
         found = self.image.topics.get(topic)
         holders = {} if found is None else self.ledger.holders.get((group_id, Held(found.id, partition)), {})
         return any(
@@ -295,7 +296,7 @@ class World:
                 self.violated(f"{call.sender} waits for {ApiKey(call.api).name} since {since_ms}")
 
     def check_replay(self, is_compacted: bool) -> None:
-        """Only between two turns of the broker, when all that was decided is written."""
+        """Compare with a replayed machine, only between two iterations of the loop, when every decision is written."""
         if self.process is None:
             return
         for index, shard, machine in self.process.shards():
@@ -308,7 +309,7 @@ class World:
             self.violated(f"{how}: {difference}")
 
     def _check_leftovers(self) -> None:
-        """Nothing is remembered of topics that are gone, at the latest when old offsets are looked for."""
+        """Check that nothing is left of deleted topics, at the latest after the expiration of offsets."""
         assert self.process is not None
         self.process.groups.expire_offsets()
         self._let_pass(STEP_MS)
@@ -317,10 +318,10 @@ class World:
                 for topic in committed.keys() - self.image.topics.keys():
                     self.violated(f"{group_id} still has offsets of {topic}, which was deleted")
 
-    # --- peace ----------------------------------------------------------------------------------------------------
+    # --- the final state ------------------------------------------------------------------------------------------
 
     def _wanted(self) -> dict[tuple[str, Held], set[str]]:
-        """Every partition that should be read, and by whom it may be."""
+        """Return every partition that should be read, with the clients that may read it."""
         wanted: dict[tuple[str, Held], set[str]] = {}
         for client in self.clients.values():
             for name in self.population.topics_of(client):
@@ -331,7 +332,7 @@ class World:
         return wanted
 
     def _is_at_peace(self) -> str:
-        """Why not; empty if all is well."""
+        """Return why the groups are not stable; "" if they are."""
         if self.process is None:
             return "the broker is down"
         for client in self.clients.values():

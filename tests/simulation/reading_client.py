@@ -1,6 +1,6 @@
-"""What members of both protocols have in common: partitions that they hold, positions in them, commits, and resuming.
+"""Base of the members of both protocols: owned partitions, positions, commits, and resuming from committed offsets.
 
-A partition's log is a number that grows with time; a client that reads moves its position towards it.
+A partition's log is a number that grows with time; a reading client moves its position towards it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REQUEST_TIMEOUT_MS = 4_000
 BACKOFF_MS = 200
 READ_MS = 1_000
 EXCUSE_MS = 60_000
-"""What was missed may have its consequences until then."""
+"""How long a missed deadline may have consequences."""
 TOPIC_IDS_FROM = 10
 SEVERAL_GROUPS_FROM = 8
 ELSEWHERE = frozenset(
@@ -42,7 +42,7 @@ ELSEWHERE = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
-"""The coordinator is not there, or not yet: ask again."""
+"""The coordinator is not available yet: ask again."""
 
 
 class Held(NamedTuple):
@@ -64,19 +64,19 @@ class ReadingClient:
         self.instance_id = instance_id
         self.member_id = ""
         self.positions: dict[Held, int | None] = {}
-        """What it holds; None until it knows where to resume."""
+        """Owned partitions; the position is None until the committed offset is known."""
         self.is_dead = False
         self.stalled_until_ms = 0
         self.excused_until_ms = 0
-        """Until then it is no wonder if the coordinator has thrown it out."""
+        """Until then the coordinator may remove it."""
         self.commits_every = self.rng.randint(2, 6)
         self.turn = 0
-        """Counts what supersedes what was going on."""
+        """Counts the actions that cancel what was scheduled before."""
         self._reads = 0
         self._is_committing = False
         self._is_fetching = False
         self._is_fetch_old = False
-        """Partitions came since it was asked: what it tells of them may be older than their having been given."""
+        """Whether partitions were assigned since the request: the response may be older than their assignment."""
         world.clients[name] = self
         self.later(self.rng.randint(1, READ_MS), self._read)
 
@@ -86,7 +86,7 @@ class ReadingClient:
         self.world.timers.after_ms(delay_ms, lambda: self.act(call))
 
     def in_turn(self, delay_ms: int, call: Callable[[], None]) -> None:
-        """Unless something else has begun by then."""
+        """Call later, unless another action has begun by then."""
         turn = self.turn
         self.later(delay_ms, lambda: call() if self.turn == turn else None)
 
@@ -115,13 +115,13 @@ class ReadingClient:
         turn = self.turn
         self.ask(api, version, request, lambda reply: on_reply(reply) if self.turn == turn else None, timeout_ms)
 
-    # --- life -----------------------------------------------------------------------------------------------------
+    # --- start and end --------------------------------------------------------------------------------------------
 
     def stall(self, duration_ms: int) -> None:
         self.stalled_until_ms = max(self.stalled_until_ms, self.world.elapsed_ms + duration_ms)
         self.excuse(duration_ms + EXCUSE_MS)
         if self.rng.random() < 0.8:
-            # What it was about to do when it fell asleep, it does when it wakes, whatever has become of it since.
+            # What it was about to do before the stall, it does afterwards, whatever has changed.
             self.later(duration_ms, self.commit)
 
     def excuse(self, more_ms: int = EXCUSE_MS) -> None:
@@ -149,7 +149,7 @@ class ReadingClient:
         raise NotImplementedError
 
     def lost(self, code: ErrorCode) -> None:
-        """A commit was told that this is no member, or not in this generation."""
+        """Called when a commit fails because this is no member, or not of this generation."""
         raise NotImplementedError
 
     def commit_version(self) -> int:
@@ -201,7 +201,7 @@ class ReadingClient:
     # --- commit ---------------------------------------------------------------------------------------------------
 
     def commit(self, then: Callable[[], None] | None = None) -> None:
-        """Commits all positions it knows; `then` goes on whatever came of it."""
+        """Commit all known positions; call `then` whatever the outcome."""
         image = self.world.image
         known = {
             each: position
@@ -226,7 +226,7 @@ class ReadingClient:
         self.ask(ApiKey.OFFSET_COMMIT, version, request, lambda response: self._committed(response, turn, then))
 
     def _named(self, topic_id: Uuid, version: int) -> tuple[Uuid, str]:
-        """A topic in the words of that version."""
+        """Name a topic as that version does, by id or by name."""
         return (topic_id, "") if version >= TOPIC_IDS_FROM else (ZERO_UUID, self.world.topic_names[topic_id])
 
     def _committed(self, response: Any, turn: int, then: Callable[[], None] | None) -> None:
@@ -274,7 +274,7 @@ class ReadingClient:
             return
         of_group = response if version < SEVERAL_GROUPS_FROM else response.groups[0]
         if of_group.error_code:
-            return  # the next look at the positions asks again
+            return  # the next fetch of offsets asks again
         for topic in of_group.topics:
             for each in topic.partitions:
                 held = self._held(topic, each.partition_index, version)
@@ -296,4 +296,4 @@ HARMLESS = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
-"""What a commit may be told without the member being any the less a member."""
+"""Errors of a commit after which the client is still a member."""

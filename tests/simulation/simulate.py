@@ -1,7 +1,7 @@
-"""Runs the simulations, of whole clusters and of the group coordinator: one seed, or any number of them on all cores.
+"""Runs the simulations of whole clusters and of the group coordinator: one seed, or any number of them on all cores.
 
-python tests/simulation/simulate.py --seeds 1000                          a thousand fates of each, and what befell them
-python tests/simulation/simulate.py --what cluster --seed 17 --trace      one of them, told event by event
+python tests/simulation/simulate.py --seeds 1000                          a thousand runs of each, and their faults
+python tests/simulation/simulate.py --what cluster --seed 17 --trace      one run, event by event
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 Report = cluster_world.Report | groups_world.Report
-Told = Report | str
-"""What came of a run: a report, or what was wrong."""
+RunResult = Report | str
+"""The result of a run: a report, or the text of its failure."""
 
 KINDS: dict[str, Any] = {
     "cluster": cluster_world,
@@ -37,9 +37,9 @@ KINDS: dict[str, Any] = {
 }
 
 
-def one(task: tuple[str, int, str]) -> Told:
-    """A run, in whatever process."""
-    logging.disable(logging.CRITICAL)  # the broker warns of every fault that is made
+def run_seed(task: tuple[str, int, str]) -> RunResult:
+    """Run one seed, in any process."""
+    logging.disable(logging.CRITICAL)  # the broker logs a warning for every injected fault
     what, seed, size = task
     kind = KINDS[what]
     world = kind.World(seed, kind.SIZES[size])
@@ -50,11 +50,11 @@ def one(task: tuple[str, int, str]) -> Told:
     return report
 
 
-def many(what: str, seeds: Sequence[int], size: str, jobs: int = 0) -> Iterator[Told]:
-    """Runs of all these seeds, as they come in."""
+def run_seeds(what: str, seeds: Sequence[int], size: str, jobs: int = 0) -> Iterator[RunResult]:
+    """Run all these seeds in parallel; yield the results as they come."""
     sys.path.insert(0, str(Path(__file__).parent))
     with multiprocessing.get_context("spawn").Pool(min(jobs or os.cpu_count() or 1, len(seeds))) as pool:
-        yield from pool.imap_unordered(one, [(what, seed, size) for seed in seeds])
+        yield from pool.imap_unordered(run_seed, [(what, seed, size) for seed in seeds])
 
 
 def _trace(what: str, seed: int, size: str) -> int:
@@ -63,9 +63,9 @@ def _trace(what: str, seed: int, size: str) -> int:
     world = kind.World(seed, kind.SIZES[size], tail=0)
     try:
         report = world.run()
-    except Exception as wrong:
+    except Exception as failures:
         print(*world.tail, sep="\n")
-        if not isinstance(wrong, groups_world.Violation):
+        if not isinstance(failures, groups_world.Violation):
             print(traceback.format_exc())
         return 1
     print(*world.tail, sep="\n")
@@ -77,19 +77,19 @@ def _run(what: str, seeds: Sequence[int], size: str, jobs: int) -> int:
     console = Console()
     began = time.monotonic()
     reports: list[Report] = []
-    wrong: list[str] = []
+    failures: list[str] = []
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task(f"{what}: {len(seeds)} seeds", total=len(seeds))
-        for told in many(what, seeds, size, jobs):
-            if isinstance(told, str):
-                wrong.append(told)
-                console.print(told, markup=False, highlight=False, soft_wrap=True)
+        for result in run_seeds(what, seeds, size, jobs):
+            if isinstance(result, str):
+                failures.append(result)
+                console.print(result, markup=False, highlight=False, soft_wrap=True)
             else:
-                reports.append(told)
-            progress.update(bar, advance=1, description=f"{what}: {len(reports)} well, {len(wrong)} violated")
+                reports.append(result)
+            progress.update(bar, advance=1, description=f"{what}: {len(reports)} passed, {len(failures)} failed")
     _sum_up(console, what, reports, time.monotonic() - began)
-    console.print(f"[bold]{what}: {len(wrong)} of {len(seeds)} seeds violated something[/bold]")
-    return bool(wrong)
+    console.print(f"[bold]{what}: {len(failures)} of {len(seeds)} seeds failed[/bold]")
+    return bool(failures)
 
 
 def _sum_up(console: Console, what: str, reports: Sequence[Report], seconds: float) -> None:
@@ -104,30 +104,32 @@ def _sum_up(console: Console, what: str, reports: Sequence[Report], seconds: flo
 
 
 def _run_one(what: str, seed: int, size: str, is_digest: bool) -> int:
-    told = one((what, seed, size))
-    print(told if isinstance(told, str) or not is_digest else told.digest)
-    return isinstance(told, str)
+    result = run_seed((what, seed, size))
+    print(result if isinstance(result, str) or not is_digest else result.digest)
+    return isinstance(result, str)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--what", choices=KINDS, help="only this one of the simulations")
-    parser.add_argument("--seed", type=int, help="run this one")
-    parser.add_argument("--trace", action="store_true", help="with --seed: tell everything that happens")
-    parser.add_argument("--digest", action="store_true", help="with --seed: tell a checksum of everything that happens")
-    parser.add_argument("--seeds", type=int, default=100, help="run so many")
-    parser.add_argument("--first", type=int, default=0, help="beginning with this one")
+    parser.add_argument("--what", choices=KINDS, help="run only this simulation")
+    parser.add_argument("--seed", type=int, help="run only this seed")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print every event")
+    parser.add_argument("--digest", action="store_true", help="with --seed: print a checksum of all events")
+    parser.add_argument("--seeds", type=int, default=100, help="number of seeds to run")
+    parser.add_argument("--first", type=int, default=0, help="first seed to run")
     parser.add_argument("--size", choices=cluster_world.SIZES, default="small")
-    parser.add_argument("--jobs", type=int, default=0, help="processes; as many as there are cores")
-    said = parser.parse_args()
+    parser.add_argument("--jobs", type=int, default=0, help="number of processes; default: one for each core")
+    arguments = parser.parse_args()
     status = 0
-    for what in [said.what] if said.what else KINDS:
-        if said.seed is None:
-            status |= _run(what, range(said.first, said.first + said.seeds), said.size, said.jobs)
-        elif said.trace:
-            status |= _trace(what, said.seed, said.size)
+    for what in [arguments.what] if arguments.what else KINDS:
+        if arguments.seed is None:
+            status |= _run(
+                what, range(arguments.first, arguments.first + arguments.seeds), arguments.size, arguments.jobs
+            )
+        elif arguments.trace:
+            status |= _trace(what, arguments.seed, arguments.size)
         else:
-            status |= _run_one(what, said.seed, said.size, said.digest)
+            status |= _run_one(what, arguments.seed, arguments.size, arguments.digest)
     return status
 
 

@@ -1,6 +1,6 @@
-"""Whole clusters under everything that can befall them, from seeds; and whether the simulation would notice.
+"""Simulations of whole clusters with all kinds of faults, from seeds, and defects that the simulation must notice.
 
-`MOLDAU_SEEDS` says how many seeds; `make simulate WHAT=cluster SEEDS=1000` runs any number of them with less ado.
+`MOLDAU_SEEDS` sets the number of seeds; `make simulate WHAT=cluster SEEDS=1000` runs any number of them faster.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import os
 
 import pytest
-from befallen import Befallen
-from cluster_broken import WAYS, Way
+from cluster_broken import DEFECTS, Defect
 from cluster_world import SMALL, World
 from groups_world import Violation
+from seed_runs import SeedRuns
 
 DEFAULT_SEEDS = 16
 SEEDS = int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS))
 TRIES = 25
-ALWAYS_SOME = {
+EXPECTED_FAULTS = {
     "a process is killed", "a process is told to stop", "a process is suspended", "a machine is cut off",
     "the network is split", "messages pass in one direction only", "the network loses messages", "a clock jumps",
     "a disk is full", "a disk does not sync", "a disk is slow", "power is lost on several machines",
@@ -25,19 +25,19 @@ ALWAYS_SOME = {
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_clusters_keep_their_promises_whatever_befalls_them(seed: int, befallen: Befallen) -> None:
-    befallen.live("cluster", seed)
+def test_a_cluster_keeps_its_guarantees_under_faults(seed: int, seed_runs: SeedRuns) -> None:
+    seed_runs.run("cluster", seed)
 
 
-def test_everything_befell_them(befallen: Befallen) -> None:
-    befallen.check(ALWAYS_SOME, seeds=DEFAULT_SEEDS)
+def test_all_faults_occurred(seed_runs: SeedRuns) -> None:
+    seed_runs.check(EXPECTED_FAULTS, seeds=DEFAULT_SEEDS)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_a_broken_cluster_is_caught(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    way(monkeypatch)
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.__name__)
+def test_a_broken_cluster_is_caught(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+    defect(monkeypatch)
     with pytest.raises(Violation):
-        _try(range(WAYS[way], WAYS[way] + TRIES))
+        _try(range(DEFECTS[defect], DEFECTS[defect] + TRIES))
 
 
 def _try(seeds: range) -> None:
@@ -45,5 +45,5 @@ def _try(seeds: range) -> None:
         World(seed, SMALL).run()
 
 
-def test_the_same_seed_gives_the_same_run_in_any_process(befallen: Befallen) -> None:
-    befallen.check_the_same_in_another_process("cluster", seed=5)
+def test_the_same_seed_gives_the_same_run_in_any_process(seed_runs: SeedRuns) -> None:
+    seed_runs.check_the_same_in_another_process("cluster", seed=5)

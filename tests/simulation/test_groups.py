@@ -1,6 +1,7 @@
-"""The group coordinator under everything that can befall it, from seeds; and whether the simulation would notice.
+"""Simulations of the group coordinator with all kinds of faults, from seeds, and defects that the simulation must
+notice.
 
-`MOLDAU_SEEDS` says how many seeds; `make simulate SEEDS=1000` runs any number of them with less ado.
+`MOLDAU_SEEDS` sets the number of seeds; `make simulate SEEDS=1000` runs any number of them faster.
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ from __future__ import annotations
 import os
 
 import pytest
-from befallen import Befallen
-from broken import WAYS, Way
+from groups_broken import DEFECTS, Defect
 from groups_world import SMALL, Violation, World
+from seed_runs import SeedRuns
 
 DEFAULT_SEEDS = 10
 SEEDS = int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS))
 TRIES = 25
-ALWAYS_SOME = {
+EXPECTED_FAULTS = {
     "a client joins", "a client leaves", "a client stalls", "a client dies", "a client subscribes anew",
     "a topic grows", "a topic is deleted", "a group is to be deleted", "the process dies", "power is lost",
     "the disk is full", "the network loses messages", "the clock jumps",
@@ -23,19 +24,19 @@ ALWAYS_SOME = {
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_groups_keep_their_promises_whatever_befalls_them(seed: int, befallen: Befallen) -> None:
-    befallen.live("groups", seed)
+def test_the_group_coordinator_keeps_its_guarantees_under_faults(seed: int, seed_runs: SeedRuns) -> None:
+    seed_runs.run("groups", seed)
 
 
-def test_everything_befell_them(befallen: Befallen) -> None:
-    befallen.check(ALWAYS_SOME, seeds=DEFAULT_SEEDS)
+def test_all_faults_occurred(seed_runs: SeedRuns) -> None:
+    seed_runs.check(EXPECTED_FAULTS, seeds=DEFAULT_SEEDS)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_a_broken_coordinator_is_caught(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    way(monkeypatch)
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.__name__)
+def test_a_broken_coordinator_is_caught(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+    defect(monkeypatch)
     with pytest.raises(Violation):
-        _try(range(WAYS[way], WAYS[way] + TRIES))
+        _try(range(DEFECTS[defect], DEFECTS[defect] + TRIES))
 
 
 def _try(seeds: range) -> None:
@@ -43,5 +44,5 @@ def _try(seeds: range) -> None:
         World(seed, SMALL).run()
 
 
-def test_the_same_seed_gives_the_same_run_in_any_process(befallen: Befallen) -> None:
-    befallen.check_the_same_in_another_process("groups", seed=5)
+def test_the_same_seed_gives_the_same_run_in_any_process(seed_runs: SeedRuns) -> None:
+    seed_runs.check_the_same_in_another_process("groups", seed=5)

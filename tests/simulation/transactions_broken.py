@@ -1,4 +1,4 @@
-"""Transactions and compaction that are broken on purpose, to see whether the simulation notices."""
+"""Defects in transactions and compaction that are injected to check that the simulation notices them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from moldau.runtime.coordinators.transaction_gate import TransactionGate
 from moldau.server.handlers.transactions.write_markers import WriteTxnMarkers
 
 Patch = pytest.MonkeyPatch
-Way = Callable[[Patch], None]
+Defect = Callable[[Patch], None]
 
 
 # --- the coordinator ----------------------------------------------------------------------------------------------
@@ -37,21 +37,21 @@ Way = Callable[[Patch], None]
 def an_end_is_told_before_it_is_committed(patch: Patch) -> None:
     from moldau.runtime.coordinators.shard import Shard
 
-    def hasty(self: Shard, outcome: Any) -> Any:
+    def replacement(self: Shard, outcome: Any) -> Any:
         for waiting, response in outcome.answers:
             waiting.complete(response)
         return outcome.response
 
-    patch.setattr(Shard, "_park", hasty)
+    patch.setattr(Shard, "_park", replacement)
 
 
 def who_comes_back_leaves_its_transaction_open(patch: Patch) -> None:
-    honest = initializing.initialize
+    original = initializing.initialize
 
     def lax(transaction: Any, *rest: Any) -> Any:
         if transaction.state is State.ONGOING:
             transaction = replace(transaction, state=State.COMPLETE_ABORT, partitions=frozenset())
-        return honest(transaction, *rest)
+        return original(transaction, *rest)
 
     patch.setattr(initializing, "initialize", lax)
 
@@ -70,35 +70,35 @@ def a_new_coordinator_does_not_go_on_with_what_was_decided(patch: Patch) -> None
 
 
 def markers_wait_for_topics_that_are_gone(patch: Patch) -> None:
-    honest = MarkerSender._place
+    original = MarkerSender._place
 
     def stubborn(self: MarkerSender, sending: Any, partitions: Iterable[TopicPartition]) -> None:
         known, gone = [], []
         for each in partitions:
             (known if each.topic in self._current.image.topics else gone).append(each)
         self._retry(sending, gone)
-        honest(self, sending, known)
+        original(self, sending, known)
 
     patch.setattr(MarkerSender, "_place", stubborn)
 
 
 def a_topic_that_is_gone_takes_all_markers_with_it(patch: Patch) -> None:
-    honest = MarkerSender._place
+    original = MarkerSender._place
 
-    def hasty(self: MarkerSender, sending: Any, partitions: Iterable[TopicPartition]) -> None:
+    def replacement(self: MarkerSender, sending: Any, partitions: Iterable[TopicPartition]) -> None:
         is_whole = all(each.topic in self._current.image.topics for each in sending.left)
         if not is_whole:
             sending.left.clear()
-        honest(self, sending, partitions if is_whole else [])
+        original(self, sending, partitions if is_whole else [])
 
-    patch.setattr(MarkerSender, "_place", hasty)
+    patch.setattr(MarkerSender, "_place", replacement)
 
 
 def who_has_used_up_all_epochs_begins_anew_under_the_same_id(patch: Patch) -> None:
-    honest = initializing.initialize
+    original = initializing.initialize
 
     def thrifty(transaction: Any, *rest: Any) -> Any:
-        return replace(honest(transaction, *rest), producer_id=transaction.producer_id)
+        return replace(original(transaction, *rest), producer_id=transaction.producer_id)
 
     patch.setattr(initializing, "initialize", thrifty)
 
@@ -116,13 +116,13 @@ def an_id_that_was_followed_by_another_is_not_fenced(patch: Patch) -> None:
 
 
 def a_marker_counts_before_the_in_sync_replicas_have_it(patch: Patch) -> None:
-    honest = WriteTxnMarkers._write
+    original = WriteTxnMarkers._write
 
-    def hasty(self: WriteTxnMarkers, marker: Any, name: Any) -> Any:
-        honest(self, marker, name)
+    def replacement(self: WriteTxnMarkers, marker: Any, name: Any) -> Any:
+        original(self, marker, name)
         return ErrorCode.NONE
 
-    patch.setattr(WriteTxnMarkers, "_write", hasty)
+    patch.setattr(WriteTxnMarkers, "_write", replacement)
 
 
 def nothing_is_verified(patch: Patch) -> None:
@@ -139,19 +139,19 @@ def nobody_is_told_what_was_aborted(patch: Patch) -> None:
 
 
 def what_was_aborted_from_below_the_start_on_is_not_told(patch: Patch) -> None:
-    honest = Log.aborted_in
+    original = Log.aborted_in
 
     def short(self: Log, *rest: Any) -> Any:
-        return [each for each in honest(self, *rest) if each.first_offset >= self.start_offset]
+        return [each for each in original(self, *rest) if each.first_offset >= self.start_offset]
 
     patch.setattr(Log, "aborted_in", short)
 
 
 def transactions_from_below_the_start_on_do_not_hold_readers_up(patch: Patch) -> None:
-    honest = Producers.first_unstable_offset
+    original = Producers.first_unstable_offset
 
     def stable(self: Log, high_watermark: int) -> int:
-        unstable = honest(self.producers, high_watermark)
+        unstable = original(self.producers, high_watermark)
         is_ours = unstable is not None and unstable >= self.start_offset
         return min(unstable, high_watermark) if is_ours and unstable is not None else high_watermark
 
@@ -166,19 +166,19 @@ def offsets_count_before_the_marker(patch: Patch) -> None:
 
 
 def aborted_offsets_count(patch: Patch) -> None:
-    honest = Groups.end_transaction
-    patch.setattr(Groups, "end_transaction", lambda self, producer_id, _: honest(self, producer_id, True))
+    original = Groups.end_transaction
+    patch.setattr(Groups, "end_transaction", lambda self, producer_id, _: original(self, producer_id, True))
 
 
 # --- compaction ---------------------------------------------------------------------------------------------------
 
 
 def the_first_of_a_key_is_kept(patch: Patch) -> None:
-    honest = KeyMap.put
+    original = KeyMap.put
 
     def first_only(self: KeyMap, keys: Any, offsets: Any) -> None:
         is_new = self.last_offsets(keys) < 0
-        honest(self, keys.cut(is_new), offsets[is_new])
+        original(self, keys.cut(is_new), offsets[is_new])
 
     patch.setattr(KeyMap, "put", first_only)
 
@@ -188,13 +188,13 @@ def tombstones_go_at_once(patch: Patch) -> None:
 
 
 def what_is_not_decided_is_cleaned(patch: Patch) -> None:
-    honest = log_cleaner_choice.dirty_log
+    original = log_cleaner_choice.dirty_log
 
     def eager(partition: Partition, now_ms: int) -> Any:
         patch_here = pytest.MonkeyPatch()
         with patch_here.context() as here:
             here.setattr(Partition, "last_stable_offset", property(lambda self: self.log.end_offset))
-            return honest(partition, now_ms)
+            return original(partition, now_ms)
 
     patch.setattr(log_cleaner, "dirty_log", eager)
 
@@ -207,7 +207,7 @@ def nobody_waits_for_those_who_are_away(patch: Patch) -> None:
     patch.setattr(log_cleaner_choice.DirtyLog, "is_no_replica_away", True)
 
 
-TRANSACTION_WAYS: dict[Way, int] = {
+TRANSACTION_DEFECTS: dict[Defect, int] = {
     an_end_is_told_before_it_is_committed: 1,
     who_comes_back_leaves_its_transaction_open: 0,
     old_producers_are_not_fenced: 0,
@@ -226,11 +226,11 @@ TRANSACTION_WAYS: dict[Way, int] = {
     offsets_count_before_the_marker: 0,
     aborted_offsets_count: 0,
 }
-COMPACTION_WAYS: dict[Way, int] = {
+COMPACTION_DEFECTS: dict[Defect, int] = {
     the_first_of_a_key_is_kept: 5,
     tombstones_go_at_once: 0,
     what_is_not_decided_is_cleaned: 0,
     what_was_aborted_takes_the_place_of_what_was_not: 0,
     nobody_waits_for_those_who_are_away: 161,
 }
-"""Each with a seed that is known to show it soon."""
+"""Each defect with a seed that is known to show it soon."""

@@ -1,8 +1,8 @@
-"""What transactional clients of a simulated cluster have in common: they know the leaders of several topics, find
-coordinators, and ask until there is an answer.
+"""Base of transactional clients of a simulated cluster: knows the leaders of several topics, finds coordinators, and
+retries requests.
 
-What one of them does is a script: a generator that yields what it asks for and goes on when the answer is there. A
-process that dies leaves its script where it was.
+A client runs a script: a generator that yields requests and continues with their responses. When the process dies, its
+script ends where it was.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Then = Callable[[Any], None]
 Ask = Callable[[Then], None]
 Script = Generator[Ask, Any, T]
 Place = tuple[str, int]
-"""A topic and the number of a partition."""
+"""A topic and a partition index."""
 
 GROUP = 0
 TRANSACTION = 1
@@ -38,10 +38,10 @@ LOST = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.UNSUPPORTED_VERSION,  # what the client's own side says of a node that is not a broker any more
+        ErrorCode.UNSUPPORTED_VERSION,  # the client's own error for a node that is no broker any more
     }
 )
-"""Somebody else may coordinate by now."""
+"""The coordinator may have moved."""
 EARLY = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -50,7 +50,7 @@ EARLY = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""The same will be answered otherwise a little later."""
+"""Retriable errors."""
 WITHOUT_EFFECT = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS})
 
 
@@ -58,13 +58,13 @@ class Answered(NamedTuple):
     code: ErrorCode
     reply: Any
     is_doubtful: bool
-    """It was asked before, and nobody knows what came of that."""
+    """Whether an earlier attempt had no response."""
     was_replaced: bool
-    """Somebody else spoke for the transactional id before this was asked."""
+    """Whether another process used the transactional id before this request was sent."""
 
 
 class TransactionalClient(ClusterClient):
-    """One process. `is_replaced` is set by whoever starts another one in its place, once that was acknowledged."""
+    """One process. `is_replaced` is set when another process with the same transactional id has its epoch."""
 
     world: TransactionsWorld
 
@@ -72,7 +72,7 @@ class TransactionalClient(ClusterClient):
         self._topics = list(topics)
         self.routes: dict[Place, Leader] = {}
         self._topic_ids: dict[str, Uuid] = {}
-        """The latest topic of each name."""
+        """The latest topic id of each name."""
         self._coordinators: dict[tuple[int, str], int] = {}
         self.is_replaced = False
         super().__init__(world, name, "", rng)
@@ -101,7 +101,7 @@ class TransactionalClient(ClusterClient):
     ) -> Ask:
         return lambda then: self.ask(node_id, api, version, request, then, purpose, timeout_ms)
 
-    # --- who leads ------------------------------------------------------------------------------------------------
+    # --- metadata -------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         if self._is_refreshing:
@@ -137,7 +137,7 @@ class TransactionalClient(ClusterClient):
         known_id = self._topic_ids.setdefault(topic.name, topic.topic_id)
         if topic.topic_id != known_id:
             if not self.world.audit.was_made_later(topic.topic_id, known_id):
-                return  # told by one who does not know yet that it was deleted
+                return  # from a broker that does not know yet that the topic was deleted
             self._topic_ids[topic.name] = topic.topic_id
             self._forget(topic.name)
         for each in topic.partitions:
@@ -149,11 +149,11 @@ class TransactionalClient(ClusterClient):
                 known.node_id = each.leader_id
 
     def route(self, place: Place) -> Leader | None:
-        """Who leads it; None if nobody is known who could be asked."""
+        """Return the leader of a partition, or None if none can be asked."""
         leader = self.routes.get(place)
         return leader if leader is not None and leader.node_id in self.brokers else None
 
-    # --- who coordinates ------------------------------------------------------------------------------------------
+    # --- coordinators ---------------------------------------------------------------------------------------------
 
     def coordinator_of(self, kind: int, key: str) -> Script[int]:
         failures = 0
@@ -178,7 +178,7 @@ class TransactionalClient(ClusterClient):
         self.brokers.setdefault(found.node_id, (found.host, found.port))
 
     def judge(self, code: ErrorCode, what: str, allowed: frozenset[ErrorCode]) -> None:
-        self.told(what, code)
+        self.trace_result(what, code)
         if code not in allowed:
             self.world.violated(f"{self.name} {what}: {code.name}")
 
@@ -193,14 +193,14 @@ class TransactionalClient(ClusterClient):
         code_of: Callable[[Any], int],
         early: frozenset[ErrorCode] = EARLY,
     ) -> Script[Answered]:
-        """Asks the coordinator, whoever it is by then, until it answers something that is not to be asked again."""
+        """Send a request to the coordinator, whichever broker that is, until the error is not retriable."""
         failures, is_doubtful = 0, False
         while True:
             node_id = yield from self.coordinator_of(kind, key)
             was_replaced = self.is_replaced
             reply = yield self.request(node_id, api, version, request, f"coordinator-{kind}")
             code = reply.code if isinstance(reply, KafkaError) else ErrorCode(code_of(reply))
-            self.told(f"{what} at n{node_id}", code)
+            self.trace_result(f"{what} at n{node_id}", code)
             if code not in LOST and code not in early:
                 return Answered(code, reply, is_doubtful, was_replaced)
             if code in LOST:

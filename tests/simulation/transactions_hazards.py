@@ -1,7 +1,7 @@
-"""What befalls transactions besides, in half of the runs: topics are deleted under them and made anew, also while their
-markers are due; records are deleted, in the middle of them too; producer ids run out of epochs.
+"""Additional faults in half of the transaction runs: topics are deleted and recreated, also while markers are due;
+records are deleted, also within transactions; producer ids run out of epochs.
 
-All of it by a chance of its own, so that the other runs stay what they are.
+They have random numbers of their own, so that the other runs stay the same.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ LOOK_MS = 20
 TOPIC_GAP_MS = 3_000
 RECORDS_GAP_MS = 1_500
 LONG_LOOKS = 3
-"""After so many, markers seem to be late."""
+"""After so many checks, markers count as late."""
 SHARE_OF_LOOKS = 0.1
-"""At which such a topic is deleted."""
+"""Share of such checks at which the topic is deleted."""
 EPOCHS_LEFT_MAX = 8
 
 
 class Hazards:
-    """Which of them there are in a run. In others nothing is drawn at all."""
+    """Which of these faults a run has; the other runs draw no random numbers for them."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(f"hazards of {seed}")
@@ -47,7 +47,7 @@ class Hazards:
 
     @contextmanager
     def late_epochs(self) -> Iterator[None]:
-        """Whoever is new has almost no epochs left, as if it had been there for years: nobody can wait for that."""
+        """Give new producers almost no epochs left, as if they had run for years."""
         honest = initializing.create
 
         def aged(transactional_id: str, *rest: Any) -> Transaction:
@@ -62,14 +62,14 @@ class Hazards:
 
 
 def transactions_of(machine: Machine) -> Iterator[Transaction]:
-    """Those that a node coordinates."""
+    """Yield the transactions that a node coordinates."""
     if machine.assembly is not None and machine.assembly.broker_side is not None:
         for each in machine.assembly.broker_side.transactions.shards:
             yield from each.transactions.values()
 
 
 def undecided(machine: Machine) -> str:
-    """Which of them has not come to its end; nothing if all have."""
+    """Name a transaction that has not ended; return "" if all have."""
     for each in transactions_of(machine):
         if each.state is State.ONGOING or each.state in PREPARED:
             return f"{each.transactional_id} is in {each.state.title} on {machine.host}"
@@ -77,17 +77,17 @@ def undecided(machine: Machine) -> str:
 
 
 class Eraser(AdminClient):
-    """Deletes what others use."""
+    """An administrator that deletes topics and records in use."""
 
     world: TransactionsWorld
 
     def __init__(self, world: TransactionsWorld, name: str, rng: Random) -> None:
         super().__init__(world, name, rng)
         self._looks: dict[tuple[str, str], int] = {}
-        """For how many looks on end markers were due."""
+        """For how many checks in a row markers were due."""
 
     def begin(self, hazards: Hazards) -> None:
-        """As soon as chance has its way with the others."""
+        """Begin as soon as faults are injected."""
         if self.world.faults.is_over:
             self.later(LOOK_MS, lambda: self.begin(hazards))
             return
@@ -98,7 +98,7 @@ class Eraser(AdminClient):
             self._again(RECORDS_GAP_MS, self._delete_records)
 
     def _again(self, mean_ms: int, act: Callable[[], None]) -> None:
-        """And again, until it is over."""
+        """Repeat `act` at random intervals until the faults end."""
 
         def do() -> None:
             if not self.world.faults.is_over:
@@ -114,7 +114,7 @@ class Eraser(AdminClient):
         self.delete_or_make()
 
     def _look(self) -> None:
-        """For transactions that wait for markers in a topic that may go."""
+        """Look for transactions that wait for markers in a topic that may be deleted."""
         if self.world.faults.is_over:
             return
         self.later(LOOK_MS, self._look)
@@ -127,7 +127,7 @@ class Eraser(AdminClient):
             self.delete(topic)
 
     def _due(self) -> list[tuple[str, str]]:
-        """Transactional ids, and topics to which markers of theirs are due."""
+        """Return transactional ids, and the topics to which their markers are due."""
         return sorted(
             {
                 (each.transactional_id, partition.topic)
@@ -148,12 +148,12 @@ class Eraser(AdminClient):
             return
         index = self.rng.randrange(len(topic.partitions))
         ledger = self.world.transactional_ledger(topic.id, index)
-        # Something of who writes without transactions stays: for one of whom nothing is left brokers take anything.
+        # Keep a record of each non-transactional producer: brokers without any accept every sequence.
         limit = ledger.last_plain_offset()
         offsets = [offset for part in ledger.parts for offset in part.offsets if ledger.start <= offset < limit]
         if not offsets:
             return
-        # Mostly into the middle of a transaction; what is deleted was seen by those who judge.
+        # Mostly into the middle of a transaction; the audit has seen all deleted records.
         offset = self.rng.choice(offsets) + self.rng.randint(0, 1)
         leader = topic.partitions[index].leader
         if leader not in self.brokers:
@@ -166,8 +166,8 @@ class Eraser(AdminClient):
 
     def _deleted(self, what: str, offset: int, reply: Any) -> None:
         code, start = deleted(reply)
-        self.told(what, code)
-        # A leader may not know yet that all have what others have shown.
+        self.trace_result(what, code)
+        # A leader may not know yet that all in-sync replicas have these records.
         if code not in TRY_AGAIN and code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
             self.world.violated(f"{self.name} {what}: {code.name}")
         if code is ErrorCode.NONE and start < offset:

@@ -1,5 +1,5 @@
-"""What was committed to one partition, transactions and their ends with it: who wrote which offsets, how that ended,
-and up to where it was decided.
+"""What was committed to one partition, with its transactions: who wrote which offsets, how each transaction ended, and
+the last stable offset.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ NOT_ENDED = -1
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """What one transaction has in one partition."""
+    """The part of one transaction in one partition."""
 
     producer_id: int
     producer_epoch: int
     first_offset: int
     end_offset: int = NOT_ENDED
-    """Of its marker."""
+    """Offset of its marker."""
     is_committed: bool = False
     offsets: list[int] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
 
 
 class Claim(NamedTuple):
-    """Somebody says that everything below the one is decided, as far as the log is committed by the other."""
+    """A response's claim that everything below `stable_offset` is decided, at that high watermark."""
 
     who: str
     last_stable_offset: int
     high_watermark: int
     start_offset: int
-    """Where the log begins for it: of transactions that have nothing behind it, it need not know."""
+    """The log start offset of the response: transactions without records beyond it may be unknown there."""
 
 
 class TransactionalLedger(Ledger):
@@ -44,16 +44,16 @@ class TransactionalLedger(Ledger):
         super().__init__(name, complain)
         self.parts: list[Part] = []
         self.open: dict[int, Part] = {}
-        """By producer id."""
+        """Open transactions by producer id."""
         self._epochs: dict[int, int] = {}
         self._plain: list[int] = []
-        """Offsets of what belongs to no transaction."""
+        """Offsets of non-transactional records."""
         self._claims: list[Claim] = []
         self._lane_ends: dict[str, int] = {}
-        """Where the last record of each lane is."""
+        """Offset of the last record of each lane."""
         self._repeats: set[int] = set()
-        """Offsets of what was written once before, where a log does not reach any more: a replica that begins behind
-        that cannot know."""
+        """Offsets of duplicates whose originals are below the log start offset of a replica, which cannot recognise
+        them."""
 
     def _extend(self, header: BatchHeader, batch: memoryview) -> None:
         if header.producer_id >= 0:
@@ -83,7 +83,7 @@ class TransactionalLedger(Ledger):
             self._complain(f"{self.name} has records of several transactions in one: {sorted(names)} up to {first}")
 
     def _judge(self, value: bytes) -> None:
-        """What stands behind a semicolon is for others."""
+        """A value's text after a semicolon is for other checks."""
         if self.is_internal:
             return
         if self.start and value in self.values[: self.start]:
@@ -92,7 +92,7 @@ class TransactionalLedger(Ledger):
         name = value.partition(b";")[0]
         lane, _, number = name.decode().rpartition("/")
         if self._lane_ends.get(lane, self.start) < self.start:
-            # A replica that begins behind all of it takes anything: its producer will have to abort.
+            # A replica that starts after all its records accepts any sequence: the producer will have to abort.
             self._next_numbers[lane] = int(number)
         self._lane_ends[lane] = self.end
         super()._judge(name)
@@ -116,13 +116,13 @@ class TransactionalLedger(Ledger):
             if marker is not None and part is not None:
                 part.end_offset, part.is_committed = record.offset, marker.committed
 
-    # --- what is decided ------------------------------------------------------------------------------------------
+    # --- the last stable offset -----------------------------------------------------------------------------------
 
     def claim(self, who: str, last_stable_offset: int, high_watermark: int, start_offset: int) -> None:
         self._claims.append(Claim(who, last_stable_offset, high_watermark, start_offset))
 
     def judge_claims(self) -> None:
-        """Those about what is known by now."""
+        """Check the claims about what is known by now."""
         ready = [claim for claim in self._claims if claim.high_watermark <= self.end]
         if not ready:
             return
@@ -145,11 +145,11 @@ class TransactionalLedger(Ledger):
                 self._complain(f"{who} says that {self.name} is decided beyond its high watermark {high_watermark}")
 
     def last_plain_offset(self) -> int:
-        """Of what belongs to no transaction."""
+        """Return the offset of the last non-transactional record."""
         return self._plain[-1] if self._plain else self.end
 
     def committed(self) -> list[tuple[int, bytes]]:
-        """What a reader who wants only that must be given, in its order."""
+        """Return what a read_committed consumer must get, in order."""
         offsets = list(self._plain)
         for part in self.parts:
             if part.is_committed:
@@ -158,7 +158,7 @@ class TransactionalLedger(Ledger):
 
 
 class FleetingLedger(TransactionalLedger):
-    """Of a topic that took the name of another. Who writes by name may have begun there."""
+    """The ledger of a recreated topic: a producer that writes by name may have begun in its predecessor."""
 
     def _judge(self, value: bytes) -> None:
         lane, _, number = value.partition(b";")[0].decode().rpartition("/")

@@ -1,5 +1,5 @@
-"""Consume, transform, produce: each input record becomes one output record, in the transaction that also commits how
-far the input was read. Whoever comes back after a crash goes on from what was committed.
+"""Consume, transform, produce: each input record becomes one output record, in the transaction that also commits the
+input offset. After a crash the next process continues from the committed offsets.
 """
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from cluster_consumers import whole_batches
-from transactions_book import Written
 from transactions_client import GROUP, Place, Script
+from transactions_history import Written
 from transactions_producer import Abortable, TransactionalProducer
 from transactions_reader import READ_COMMITTED, AbortedFilter
 
@@ -30,7 +30,7 @@ from moldau.wire.messages.txn_offset_commit import (
 from moldau.wire.records import Record, decode_records
 
 INPUT, OUTPUT = "input", "output"
-"""What every group reads, and what every group writes a topic of its own under."""
+"""The input topic of all groups, and the prefix of each group's output topic."""
 READ_RECORDS_MAX = 8
 COMMITS = 0.85
 ABORTABLE = frozenset(
@@ -45,7 +45,7 @@ ABORTABLE = frozenset(
 
 
 class Processor(TransactionalProducer):
-    """Reads all of the input by itself: the transactional id is the name of the group, too."""
+    """Reads the whole input alone; its transactional id is also the group id."""
 
     @property
     def group_id(self) -> str:
@@ -95,7 +95,7 @@ class Processor(TransactionalProducer):
     # --- reading --------------------------------------------------------------------------------------------------
 
     def _poll(self, partition: int) -> Script[tuple[list[tuple[int, bytes]], int]]:
-        """What comes next, committed, and where to go on; nothing if there is nothing, or nobody to ask."""
+        """Return the next committed records and the next position; nothing if there are none or no leader is known."""
         position = self._positions[partition]
         leader = self.route((INPUT, partition))
         if leader is None:
@@ -115,7 +115,7 @@ class Processor(TransactionalProducer):
             return [], position
         found = reply.responses[0].partitions[0]
         if found.error_code:
-            self.told(f"reads {INPUT}-{partition} at {position}", found.error_code)
+            self.trace_result(f"reads {INPUT}-{partition} at {position}", found.error_code)
             self.refresh()
             return [], position
         return self._filtered(found, position)
@@ -134,7 +134,7 @@ class Processor(TransactionalProducer):
             position = max(position, header.next_offset)
         return records, position
 
-    # --- how far it has read --------------------------------------------------------------------------------------
+    # --- committed offsets ----------------------------------------------------------------------------------------
 
     def _return_to_committed(self) -> Script[None]:
         wanted = sorted(partition for topic, partition in self.routes if topic == INPUT)
@@ -147,7 +147,7 @@ class Processor(TransactionalProducer):
                 GROUP, self.group_id, "looks up offsets", ApiKey.OFFSET_FETCH, 9, request, _worst_fetched
             )
             self.judge(answered.code, "looks up offsets", frozenset({ErrorCode.NONE}))
-            # One that was deposed and does not know yet tells what it knew, as Kafka's would.
+            # A former coordinator that does not know it yet returns old offsets, as Kafka's would.
             if was_rightful and self.world.coordinates(self.group_id, node_id):
                 break
             self._coordinators.pop((GROUP, self.group_id), None)

@@ -1,8 +1,8 @@
-"""A process that writes transactions: to several partitions at once, with several batches in flight, in either version
-of the protocol. It tries again as real clients do, aborts what cannot be committed, and ends when it is fenced.
+"""A process that writes transactions to several partitions at once, with several batches in flight, in either version
+of the protocol. It retries as real clients do, aborts what cannot be committed, and ends when it is fenced.
 
-Where a real client of version 1 would reuse its epoch although a request may still be under way, this one asks for a
-new epoch (KIP-360): what comes late in version 1 may end or enter the next transaction, and no broker can help it.
+Where a real version 1 client would reuse its epoch while a request may still be in flight, this one requests a new
+epoch (KIP-360): in version 1 a late request may end or enter the next transaction, and no broker can prevent it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from cluster_consumers import GONE
 from cluster_ledger import name_of
-from transactions_book import Fate, Written
 from transactions_client import EARLY, TRANSACTION, Answered, Place, Script, TransactionalClient
+from transactions_history import Fate, Written
 from transactions_writing import Lane, Writing
 
 from moldau.base.errors import ErrorCode
@@ -42,11 +42,11 @@ TIMEOUTS_MS = (1_500, 3_000, 6_000)
 
 
 class Fenced(Exception):
-    """Somebody else speaks for the transactional id by now."""
+    """Another process has the transactional id by now."""
 
 
 class Abortable(Exception):
-    """This transaction cannot be committed any more."""
+    """This transaction can only be aborted."""
 
 
 class TransactionalProducer(TransactionalClient):
@@ -62,7 +62,7 @@ class TransactionalProducer(TransactionalClient):
         on_ended: Callable[[TransactionalProducer], None],
     ) -> None:
         super().__init__(world, name, topics, rng)
-        self._book = world.book
+        self._history = world.history
         self.transactional_id = transactional_id
         self.is_v2 = rng.random() < 0.5
         self._timeout_ms = rng.choice(TIMEOUTS_MS)
@@ -72,15 +72,15 @@ class TransactionalProducer(TransactionalClient):
         self.producer_id = self.producer_epoch = -1
         self._lanes: dict[Place, Lane] = {}
         self._added: set[str] = set()
-        """What is part of the open transaction, by name."""
+        """Names of the partitions in the open transaction."""
         self._number = 0
         self._is_doubtful = False
-        """A batch of this epoch may be under way."""
+        """Whether a batch of this epoch may still be in flight."""
         self.is_over = False
         self.is_idle = False
         self.play(self._live())
 
-    # --- a life ---------------------------------------------------------------------------------------------------
+    # --- the script -----------------------------------------------------------------------------------------------
 
     def _live(self) -> Script[None]:
         try:
@@ -97,7 +97,7 @@ class TransactionalProducer(TransactionalClient):
         self._on_ended(self)
 
     def resume(self) -> Script[None]:
-        """What is to be known before the first transaction."""
+        """Do what is needed before the first transaction."""
         yield from ()
 
     def transact(self) -> Script[None]:
@@ -113,7 +113,7 @@ class TransactionalProducer(TransactionalClient):
         yield from self.end(written, is_good and self.rng.random() < COMMIT_SHARE)
 
     def perhaps_stall(self) -> Script[None]:
-        """As a process that is stopped, or thinks for too long: the coordinator loses patience."""
+        """Sometimes pause for longer than the transaction timeout."""
         if self.rng.random() < STALL_SHARE:
             yield self.pause(self._timeout_ms + 500)
         elif self.rng.random() < 0.3:
@@ -122,7 +122,7 @@ class TransactionalProducer(TransactionalClient):
     def begin(self) -> Written:
         self._number += 1
         self._added.clear()
-        return self._book.begin(f"{self.name}.{self._number}")
+        return self._history.begin(f"{self.name}.{self._number}")
 
     def _batches(self, written: Written, place: Place) -> list[list[Record]]:
         where = f"{place[0]}-{place[1]}"
@@ -149,7 +149,7 @@ class TransactionalProducer(TransactionalClient):
         code_of: Callable[[Any], int],
         early: frozenset[ErrorCode] = EARLY,
     ) -> Script[Any]:
-        """`Fenced` or `Abortable` for what is refused."""
+        """Raise `Fenced` or `Abortable` if the request is refused."""
         answered = yield from self.coordinated(
             TRANSACTION, self.transactional_id, what, api, version, request, code_of, early
         )
@@ -167,7 +167,7 @@ class TransactionalProducer(TransactionalClient):
         raise Fenced
 
     def _initialize(self) -> Script[None]:
-        """Also to go on with a new epoch, once it has one."""
+        """Get a producer id and epoch, or a new epoch if it has one."""
         request = InitProducerIdRequest(self.transactional_id, self._timeout_ms, self.producer_id, self.producer_epoch)
         reply = yield from self.coordinate(
             "is given an epoch", ApiKey.INIT_PRODUCER_ID, 5, request, lambda reply: reply.error_code
@@ -193,7 +193,7 @@ class TransactionalProducer(TransactionalClient):
             v3_and_below_producer_epoch=self.producer_epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(name, numbers) for name, numbers in by_topic.items()],
         )
-        # What may never come back is not waited for.
+        # Do not wait for topics that may never come back.
         early = EARLY - GONE if any(self.world.may_go(topic) for topic in by_topic) else EARLY
         yield from self.coordinate("adds partitions", ApiKey.ADD_PARTITIONS_TO_TXN, 3, request, _worst_added, early)
         self._added.update(f"{topic}-{partition}" for topic, partition in new)
@@ -217,7 +217,7 @@ class TransactionalProducer(TransactionalClient):
             raise Abortable
 
     def _note_topic(self, written: Written, place: Place) -> None:
-        """To which of those that have the name it is about to write. Who writes by name cannot know."""
+        """Note the topic id to which it writes; by name that is unknown."""
         lane, route = self._lanes.get(place), self.routes.get(place)
         topic_id = lane.topic_id if lane is not None else None if route is None else route.topic_id
         written.fleeting[f"{place[0]}-{place[1]}"] = topic_id if self.is_v2 else None

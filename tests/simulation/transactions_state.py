@@ -1,6 +1,4 @@
-"""What the coordinators of transactions have written down, read along: which producer ids spoke for a transactional id,
-one after the other.
-"""
+"""The transaction coordinators' log, read along: which producer ids used a transactional id, one after the other."""
 
 from __future__ import annotations
 
@@ -15,11 +13,11 @@ from moldau.wire.batch import BatchHeader
 from moldau.wire.records import decode_records
 
 Successions = dict[str, list[int]]
-"""Of each transactional id its producer ids, in their order."""
+"""The producer ids of each transactional id, in order."""
 
 
 class StateLedger(CompactedLedger):
-    """`followed` is told of each transactional id that has another producer id."""
+    """Calls `followed` for each transactional id that gets another producer id."""
 
     def __init__(
         self, name: str, complain: Complain, successions: Successions, followed: Callable[[str], None]
@@ -37,7 +35,7 @@ class StateLedger(CompactedLedger):
                 self._note(found.key.transactional_id, found.value.producer_id)
 
     def _note(self, transactional_id: str, producer_id: int) -> None:
-        """Whoever was followed by another never speaks again."""
+        """Check that a replaced producer id is never used again."""
         known = self._successions.setdefault(transactional_id, [])
         if known and producer_id != known[-1] and producer_id in known:
             self._complain(f"{transactional_id} is producer {producer_id} again, {known[-1]} had taken its place")

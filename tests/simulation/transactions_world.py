@@ -1,6 +1,6 @@
-"""A cluster, and clients who write, process and read in transactions while chance has its way with it.
+"""A cluster with clients that write, process and read in transactions while faults are injected.
 
-Everything that must hold of a cluster must hold here too; besides, at the end every transaction has ended, whole.
+Everything that must hold of a cluster must hold here too; besides, at the end every transaction has ended, as a whole.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from cluster_consumers import Consumer
 from cluster_ledger import Ledger
 from cluster_producers import Producer
 from compaction_ledger import CompactedLedger
-from transactions_book import Book, Fate
 from transactions_hazards import Eraser, Hazards, undecided
+from transactions_history import Fate, History
+from transactions_id_owner import Callback, IdOwner
 from transactions_ledger import FleetingLedger, TransactionalLedger
 from transactions_processor import INPUT, OUTPUT, Processor
 from transactions_producer import TransactionalProducer
 from transactions_reader import CommittedReader, LateReader, Session
-from transactions_seat import Seat, Told
 from transactions_state import StateLedger, Successions
 
 from moldau.base.ids import Uuid
@@ -39,25 +39,25 @@ class Report(cluster_world.Report):
 
     @staticmethod
     def shown(reports: Sequence[Report]) -> str:
-        told = cluster_world.Report.shown(reports)
+        report = cluster_world.Report.shown(reports)
         fates = {fate: sum(each.fates[fate.name] for each in reports) for fate in Fate}
         counts = ", ".join(f"{count:,} {fate.value}" for fate, count in fates.items())
-        return f"{told}; transactions: {counts}; {sum(each.processed for each in reports):,} records processed"
+        return f"{report}; transactions: {counts}; {sum(each.processed for each in reports):,} records processed"
 
 
 class TransactionsWorld(cluster_world.World):
     kind = "transactions"
 
     def __init__(self, seed: int, size: cluster_world.Size = SMALL, tail: int = cluster_world.TAIL) -> None:
-        self.book = Book(self.violated)
-        self.seats: list[Seat] = []
+        self.history = History(self.violated)
+        self.id_owners: list[IdOwner] = []
         self.readers: list[CommittedReader] = []
         self.outputs = 1
-        """How many partitions of the output are written to, however many there will be."""
+        """Number of output partitions that are written to, even if more are added."""
         self.processed = 0
         self.accounts: list[str] = []
         self.doomed: list[str] = []
-        """Topics that are deleted one day, and not made again."""
+        """Topics that will be deleted and not recreated."""
         self.hazards = Hazards(seed)
         self._successions: Successions = {}
         super().__init__(seed, size, tail)
@@ -91,7 +91,7 @@ class TransactionsWorld(cluster_world.World):
         self.faults.count("an id runs out of epochs", transactional_id)
 
     def producer_ids_of(self, transactional_id: str) -> list[int]:
-        """That spoke for it one after the other, as far as it is committed."""
+        """Return its producer ids, one after the other, as far as they are committed."""
         self.audit.check()
         return self._successions.get(transactional_id, [])
 
@@ -101,7 +101,7 @@ class TransactionsWorld(cluster_world.World):
         return ledger
 
     def coordinates(self, group_id: str, node_id: int) -> bool:
-        """Whether a node coordinates the group, by what is known where most is known."""
+        """Whether a node coordinates the group, by the newest image."""
         topic = self.newest_image().topics.get(CONSUMER_OFFSETS_TOPIC)
         if topic is None:
             return False
@@ -114,7 +114,7 @@ class TransactionsWorld(cluster_world.World):
     def may_go(self, topic: str) -> bool:
         return topic in self.fleeting or topic in self.doomed
 
-    # --- who works ------------------------------------------------------------------------------------------------
+    # --- clients --------------------------------------------------------------------------------------------------
 
     def populate(self) -> None:
         rng, size = self.client_rng, self.size
@@ -130,11 +130,11 @@ class TransactionsWorld(cluster_world.World):
         accounts = self.accounts = [name for name in self.topics if name.startswith("accounts")]
         others = [*self.fleeting, *self.doomed] if self.hazards.deletes_topics else []
         for number in range(size.producers):
-            self.seat(f"x{number}", [*accounts, *others], TransactionalProducer)
-        self.seat("feeder", [INPUT], TransactionalProducer)
+            self.add_id_owner(f"x{number}", [*accounts, *others], TransactionalProducer)
+        self.add_id_owner("feeder", [INPUT], TransactionalProducer)
         self.producers.append(Producer(self, f"p-{INPUT}", INPUT, Random(rng.random()), 2 * size.gap_ms))
         self.producers.append(Producer(self, f"p-{accounts[0]}", accounts[0], Random(rng.random()), 4 * size.gap_ms))
-        self.seat("processor", [INPUT, OUTPUT], Processor)
+        self.add_id_owner("processor", [INPUT, OUTPUT], Processor)
         for name in [*accounts, OUTPUT, INPUT]:
             self.readers.append(CommittedReader(self, f"rc-{name}", name, Random(rng.random())))
         self.consumers.append(Consumer(self, f"ru-{accounts[0]}", accounts[0], Random(rng.random())))
@@ -153,53 +153,53 @@ class TransactionsWorld(cluster_world.World):
             self.clients.append(eraser)
             eraser.begin(self.hazards)
 
-    def seat(self, name: str, topics: list[str], kind: type[TransactionalProducer]) -> None:
+    def add_id_owner(self, name: str, topics: list[str], kind: type[TransactionalProducer]) -> None:
         rng = self.client_rng
         gap_ms = rng.randint(GAP_MS // 2, GAP_MS * 2)
 
         def make(
-            name: str, transactional_id: str, rng: Random, on_initialized: Told, on_ended: Told
+            name: str, transactional_id: str, rng: Random, on_initialized: Callback, on_ended: Callback
         ) -> TransactionalProducer:
             return kind(self, name, transactional_id, topics, rng, gap_ms, on_initialized, on_ended)
 
-        self.seats.append(Seat(self, name, Random(rng.random()), make, may_change_id=kind is not Processor))
+        self.id_owners.append(IdOwner(self, name, Random(rng.random()), make, may_change_id=kind is not Processor))
 
-    # --- what is asked of it --------------------------------------------------------------------------------------
+    # --- checks ---------------------------------------------------------------------------------------------------
 
     def is_settled(self) -> str:
         for name in self.topics:
             if name not in self.image.topics:
                 return f"{name} is not there"
-        if not self.book.count(Fate.COMMITTED):
+        if not self.history.count(Fate.COMMITTED):
             return "no transaction was committed"
         return ""
 
     def use(self) -> Callable[[], str]:
-        before = {seat.transactional_id: self._committed_of(seat) for seat in self.seats}
+        before = {owner.transactional_id: self._committed_of(owner) for owner in self.id_owners}
 
         def is_used() -> str:
-            for seat in self.seats:
-                if self._committed_of(seat) <= before[seat.transactional_id]:
-                    return f"{seat.transactional_id} commits nothing"
+            for owner in self.id_owners:
+                if self._committed_of(owner) <= before[owner.transactional_id]:
+                    return f"{owner.transactional_id} commits nothing"
             return ""
 
         return is_used
 
-    def _committed_of(self, seat: Seat) -> int:
-        mine = f"{seat.transactional_id}."
+    def _committed_of(self, owner: IdOwner) -> int:
+        mine = f"{owner.transactional_id}."
         return sum(
-            each.fate is Fate.COMMITTED for each in self.book.transactions.values() if each.name.startswith(mine)
+            each.fate is Fate.COMMITTED for each in self.history.transactions.values() if each.name.startswith(mine)
         )
 
     def stop_clients(self) -> None:
         super().stop_clients()
-        for seat in self.seats:
-            seat.stop()
+        for owner in self.id_owners:
+            owner.stop()
 
     def is_drained(self) -> str:
-        for seat in self.seats:
-            if not seat.is_idle:
-                return f"{seat.transactional_id} has not come to an end"
+        for owner in self.id_owners:
+            if not owner.is_idle:
+                return f"{owner.transactional_id} has not come to an end"
         if why := super().is_drained() or self._are_transactions_over():
             return why
         for reader in self.readers:
@@ -219,7 +219,7 @@ class TransactionsWorld(cluster_world.World):
                     return f"a transaction is open in {each.name} on {machine.host} since {hanging}"
         return ""
 
-    # --- what came of it ------------------------------------------------------------------------------------------
+    # --- the report -----------------------------------------------------------------------------------------------
 
     def judge(self) -> None:
         ledgers = {
@@ -227,7 +227,7 @@ class TransactionsWorld(cluster_world.World):
         }
         for ledger in ledgers.values():
             ledger.judge_claims()
-        self.book.judge(ledgers)
+        self.history.judge(ledgers)
         committed = {place: ledger.committed() for place, ledger in ledgers.items()}
         for reader in self.readers:
             for session in reader.sessions:
@@ -243,7 +243,7 @@ class TransactionsWorld(cluster_world.World):
         return [self.transactional_ledger(image.id, index) for index in range(len(image.partitions))]
 
     def judge_processed(self) -> None:
-        """Every input record became one output record, in its order; those at the end may still wait."""
+        """Check that every input record became one output record, in order; the last ones may still be missing."""
         processed: dict[int, list[int]] = {}
         for ledger in self._ledgers_of(OUTPUT):
             for _, value in ledger.committed():
@@ -259,18 +259,18 @@ class TransactionsWorld(cluster_world.World):
                 self.violated(f"the output has {made[around]} of {ledger.name} where the input has {given[around]}")
 
     def report(self) -> Report:
-        told = super().report()
-        fates = {fate.name: self.book.count(fate) for fate in Fate}
+        report = super().report()
+        fates = {fate.name: self.history.count(fate) for fate in Fate}
         return Report(
-            told.seed,
-            told.digest,
-            told.virtual_ms,
-            told.nodes,
-            told.lives,
-            told.acknowledged,
-            told.commits,
-            told.batches,
-            told.faults,
+            report.seed,
+            report.digest,
+            report.virtual_ms,
+            report.nodes,
+            report.starts,
+            report.acknowledged,
+            report.commits,
+            report.batches,
+            report.faults,
             fates,
             self.processed,
         )

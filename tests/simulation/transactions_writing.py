@@ -1,5 +1,5 @@
-"""Batches of a transaction on their way to the partitions it writes to: several in flight, sent again in their order
-until all are acknowledged, or one is refused for good.
+"""Batches of a transaction on their way to its partitions: several in flight, sent again in order until all are
+acknowledged or one is refused for good.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT_MAX = 5
 PATIENCE_MS = 2_500
-"""So long it tries to write to a topic that may be gone."""
+"""How long it tries to write to a topic that may be deleted."""
 ABORTS = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -32,7 +32,7 @@ ABORTS = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""Refused: the transaction is over, or cannot have this."""
+"""Errors that end the transaction, or this write of it."""
 AGAIN = frozenset(
     {
         *TRY_AGAIN,
@@ -49,12 +49,12 @@ class Lane:
     """A partition as one epoch of a producer sees it."""
 
     topic_id: Uuid | None = None
-    """Of the topic to which it writes there: another of its name has none of what was written."""
+    """Id of the topic: a recreated topic has none of what was written."""
     end_offset: int = 0
-    """Behind the last that was acknowledged."""
+    """Next offset after the last acknowledged record."""
     next_sequence: int = 0
     is_known: bool = False
-    """Something of this epoch was acknowledged: the partition knows it."""
+    """Whether something of this epoch was acknowledged, so that the partition has its state."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +63,7 @@ class Batch:
     sequence: int
     data: bytes
     was_sent_in_time: bool = False
-    """Before another took the producer's place."""
+    """Whether it was sent before another process took over the transactional id."""
     is_acknowledged: bool = False
 
 
@@ -80,7 +80,7 @@ class Queue:
 
 
 class Writing:
-    """`ask` it once; it tells NONE when all is acknowledged, or the code for which it gave up."""
+    """Writes all batches; completes with NONE when all are acknowledged, or with the error for which it gave up."""
 
     def __init__(
         self, client: TransactionalProducer, lanes: dict[Place, Lane], batches: dict[Place, list[list[Record]]]
@@ -118,7 +118,7 @@ class Writing:
             then(code)
 
     def _fill(self, queue: Queue) -> None:
-        """The first of an epoch goes alone where a broker that knows nothing of it would take any sequence."""
+        """Send batches; the first of an epoch goes alone if a broker without its state would accept any sequence."""
         window = IN_FLIGHT_MAX if queue.lane.is_known or self._client.is_v2 else 1
         while queue.unsent and len(queue.in_flight) < window and not queue.is_waiting:
             batch = queue.unsent.popleft()
@@ -155,7 +155,7 @@ class Writing:
         )
 
     def _is_lost(self, queue: Queue) -> bool:
-        """The topic was deleted, or it seems so: it is not found for long, or is another by now."""
+        """Whether the topic was deleted, or seems so: it was not found for long, or has another id."""
         client, lane = self._client, queue.lane
         if not client.world.may_go(queue.place[0]):
             return False
@@ -176,7 +176,7 @@ class Writing:
         if attempt != queue.attempt:
             return
         why = "" if partition is None else partition.error_message
-        client.told(f"{batch.values[0].decode()} #{batch.sequence} at n{node_id}: {why}", code)
+        client.trace_result(f"{batch.values[0].decode()} #{batch.sequence} at n{node_id}: {why}", code)
         if code in ABORTS:
             self._over(code)
             return
@@ -195,8 +195,8 @@ class Writing:
         self._again(queue)
 
     def _may_be_forgotten(self, queue: Queue) -> bool:
-        """All that it wrote there is deleted: a leader that came later knows nothing of it. So it is with a topic that
-        is another by now, for one who writes by name."""
+        """Whether all its records there are deleted, so that a later leader has no state of it; or, for writes by name,
+        whether the topic was recreated."""
         lane, topic = queue.lane, queue.place[0]
         assert lane.topic_id is not None
         ledger = self._client.world.audit.ledger(lane.topic_id, queue.place[1])
@@ -212,7 +212,7 @@ class Writing:
         client.world.trace(f"{client.name} {topic}-{partition} {batch.values[0].decode()} at {offset}")
         queue.lane.end_offset = offset + len(batch.values)
         if client.is_v2 or not client.world.may_go(topic):
-            # To whom a name belonged there nobody can tell.
+            # Nobody can tell which topic had the name there.
             assert queue.lane.topic_id is not None
             client.world.audit.acknowledged(queue.lane.topic_id, partition, offset, batch.values)
         if not batch.was_sent_in_time:

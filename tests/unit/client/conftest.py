@@ -11,7 +11,7 @@ from moldau.client.stand_in import batch_sender, consumer
 
 
 class HurriedTime:
-    """Whoever sleeps does not, but time has passed by as much."""
+    """A clock on which `sleep` returns at once, but moves the time."""
 
     def __init__(self) -> None:
         self._slept = 0.0

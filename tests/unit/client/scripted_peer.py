@@ -1,4 +1,4 @@
-"""The other side of a connection, on a real socket: it answers as it is told to, well or badly."""
+"""The server side of a connection, on a real socket: it gives the answers that the test chooses, right or wrong."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ async def politely(header: RequestHeader, writer: asyncio.StreamWriter) -> None:
 
 
 async def silently(header: RequestHeader, writer: asyncio.StreamWriter) -> None:
-    """Reads and says nothing."""
+    """Read the request and do not answer."""
 
 
 def with_bytes(data: bytes) -> Answer:
-    """Whatever is asked, these bytes; `%c` in them is the correlation id."""
+    """Answer every request with these bytes, in which `%c` is the correlation id."""
 
     async def answer(header: RequestHeader, writer: asyncio.StreamWriter) -> None:
         writer.write(data.replace(b"%c", struct.pack(">i", header.correlation_id)))
@@ -52,7 +52,7 @@ class ScriptedPeer:
         self.answer = answer
         self.versions = versions or VERSIONS
         self.asked: list[RequestHeader] = []
-        """All but ApiVersions."""
+        """All requests but ApiVersions."""
         self.handshakes: list[int] = []
         self.connections = 0
         self.port = 0
@@ -105,7 +105,7 @@ class ScriptedPeer:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """The test's own time limit ends a wait that is in vain."""
+    """Wait until the condition holds; the test's own time limit ends the wait."""
     while True:
         if holds():
             return
@@ -113,14 +113,14 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 async def answer_to(later: Promise[Any]) -> Any:
-    """What a promise came to, once it has."""
+    """Wait for the promise and return its value."""
     assert not later.done, "it came before the one who asked could have looked"
     await until(lambda: later.done)
     return later.value()
 
 
 async def heartbeat(peer: PeerConnection, timeout_ms: int = PATIENCE_MS, version: int | None = None) -> Any:
-    """The response, or the code of the error."""
+    """Return the response, or the code of the error."""
     came = await answer_to(peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, timeout_ms, version))
     return came.code if isinstance(came, KafkaError) else came
 

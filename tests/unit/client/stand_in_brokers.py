@@ -1,6 +1,6 @@
-"""Brokers without sockets: our client's channels lead to them, and they answer what a test tells them to.
+"""Brokers without sockets: the client's channels lead to them, and they give the answers that the test chooses.
 
-A node's port is its id. Who died refuses connections, and is in the metadata until it is taken out of `nodes`.
+A node's port is its id. A dead node refuses connections, but stays in the metadata until it is removed from `nodes`.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class FakeBrokers:
         self.topics: dict[str, dict[int, int]] = {}
         """Partitions and their leaders, -1 where there is none."""
         self.creates: dict[str, dict[int, int]] = {}
-        """What becomes of a topic when its creation is asked for."""
+        """The partitions that a topic gets when its creation is requested."""
         self.coordinator = 1
         self.metadata_seconds = 0.0
-        """How long an answer takes."""
+        """How long a metadata response takes."""
         self.answers: dict[ApiKey, Answer] = {
             ApiKey.METADATA: self._metadata,
             ApiKey.FIND_COORDINATOR: self._coordinators,
@@ -169,7 +169,7 @@ def taken(asked: Any, code: ErrorCode = ErrorCode.NONE) -> ProduceResponse:
 
 
 def beaten(epoch: int, given: dict[str, list[int]] | None = None) -> ConsumerGroupHeartbeatResponse:
-    """The answer to a heartbeat: an assignment, or none if nothing is to change."""
+    """Return a heartbeat response with an assignment, or without one if nothing changes."""
     if given is None:
         return ConsumerGroupHeartbeatResponse(member_epoch=epoch, heartbeat_interval_ms=0)
     topics = [ResponseTopicPartitions(topic_id(name), indexes) for name, indexes in given.items()]
@@ -193,7 +193,7 @@ def begins_at_zero(asked: Any) -> ListOffsetsResponse:
 
 
 def one_record_each(asked: Any) -> FetchResponse:
-    """Every partition holds one record, whose value is the partition's number."""
+    """Return a fetch response in which every partition has one record, whose value is the partition index."""
     if all(each.fetch_offset for topic in asked.topics for each in topic.partitions):
         time.sleep(asked.max_wait_ms / 1000)
     return fetched(asked, lambda each: holding(each.partition, each.fetch_offset) if each.fetch_offset == 0 else None)
@@ -212,5 +212,5 @@ def fetched(asked: Any, records: Callable[[Any], memoryview | None]) -> FetchRes
 
 
 def holding(number: int, offset: int) -> memoryview:
-    """A batch with one record at this offset."""
+    """Return a batch with one record at this offset."""
     return memoryview(bytes(build_batch([Record(IN_LINE, 0, None, b"%d" % number, ())], base_offset=offset)))

@@ -1,4 +1,4 @@
-"""A line that is slow or cut, as the testing cluster asks for it."""
+"""Connections that are slow or cut, as the testing cluster makes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moldau.wire.messages.heartbeat import HeartbeatResponse
 
 
 class Switch:
-    """A line whose state the test sets."""
+    """A connection whose faults the test sets."""
 
     def __init__(self, delay_ms: int | None = 0) -> None:
         self.delay_ms = delay_ms
@@ -24,7 +24,7 @@ class Switch:
         return self.delay_ms
 
 
-def test_a_delay_is_taken_each_way() -> None:
+def test_the_delay_applies_in_each_direction() -> None:
     async def talk() -> None:
         server, line = await ScriptedPeer().start(), Switch()
         peer = FaultyPeers(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
@@ -41,7 +41,7 @@ def test_a_delay_is_taken_each_way() -> None:
     run(talk())
 
 
-def test_what_is_asked_over_a_cut_line_goes_through_when_it_is_mended() -> None:
+def test_a_request_over_a_cut_connection_is_delivered_when_it_is_restored() -> None:
     async def talk() -> None:
         server, line = await ScriptedPeer().start(), Switch()
         peer = FaultyPeers(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
@@ -60,7 +60,7 @@ def test_what_is_asked_over_a_cut_line_goes_through_when_it_is_mended() -> None:
     run(talk())
 
 
-def test_an_answer_does_not_come_through_a_line_that_was_cut_meanwhile() -> None:
+def test_a_response_does_not_pass_a_connection_that_was_cut_meanwhile() -> None:
     async def talk() -> None:
         server, line = await ScriptedPeer().start(), Switch()
         peer = FaultyPeers(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
@@ -75,7 +75,7 @@ def test_an_answer_does_not_come_through_a_line_that_was_cut_meanwhile() -> None
     run(talk())
 
 
-def test_nobody_connects_over_a_cut_line() -> None:
+def test_connecting_over_a_cut_connection_fails() -> None:
     async def talk() -> None:
         server, line = await ScriptedPeer().start(), Switch(None)
         peer = FaultyPeers(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
@@ -89,7 +89,7 @@ def test_nobody_connects_over_a_cut_line() -> None:
     run(talk())
 
 
-def test_closing_over_a_cut_line_leaves_nothing_behind() -> None:
+def test_closing_a_cut_connection_leaves_nothing_behind() -> None:
     async def talk() -> None:
         peer = FaultyPeers(asyncio.get_running_loop(), Switch(None)).to("127.0.0.1", 1, "test")
         answer = peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, 5000)

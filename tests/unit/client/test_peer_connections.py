@@ -1,4 +1,4 @@
-"""What a node may expect of its connections to others, on both loops and the loopback address."""
+"""What a node may expect of its connections to other nodes, on both event loops and loopback sockets."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ async def connected(server: ScriptedPeer) -> AsyncIterator[tuple[PeerConnections
 
 
 async def nothing_is_there() -> int:
-    """A port on which nobody listens."""
+    """Return a port on which nobody listens."""
     server = await ScriptedPeer().start()
     await server.stop()
     return server.port
 
 
 @LOOPS
-def test_the_highest_version_that_both_know_is_spoken(uv: bool) -> None:
+def test_the_highest_common_version_is_used(uv: bool) -> None:
     async def talk() -> None:
         server = ScriptedPeer(versions={**VERSIONS, ApiKey.HEARTBEAT: (1, 3)})
         async with connected(server) as (_, peer):
@@ -68,7 +68,7 @@ def test_the_highest_version_that_both_know_is_spoken(uv: bool) -> None:
     run(talk(), uv)
 
 
-def test_a_node_too_old_for_the_handshake_is_asked_in_its_first_version() -> None:
+def test_a_node_too_old_for_the_handshake_is_asked_again_in_version_0() -> None:
     async def talk() -> None:
         server = ScriptedPeer(versions={**VERSIONS, ApiKey.API_VERSIONS: (0, 2)})
         async with connected(server) as (_, peer):
@@ -78,7 +78,7 @@ def test_a_node_too_old_for_the_handshake_is_asked_in_its_first_version() -> Non
     run(talk())
 
 
-def test_what_is_asked_while_connecting_goes_out_in_order_on_one_connection() -> None:
+def test_requests_made_while_connecting_are_sent_in_order_on_one_connection() -> None:
     async def talk() -> None:
         server = ScriptedPeer()
         async with connected(server) as (peers, peer):
@@ -93,7 +93,7 @@ def test_what_is_asked_while_connecting_goes_out_in_order_on_one_connection() ->
     run(talk())
 
 
-def test_another_purpose_is_another_connection() -> None:
+def test_each_purpose_has_its_own_connection() -> None:
     async def talk() -> None:
         server = ScriptedPeer()
         async with connected(server) as (peers, peer):
@@ -108,7 +108,7 @@ def test_another_purpose_is_another_connection() -> None:
     run(talk())
 
 
-def test_a_version_or_api_that_is_not_spoken_there_costs_only_its_own_request() -> None:
+def test_an_unsupported_api_or_version_fails_only_its_own_request() -> None:
     async def talk() -> None:
         server = ScriptedPeer(versions={**VERSIONS, ApiKey.HEARTBEAT: (0, 3)})
         async with connected(server) as (_, peer):
@@ -123,7 +123,7 @@ def test_a_version_or_api_that_is_not_spoken_there_costs_only_its_own_request() 
 
 
 @LOOPS
-def test_a_node_that_refuses_is_told_at_once_and_served_when_it_is_there(uv: bool) -> None:
+def test_a_refused_connection_fails_at_once_and_later_requests_succeed_when_the_node_is_up(uv: bool) -> None:
     async def talk() -> None:
         port = await nothing_is_there()
         peer = PeerConnections(asyncio.get_running_loop()).to("127.0.0.1", port, PURPOSE)
@@ -138,7 +138,7 @@ def test_a_node_that_refuses_is_told_at_once_and_served_when_it_is_there(uv: boo
     run(talk(), uv)
 
 
-def test_whoever_asks_again_the_moment_it_failed_does_not_keep_the_loop_busy() -> None:
+def test_immediate_retries_do_not_keep_the_event_loop_busy() -> None:
     async def talk() -> None:
         peer = PeerConnections(asyncio.get_running_loop()).to("127.0.0.1", await nothing_is_there(), PURPOSE)
         failures = 0
@@ -169,7 +169,7 @@ def test_a_host_that_does_not_exist_is_a_network_exception(host: str) -> None:
 
 
 @LOOPS
-def test_no_answer_in_time_ends_the_connection_and_the_next_question_opens_another(uv: bool) -> None:
+def test_a_timeout_closes_the_connection_and_the_next_request_opens_another(uv: bool) -> None:
     async def talk() -> None:
         server = ScriptedPeer(silently)
         async with connected(server) as (_, peer):
@@ -185,7 +185,7 @@ def test_no_answer_in_time_ends_the_connection_and_the_next_question_opens_anoth
     run(talk(), uv)
 
 
-def test_a_node_that_accepts_and_never_speaks_is_given_up_in_time() -> None:
+def test_a_node_that_accepts_but_never_answers_times_out() -> None:
     async def talk() -> None:
         server = ScriptedPeer()
         server.answer_handshake = lambda header, writer: True  # type: ignore[method-assign]
@@ -197,7 +197,7 @@ def test_a_node_that_accepts_and_never_speaks_is_given_up_in_time() -> None:
     run(talk())
 
 
-def test_an_answer_in_time_is_not_ended_by_the_deadline_of_one_before_it() -> None:
+def test_an_earlier_deadline_does_not_end_a_later_request() -> None:
     async def talk() -> None:
         async def slowly(header: RequestHeader, writer: asyncio.StreamWriter) -> None:
             await asyncio.sleep(0.15)
@@ -212,7 +212,7 @@ def test_an_answer_in_time_is_not_ended_by_the_deadline_of_one_before_it() -> No
     run(talk())
 
 
-def test_a_deadline_is_kept_although_the_timer_was_set_for_an_earlier_one() -> None:
+def test_a_deadline_is_kept_although_the_timer_was_set_for_an_earlier_request() -> None:
     async def talk() -> None:
         server = ScriptedPeer()
         async with connected(server) as (_, peer):
@@ -226,7 +226,7 @@ def test_a_deadline_is_kept_although_the_timer_was_set_for_an_earlier_one() -> N
 
 
 @LOOPS
-def test_a_connection_that_breaks_takes_what_is_in_flight_with_it(uv: bool) -> None:
+def test_a_broken_connection_fails_all_requests_in_flight(uv: bool) -> None:
     async def talk() -> None:
         server = ScriptedPeer(silently)
         async with connected(server) as (_, peer):
@@ -241,7 +241,7 @@ def test_a_connection_that_breaks_takes_what_is_in_flight_with_it(uv: bool) -> N
     run(talk(), uv)
 
 
-def test_whoever_is_told_of_a_failure_may_ask_again_at_once() -> None:
+def test_a_failure_callback_may_send_the_next_request() -> None:
     async def talk() -> None:
         server = ScriptedPeer(silently)
         async with connected(server) as (_, peer):
@@ -260,7 +260,7 @@ def test_whoever_is_told_of_a_failure_may_ask_again_at_once() -> None:
     run(talk())
 
 
-def test_a_peer_closed_on_an_idle_connection_is_connected_to_anew() -> None:
+def test_an_idle_connection_closed_by_the_peer_is_opened_again() -> None:
     async def talk() -> None:
         server = ScriptedPeer()
         async with connected(server) as (_, peer):
@@ -286,7 +286,9 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE.keys())
-def test_nonsense_ends_the_connection_and_is_told_once(answer: Answer, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_malformed_response_closes_the_connection_and_is_logged_once(
+    answer: Answer, caplog: pytest.LogCaptureFixture
+) -> None:
     async def talk() -> None:
         server = ScriptedPeer(answer)
         async with connected(server) as (_, peer):
@@ -301,7 +303,7 @@ def test_nonsense_ends_the_connection_and_is_told_once(answer: Answer, caplog: p
     assert "closed: " in caplog.text
 
 
-def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
+def test_an_unexpected_response_closes_the_connection() -> None:
     async def talk() -> None:
         async def twice(header: RequestHeader, writer: asyncio.StreamWriter) -> None:
             writer.write(2 * framed(header, HeartbeatResponse()))
@@ -316,7 +318,7 @@ def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
     run(talk())
 
 
-def test_closing_fails_what_is_in_flight_and_the_next_one_asked_for_is_new() -> None:
+def test_closing_fails_requests_in_flight_and_the_next_peer_is_a_new_one() -> None:
     async def talk() -> None:
         server = ScriptedPeer(silently)
         async with connected(server) as (peers, peer):
@@ -347,8 +349,8 @@ def test_closing_while_connecting_leaves_nothing_behind() -> None:
     run(talk())
 
 
-def test_a_socket_that_takes_no_options_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """macOS takes none once the peer has ended the connection, of which we hear in a moment."""
+def test_a_socket_that_refuses_options_is_used_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On macOS this fails once the peer has closed the connection, which we notice a moment later."""
 
     def refuse(self: object, *option: Any) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")

@@ -1,4 +1,4 @@
-"""Responses of any size, arriving in any pieces, are cut whole; and what was cut stays as it was."""
+"""Responses of any size, arriving in pieces of any size, become whole frames, which do not change afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moldau.wire.messages.heartbeat import HeartbeatResponse
 
 
 def feed(frames: ResponseFrames, data: bytes, sizes: list[int]) -> None:
-    """Pours the bytes in as a loop would, in pieces of these sizes, over and over."""
+    """Feed the bytes as an event loop would, in pieces of these sizes, over and over."""
     position, turn = 0, 0
     while position < len(data):
         room = memoryview(frames.get_buffer(-1))
@@ -47,7 +47,7 @@ def test_responses_of_all_sizes_in_pieces_of_all_sizes(seed: int, monkeypatch: p
 
 
 @pytest.mark.parametrize("behind", [1, 2, 3])
-def test_a_length_that_is_cut_in_two_is_put_together(behind: int) -> None:
+def test_a_length_that_arrives_in_two_pieces_is_joined(behind: int) -> None:
     cut: list[memoryview] = []
     frames = ResponseFrames(cut.append, lambda reason, _: pytest.fail(reason))
     second = bytes(0x010203)
@@ -61,7 +61,7 @@ def test_a_length_alone_costs_no_memory() -> None:
     assert len(memoryview(frames.get_buffer(-1))) <= RESPONSE_TRUSTED_BYTES
 
 
-def test_after_its_end_nothing_more_is_cut() -> None:
+def test_after_the_end_no_more_frames_are_produced() -> None:
     ends: list[tuple[str, bool]] = []
     cut: list[memoryview] = []
     frames = ResponseFrames(cut.append, lambda *end: ends.append(end))
@@ -74,8 +74,8 @@ def test_after_its_end_nothing_more_is_cut() -> None:
 
 
 @pytest.mark.parametrize("uv", [True, False], ids=["uvloop", "asyncio"])
-def test_records_stay_what_they_were_while_others_arrive(uv: bool) -> None:
-    """Followers append them later; the buffer they came in must be theirs alone."""
+def test_records_do_not_change_while_other_responses_arrive(uv: bool) -> None:
+    """Followers append the records later, so the buffer must not be reused."""
 
     def fetched(header: RequestHeader, size: int) -> bytes:
         records = bytes([header.correlation_id % 251]) * size

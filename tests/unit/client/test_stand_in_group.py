@@ -1,4 +1,4 @@
-"""The stand-in's consumer as a member of a group, while coordinators die and the group forgets it."""
+"""The stand-in's consumer as a group member, while coordinators die and the group removes it."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def member(brokers: FakeBrokers) -> Member:
     return Member(brokers)
 
 
-def test_a_member_reads_what_it_is_given(member: Member) -> None:
+def test_a_member_reads_its_assigned_partitions(member: Member) -> None:
     assert sorted(filter(None, member.poll(4))) == [b"0", b"1"]
     assert member.told == [("assign", [0, 1])]
 
 
-def test_a_coordinator_that_died_is_looked_for_anew(brokers: FakeBrokers, member: Member) -> None:
+def test_after_the_coordinator_died_the_next_one_is_found(brokers: FakeBrokers, member: Member) -> None:
     member.poll(4)
     brokers.dead, brokers.coordinator = {1}, 2
     brokers.asked.clear()
@@ -62,7 +62,7 @@ def test_a_coordinator_that_died_is_looked_for_anew(brokers: FakeBrokers, member
     assert [node for node, key, _ in brokers.asked if key == HEARTBEAT][-1:] == [2]
 
 
-def test_a_coordinator_that_is_in_the_metadata_no_more_is_looked_for_anew(brokers: FakeBrokers, member: Member) -> None:
+def test_after_the_coordinator_left_the_metadata_the_next_one_is_found(brokers: FakeBrokers, member: Member) -> None:
     member.poll(2)
     brokers.dead, brokers.nodes = {1}, {2, 3}
     member.poll(2)
@@ -81,7 +81,7 @@ def test_offsets_are_committed_to_the_next_coordinator(brokers: FakeBrokers, mem
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH])
-def test_a_member_that_slept_too_long_joins_anew(brokers: FakeBrokers, member: Member, code: ErrorCode) -> None:
+def test_a_member_that_slept_too_long_rejoins(brokers: FakeBrokers, member: Member, code: ErrorCode) -> None:
     assert len(member.poll(4)) == 2
     brokers.answers[ApiKey.OFFSET_COMMIT] = lambda _, asked: committed(asked, code)
     brokers.answers[HEARTBEAT] = lambda _, asked: (
@@ -93,7 +93,7 @@ def test_a_member_that_slept_too_long_joins_anew(brokers: FakeBrokers, member: M
     assert member.told == [("assign", [0, 1]), ("lost", [0, 1]), ("assign", [0, 1])]
 
 
-def test_a_commit_that_finds_the_member_unknown_makes_it_join_anew(brokers: FakeBrokers, member: Member) -> None:
+def test_a_commit_with_an_unknown_member_id_makes_the_member_rejoin(brokers: FakeBrokers, member: Member) -> None:
     assert len(member.poll(4)) == 2
     brokers.answers[ApiKey.OFFSET_COMMIT] = lambda _, asked: committed(asked, ErrorCode.UNKNOWN_MEMBER_ID)
     member.consumer._next_commit = 0
@@ -133,7 +133,7 @@ def _broken(_: int, asked: Any) -> Any:
     raise ConnectionResetError("gone")
 
 
-def test_a_topic_that_the_broker_does_not_know_yet_is_read_when_it_does(brokers: FakeBrokers, member: Member) -> None:
+def test_a_topic_that_the_broker_does_not_know_yet_is_read_later(brokers: FakeBrokers, member: Member) -> None:
     del brokers.topics["t"]
     member.poll(2)
     brokers.topics["t"] = {0: 3, 1: 3}
@@ -143,7 +143,7 @@ def test_a_topic_that_the_broker_does_not_know_yet_is_read_when_it_does(brokers:
     assert [list(each.partitions) for each in owned] == [[0, 1]]
 
 
-def test_partitions_are_taken_away_once_even_if_the_new_ones_have_to_wait(brokers: FakeBrokers, member: Member) -> None:
+def test_partitions_are_revoked_once_even_if_the_new_ones_have_to_wait(brokers: FakeBrokers, member: Member) -> None:
     brokers.topics["t"] = {0: 3, 1: 3, 2: 3}
     member.poll(4)
     answer = brokers.answers[ApiKey.OFFSET_FETCH]
@@ -155,13 +155,13 @@ def test_partitions_are_taken_away_once_even_if_the_new_ones_have_to_wait(broker
     assert member.told[1:] == [("revoke", [0]), ("assign", [2])]
 
 
-def test_a_member_without_partitions_is_told_so(brokers: FakeBrokers, member: Member) -> None:
+def test_a_member_without_partitions_is_notified(brokers: FakeBrokers, member: Member) -> None:
     brokers.answers[HEARTBEAT] = lambda _, asked: beaten(1, {}) if asked.member_epoch == 0 else beaten(1)
     member.poll(3)
     assert member.told == [("assign", [])]
 
 
-def test_a_broker_without_the_new_protocol_is_told_in_words(brokers: FakeBrokers, member: Member) -> None:
+def test_a_broker_without_the_consumer_protocol_causes_a_clear_error(brokers: FakeBrokers, member: Member) -> None:
     del brokers.answers[HEARTBEAT]
     with pytest.raises(KafkaException) as failed:
         member.poll()

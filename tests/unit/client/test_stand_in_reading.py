@@ -1,4 +1,4 @@
-"""The stand-in's consumer reads what can be read, whatever befell the other partitions."""
+"""The stand-in's consumer reads all available partitions, whatever is wrong with the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def values(reader: Consumer, polls: int = 4) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("offset", [-2, 0])
-def test_a_partition_without_a_leader_holds_up_no_other(brokers: FakeBrokers, offset: int) -> None:
+def test_a_partition_without_a_leader_blocks_no_other(brokers: FakeBrokers, offset: int) -> None:
     brokers.topics["t"] = {0: -1, 1: 1}
     reader = consumer(offset=offset)
     assert values(reader) == [b"1"]
@@ -35,14 +35,14 @@ def test_a_partition_without_a_leader_holds_up_no_other(brokers: FakeBrokers, of
     assert values(reader) == [b"0"]
 
 
-def test_a_topic_that_is_gone_holds_up_no_other(brokers: FakeBrokers) -> None:
+def test_a_deleted_topic_blocks_no_other(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: 1}
     reader = consumer(1)
     reader.incremental_assign([TopicPartition("gone", index, 0) for index in range(50)])
     assert values(reader, 2) == [b"0"]
 
 
-def test_a_leader_that_is_dead_holds_up_no_other(brokers: FakeBrokers) -> None:
+def test_a_dead_leader_blocks_no_other(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: 2, 1: 3}
     brokers.dead = {2}
     reader = consumer()
@@ -55,7 +55,7 @@ def test_a_leader_that_moved_is_found_while_another_partition_is_busy(brokers: F
     brokers.topics["t"] = {0: 1, 1: 2}
 
     def answer(node: int, asked: Any) -> Any:
-        """There is always another record; partition 0 is led by node 3 alone."""
+        """Return another record each time; partition 0 is led by node 3 only."""
         response = fetched(asked, lambda each: holding(each.partition, each.fetch_offset))
         for data in (each for topic in response.responses for each in topic.partitions):
             if data.partition_index == 0 and node != 3:
@@ -69,7 +69,7 @@ def test_a_leader_that_moved_is_found_while_another_partition_is_busy(brokers: F
     assert b"0" in values(reader, 6)
 
 
-def test_what_does_not_pass_is_raised_though_another_partition_is_busy(brokers: FakeBrokers) -> None:
+def test_a_fatal_error_is_raised_even_while_another_partition_has_records(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: 1, 1: 2}
     listed = brokers.answers[ApiKey.LIST_OFFSETS]
 

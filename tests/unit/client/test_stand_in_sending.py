@@ -1,4 +1,4 @@
-"""The stand-in's producer delivers what can be delivered, says at once what cannot, and keeps within its bounds."""
+"""The stand-in's producer delivers what it can, reports at once what it cannot, and keeps within its limits."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from moldau.wire.apis import ApiKey
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 NEVER_MS = 10**15
-"""Time that is slept passes at once here: whatever has to wait for the test may wait for ages."""
+"""`sleep` returns at once here, so only a huge timeout never expires."""
 
 
 class Writer:
-    """A producer, with what it reported of each value."""
+    """A producer, and what it reported for each value."""
 
     def __init__(self, **config: Any) -> None:
         self.reports: dict[bytes | None, str] = {}
@@ -45,7 +45,7 @@ class Writer:
         return self.reports
 
 
-def test_a_partition_without_a_leader_holds_up_no_other(brokers: FakeBrokers) -> None:
+def test_sending_to_a_partition_without_a_leader_blocks_no_other(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: -1, 1: 1}
     writer = Writer()
     writer.write(b"a", 0)
@@ -57,7 +57,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(brokers: FakeBrokers) ->
     assert writer.await_reports(3)[b"a"] == "taken"
 
 
-def test_a_topic_that_is_not_there_holds_up_no_other(brokers: FakeBrokers) -> None:
+def test_a_missing_topic_blocks_no_other(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: 1}
     writer = Writer()
     writer.write(b"a", topic="missing")
@@ -65,7 +65,7 @@ def test_a_topic_that_is_not_there_holds_up_no_other(brokers: FakeBrokers) -> No
     assert list(writer.await_reports(2).items()) == [(b"b", "taken"), (b"a", "UNKNOWN_TOPIC_OR_PART")]
 
 
-def test_a_partition_that_is_not_there_fails_alone_and_at_once(brokers: FakeBrokers) -> None:
+def test_a_missing_partition_fails_alone_and_at_once(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: 1, 1: 2}
     writer = Writer()
     writer.write(b"a", 0)
@@ -83,7 +83,7 @@ def test_partitions_that_were_added_meanwhile_are_found(brokers: FakeBrokers) ->
     assert writer.await_reports(2) == {b"a": "taken", b"b": "taken"}
 
 
-def test_a_topic_is_created_though_the_partition_is_told(brokers: FakeBrokers) -> None:
+def test_a_topic_is_created_even_if_the_partition_is_given(brokers: FakeBrokers) -> None:
     brokers.creates["t"] = {0: 1}
     writer = Writer()
     writer.write(b"a", 0)
@@ -91,7 +91,7 @@ def test_a_topic_is_created_though_the_partition_is_told(brokers: FakeBrokers) -
 
 
 def test_brokers_that_do_not_answer_are_waited_for(brokers: FakeBrokers) -> None:
-    """Longer than a missing topic would be: each vain dial takes five seconds here."""
+    """Longer than for a missing topic: each failed connection attempt takes five seconds here."""
     brokers.topics["t"] = {0: 1}
     brokers.dead = {1, 2, 3}
     writer = Writer()
@@ -104,14 +104,14 @@ def test_brokers_that_do_not_answer_are_waited_for(brokers: FakeBrokers) -> None
     assert writer.await_reports(1) == {b"a": "taken"}
 
 
-def test_a_topic_that_does_not_come_is_given_up_before_the_record_is_too_old(brokers: FakeBrokers) -> None:
+def test_a_missing_topic_fails_before_the_delivery_timeout(brokers: FakeBrokers) -> None:
     brokers.metadata_seconds = 8
     writer = Writer()
     writer.write(b"a")
     assert writer.await_reports(1) == {b"a": "UNKNOWN_TOPIC_OR_PART"}
 
 
-def test_a_record_that_is_too_old_is_given_up(brokers: FakeBrokers) -> None:
+def test_a_record_fails_at_the_delivery_timeout(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: -1}
     brokers.metadata_seconds = 8
     writer = Writer(message_timeout_ms=20_000)
@@ -152,7 +152,7 @@ def test_the_queue_is_bounded_by_bytes(brokers: FakeBrokers) -> None:
     assert Counter(writer.reports.values()) == {"taken": 10}
 
 
-def test_a_report_that_raises_leaves_the_others_to_be_called(brokers: FakeBrokers) -> None:
+def test_a_delivery_report_that_raises_does_not_keep_others_from_being_called(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: 1}
     writer = Writer()
 
@@ -168,7 +168,7 @@ def test_a_report_that_raises_leaves_the_others_to_be_called(brokers: FakeBroker
     assert writer.reports == {b"second": "taken", b"third": "taken"}
 
 
-def test_a_mistake_of_ours_fails_the_records_and_not_the_thread(
+def test_an_internal_error_fails_the_records_and_not_the_thread(
     brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     brokers.topics["t"] = {0: 1}

@@ -1,4 +1,4 @@
-"""Addresses and properties as the stand-in takes them: what librdkafka takes too, the rest refused in one line."""
+"""Addresses and properties of the stand-in: it accepts what librdkafka accepts, and refuses the rest in one line."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def test_an_address_leads_to_its_node(brokers: FakeBrokers, address: str) -> Non
 
 
 @pytest.mark.parametrize("address", ["localhost", "PLAINTEXT://localhost", "[::1]"])
-def test_without_a_port_it_is_kafkas_own(brokers: FakeBrokers, address: str) -> None:
+def test_the_default_port_is_kafkas(brokers: FakeBrokers, address: str) -> None:
     AdminClient({"bootstrap.servers": address}).list_topics()
     assert brokers.dialled == [9092]
 
 
 @pytest.mark.parametrize("address", ["one:port", "one:0", "one:65536", ":9092", "", ","])
 @pytest.mark.parametrize("kind", [AdminClient, Producer, Consumer])
-def test_what_is_no_address_is_refused_in_one_line(kind: Any, address: str) -> None:
+def test_an_invalid_address_is_refused_in_one_line(kind: Any, address: str) -> None:
     assert refusal(kind, {"bootstrap.servers": address}).startswith("bootstrap.servers")
 
 
 @pytest.mark.parametrize("kind", [AdminClient, Producer, Consumer])
-def test_a_property_that_is_not_known_is_refused_in_librdkafkas_words(kind: Any) -> None:
+def test_an_unknown_property_is_refused_with_librdkafkas_message(kind: Any) -> None:
     said = refusal(kind, {"bootstrap.servers": "one:1", "transactional.id": "t"})
     assert said.startswith('No such configuration property: "transactional.id"')
 

@@ -54,7 +54,7 @@ def find_check(findings: dict[str, dict[str, Any]], words: str) -> dict[str, Any
     return finding
 
 
-# --- directories ------------------------------------------------------------------------------------------------------
+# --- directories --------------------------------------------------------------------------------------------------
 
 
 def test_a_writable_directory_is_left_clean(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_no_temporary_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gathering.look_at_temporary_directory() is None
 
 
-# --- ports ------------------------------------------------------------------------------------------------------------
+# --- ports --------------------------------------------------------------------------------------------------------
 
 
 def test_a_free_port_is_free_after_the_check() -> None:
@@ -161,7 +161,7 @@ def test_an_unknown_host() -> None:
     assert seen.reason
 
 
-# --- Java -------------------------------------------------------------------------------------------------------------
+# --- Java ---------------------------------------------------------------------------------------------------------
 
 
 def make_java(home: Path, script: str) -> Path:
@@ -211,7 +211,7 @@ def test_a_spark_home_that_is_another_spark(tmp_path: Path) -> None:
     assert gathering.look_at_spark("4.3.0", environ | {"SPARK_HOME": own}).spark_home is None
 
 
-# --- names, limits, clock ---------------------------------------------------------------------------------------------
+# --- names, limits, clock -----------------------------------------------------------------------------------------
 
 
 def test_known_and_unknown_names() -> None:

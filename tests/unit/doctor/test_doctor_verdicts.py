@@ -105,7 +105,7 @@ def test_unknown_facts_give_no_finding() -> None:
     assert not {"open files", "memory"} & set(checks)
 
 
-# --- software -------------------------------------------------------------------------------------------------------
+# --- software -----------------------------------------------------------------------------------------------------
 
 
 def test_python() -> None:
@@ -174,7 +174,7 @@ def test_java() -> None:
     assert is_verdict(unwritable, "broken", "no directory takes the script (/c: noexec)", "set XDG_CACHE_HOME")
 
 
-# --- ports, limits ----------------------------------------------------------------------------------------------------
+# --- ports, limits ------------------------------------------------------------------------------------------------
 
 
 def port(number: int | None, **other: Any) -> Finding:
@@ -203,7 +203,7 @@ def test_open_files(soft: int, hard: int, status: str) -> None:
     assert status == "ok" or "ulimit -n 65536" in (finding.todo or "")
 
 
-# --- directories ------------------------------------------------------------------------------------------------------
+# --- directories --------------------------------------------------------------------------------------------------
 
 
 def data(**other: Any) -> Finding:
@@ -239,7 +239,7 @@ def test_the_temporary_directory() -> None:
     assert is_verdict(judge_temporary(replace(DIRECTORY, free_bytes=GIB - 1)), "warning", "1024 MiB free", "TMPDIR")
 
 
-# --- names, proxies ---------------------------------------------------------------------------------------------------
+# --- names, proxies -----------------------------------------------------------------------------------------------
 
 
 def test_the_host_name() -> None:
@@ -294,7 +294,7 @@ def test_java_options_without_a_proxy_give_no_finding() -> None:
     assert len(proxy(JAVA_TOOL_OPTIONS="-Xmx1g -Dhttp.nonProxyHosts=")) == 1
 
 
-# --- clock, power -----------------------------------------------------------------------------------------------------
+# --- clock, power -------------------------------------------------------------------------------------------------
 
 
 def test_the_clock() -> None:

@@ -1,8 +1,8 @@
-"""Several brokers that replicate to each other, in memory and virtual time, and a controller that is told what to do.
+"""Several brokers that replicate to each other, in memory and in virtual time, and a controller that the test drives.
 
 The brokers are made of the real parts: partitions, fetchers, handlers behind a real router; what they say to each other
 goes as bytes. The controller is a toy: it keeps one topic, answers AlterPartition as Kafka's does, and elects when a
-test says so. Chance decides how long things take, if a `Random` is given that does.
+test says so. With a `Random`, delays and losses are random.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ Call = Callable[[], None]
 
 
 class ToyController:
-    """The partitions of one topic, and the brokers. Every change is an image, which reaches each broker in its turn."""
+    """Keeps the partitions of one topic, and the brokers. Each change is an image that reaches every broker later."""
 
     def __init__(self, world: World, configs: Mapping[str, str]) -> None:
         self.world = world
@@ -74,7 +74,7 @@ class ToyController:
         self.configs = dict(configs)
         self.is_reachable = True
         self.is_fickle = False
-        """Whether it often makes leader who has just come in sync: nobody is more likely to lack something."""
+        """Whether it often elects the replica that just joined the ISR: that one is the likeliest to lack records."""
         self.offset = 0
 
     def image(self) -> MetadataImage:
@@ -99,13 +99,13 @@ class ToyController:
     def register(self, broker_id: int, rack: str | None = None) -> int:
         self.offset += 1
         endpoints = (Endpoint(LISTENER, f"host{broker_id}", 9092, 0),)
-        known = self.brokers.get(broker_id)
-        rack = known.rack if known is not None and rack is None else rack
+        previous = self.brokers.get(broker_id)
+        rack = previous.rack if previous is not None and rack is None else rack
         self.brokers[broker_id] = BrokerImage(broker_id, self.offset, bytes(16), endpoints, rack, fenced=False)
         return self.offset
 
     def change(self, index: int, **fields: Any) -> None:
-        """A change to a partition; a new leader is a new epoch."""
+        """Change a partition's state; a new leader starts a new leader epoch."""
         state = self.partitions[index]
         if "leader" in fields:
             fields["leader_epoch"] = state.leader_epoch + 1
@@ -118,7 +118,7 @@ class ToyController:
         self.publish(broker_id)
 
     def leave_isr(self, index: int, broker_id: int) -> None:
-        """The last one in sync stays so: only it may lead again."""
+        """Remove a broker from the ISR, unless it is the last member: only that one may lead again."""
         state = self.partitions[index]
         isr = tuple(each for each in state.isr if each != broker_id) or state.isr
         if isr != state.isr:
@@ -170,21 +170,21 @@ class ToyController:
 
 
 class SlowFlusher:
-    """A disk that takes its time; what it is asked meanwhile comes next."""
+    """A disk whose flushes take time; logs that ask meanwhile are flushed next."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._asked: dict[Flushable, None] = {}
+        self._requested: dict[Flushable, None] = {}
         self._is_busy = False
 
     def request(self, log: Flushable) -> None:
-        self._asked[log] = None
+        self._requested[log] = None
         if not self._is_busy:
             self._begin()
 
     def _begin(self) -> None:
-        asked, self._asked = self._asked, {}
-        works = [(each, work) for each in asked if not each.log.fault and (work := each.log.begin_flush())]
+        logs, self._requested = self._requested, {}
+        works = [(each, work) for each in logs if not each.log.fault and (work := each.log.begin_flush())]
 
         def end() -> None:
             self._is_busy = False
@@ -192,7 +192,7 @@ class SlowFlusher:
                 work.sync()
                 each.log.finish_flush(work)
                 each.flushed()
-            if self._asked:
+            if self._requested:
                 self._begin()
 
         if works:
@@ -201,7 +201,7 @@ class SlowFlusher:
 
 
 class Node:
-    """One broker. It dies by being forgotten: nothing that was due to happen in it happens any more."""
+    """One broker. When it is killed, its pending timers and messages are dropped."""
 
     def __init__(self, world: World, node_id: int, files: MemoryFiles) -> None:
         self.world = world
@@ -260,7 +260,7 @@ class Node:
         self.router.serve([self.fetch, self.produce, self.list_offsets, self.delete_records])
 
     def _no_transactions(self, api: ApiKey, request: Message) -> Message:
-        raise AssertionError("nobody writes within a transaction here")
+        raise AssertionError("these tests write no transactions")
 
     def _effective(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:
         return topic_config_texts(overrides, broker_layers(image, self.id, {}))
@@ -286,9 +286,9 @@ class Node:
         def arrive() -> None:
             controller = self.world.controller
             reply = controller.ask(request) if controller.is_reachable else KafkaError(ErrorCode.NETWORK_EXCEPTION)
-            is_heard = controller.is_reachable and not self.world.loses()
-            told = reply if is_heard else KafkaError(ErrorCode.NETWORK_EXCEPTION)
-            self.after_ms(self.world.network_ms(), lambda: answer.complete(told))
+            arrives = controller.is_reachable and not self.world.loses()
+            outcome = reply if arrives else KafkaError(ErrorCode.NETWORK_EXCEPTION)
+            self.after_ms(self.world.network_ms(), lambda: answer.complete(outcome))
 
         self.world.timers.after_ms(self.world.network_ms(), arrive)
         return answer
@@ -296,7 +296,7 @@ class Node:
     # --- metadata ---------------------------------------------------------------------------------------------
 
     def expect(self, image: MetadataImage, changes: Changes) -> None:
-        """The image arrives some time later, and always after the one before it."""
+        """Deliver the image some time later, and always after the previous one."""
         self._images.append((image, changes))
         self.after_ms(self.world.metadata_ms(), self._learn)
 
@@ -306,14 +306,14 @@ class Node:
 
 
 class ToyPeer:
-    """A connection to a broker: bytes there, bytes back, or a network error when either is gone or cut off."""
+    """A connection to a broker: carries bytes both ways, or fails if either end is dead or cut off."""
 
     def __init__(self, node: Node, target_id: int) -> None:
         self._node = node
         self._target_id = target_id
 
     def close(self) -> None:
-        """Nothing is kept of a connection that could be closed."""
+        """There is nothing to close."""
 
     def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Promise[Any]:
         world, node = self._node.world, self._node
@@ -366,7 +366,7 @@ def _flat(reply: Outgoing) -> bytes:
 
 
 class World:
-    """Without a `rng` the network takes 1 ms, the disk and the metadata nothing, and nothing is lost."""
+    """Without an `rng` the network takes 1 ms, disk and metadata take no time, and no message is lost."""
 
     def __init__(
         self,
@@ -420,7 +420,7 @@ class World:
         return node
 
     def kill(self, node_id: int, rng: Random | None = None) -> MemoryFiles:
-        """The process dies; with a `rng` the machine loses its power. Gives what is left on the disk."""
+        """Kill the process, or with an `rng` the power of its machine; return the files that are left."""
         node = self.nodes.pop(node_id)
         node.is_alive = False
         return node.files.restart() if rng is None else node.files.crash(rng)

@@ -1,4 +1,4 @@
-"""All partitions of a node follow the image: made, grown, removed, made anew, reconfigured, found again at start."""
+"""The partitions of a node follow the metadata image: created, grown, deleted, recreated, reconfigured, reloaded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from rooms import NODE_ID, Rooms
+from in_memory_node import NODE_ID, InMemoryNode
 
 from moldau.assembly.assembly import METADATA
 from moldau.base.errors import ErrorCode, KafkaError
@@ -24,82 +24,82 @@ from moldau.wire.messages.incremental_alter_configs import (
 )
 
 
-def held(rooms: Rooms) -> list[str]:
-    return sorted(str(partition.name) for partition in rooms.partitions)
+def partition_names(node: InMemoryNode) -> list[str]:
+    return sorted(str(partition.name) for partition in node.partitions)
 
 
-def alter(rooms: Rooms, kind: ConfigResource, name: str, key: str, value: str | None) -> None:
+def alter(node: InMemoryNode, kind: ConfigResource, name: str, key: str, value: str | None) -> None:
     config = AlterableConfig(key, 1 if value is None else 0, value)
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, [config])])
-    response = rooms.committed(rooms.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)).responses[0]
+    response = node.committed(node.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)).responses[0]
     assert response.error_code == 0, response.error_message
 
 
 @pytest.fixture
-def rooms() -> Rooms:
-    return Rooms().start()
+def node() -> InMemoryNode:
+    return InMemoryNode().start()
 
 
-def test_created_and_grown(rooms: Rooms) -> None:
-    rooms.create_topic("a", 2)
-    assert held(rooms) == ["a-0", "a-1"]
-    first = rooms.partition("a", 0)
-    rooms.append("a", 0)
-    rooms.grow_topic("a", 4)
-    assert held(rooms) == ["a-0", "a-1", "a-2", "a-3"]
-    assert rooms.partition("a", 0) is first
+def test_a_topic_is_created_and_grown(node: InMemoryNode) -> None:
+    node.create_topic("a", 2)
+    assert partition_names(node) == ["a-0", "a-1"]
+    first = node.partition("a", 0)
+    node.append("a", 0)
+    node.grow_topic("a", 4)
+    assert partition_names(node) == ["a-0", "a-1", "a-2", "a-3"]
+    assert node.partition("a", 0) is first
     assert first.high_watermark == 1
-    rooms.append("a", 3)
+    node.append("a", 3)
 
 
-def test_finding(rooms: Rooms) -> None:
-    rooms.create_topic("a")
-    assert rooms.partitions.find("a", 0) is rooms.partitions.get("a", 0)
+def test_find_and_get(node: InMemoryNode) -> None:
+    node.create_topic("a")
+    assert node.partitions.find("a", 0) is node.partitions.get("a", 0)
     for topic, index in [("a", 1), ("a", -1), ("b", 0), ("", 0)]:
-        assert rooms.partitions.find(topic, index) is None
+        assert node.partitions.find(topic, index) is None
         with pytest.raises(KafkaError) as refused:
-            rooms.partitions.get(topic, index)
+            node.partitions.get(topic, index)
         assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_deleted(rooms: Rooms, caplog: pytest.LogCaptureFixture) -> None:
-    rooms.create_topic("a", 2)
-    rooms.create_topic("b")
-    gone = rooms.partition("a")
-    rooms.delete_topic("a")
-    assert held(rooms) == ["b-0"]
+def test_a_topic_is_deleted(node: InMemoryNode, caplog: pytest.LogCaptureFixture) -> None:
+    node.create_topic("a", 2)
+    node.create_topic("b")
+    gone = node.partition("a")
+    node.delete_topic("a")
+    assert partition_names(node) == ["b-0"]
     assert gone.is_closed
-    assert TopicPartition("a", 0) not in rooms.store
+    assert TopicPartition("a", 0) not in node.store
     assert not caplog.messages
 
 
-def test_made_anew_with_another_id(rooms: Rooms) -> None:
-    old_id = rooms.create_topic("a")
-    rooms.append("a", count=5)
-    old = rooms.partition("a")
-    rooms.delete_topic("a")
-    new_id = rooms.create_topic("a")
+def test_a_topic_is_recreated_with_another_id(node: InMemoryNode) -> None:
+    old_id = node.create_topic("a")
+    node.append("a", count=5)
+    old = node.partition("a")
+    node.delete_topic("a")
+    new_id = node.create_topic("a")
     assert new_id != old_id
-    assert rooms.partition("a") is not old
-    assert rooms.partition("a").topic_id == new_id
-    assert (rooms.partition("a").high_watermark, rooms.partition("a").log.end_offset) == (0, 0)
+    assert node.partition("a") is not old
+    assert node.partition("a").topic_id == new_id
+    assert (node.partition("a").high_watermark, node.partition("a").log.end_offset) == (0, 0)
 
 
-def test_deleted_and_made_anew_before_anyone_looked(rooms: Rooms) -> None:
-    """Both in the same flush: each is published in its turn."""
-    rooms.create_topic("a", 3)
-    old = rooms.partition("a")
+def test_a_topic_deleted_and_recreated_in_one_flush(node: InMemoryNode) -> None:
+    """Each of the two changes is published as its own image."""
+    node.create_topic("a", 3)
+    old = node.partition("a")
 
-    rooms.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
-    rooms.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
-    assert held(rooms) == ["a-0", "a-1", "a-2"], "nothing is committed yet"
-    rooms.flush()
-    assert held(rooms) == ["a-0"]
+    node.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
+    node.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
+    assert partition_names(node) == ["a-0", "a-1", "a-2"], "nothing is committed yet"
+    node.flush()
+    assert partition_names(node) == ["a-0"]
     assert old.is_closed
 
 
-def test_only_what_is_ours_is_held() -> None:
-    rooms = Rooms()
+def test_only_partitions_with_a_replica_on_this_node_are_kept() -> None:
+    node = InMemoryNode()
     topic_id = bytes(range(16))
     records = [
         TopicRecord("a", topic_id),
@@ -108,100 +108,104 @@ def test_only_what_is_ours_is_held() -> None:
         PartitionRecord(2, topic_id, [2, NODE_ID], [2], leader=2, leader_epoch=0, partition_epoch=0),
     ]
     image, changes = apply(MetadataImage(), records, 3, 1)
-    rooms.partitions.on_image(image, changes, rooms.clock.now_ms())
-    assert held(rooms) == ["a-0", "a-2"]
-    assert [partition.state.leader for partition in rooms.partitions] == [NODE_ID, 2]
+    node.partitions.on_image(image, changes, node.clock.now_ms())
+    assert partition_names(node) == ["a-0", "a-2"]
+    assert [partition.state.leader for partition in node.partitions] == [NODE_ID, 2]
 
 
-def test_a_topics_configs_reach_its_logs_and_no_others(rooms: Rooms) -> None:
-    rooms.create_topic("a", 2, retention_ms="5000", min_insync_replicas="1")
-    rooms.create_topic("b")
-    before = rooms.partition("b").log.config
-    assert rooms.partition("a", 1).log.config.retention_ms == 5000
-    alter(rooms, ConfigResource.TOPIC, "a", "retention.ms", "7000")
-    alter(rooms, ConfigResource.TOPIC, "a", "min.insync.replicas", "3")
-    assert [rooms.partition("a", n).log.config.retention_ms for n in range(2)] == [7000, 7000]
-    assert rooms.partition("a").min_insync_replicas == 3
-    assert rooms.partition("b").log.config is before
-    alter(rooms, ConfigResource.TOPIC, "a", "retention.ms", None)
-    assert rooms.partition("a").log.config.retention_ms == before.retention_ms
+def test_a_topics_configs_reach_its_logs_and_no_others(node: InMemoryNode) -> None:
+    node.create_topic("a", 2, retention_ms="5000", min_insync_replicas="1")
+    node.create_topic("b")
+    before = node.partition("b").log.config
+    assert node.partition("a", 1).log.config.retention_ms == 5000
+    alter(node, ConfigResource.TOPIC, "a", "retention.ms", "7000")
+    alter(node, ConfigResource.TOPIC, "a", "min.insync.replicas", "3")
+    assert [node.partition("a", n).log.config.retention_ms for n in range(2)] == [7000, 7000]
+    assert node.partition("a").min_insync_replicas == 3
+    assert node.partition("b").log.config is before
+    alter(node, ConfigResource.TOPIC, "a", "retention.ms", None)
+    assert node.partition("a").log.config.retention_ms == before.retention_ms
 
 
-def test_a_brokers_configs_reach_every_log_at_once(rooms: Rooms) -> None:
-    rooms.create_topic("a")
-    rooms.create_topic("b", retention_ms="5000")
-    alter(rooms, ConfigResource.BROKER, "", "log.retention.ms", "9000")
-    assert rooms.partition("a").log.config.retention_ms == 9000
-    assert rooms.partition("b").log.config.retention_ms == 5000, "the topic's own word counts more"
-    alter(rooms, ConfigResource.BROKER, str(NODE_ID), "log.retention.ms", "8000")
-    assert rooms.partition("a").log.config.retention_ms == 8000
-    rooms.create_topic("c")
-    assert rooms.partition("c").log.config.retention_ms == 8000
-    again = rooms.restart()
-    assert {name: again.partition(name).log.config.retention_ms for name in "abc"} == {"a": 8000, "b": 5000, "c": 8000}
+def test_a_brokers_configs_reach_every_log_at_once(node: InMemoryNode) -> None:
+    node.create_topic("a")
+    node.create_topic("b", retention_ms="5000")
+    alter(node, ConfigResource.BROKER, "", "log.retention.ms", "9000")
+    assert node.partition("a").log.config.retention_ms == 9000
+    assert node.partition("b").log.config.retention_ms == 5000, "the topic's own config takes precedence"
+    alter(node, ConfigResource.BROKER, str(NODE_ID), "log.retention.ms", "8000")
+    assert node.partition("a").log.config.retention_ms == 8000
+    node.create_topic("c")
+    assert node.partition("c").log.config.retention_ms == 8000
+    restarted = node.restart()
+    assert {name: restarted.partition(name).log.config.retention_ms for name in "abc"} == {
+        "a": 8000,
+        "b": 5000,
+        "c": 8000,
+    }
 
 
-def test_a_config_of_a_topic_that_is_not_here_is_nothing_to_do(rooms: Rooms) -> None:
+def test_configs_of_a_topic_without_a_local_replica_are_ignored(node: InMemoryNode) -> None:
     image, changes = apply(
-        rooms.current.image, [ConfigRecord(ConfigResource.TOPIC, "elsewhere", "retention.ms", "1")], 99, 1
+        node.current.image, [ConfigRecord(ConfigResource.TOPIC, "elsewhere", "retention.ms", "1")], 99, 1
     )
-    rooms.partitions.on_image(image, changes, 0)
-    assert held(rooms) == []
+    node.partitions.on_image(image, changes, 0)
+    assert partition_names(node) == []
 
 
 # --- start
 
 
-def test_found_again_at_start(rooms: Rooms) -> None:
-    rooms.create_topic("a", 2, retention_ms="5000")
-    rooms.append("a", 1, count=7)
-    again = rooms.restart()
-    assert held(again) == ["a-0", "a-1"]
-    assert (again.partition("a", 1).high_watermark, again.partition("a", 1).log.end_offset) == (7, 7)
-    assert again.partition("a", 1).log.config.retention_ms == 5000
-    assert again.append("a", 1)
+def test_partitions_are_loaded_at_start(node: InMemoryNode) -> None:
+    node.create_topic("a", 2, retention_ms="5000")
+    node.append("a", 1, count=7)
+    restarted = node.restart()
+    assert partition_names(restarted) == ["a-0", "a-1"]
+    assert (restarted.partition("a", 1).high_watermark, restarted.partition("a", 1).log.end_offset) == (7, 7)
+    assert restarted.partition("a", 1).log.config.retention_ms == 5000
+    assert restarted.append("a", 1)
 
 
-def test_a_start_after_topics_were_deleted(rooms: Rooms) -> None:
+def test_a_start_after_topics_were_deleted(node: InMemoryNode) -> None:
     for name in ("a", "b", "c"):
-        rooms.create_topic(name)
-    rooms.delete_topic("a")
-    rooms.delete_topic("c")
-    rooms.create_topic("c", 2)
-    again = rooms.restart()
-    assert held(again) == ["b-0", "c-0", "c-1"]
-    assert again.restart().restart().partition("c", 1)
+        node.create_topic(name)
+    node.delete_topic("a")
+    node.delete_topic("c")
+    node.create_topic("c", 2)
+    restarted = node.restart()
+    assert partition_names(restarted) == ["b-0", "c-0", "c-1"]
+    assert restarted.restart().restart().partition("c", 1)
 
 
-def test_a_topic_deleted_just_before_the_crash_is_deleted_after_it(rooms: Rooms) -> None:
-    """Its removal was committed, its files were still there."""
-    rooms.create_topic("a", 2)
-    rooms.append("a")
+def test_a_topic_deleted_just_before_the_crash_is_deleted_after_it(node: InMemoryNode) -> None:
+    """Its deletion was committed, but its files were still there."""
+    node.create_topic("a", 2)
+    node.append("a")
 
-    rooms.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
-    rooms.metadata_log.flush()
-    again = rooms.restart()
-    assert held(again) == []
-    assert [str(log.partition) for log in again.store] == [str(METADATA)], "no log is left that nobody speaks of"
-
-
-def test_a_topic_made_anew_just_before_the_crash_does_not_get_the_old_records(rooms: Rooms) -> None:
-
-    rooms.create_topic("a", 2)
-    rooms.append("a", count=3)
-    rooms.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
-    rooms.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
-    rooms.metadata_log.flush()
-    again = rooms.restart()
-    assert held(again) == ["a-0"]
-    assert again.partition("a").log.end_offset == 0
+    node.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
+    node.metadata_log.flush()
+    restarted = node.restart()
+    assert partition_names(restarted) == []
+    assert [str(log.partition) for log in restarted.store] == [str(METADATA)], "no log of an unknown topic is left"
 
 
-def test_a_log_of_another_topic_of_the_same_name_gives_way(rooms: Rooms) -> None:
-    """Found at start, with an id that the metadata does not know: a disk that was somewhere else before."""
-    rooms.create_topic("a")
-    rooms.append("a", count=3)
-    stranger = Rooms(rooms.files.restart())
+def test_a_topic_recreated_just_before_the_crash_does_not_get_the_old_records(node: InMemoryNode) -> None:
+
+    node.create_topic("a", 2)
+    node.append("a", count=3)
+    node.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
+    node.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
+    node.metadata_log.flush()
+    restarted = node.restart()
+    assert partition_names(restarted) == ["a-0"]
+    assert restarted.partition("a").log.end_offset == 0
+
+
+def test_a_log_with_an_unknown_topic_id_is_replaced_at_start(node: InMemoryNode) -> None:
+    """Its disk may come from another cluster."""
+    node.create_topic("a")
+    node.append("a", count=3)
+    stranger = InMemoryNode(node.files.restart())
     topic_id = b"another topic id"
     records = [
         TopicRecord("a", topic_id),
@@ -213,50 +217,52 @@ def test_a_log_of_another_topic_of_the_same_name_gives_way(rooms: Rooms) -> None
     assert stranger.store.topic_id(TopicPartition("a", 0)) == topic_id
 
 
-def test_the_removal_of_an_earlier_topic_does_not_touch_the_one_that_has_its_name(rooms: Rooms) -> None:
-    rooms.create_topic("a")
-    earlier = replace(rooms.current.image.topics["a"], id=b"an earlier topic")
-    rooms.partitions.on_image(rooms.current.image, Changes(removed=[earlier]), rooms.clock.now_ms())
-    assert held(rooms) == ["a-0"]
-    assert rooms.append("a")
+def test_the_deletion_of_an_earlier_topic_does_not_touch_a_new_one_of_the_same_name(node: InMemoryNode) -> None:
+    node.create_topic("a")
+    earlier = replace(node.current.image.topics["a"], id=b"an earlier topic")
+    node.partitions.on_image(node.current.image, Changes(removed=[earlier]), node.clock.now_ms())
+    assert partition_names(node) == ["a-0"]
+    assert node.append("a")
 
 
 def test_nothing_acknowledged_is_lost_in_a_crash() -> None:
     for seed in range(15):
         rng = Random(seed)
-        rooms = Rooms(seed=seed).start()
-        rooms.create_topic("safe", flush_messages="1")
+        node = InMemoryNode(seed=seed).start()
+        node.create_topic("safe", flush_messages="1")
         acknowledged = 0
         for _ in range(rng.randrange(8)):
-            rooms.append("safe", count=rng.randrange(1, 4))
+            node.append("safe", count=rng.randrange(1, 4))
             if rng.random() < 0.5:
-                rooms.flush()
-                acknowledged = rooms.partition("safe").high_watermark
-        again = rooms.crash(rng)
-        assert again.partition("safe").log.end_offset >= acknowledged, f"seed {seed}"
-        assert again.partition("safe").high_watermark >= acknowledged
+                node.flush()
+                acknowledged = node.partition("safe").high_watermark
+        restarted = node.crash(rng)
+        assert restarted.partition("safe").log.end_offset >= acknowledged, f"seed {seed}"
+        assert restarted.partition("safe").high_watermark >= acknowledged
 
 
-# --- a disk that refuses
+# --- disk errors
 
 
-def test_a_partition_the_disk_refuses_is_tried_again(rooms: Rooms, caplog: pytest.LogCaptureFixture) -> None:
-    rooms.create_topic("a")
-    rooms.append("a")
-    real = rooms.store.create
+def test_a_partition_the_disk_refuses_is_tried_again(node: InMemoryNode, caplog: pytest.LogCaptureFixture) -> None:
+    node.create_topic("a")
+    node.append("a")
+    real = node.store.create
 
     def full(name: TopicPartition, *rest: object) -> object:
         if name.topic == "b":
-            rooms.files.open("nowhere/at/all", create=True)
+            node.files.open("nowhere/at/all", create=True)
         return real(name, *rest)  # type: ignore[arg-type]
 
-    rooms.store.create = full  # type: ignore[method-assign, assignment]
-    rooms.create_topic("b", 2)
-    assert held(rooms) == ["a-0"]
-    assert len([told for told in caplog.messages if "will be retried" in told]) == 1, "the second is counted only"
-    rooms.partitions.retry(rooms.current.image, rooms.clock.now_ms())
-    assert held(rooms) == ["a-0"]
-    rooms.store.create = real  # type: ignore[method-assign]
-    rooms.partitions.retry(rooms.current.image, rooms.clock.now_ms())
-    assert held(rooms) == ["a-0", "b-0", "b-1"]
-    assert rooms.append("b", 1)
+    node.store.create = full  # type: ignore[method-assign, assignment]
+    node.create_topic("b", 2)
+    assert partition_names(node) == ["a-0"]
+    assert len([message for message in caplog.messages if "will be retried" in message]) == 1, (
+        "only the first failure is logged"
+    )
+    node.partitions.retry(node.current.image, node.clock.now_ms())
+    assert partition_names(node) == ["a-0"]
+    node.store.create = real  # type: ignore[method-assign]
+    node.partitions.retry(node.current.image, node.clock.now_ms())
+    assert partition_names(node) == ["a-0", "b-0", "b-1"]
+    assert node.append("b", 1)

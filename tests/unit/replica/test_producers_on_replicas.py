@@ -1,13 +1,13 @@
-"""What every replica knows of producers and transactions: whoever comes to lead answers as the one before would."""
+"""Producer and transaction state on every replica: a new leader answers as the previous leader would."""
 
 from __future__ import annotations
 
 from random import Random
 
 import pytest
+from in_memory_node import batch
 from replica_world import LISTENER, TOPIC, Node, World
-from rooms import batch
-from transacting import end, write
+from transactional_writes import append_as_producer, append_marker
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
@@ -37,105 +37,107 @@ def elect(world: World, node_id: int) -> Partition:
     return world.nodes[node_id].partition()
 
 
-def die(world: World, node_id: int, *, loses_power: bool = False) -> None:
-    """And come back with what is left on its disk."""
+def restart_broker(world: World, node_id: int, *, loses_power: bool = False) -> None:
+    """Kill a broker and start it again with the files that are left."""
     files = world.kill(node_id, Random(1) if loses_power else None)
     world.start(node_id, files)
     world.controller.publish(node_id)
     world.run(3_000)
 
 
-def refusal(partition: Partition, producer_id: int, sequence: int, is_plain: bool = True) -> ErrorCode:
+def append_error(partition: Partition, producer_id: int, sequence: int, idempotent_only: bool = True) -> ErrorCode:
     with pytest.raises(KafkaError) as refused:
-        write(partition, producer_id, sequence, is_plain=is_plain)
+        append_as_producer(partition, producer_id, sequence, idempotent_only=idempotent_only)
     return refused.value.code
 
 
 # --- idempotence ------------------------------------------------------------------------------------------------
 
 
-def test_a_new_leader_knows_the_last_five_batches_again(world: World) -> None:
-    sent = [write(leader(world), 7, sequence, is_plain=True) for sequence in range(7)]
+def test_a_new_leader_recognises_the_last_five_batches_of_a_producer(world: World) -> None:
+    sent = [append_as_producer(leader(world), 7, sequence, idempotent_only=True) for sequence in range(7)]
     world.run(100)
     for node_id in (2, 3):
         partition = elect(world, node_id)
         for sequence in range(2, 7):
-            again = write(partition, 7, sequence, is_plain=True)
-            assert again.duplicate
-            assert again.first_offset == sent[sequence].first_offset
-        assert refusal(partition, 7, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert refusal(partition, 7, 8) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert not write(partition, 7, 7, is_plain=True).duplicate
+            repeated = append_as_producer(partition, 7, sequence, idempotent_only=True)
+            assert repeated.duplicate
+            assert repeated.first_offset == sent[sequence].first_offset
+        assert append_error(partition, 7, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert append_error(partition, 7, 8) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert not append_as_producer(partition, 7, 7, idempotent_only=True).duplicate
 
 
 @pytest.mark.parametrize("loses_power", [False, True])
-def test_a_follower_that_died_knows_them_too(world: World, loses_power: bool) -> None:
-    sent = [write(leader(world), 7, sequence, is_plain=True) for sequence in FIVE]
+def test_a_restarted_follower_recognises_them_too(world: World, loses_power: bool) -> None:
+    sent = [append_as_producer(leader(world), 7, sequence, idempotent_only=True) for sequence in FIVE]
     world.run(100)
-    die(world, 2, loses_power=loses_power)
+    restart_broker(world, 2, loses_power=loses_power)
     partition = elect(world, 2)
     for sequence in FIVE:
-        again = write(partition, 7, sequence, is_plain=True)
-        assert (again.duplicate, again.first_offset) == (True, sent[sequence].first_offset)
+        repeated = append_as_producer(partition, 7, sequence, idempotent_only=True)
+        assert (repeated.duplicate, repeated.first_offset) == (True, sent[sequence].first_offset)
 
 
-def test_a_replica_that_joins_late_learns_them_from_the_log(world: World) -> None:
+def test_a_new_replica_learns_them_from_the_log(world: World) -> None:
     files = world.kill(3)
-    sent = [write(leader(world), 7, sequence, is_plain=True) for sequence in FIVE]
+    sent = [append_as_producer(leader(world), 7, sequence, idempotent_only=True) for sequence in FIVE]
     world.run(5_000)
     world.start(3, files)
     world.controller.publish(3)
     world.run(3_000)
     assert 3 in world.controller.partitions[0].isr
     partition = elect(world, 3)
-    assert [write(partition, 7, sequence, is_plain=True).first_offset for sequence in FIVE] == [
+    assert [append_as_producer(partition, 7, sequence, idempotent_only=True).first_offset for sequence in FIVE] == [
         each.first_offset for each in sent
     ]
 
 
-def test_what_was_cut_off_may_be_sent_again(world: World) -> None:
-    """The batch was never acknowledged; the producer repeats it, and it must not pass for a duplicate."""
-    write(leader(world), 7, 0, is_plain=True)
+def test_a_truncated_batch_may_be_sent_again(world: World) -> None:
+    """The batch was never acknowledged; the producer sends it again, and it must not count as a duplicate."""
+    append_as_producer(leader(world), 7, 0, idempotent_only=True)
     world.run(100)
     old = world.nodes[1]
     world.cuts = {frozenset({1, 2}), frozenset({1, 3})}
-    write(old.partition(), 7, 1, is_plain=True)
+    append_as_producer(old.partition(), 7, 1, idempotent_only=True)
     world.run(50)
     partition = elect(world, 2)
-    write(partition, 9, 0, is_plain=True)
+    append_as_producer(partition, 9, 0, idempotent_only=True)
     world.cuts = set()
     world.run(3_000)
     assert old.partition().log.end_offset == partition.log.end_offset == 2
     assert [each.last_sequence for each in old.partition().log.producers.active()] == [0, 0]
     back = elect(world, 1)
-    again = write(back, 7, 1, is_plain=True)
-    assert (again.duplicate, again.first_offset) == (False, 2)
+    repeated = append_as_producer(back, 7, 1, idempotent_only=True)
+    assert (repeated.duplicate, repeated.first_offset) == (False, 2)
 
 
-def test_a_producer_that_was_silent_for_too_long_is_forgotten_by_each_replica(world: World) -> None:
-    write(leader(world), 7, 3, is_plain=True)
-    write(leader(world), 8, 0)
+def test_each_replica_forgets_a_producer_after_its_expiration(world: World) -> None:
+    append_as_producer(leader(world), 7, 3, idempotent_only=True)
+    append_as_producer(leader(world), 8, 0)
     world.run(100)
     now_ms = world.clock.now_ms()
     for node in world.nodes.values():
         assert node.partition().log.producers.expire(now_ms + 86_400_000, 86_400_000) == 1
     partition = elect(world, 2)
-    assert not write(partition, 7, 500, is_plain=True).duplicate, "it may begin anywhere"
-    assert partition.log.producers.has_open_transaction(8, 0), "who has a transaction open is not forgotten"
+    assert not append_as_producer(partition, 7, 500, idempotent_only=True).duplicate, (
+        "a forgotten producer may start with any sequence"
+    )
+    assert partition.log.producers.has_open_transaction(8, 0), "a producer with an open transaction is not forgotten"
 
 
 # --- transactions -----------------------------------------------------------------------------------------------
 
 
 def test_an_open_transaction_stays_open_under_a_new_leader(world: World) -> None:
-    write(leader(world), 7, 0)
+    append_as_producer(leader(world), 7, 0)
     world.run(100)
     partition = elect(world, 2)
     assert partition.log.producers.has_open_transaction(7, 0)
     assert (partition.high_watermark, partition.last_stable_offset) == (1, 0)
-    assert refusal(partition, 7, 1) is ErrorCode.INVALID_TXN_STATE
-    write(partition, 7, 1)
-    end(partition, 7, commit=False)
+    assert append_error(partition, 7, 1) is ErrorCode.INVALID_TXN_STATE
+    append_as_producer(partition, 7, 1)
+    append_marker(partition, 7, commit=False)
     world.run(100)
     for node in world.nodes.values():
         replica = node.partition()
@@ -145,10 +147,10 @@ def test_an_open_transaction_stays_open_under_a_new_leader(world: World) -> None
 
 
 def test_a_marker_that_is_not_replicated_hides_its_transaction(world: World) -> None:
-    write(leader(world), 7, 0)
+    append_as_producer(leader(world), 7, 0)
     world.run(100)
     world.cuts = {frozenset({1, 2}), frozenset({1, 3})}
-    end(leader(world), 7, commit=True)
+    append_marker(leader(world), 7, commit=True)
     world.run(50)
     assert (leader(world).high_watermark, leader(world).last_stable_offset) == (1, 0)
     world.cuts = set()
@@ -156,23 +158,23 @@ def test_a_marker_that_is_not_replicated_hides_its_transaction(world: World) -> 
     assert leader(world).last_stable_offset == 2
 
 
-def test_a_marker_that_is_cut_off_opens_the_transaction_again(world: World) -> None:
-    write(leader(world), 7, 0)
+def test_a_truncated_marker_opens_the_transaction_again(world: World) -> None:
+    append_as_producer(leader(world), 7, 0)
     world.run(100)
     old = world.nodes[1]
     world.cuts = {frozenset({1, 2}), frozenset({1, 3})}
-    end(old.partition(), 7, commit=False)
+    append_marker(old.partition(), 7, commit=False)
     world.run(50)
     partition = elect(world, 2)
-    end(partition, 7, commit=True)
+    append_marker(partition, 7, commit=True)
     world.cuts = set()
     world.run(3_000)
     assert old.partition().last_stable_offset == 2
-    assert aborted_between(old.partition().log.segments, 0, 2) == [], "it was committed after all"
+    assert aborted_between(old.partition().log.segments, 0, 2) == [], "the transaction was committed in the end"
 
 
 def consume(node: Node, offset: int) -> PartitionData:
-    """A fetch of committed data, to a follower if need be."""
+    """Fetch with read_committed, from a follower too."""
     request = FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
@@ -186,9 +188,9 @@ def consume(node: Node, offset: int) -> PartitionData:
 
 
 def test_followers_serve_committed_data_alike(world: World) -> None:
-    write(leader(world), 7, 0)
-    end(leader(world), 7, commit=False)
-    write(leader(world), 8, 0)
+    append_as_producer(leader(world), 7, 0)
+    append_marker(leader(world), 7, commit=False)
+    append_as_producer(leader(world), 8, 0)
     world.run(600)
     for node in world.nodes.values():
         data = consume(node, 0)
@@ -196,7 +198,7 @@ def test_followers_serve_committed_data_alike(world: World) -> None:
         assert (data.high_watermark, data.last_stable_offset) == (3, 2)
         assert data.aborted_transactions is not None
         assert [(each.producer_id, each.first_offset) for each in data.aborted_transactions] == [(7, 0)]
-        assert consume(node, 2).records == b"", "what is open is hidden there, too"
+        assert consume(node, 2).records == b"", "an open transaction is hidden on followers too"
 
 
 # --- retention --------------------------------------------------------------------------------------------------
@@ -210,31 +212,33 @@ def small_world() -> World:
 
 
 def fill(world: World, segments: int) -> None:
-    """With batches of a quarter of a segment."""
+    """Append batches of a quarter of a segment."""
     for _ in range(4 * segments):
         leader(world).append(batch(1, 250_000), -1, world.clock.now_ms())
         world.run(50)
 
 
-def test_each_replica_deletes_by_itself_and_keeps_what_producers_have_done(small_world: World) -> None:
+def test_retention_runs_on_each_replica_and_keeps_the_producer_state(small_world: World) -> None:
     world = small_world
-    write(leader(world), 7, 0, is_plain=True)
-    write(leader(world), 8, 0)
+    append_as_producer(leader(world), 7, 0, idempotent_only=True)
+    append_as_producer(leader(world), 8, 0)
     fill(world, 3)
     follower = world.nodes[2].partition()
     assert follower.delete_expired(world.clock.now_ms()) == 2
     assert leader(world).log.start_offset == 0 < follower.log.start_offset
-    assert follower.last_stable_offset == follower.log.start_offset, "an open transaction hides what is left"
+    assert follower.last_stable_offset == follower.log.start_offset, "the open transaction hides the remaining records"
     names = [name for name in follower.log.files.names(follower.log.directory) if not name.endswith(".deleted")]
     first = f"{follower.log.segments.first.base_offset:020}"
     assert not [name for name in names if name[:20] < first and name[0].isdigit()], "no file of a deleted segment"
-    die(world, 2)
+    restart_broker(world, 2)
     partition = elect(world, 2)
-    assert write(partition, 7, 0, is_plain=True).duplicate, "though its batch is deleted"
+    assert append_as_producer(partition, 7, 0, idempotent_only=True).duplicate, (
+        "a duplicate is recognised although its batch is deleted"
+    )
     assert partition.log.producers.has_open_transaction(8, 0)
 
 
-def test_followers_follow_where_the_leaders_log_begins(small_world: World) -> None:
+def test_followers_take_over_the_leaders_log_start_offset(small_world: World) -> None:
     world = small_world
     fill(world, 3)
     assert leader(world).delete_expired(world.clock.now_ms()) == 2
@@ -254,7 +258,7 @@ def test_nothing_above_the_high_watermark_is_deleted(small_world: World) -> None
     assert leader(world).delete_expired(world.clock.now_ms()) == 0
 
 
-def test_a_replica_whose_high_watermark_is_lost_begins_where_its_log_does(small_world: World) -> None:
+def test_a_replica_that_lost_its_high_watermark_starts_at_the_log_start_offset(small_world: World) -> None:
     world = small_world
     fill(world, 3)
     leader(world).delete_records(5)

@@ -1,6 +1,6 @@
-"""A partition with followers, as its leader sees it: who has what, who is in sync, who waits for whom.
+"""A partition with followers, on its leader: high watermark, in-sync replicas, acknowledgements.
 
-The followers are driven by hand: a fetch of theirs says how far they are.
+The tests call the followers' fetches directly: the fetch offset says how far a follower is.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from rooms import HeldFlusher, batch
+from in_memory_node import HeldFlusher, batch
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
@@ -26,38 +26,38 @@ LEADER, ONE, TWO = 1, 2, 3
 EVERYONE = (LEADER, ONE, TWO)
 STATE = PartitionState(replicas=EVERYONE, isr=EVERYONE, leader=LEADER, leader_epoch=5, partition_epoch=10)
 LAG_MS = 1_000
-SAFE = LogConfig(flush_messages=1)
+FLUSH_EACH_MESSAGE = LogConfig(flush_messages=1)
 
 
 class Controller:
-    """Remembers what it was asked; a test answers for it."""
+    """Collects the proposals; a test answers them."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[IsrProposal, Promise[IsrDecision | KafkaError]]] = []
+        self.proposals: list[tuple[IsrProposal, Promise[IsrDecision | KafkaError]]] = []
 
     def propose(self, proposal: IsrProposal) -> Promise[IsrDecision | KafkaError]:
         promise: Promise[IsrDecision | KafkaError] = Promise()
-        self.asked.append((proposal, promise))
+        self.proposals.append((proposal, promise))
         return promise
 
     @property
-    def wanted(self) -> list[tuple[int, ...]]:
-        return [proposal.isr for proposal, _ in self.asked]
+    def proposed_isrs(self) -> list[tuple[int, ...]]:
+        return [proposal.isr for proposal, _ in self.proposals]
 
     def agree(self) -> None:
-        proposal, promise = self.asked.pop(0)
+        proposal, promise = self.proposals.pop(0)
         promise.complete(IsrDecision(proposal.leader_epoch, proposal.partition_epoch + 1, proposal.isr))
 
     def refuse(self, code: ErrorCode) -> None:
-        self.asked.pop(0)[1].complete(KafkaError(code))
+        self.proposals.pop(0)[1].complete(KafkaError(code))
 
 
 def broker(broker_id: int, epoch: int = 100) -> BrokerImage:
     return BrokerImage(broker_id, epoch + broker_id, bytes(16), (), None, fenced=False)
 
 
-class Room:
-    """A leader, what stands around it, and the words to speak of it."""
+class LeaderSetup:
+    """A partition on its leader, with a controller, a flusher and a clock that the test drives."""
 
     def __init__(self, state: PartitionState = STATE, config: LogConfig | None = None, min_insync: int = 1) -> None:
         self.clock = FakeClock()
@@ -72,16 +72,16 @@ class Room:
     def append(self, count: int = 1, acks: int = -1) -> int:
         return self.partition.append(batch(count), acks, START_MS).last_offset
 
-    def fetched(self, replica_id: int, offset: int, start_offset: int = 0) -> None:
+    def fetch_as(self, replica_id: int, offset: int, start_offset: int = 0) -> None:
         epoch = self.replication.brokers[replica_id].epoch
         self.partition.fence_replica(replica_id, epoch, self.partition.state.leader_epoch)
         self.partition.replica_fetched(replica_id, epoch, offset, start_offset)
 
-    def both_fetched(self, offset: int) -> None:
-        self.fetched(ONE, offset)
-        self.fetched(TWO, offset)
+    def fetch_as_both(self, offset: int) -> None:
+        self.fetch_as(ONE, offset)
+        self.fetch_as(TWO, offset)
 
-    def pass_by(self, ms: int) -> None:
+    def advance(self, ms: int) -> None:
         self.clock.move(ms)
         self.partition.reevaluate_isr(looks_for_laggards=True)
 
@@ -95,303 +95,312 @@ class Room:
         return self.partition.high_watermark
 
 
-def waits(promise: Promise[ErrorCode] | None) -> Promise[ErrorCode]:
+def still_waiting(promise: Promise[ErrorCode] | None) -> Promise[ErrorCode]:
     assert promise is not None
     assert not promise.done
     return promise
 
 
-def refusal(deed: object, *arguments: object) -> ErrorCode:
-    with pytest.raises(KafkaError) as refused:
-        deed(*arguments)  # type: ignore[operator]
-    return refused.value.code
+def error_of(action: object, *arguments: object) -> ErrorCode:
+    with pytest.raises(KafkaError) as raised:
+        action(*arguments)  # type: ignore[operator]
+    return raised.value.code
 
 
 # --- the high watermark and acknowledgements
 
 
 def test_the_high_watermark_is_what_all_in_sync_replicas_have() -> None:
-    room = Room()
-    room.append(5)
-    assert room.high_watermark == 0
-    room.fetched(ONE, 5)
-    assert room.high_watermark == 0, "the other is in sync too, and has nothing yet"
-    room.fetched(TWO, 3)
-    assert room.high_watermark == 3
-    room.fetched(TWO, 5)
-    assert room.high_watermark == 5
+    leader = LeaderSetup()
+    leader.append(5)
+    assert leader.high_watermark == 0
+    leader.fetch_as(ONE, 5)
+    assert leader.high_watermark == 0, "the other follower is in sync too, and has nothing yet"
+    leader.fetch_as(TWO, 3)
+    assert leader.high_watermark == 3
+    leader.fetch_as(TWO, 5)
+    assert leader.high_watermark == 5
 
 
-def test_who_was_never_heard_of_holds_the_high_watermark_back() -> None:
-    room = Room()
-    room.append(5)
-    room.fetched(ONE, 5)
-    room.pass_by(LAG_MS)
-    assert room.high_watermark == 0
-    assert room.controller.asked == []
+def test_an_in_sync_follower_that_never_fetched_holds_the_high_watermark_back() -> None:
+    leader = LeaderSetup()
+    leader.append(5)
+    leader.fetch_as(ONE, 5)
+    leader.advance(LAG_MS)
+    assert leader.high_watermark == 0
+    assert leader.controller.proposals == []
 
 
-def test_acks_all_waits_for_everybody_and_acks_1_for_nobody_else() -> None:
-    room = Room()
-    last = room.append(3)
-    assert room.partition.acknowledged(last, 1) is None
-    promise = waits(room.partition.acknowledged(last))
-    room.fetched(ONE, 3)
-    waits(promise)
-    room.fetched(TWO, 3)
+def test_acks_all_waits_for_all_in_sync_replicas_and_acks_1_for_the_leader_only() -> None:
+    leader = LeaderSetup()
+    last = leader.append(3)
+    assert leader.partition.acknowledged(last, 1) is None
+    promise = still_waiting(leader.partition.acknowledged(last))
+    leader.fetch_as(ONE, 3)
+    still_waiting(promise)
+    leader.fetch_as(TWO, 3)
     assert promise.value() is ErrorCode.NONE
 
 
-def test_with_flush_messages_1_the_leaders_own_part_is_what_it_has_on_disk() -> None:
-    room = Room(config=SAFE)
-    last = room.append(3)
-    room.both_fetched(3)
-    promises = [waits(room.partition.acknowledged(last, acks)) for acks in (1, -1)]
-    assert room.high_watermark == 0
-    room.flusher.flush()
-    assert room.high_watermark == 3
+def test_with_flush_messages_1_the_leader_counts_only_what_it_has_on_disk() -> None:
+    leader = LeaderSetup(config=FLUSH_EACH_MESSAGE)
+    last = leader.append(3)
+    leader.fetch_as_both(3)
+    promises = [still_waiting(leader.partition.acknowledged(last, acks)) for acks in (1, -1)]
+    assert leader.high_watermark == 0
+    leader.flusher.flush()
+    assert leader.high_watermark == 3
     assert [promise.value() for promise in promises] == [ErrorCode.NONE] * 2
 
 
-def test_with_flush_messages_1_acks_1_is_told_when_its_own_disk_has_it() -> None:
-    room = Room(config=SAFE)
-    last = room.append(3)
-    alone, everybody = waits(room.partition.acknowledged(last, 1)), waits(room.partition.acknowledged(last))
-    room.flusher.flush()
+def test_with_flush_messages_1_acks_1_waits_for_the_leaders_flush() -> None:
+    leader = LeaderSetup(config=FLUSH_EACH_MESSAGE)
+    last = leader.append(3)
+    alone, everybody = (
+        still_waiting(leader.partition.acknowledged(last, 1)),
+        still_waiting(leader.partition.acknowledged(last)),
+    )
+    leader.flusher.flush()
     assert alone.done
-    waits(everybody)
+    still_waiting(everybody)
 
 
-def test_too_few_in_sync_refuses_acks_all_and_hides_the_rest() -> None:
-    room = Room(replace(STATE, isr=(LEADER,)), min_insync=2)
-    assert refusal(room.append) is ErrorCode.NOT_ENOUGH_REPLICAS
-    room.append(acks=1)
-    assert room.high_watermark == 0, "what only one has may be lost with it: nobody reads it (KIP-966)"
-    room.partition.min_insync_replicas = 1
-    room.partition.reevaluate_isr()
-    assert room.high_watermark == 1
+def test_too_few_in_sync_replicas_refuse_acks_all_and_hold_the_high_watermark() -> None:
+    leader = LeaderSetup(replace(STATE, isr=(LEADER,)), min_insync=2)
+    assert error_of(leader.append) is ErrorCode.NOT_ENOUGH_REPLICAS
+    leader.append(acks=1)
+    assert leader.high_watermark == 0, (
+        "a record on too few replicas may be lost, so consumers must not read it (KIP-966)"
+    )
+    leader.partition.min_insync_replicas = 1
+    leader.partition.reevaluate_isr()
+    assert leader.high_watermark == 1
 
 
 def test_a_high_watermark_never_goes_back() -> None:
-    room = Room()
-    room.append(5)
-    room.both_fetched(5)
-    room.fetched(ONE, 2)
-    assert room.high_watermark == 5
-    room.append(1)
-    room.fetched(TWO, 6)
-    assert room.high_watermark == 5
+    leader = LeaderSetup()
+    leader.append(5)
+    leader.fetch_as_both(5)
+    leader.fetch_as(ONE, 2)
+    assert leader.high_watermark == 5
+    leader.append(1)
+    leader.fetch_as(TWO, 6)
+    assert leader.high_watermark == 5
 
 
-# --- who is in sync
+# --- in-sync replicas
 
 
-def test_who_lags_is_proposed_away_and_counts_until_the_controller_agrees() -> None:
-    room = Room()
-    room.both_fetched(0)
-    room.append(4)
-    room.fetched(ONE, 4)
-    room.pass_by(LAG_MS)
-    assert room.controller.wanted == []
-    room.pass_by(1)
-    assert room.controller.wanted == [(LEADER, ONE)]
-    assert room.high_watermark == 0, "nobody knows yet whether it is in sync"
-    room.controller.agree()
-    assert room.high_watermark == 4
-    assert (room.partition.state.isr, room.partition.state.partition_epoch) == ((LEADER, ONE), 11)
+def test_a_lagging_follower_counts_until_the_controller_agrees_to_remove_it() -> None:
+    leader = LeaderSetup()
+    leader.fetch_as_both(0)
+    leader.append(4)
+    leader.fetch_as(ONE, 4)
+    leader.advance(LAG_MS)
+    assert leader.controller.proposed_isrs == []
+    leader.advance(1)
+    assert leader.controller.proposed_isrs == [(LEADER, ONE)]
+    assert leader.high_watermark == 0, "the follower may still be in the ISR"
+    leader.controller.agree()
+    assert leader.high_watermark == 4
+    assert (leader.partition.state.isr, leader.partition.state.partition_epoch) == ((LEADER, ONE), 11)
 
 
 def test_a_proposal_names_epochs_and_brokers() -> None:
-    room = Room()
-    room.append(4)
-    room.fetched(ONE, 4)
-    room.pass_by(LAG_MS + 1)
-    proposal, _ = room.controller.asked[0]
+    leader = LeaderSetup()
+    leader.append(4)
+    leader.fetch_as(ONE, 4)
+    leader.advance(LAG_MS + 1)
+    proposal, _ = leader.controller.proposals[0]
     assert (proposal.topic_id, proposal.partition_index) == (bytes(16), 0)
     assert (proposal.leader_epoch, proposal.partition_epoch) == (5, 10)
     assert proposal.members == ((LEADER, 101), (ONE, 102))
 
 
-def test_a_partition_at_rest_loses_nobody() -> None:
-    """Its followers have no reason to speak of it, however long that lasts."""
-    room = Room()
-    room.append(4)
-    room.both_fetched(4)
+def test_followers_of_an_idle_partition_stay_in_sync() -> None:
+    """They have no reason to name it in their fetch sessions, however long that lasts."""
+    leader = LeaderSetup()
+    leader.append(4)
+    leader.fetch_as_both(4)
     for _ in range(5):
-        room.pass_by(LAG_MS)
-    room.append(1)
-    room.pass_by(LAG_MS)
-    assert room.controller.asked == []
-    room.pass_by(1)
-    assert room.controller.wanted == [(LEADER,)]
+        leader.advance(LAG_MS)
+    leader.append(1)
+    leader.advance(LAG_MS)
+    assert leader.controller.proposals == []
+    leader.advance(1)
+    assert leader.controller.proposed_isrs == [(LEADER,)]
 
 
-def test_a_follower_on_the_heels_of_a_busy_leader_is_in_sync() -> None:
-    """It never has all there is, but always what there was when it asked before."""
-    room = Room()
+def test_a_follower_that_is_one_record_behind_a_busy_leader_is_in_sync() -> None:
+    """It never reaches the log end offset, but always the log end offset at its previous fetch."""
+    leader = LeaderSetup()
     for _ in range(20):
-        room.append(1)
-        end = room.partition.log.end_offset
-        room.both_fetched(end - 1)
-        room.pass_by(LAG_MS // 2)
-    assert room.controller.asked == []
+        leader.append(1)
+        end = leader.partition.log.end_offset
+        leader.fetch_as_both(end - 1)
+        leader.advance(LAG_MS // 2)
+    assert leader.controller.proposals == []
 
 
-def test_who_catches_up_is_proposed_and_counts_from_then_on() -> None:
-    room = Room(replace(STATE, isr=(LEADER, ONE)))
-    room.append(4)
-    room.fetched(ONE, 4)
-    assert room.high_watermark == 4
-    room.fetched(TWO, 3)
-    assert room.controller.wanted == []
-    room.fetched(TWO, 4)
-    assert room.controller.wanted == [(LEADER, ONE, TWO)]
-    last = room.append(2)
-    promise = waits(room.partition.acknowledged(last))
-    room.fetched(ONE, 6)
-    waits(promise)
-    room.controller.agree()
-    waits(promise)
-    room.fetched(TWO, 6)
+def test_a_follower_that_catches_up_is_proposed_and_counts_from_then_on() -> None:
+    leader = LeaderSetup(replace(STATE, isr=(LEADER, ONE)))
+    leader.append(4)
+    leader.fetch_as(ONE, 4)
+    assert leader.high_watermark == 4
+    leader.fetch_as(TWO, 3)
+    assert leader.controller.proposed_isrs == []
+    leader.fetch_as(TWO, 4)
+    assert leader.controller.proposed_isrs == [(LEADER, ONE, TWO)]
+    last = leader.append(2)
+    promise = still_waiting(leader.partition.acknowledged(last))
+    leader.fetch_as(ONE, 6)
+    still_waiting(promise)
+    leader.controller.agree()
+    still_waiting(promise)
+    leader.fetch_as(TWO, 6)
     assert promise.value() is ErrorCode.NONE
 
 
-def test_the_high_watermark_waits_for_who_is_about_to_join() -> None:
-    """While another change is under way it cannot be proposed, and must not be left behind again meanwhile."""
-    room = Room(replace(STATE, isr=(LEADER,)))
-    room.fetched(ONE, 0)
-    assert room.controller.wanted == [(LEADER, ONE)]
-    room.append(2)
-    room.fetched(TWO, 2)
-    room.fetched(ONE, 2)
-    room.append(1)
-    room.fetched(ONE, 3)
-    assert room.high_watermark == 2, "the other was caught up a moment ago"
-    room.clock.move(LAG_MS + 1)
-    room.fetched(ONE, 3)
-    room.partition.reevaluate_isr()
-    assert room.high_watermark == 3, "and is no more"
+def test_the_high_watermark_waits_for_a_follower_that_is_about_to_join() -> None:
+    """It cannot be proposed while another change is in flight; the high watermark must not move beyond it meanwhile."""
+    leader = LeaderSetup(replace(STATE, isr=(LEADER,)))
+    leader.fetch_as(ONE, 0)
+    assert leader.controller.proposed_isrs == [(LEADER, ONE)]
+    leader.append(2)
+    leader.fetch_as(TWO, 2)
+    leader.fetch_as(ONE, 2)
+    leader.append(1)
+    leader.fetch_as(ONE, 3)
+    assert leader.high_watermark == 2, "the other follower was caught up within the lag time"
+    leader.clock.move(LAG_MS + 1)
+    leader.fetch_as(ONE, 3)
+    leader.partition.reevaluate_isr()
+    assert leader.high_watermark == 3, "the other follower is no longer caught up"
 
 
 @pytest.mark.parametrize("change", [{"fenced": True}, {"in_controlled_shutdown": True}, {"epoch": 999}])
-def test_who_may_not_join_is_not_proposed_until_it_may(change: dict[str, object]) -> None:
-    room = Room(replace(STATE, isr=(LEADER, ONE)))
-    was = room.replication.brokers[TWO]
-    room.fetched(TWO, 0)
-    room.controller.refuse(ErrorCode.INELIGIBLE_REPLICA)
-    room.clock.move(LAG_MS)
-    room.change_broker(TWO, **change)
-    assert room.controller.wanted == []
-    room.change_broker(TWO, fenced=False, in_controlled_shutdown=False, epoch=was.epoch)
-    assert room.controller.wanted == [(LEADER, ONE, TWO)], "at rest it does not fetch: the image must be reason enough"
+def test_an_ineligible_broker_is_not_proposed_until_it_is_eligible(change: dict[str, object]) -> None:
+    leader = LeaderSetup(replace(STATE, isr=(LEADER, ONE)))
+    before = leader.replication.brokers[TWO]
+    leader.fetch_as(TWO, 0)
+    leader.controller.refuse(ErrorCode.INELIGIBLE_REPLICA)
+    leader.clock.move(LAG_MS)
+    leader.change_broker(TWO, **change)
+    assert leader.controller.proposed_isrs == []
+    leader.change_broker(TWO, fenced=False, in_controlled_shutdown=False, epoch=before.epoch)
+    assert leader.controller.proposed_isrs == [(LEADER, ONE, TWO)], (
+        "an idle follower does not fetch, so the new image must cause the proposal"
+    )
 
 
-def test_who_has_not_reached_where_the_epoch_began_may_lack_what_is_committed() -> None:
-    room = Room()
-    room.append(4)
-    room.both_fetched(2)
-    assert room.high_watermark == 2
-    room.partition.lead(replace(STATE, isr=(LEADER, ONE), leader_epoch=6, partition_epoch=11))
-    room.fetched(TWO, 3)
-    assert room.controller.wanted == [], "above the high watermark that is known here, below what another knew"
-    room.fetched(TWO, 4)
-    assert room.controller.wanted == [(LEADER, ONE, TWO)]
-    room.controller.refuse(ErrorCode.INELIGIBLE_REPLICA)
-    room.clock.move(LAG_MS - 1)
-    room.fetched(TWO, 3)
-    assert room.controller.wanted == [], "it had all a moment ago, and has lost some of it"
+def test_a_follower_below_the_start_of_the_leader_epoch_is_not_proposed() -> None:
+    leader = LeaderSetup()
+    leader.append(4)
+    leader.fetch_as_both(2)
+    assert leader.high_watermark == 2
+    leader.partition.lead(replace(STATE, isr=(LEADER, ONE), leader_epoch=6, partition_epoch=11))
+    leader.fetch_as(TWO, 3)
+    assert leader.controller.proposed_isrs == [], (
+        "above the high watermark of this leader, but perhaps below that of the previous one"
+    )
+    leader.fetch_as(TWO, 4)
+    assert leader.controller.proposed_isrs == [(LEADER, ONE, TWO)]
+    leader.controller.refuse(ErrorCode.INELIGIBLE_REPLICA)
+    leader.clock.move(LAG_MS - 1)
+    leader.fetch_as(TWO, 3)
+    assert leader.controller.proposed_isrs == [], "it was caught up before, and has lost records since"
 
 
-def test_the_dead_do_not_come_back_by_themselves() -> None:
-    room = Room()
-    room.both_fetched(0)
-    room.append(1)
-    room.fetched(ONE, 1)
-    room.pass_by(LAG_MS + 1)
-    room.controller.agree()
+def test_a_removed_follower_that_does_not_fetch_is_not_proposed_again() -> None:
+    leader = LeaderSetup()
+    leader.fetch_as_both(0)
+    leader.append(1)
+    leader.fetch_as(ONE, 1)
+    leader.advance(LAG_MS + 1)
+    leader.controller.agree()
     for _ in range(3):
-        room.pass_by(LAG_MS)
-    assert room.controller.wanted == []
+        leader.advance(LAG_MS)
+    assert leader.controller.proposed_isrs == []
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH])
-def test_after_an_answer_that_tells_nothing_the_proposed_count_until_the_image_speaks(code: ErrorCode) -> None:
-    room = Room(replace(STATE, isr=(LEADER, ONE)))
-    room.fetched(TWO, 0)
-    room.controller.refuse(code)
-    room.append(1)
-    room.fetched(ONE, 1)
-    assert room.high_watermark == 0
-    room.pass_by(5 * LAG_MS)
-    assert room.controller.wanted == []
-    room.partition.lead(replace(STATE, isr=(LEADER, ONE), partition_epoch=11))
-    room.clock.move(5 * LAG_MS)
-    room.partition.reevaluate_isr()
-    assert room.high_watermark == 1
+def test_after_an_inconclusive_error_the_proposed_isr_counts_until_the_next_image(code: ErrorCode) -> None:
+    leader = LeaderSetup(replace(STATE, isr=(LEADER, ONE)))
+    leader.fetch_as(TWO, 0)
+    leader.controller.refuse(code)
+    leader.append(1)
+    leader.fetch_as(ONE, 1)
+    assert leader.high_watermark == 0
+    leader.advance(5 * LAG_MS)
+    assert leader.controller.proposed_isrs == []
+    leader.partition.lead(replace(STATE, isr=(LEADER, ONE), partition_epoch=11))
+    leader.clock.move(5 * LAG_MS)
+    leader.partition.reevaluate_isr()
+    assert leader.high_watermark == 1
 
 
 def test_an_ineligible_follower_is_not_proposed_again_at_once() -> None:
-    room = Room(replace(STATE, isr=(LEADER, ONE)))
-    room.fetched(TWO, 0)
-    room.controller.refuse(ErrorCode.INELIGIBLE_REPLICA)
-    room.fetched(TWO, 0)
-    assert room.controller.wanted == []
-    room.clock.move(LAG_MS)
-    room.fetched(TWO, 0)
-    assert room.controller.wanted == [(LEADER, ONE, TWO)]
+    leader = LeaderSetup(replace(STATE, isr=(LEADER, ONE)))
+    leader.fetch_as(TWO, 0)
+    leader.controller.refuse(ErrorCode.INELIGIBLE_REPLICA)
+    leader.fetch_as(TWO, 0)
+    assert leader.controller.proposed_isrs == []
+    leader.clock.move(LAG_MS)
+    leader.fetch_as(TWO, 0)
+    assert leader.controller.proposed_isrs == [(LEADER, ONE, TWO)]
 
 
-def test_an_answer_to_what_is_over_is_passed_by() -> None:
-    room = Room(replace(STATE, isr=(LEADER, ONE)))
-    room.fetched(TWO, 0)
-    room.partition.lead(replace(STATE, isr=(LEADER,), partition_epoch=12))
-    room.controller.agree()
-    assert (room.partition.state.isr, room.partition.state.partition_epoch) == ((LEADER,), 12)
+def test_an_answer_to_an_outdated_proposal_is_ignored() -> None:
+    leader = LeaderSetup(replace(STATE, isr=(LEADER, ONE)))
+    leader.fetch_as(TWO, 0)
+    leader.partition.lead(replace(STATE, isr=(LEADER,), partition_epoch=12))
+    leader.controller.agree()
+    assert (leader.partition.state.isr, leader.partition.state.partition_epoch) == ((LEADER,), 12)
 
 
 def test_an_image_that_is_behind_the_controllers_answer_changes_nothing() -> None:
-    room = Room(replace(STATE, isr=(LEADER, ONE)))
-    room.fetched(TWO, 0)
-    room.controller.agree()
-    assert room.partition.state.isr == (LEADER, ONE, TWO)
-    room.partition.lead(replace(STATE, isr=(LEADER, ONE)))
-    room.partition.become_follower(replace(STATE, leader=ONE, leader_epoch=4, partition_epoch=9))
-    assert room.partition.state.isr == (LEADER, ONE, TWO)
-    assert room.partition.is_leader
-    room.partition.lead(replace(STATE, replicas=(LEADER, ONE), isr=(LEADER, ONE), partition_epoch=11))
-    assert room.partition.state.replicas == (LEADER, ONE), "the same change may have ended a reassignment"
+    leader = LeaderSetup(replace(STATE, isr=(LEADER, ONE)))
+    leader.fetch_as(TWO, 0)
+    leader.controller.agree()
+    assert leader.partition.state.isr == (LEADER, ONE, TWO)
+    leader.partition.lead(replace(STATE, isr=(LEADER, ONE)))
+    leader.partition.become_follower(replace(STATE, leader=ONE, leader_epoch=4, partition_epoch=9))
+    assert leader.partition.state.isr == (LEADER, ONE, TWO)
+    assert leader.partition.is_leader
+    leader.partition.lead(replace(STATE, replicas=(LEADER, ONE), isr=(LEADER, ONE), partition_epoch=11))
+    assert leader.partition.state.replicas == (LEADER, ONE), "the same change may have ended a reassignment"
 
 
-# --- who leads
+# --- leadership
 
 
-def test_who_leads_no_more_tells_all_who_wait() -> None:
-    room = Room()
-    last = room.append(1)
-    promise = waits(room.partition.acknowledged(last))
-    room.partition.become_follower(replace(STATE, leader=ONE, leader_epoch=6, partition_epoch=11))
+def test_a_leader_that_becomes_follower_fails_the_waiting_acknowledgements() -> None:
+    leader = LeaderSetup()
+    last = leader.append(1)
+    promise = still_waiting(leader.partition.acknowledged(last))
+    leader.partition.become_follower(replace(STATE, leader=ONE, leader_epoch=6, partition_epoch=11))
     assert promise.value() is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert refusal(room.append) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert refusal(room.fetched, TWO, 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert error_of(leader.append) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert error_of(leader.fetch_as, TWO, 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_who_is_elected_again_keeps_those_who_wait_and_forgets_what_followers_said() -> None:
-    """Somebody else may have led between the two epochs, and followers have cut their logs for it."""
-    room = Room()
-    last = room.append(2)
-    promise = waits(room.partition.acknowledged(last))
-    room.fetched(ONE, 2)
-    room.partition.lead(replace(STATE, leader_epoch=7, partition_epoch=12))
-    room.fetched(TWO, 2)
-    waits(promise)
-    room.fetched(ONE, 2)
+def test_a_reelected_leader_keeps_waiting_acknowledgements_and_forgets_followers_offsets() -> None:
+    """Another broker may have led between the two epochs, and followers may have truncated their logs."""
+    leader = LeaderSetup()
+    last = leader.append(2)
+    promise = still_waiting(leader.partition.acknowledged(last))
+    leader.fetch_as(ONE, 2)
+    leader.partition.lead(replace(STATE, leader_epoch=7, partition_epoch=12))
+    leader.fetch_as(TWO, 2)
+    still_waiting(promise)
+    leader.fetch_as(ONE, 2)
     assert promise.value() is ErrorCode.NONE
 
 
-def test_a_leader_alone_again_needs_nobody() -> None:
-    room = Room()
-    promise = waits(room.partition.acknowledged(room.append(2)))
-    room.partition.lead(replace(STATE, isr=(LEADER,), partition_epoch=11))
+def test_a_leader_that_is_the_only_in_sync_replica_waits_for_nobody() -> None:
+    leader = LeaderSetup()
+    promise = still_waiting(leader.partition.acknowledged(leader.append(2)))
+    leader.partition.lead(replace(STATE, isr=(LEADER,), partition_epoch=11))
     assert promise.value() is ErrorCode.NONE
 
 
@@ -408,40 +417,40 @@ def test_a_leader_alone_again_needs_nobody() -> None:
         (ONE, 102, 6, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_only_a_replica_under_its_own_epoch_is_believed(
+def test_only_a_replica_with_its_current_broker_epoch_is_accepted(
     replica_id: int, broker_epoch: int, leader_epoch: int, code: ErrorCode
 ) -> None:
-    room = Room()
-    assert refusal(room.partition.fence_replica, replica_id, broker_epoch, leader_epoch) is code
+    leader = LeaderSetup()
+    assert error_of(leader.partition.fence_replica, replica_id, broker_epoch, leader_epoch) is code
 
 
 # --- deleting records
 
 
 def test_records_are_deleted_when_every_live_replica_has_deleted_them() -> None:
-    room = Room()
-    room.append(5)
-    room.both_fetched(5)
-    room.partition.delete_records(3)
-    leadership = room.partition.leadership
+    leader = LeaderSetup()
+    leader.append(5)
+    leader.fetch_as_both(5)
+    leader.partition.delete_records(3)
+    leadership = leader.partition.leadership
     assert leadership is not None
-    promise = waits(leadership.deleted_below(3, room.partition.log.start_offset))
-    room.fetched(ONE, 5, start_offset=3)
-    waits(promise)
-    room.change_broker(TWO, fenced=True)
-    assert promise.value() is ErrorCode.NONE, "the dead need not be waited for"
+    promise = still_waiting(leadership.deleted_below(3, leader.partition.log.start_offset))
+    leader.fetch_as(ONE, 5, start_offset=3)
+    still_waiting(promise)
+    leader.change_broker(TWO, fenced=True)
+    assert promise.value() is ErrorCode.NONE, "a fenced broker is not waited for"
     assert leadership.deleted_below(3, 3) is None
 
 
-def test_who_waits_for_a_deletion_is_told_when_the_leader_goes() -> None:
-    room = Room()
-    room.append(5)
-    room.both_fetched(5)
-    room.partition.delete_records(3)
-    leadership = room.partition.leadership
+def test_a_waiting_deletion_fails_when_the_leader_changes() -> None:
+    leader = LeaderSetup()
+    leader.append(5)
+    leader.fetch_as_both(5)
+    leader.partition.delete_records(3)
+    leadership = leader.partition.leadership
     assert leadership is not None
-    promise = waits(leadership.deleted_below(3, 3))
-    room.partition.lead(replace(STATE, leader_epoch=6, partition_epoch=11))
-    waits(promise)
-    room.partition.become_follower(replace(STATE, leader=ONE, leader_epoch=7, partition_epoch=12))
+    promise = still_waiting(leadership.deleted_below(3, 3))
+    leader.partition.lead(replace(STATE, leader_epoch=6, partition_epoch=11))
+    still_waiting(promise)
+    leader.partition.become_follower(replace(STATE, leader=ONE, leader_epoch=7, partition_epoch=12))
     assert promise.value() is ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -1,4 +1,4 @@
-"""Three brokers replicate while processes die, power fails, leaders change and messages are lost, by chance.
+"""Three brokers replicate while processes die, power fails, leaders change and messages are lost, at random.
 
 What is below a high watermark is the same everywhere and for ever, what was acknowledged is never lost, and a producer
 that repeats itself is heard once. In the end, when all is well again, all logs are alike.
@@ -29,17 +29,17 @@ PRODUCERS = 4
 
 
 def values(partition: Partition, start: int = 0, up_to: int = 1 << 60) -> dict[int, bytes]:
-    """The records of a log."""
-    found: dict[int, bytes] = {}
+    """Return the records of a log by offset."""
+    records: dict[int, bytes] = {}
     for segment in partition.log.segments:
         for header, batch in walk_batches(segment.file, 0, segment.size):
             if start <= header.base_offset < up_to:
-                found |= {record.offset: bytes(record.value or b"") for record in decode_records(batch, header)}
-    return found
+                records |= {record.offset: bytes(record.value or b"") for record in decode_records(batch, header)}
+    return records
 
 
 class Producer:
-    """Writes one record at a time, again and again until it is acknowledged, to whoever it takes for the leader."""
+    """Writes one record at a time to the broker it believes to be the leader, until it is acknowledged."""
 
     def __init__(self, world: World, rng: Random, producer_id: int) -> None:
         self._world = world
@@ -68,15 +68,15 @@ class Producer:
         if not isinstance(answer, Promise):
             self._take(answer, self._is_leader(node))
             return
-        waiting: Promise[ProduceResponse] = Promise()
-        self._answer = waiting
-        answer.then(lambda response: None if waiting.done else waiting.complete(response))
-        # The broker may die, and then nobody answers.
-        self._world.timers.after_ms(400, lambda: None if waiting.done else waiting.complete(ProduceResponse()))
-        waiting.then(self._take)
+        parked: Promise[ProduceResponse] = Promise()
+        self._answer = parked
+        answer.then(lambda response: None if parked.done else parked.complete(response))
+        # A broker that dies does not answer.
+        self._world.timers.after_ms(400, lambda: None if parked.done else parked.complete(ProduceResponse()))
+        parked.then(self._take)
 
     def _is_leader(self, node: Node) -> bool:
-        """One that has not heard of its successor lacks what that has, and may say so."""
+        """Whether the node is the current leader; an old one may lack records of its successor and report that."""
         partition = node.partitions.find(TOPIC, 0)
         state = self._world.controller.partitions[0]
         return partition is not None and (partition.state.leader_epoch, state.leader) == (state.leader_epoch, node.id)
@@ -86,7 +86,7 @@ class Producer:
             return
         done = response.responses[0].partition_responses[0]
         is_out_of_order = done.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert not (is_out_of_order and is_of_leader), "what was acknowledged has been forgotten"
+        assert not (is_out_of_order and is_of_leader), "an acknowledged record was lost"
         if not done.error_code:
             self.acknowledged[done.base_offset] = self.value
             self._sequence += 1
@@ -124,7 +124,7 @@ class Chaos:
             self.check()
 
     def work(self) -> None:
-        """Nothing befalls the cluster."""
+        """Inject no fault."""
 
     def kill(self) -> None:
         if self.world.nodes:
@@ -157,7 +157,7 @@ class Chaos:
         controller.publish(node_id)
 
     def move(self) -> None:
-        """Somebody else in sync is made leader, for no reason."""
+        """Elect another in-sync replica without a reason."""
         state = self.world.controller.partitions[0]
         able = [each for each in state.isr if not self.world.controller.brokers[each].fenced]
         if able:
@@ -177,25 +177,25 @@ class Chaos:
         self.world.controller.is_reachable = True
 
     def check(self) -> None:
-        """What anybody holds for committed is the same for all, and stays so."""
+        """Check that records below any high watermark are the same on all replicas and never change."""
         for node in self.world.nodes.values():
             partition = node.partitions.find(TOPIC, 0)
             assert not node.reports, node.reports
             if partition is None:
                 continue
             assert partition.high_watermark <= partition.log.end_offset
-            seen = self.seen.get(partition, 0)
-            if partition.high_watermark > seen:
+            partition_result = self.seen.get(partition, 0)
+            if partition.high_watermark > partition_result:
                 self.seen[partition] = partition.high_watermark
-                self.compare(node.id, values(partition, seen, partition.high_watermark))
+                self.compare(node.id, values(partition, partition_result, partition.high_watermark))
         for offset, value in self.acknowledged():
             assert self.committed.get(offset) == value, f"acknowledged at {offset}, never committed"
 
     def acknowledged(self) -> list[tuple[int, bytes]]:
         return [each for producer in self.producers for each in producer.acknowledged.items()]
 
-    def compare(self, node_id: int, found: dict[int, bytes]) -> None:
-        for offset, value in found.items():
+    def compare(self, node_id: int, records: dict[int, bytes]) -> None:
+        for offset, value in records.items():
             assert self.committed.setdefault(offset, value) == value, f"broker {node_id}, offset {offset}"
 
     def settle(self) -> None:
@@ -210,7 +210,7 @@ class Chaos:
             self.world.run(20)
             if len(self.acknowledged()) > enough and len(self.world.controller.partitions[0].isr) == 3:
                 break
-        assert len(self.acknowledged()) > enough, "nothing can be written when all is well"
+        assert len(self.acknowledged()) > enough, "a healthy cluster must accept writes"
         self.world.run(2_000)
         self.check()
 
@@ -222,16 +222,16 @@ class Chaos:
         for offset, value in self.acknowledged():
             assert logs[0][offset] == value
         for number in range(PRODUCERS):
-            heard = [value for value in logs[0].values() if value.endswith(b"producer %d" % number)]
-            told = [b"%d of producer %d" % (sequence, number) for sequence in range(len(heard))]
-            assert heard == told, "each record once, and in order"
+            written_values = [value for value in logs[0].values() if value.endswith(b"producer %d" % number)]
+            expected = [b"%d of producer %d" % (sequence, number) for sequence in range(len(written_values))]
+            assert written_values == expected, "each record must be there once and in order"
         ends = len(logs[0])
         epochs = {node.partition().log.epochs.entries for node in self.world.nodes.values()}
         written = {tuple(entry for entry in each if entry.start_offset < ends) for each in epochs}
-        assert len(written) == 1, "all know who wrote what"
+        assert len(written) == 1, "all replicas have the same producer state"
 
 
-def live_through(seed: int, is_durable: bool) -> Chaos:
+def run_chaos(seed: int, is_durable: bool) -> Chaos:
     chaos = Chaos(seed, is_durable)
     for _ in range(STEPS):
         chaos.step()
@@ -245,8 +245,8 @@ def test_nothing_acknowledged_is_lost_and_all_replicas_agree(is_durable: bool) -
     written = 0
     for seed in range(SEEDS):
         try:
-            written += len(live_through(seed, is_durable).acknowledged())
+            written += len(run_chaos(seed, is_durable).acknowledged())
         except AssertionError as failed:
             failed.add_note(f"seed {seed}")
             raise
-    assert written > SEEDS * 20, "a world in which nothing can be done proves nothing"
+    assert written > SEEDS * 20, "too few writes succeeded for the test to prove anything"

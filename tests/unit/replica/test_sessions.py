@@ -1,4 +1,4 @@
-"""Fetch sessions: the cache that holds them, their epochs, and what an incremental answer costs."""
+"""Fetch sessions: their cache, their epochs, and the cost of an incremental response."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import weakref
 from random import Random
 
 import pytest
-from fetching import BY_ID, BY_NAME, fetch, now, shown
-from rooms import Rooms
+from fetch_requests import BY_ID, BY_NAME, fetch, immediate, partition_results
+from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.replica.sessions import LAST_EPOCH, FetchedPartition, FetchSession, SessionCache
@@ -17,7 +17,7 @@ from moldau.server.handlers import fetch as fetch_handler
 EVICT_AFTER_MS = 1000
 
 
-def refusal(cache: SessionCache, session_id: int, epoch: int, by_id: bool = False) -> ErrorCode:
+def session_error(cache: SessionCache, session_id: int, epoch: int, by_id: bool = False) -> ErrorCode:
     with pytest.raises(KafkaError) as refused:
         cache.resume(session_id, epoch, by_id, 0)
     return refused.value.code
@@ -41,24 +41,24 @@ def test_epochs_follow_each_other_and_wrap_to_one() -> None:
     session = cache.create(False, 0)
     for epoch in (1, 2, 3):
         assert cache.resume(session.id, epoch, False, 0) is session
-    assert refusal(cache, session.id, 3) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    assert refusal(cache, session.id, 5) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    assert refusal(cache, session.id, -2) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert session_error(cache, session.id, 3) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert session_error(cache, session.id, 5) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert session_error(cache, session.id, -2) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     session.epoch = LAST_EPOCH
     assert cache.resume(session.id, LAST_EPOCH, False, 0) is session
     assert session.epoch == 1, "0 opens and -1 closes: neither can be the next"
     assert cache.resume(session.id, 1, False, 0) is session
 
 
-def test_unknown_sessions_and_those_of_the_other_naming() -> None:
+def test_unknown_sessions_and_sessions_with_the_other_topic_naming_are_refused() -> None:
     cache = SessionCache(10, EVICT_AFTER_MS, Random(1))
     session = cache.create(True, 0)
-    assert refusal(cache, session.id + 1, 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert refusal(cache, 0, 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert refusal(cache, session.id, 1, by_id=False) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert session_error(cache, session.id + 1, 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert session_error(cache, 0, 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert session_error(cache, session.id, 1, by_id=False) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
     cache.remove(session.id)
     cache.remove(session.id)
-    assert refusal(cache, session.id, 1, by_id=True) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert session_error(cache, session.id, 1, by_id=True) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_a_full_cache_gives_no_session_until_one_is_stale() -> None:
@@ -69,148 +69,150 @@ def test_a_full_cache_gives_no_session_until_one_is_stale() -> None:
     cache.resume(first.id, 1, False, 500)
     third = cache.create(False, 10 + EVICT_AFTER_MS)
     assert third.id > 0
-    assert refusal(cache, second.id, 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "the one unused for longest goes"
+    assert session_error(cache, second.id, 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND, (
+        "the least recently used session is evicted"
+    )
     assert cache.resume(first.id, 2, False, 2000) is first
 
 
 def test_a_cache_without_slots_gives_no_sessions() -> None:
     cache = SessionCache(0, EVICT_AFTER_MS, Random(1))
     assert cache.create(False, 10_000).id == 0
-    rooms = Rooms(session_slots=0).start()
-    rooms.create_topic("a")
-    response = now(fetch(rooms, {("a", 0): 0}, epoch=0))
+    node = InMemoryNode(session_slots=0).start()
+    node.create_topic("a")
+    response = immediate(fetch(node, {("a", 0): 0}, epoch=0))
     assert (response.error_code, response.session_id) == (0, 0)
-    assert shown(response).keys() == {("a", 0)}
+    assert partition_results(response).keys() == {("a", 0)}
 
 
 def test_an_evicted_session_watches_nothing_any_more() -> None:
-    rooms = Rooms(session_slots=1).start()
-    rooms.create_topic("a")
-    first = now(fetch(rooms, {("a", 0): 0}, epoch=0)).session_id
-    partition = rooms.partition("a")
+    node = InMemoryNode(session_slots=1).start()
+    node.create_topic("a")
+    first = immediate(fetch(node, {("a", 0): 0}, epoch=0)).session_id
+    partition = node.partition("a")
     assert len(partition.watchers.consumers) == 1
-    rooms.clock.move(120_000)
-    second = now(fetch(rooms, {}, epoch=0)).session_id
+    node.clock.move(120_000)
+    second = immediate(fetch(node, {}, epoch=0)).session_id
     assert second not in (0, first)
     assert not partition.watchers.consumers
-    assert now(fetch(rooms, session=first, epoch=1)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert immediate(fetch(node, session=first, epoch=1)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-# --- over the wire's words
+# --- sessions in Fetch requests
 
 
-def test_a_session_belongs_to_the_naming_it_began_with() -> None:
-    rooms = Rooms().start()
-    topic_id = rooms.create_topic("a")
-    opened = now(fetch(rooms, {(topic_id, 0): 0}, epoch=0, version=BY_ID)).session_id
-    mixed = now(fetch(rooms, session=opened, epoch=1, version=BY_NAME))
+def test_a_session_keeps_naming_topics_by_name_or_by_id() -> None:
+    node = InMemoryNode().start()
+    topic_id = node.create_topic("a")
+    opened = immediate(fetch(node, {(topic_id, 0): 0}, epoch=0, version=BY_ID)).session_id
+    mixed = immediate(fetch(node, session=opened, epoch=1, version=BY_NAME))
     assert (mixed.error_code, mixed.session_id) == (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, 0)
-    assert now(fetch(rooms, session=opened, epoch=1, version=BY_ID)).error_code == 0
+    assert immediate(fetch(node, session=opened, epoch=1, version=BY_ID)).error_code == 0
 
 
-def test_the_first_answer_tells_of_every_partition_even_without_data() -> None:
-    rooms = Rooms().start()
-    rooms.create_topic("a", 3)
-    response = now(fetch(rooms, {("a", n): 0 for n in range(3)}, epoch=0))
-    assert list(shown(response)) == [("a", 0), ("a", 1), ("a", 2)]
-    assert shown(now(fetch(rooms, session=response.session_id, epoch=1))) == {}
+def test_the_first_response_lists_every_partition_even_without_data() -> None:
+    node = InMemoryNode().start()
+    node.create_topic("a", 3)
+    response = immediate(fetch(node, {("a", n): 0 for n in range(3)}, epoch=0))
+    assert list(partition_results(response)) == [("a", 0), ("a", 1), ("a", 2)]
+    assert partition_results(immediate(fetch(node, session=response.session_id, epoch=1))) == {}
 
 
-def test_data_is_shown_again_until_the_client_moves_on() -> None:
-    rooms = Rooms().start()
-    rooms.create_topic("a", 2)
-    size = rooms.append("a", 1)
-    session = now(fetch(rooms, {("a", 0): 0, ("a", 1): 0}, epoch=0)).session_id
+def test_data_is_returned_again_until_the_client_advances_its_offset() -> None:
+    node = InMemoryNode().start()
+    node.create_topic("a", 2)
+    size = node.append("a", 1)
+    session = immediate(fetch(node, {("a", 0): 0, ("a", 1): 0}, epoch=0)).session_id
     for epoch in (1, 2):
-        again = shown(now(fetch(rooms, session=session, epoch=epoch)))
-        assert {key: each.size for key, each in again.items()} == {("a", 1): size}
-    assert shown(now(fetch(rooms, {("a", 1): 1}, session=session, epoch=3))) == {}
+        results = partition_results(immediate(fetch(node, session=session, epoch=epoch)))
+        assert {key: each.size for key, each in results.items()} == {("a", 1): size}
+    assert partition_results(immediate(fetch(node, {("a", 1): 1}, session=session, epoch=3))) == {}
 
 
 def test_partitions_with_data_take_turns_when_not_all_fits() -> None:
-    rooms = Rooms().start()
-    rooms.create_topic("a", 3)
-    size = max(rooms.append("a", n, size=1000) for n in range(3))
-    session = now(fetch(rooms, {("a", n): 0 for n in range(3)}, epoch=0, max_bytes=size)).session_id
+    node = InMemoryNode().start()
+    node.create_topic("a", 3)
+    size = max(node.append("a", n, size=1000) for n in range(3))
+    session = immediate(fetch(node, {("a", n): 0 for n in range(3)}, epoch=0, max_bytes=size)).session_id
     firsts = []
     for epoch in range(1, 4):
-        found = shown(now(fetch(rooms, session=session, epoch=epoch, max_bytes=size)))
-        firsts += [index for (_, index), each in found.items() if each.size]
-    assert sorted(firsts) == [0, 1, 2], "each of them gets its turn"
+        results = partition_results(immediate(fetch(node, session=session, epoch=epoch, max_bytes=size)))
+        firsts += [index for (_, index), each in results.items() if each.size]
+    assert sorted(firsts) == [0, 1, 2], "each partition comes first once"
 
 
-# --- what it costs
+# --- cost
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | bytes, int]]:
-    """Every look at a partition of a session."""
-    seen: list[tuple[str | bytes, int]] = []
+def evaluations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | bytes, int]]:
+    """Collect every evaluation of a partition of a session."""
+    partition_result: list[tuple[str | bytes, int]] = []
     real = fetch_handler._Answer._read
 
     def watched(self: object, entry: FetchedPartition, *rest: int | bool) -> object:
-        seen.append((entry.topic, entry.index))
+        partition_result.append((entry.topic, entry.index))
         return real(self, entry, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(fetch_handler._Answer, "_read", watched)
-    return seen
+    return partition_result
 
 
-def test_an_incremental_fetch_looks_only_at_what_was_touched(looks: list[tuple[str | bytes, int]]) -> None:
-    rooms = Rooms().start()
+def test_an_incremental_fetch_evaluates_only_changed_partitions(evaluations: list[tuple[str | bytes, int]]) -> None:
+    node = InMemoryNode().start()
     many = 200
-    rooms.create_topic("a", many)
-    session = now(fetch(rooms, {("a", n): 0 for n in range(many)}, epoch=0)).session_id
-    assert len(looks) == many
-    looks.clear()
-    now(fetch(rooms, session=session, epoch=1))
-    assert looks == [], "nothing changed, nothing is looked at"
+    node.create_topic("a", many)
+    session = immediate(fetch(node, {("a", n): 0 for n in range(many)}, epoch=0)).session_id
+    assert len(evaluations) == many
+    evaluations.clear()
+    immediate(fetch(node, session=session, epoch=1))
+    assert evaluations == [], "without changes no partition is evaluated"
     for n in (7, 150, 7):
-        rooms.append("a", n)
-    assert shown(now(fetch(rooms, session=session, epoch=2))).keys() == {("a", 7), ("a", 150)}
-    assert looks == [("a", 7), ("a", 150)]
-    looks.clear()
-    now(fetch(rooms, {("a", 7): 2, ("a", 150): 1}, session=session, epoch=3))
-    now(fetch(rooms, session=session, epoch=4))
-    assert sorted(looks) == [("a", 7), ("a", 150)]
+        node.append("a", n)
+    assert partition_results(immediate(fetch(node, session=session, epoch=2))).keys() == {("a", 7), ("a", 150)}
+    assert evaluations == [("a", 7), ("a", 150)]
+    evaluations.clear()
+    immediate(fetch(node, {("a", 7): 2, ("a", 150): 1}, session=session, epoch=3))
+    immediate(fetch(node, session=session, epoch=4))
+    assert sorted(evaluations) == [("a", 7), ("a", 150)]
 
 
 def test_forgetting_and_closing_leave_no_watcher_behind() -> None:
-    rooms = Rooms().start()
-    rooms.create_topic("a", 3)
-    session = now(fetch(rooms, {("a", n): 0 for n in range(3)}, epoch=0)).session_id
-    now(fetch(rooms, session=session, epoch=1, forget=[("a", 0), ("a", 9)]))
-    assert [len(rooms.partition("a", n).watchers.consumers) for n in range(3)] == [0, 1, 1]
-    now(fetch(rooms, session=session, epoch=-1))
-    assert [len(rooms.partition("a", n).watchers.consumers) for n in range(3)] == [0, 0, 0]
+    node = InMemoryNode().start()
+    node.create_topic("a", 3)
+    session = immediate(fetch(node, {("a", n): 0 for n in range(3)}, epoch=0)).session_id
+    immediate(fetch(node, session=session, epoch=1, forget=[("a", 0), ("a", 9)]))
+    assert [len(node.partition("a", n).watchers.consumers) for n in range(3)] == [0, 1, 1]
+    immediate(fetch(node, session=session, epoch=-1))
+    assert [len(node.partition("a", n).watchers.consumers) for n in range(3)] == [0, 0, 0]
 
 
 def test_a_fetch_without_a_session_watches_nothing_unless_it_waits() -> None:
-    rooms = Rooms().start()
-    rooms.create_topic("a")
-    rooms.append("a")
-    now(fetch(rooms, {("a", 0): 0}))
-    assert not rooms.partition("a").watchers.consumers
-    fetch(rooms, {("a", 0): 1}, wait_ms=100)
-    assert len(rooms.partition("a").watchers.consumers) == 1
-    rooms.timers.advance(100)
-    assert not rooms.partition("a").watchers.consumers
+    node = InMemoryNode().start()
+    node.create_topic("a")
+    node.append("a")
+    immediate(fetch(node, {("a", 0): 0}))
+    assert not node.partition("a").watchers.consumers
+    fetch(node, {("a", 0): 1}, wait_ms=100)
+    assert len(node.partition("a").watchers.consumers) == 1
+    node.timers.advance(100)
+    assert not node.partition("a").watchers.consumers
 
 
-def test_a_session_forgets_what_it_does_not_know_without_complaint() -> None:
+def test_forgetting_an_unknown_partition_is_no_error() -> None:
     session = FetchSession(5)
     session.forget("nothing", 0)
     session.close()
     assert not session.entries
 
 
-def test_a_session_lets_go_of_a_partition_that_was_deleted() -> None:
-    """Its client may never come back, and the log's open files would hold their disk space until then."""
-    rooms = Rooms().start()
-    rooms.create_topic("a")
-    now(fetch(rooms, {("a", 0): 0}, epoch=0))
-    gone = weakref.ref(rooms.partition("a").log)
-    rooms.delete_topic("a")
-    rooms.timers.run_soon()
+def test_a_session_drops_a_deleted_partition() -> None:
+    """Else the log's open files would keep their disk space until the client comes back, if it ever does."""
+    node = InMemoryNode().start()
+    node.create_topic("a")
+    immediate(fetch(node, {("a", 0): 0}, epoch=0))
+    gone = weakref.ref(node.partition("a").log)
+    node.delete_topic("a")
+    node.timers.run_soon()
     gc.collect()
     assert gone() is None

@@ -1,4 +1,4 @@
-"""Fetch sessions against an oracle: a plain model that looks at every partition each time, and forgets nothing.
+"""Fetch sessions against a plain model that evaluates every partition each time and forgets nothing.
 
 Whatever clients and the cluster do, an incremental answer says exactly what the model says: the partitions with news,
 and no other.
@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from fetching import BY_ID, BY_NAME, Key, Seen, fetch, now, shown
-from rooms import Rooms
+from fetch_requests import BY_ID, BY_NAME, Key, PartitionResult, fetch, immediate, partition_results
+from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode
 from moldau.replica.partition import Partition
@@ -19,60 +19,60 @@ from moldau.replica.partition import Partition
 TOPICS = ["a", "b", "c"]
 PARTITIONS = 2
 SESSIONS = 3
-UNTOLD = (-1, -1)
-Deed = Callable[["World", int, list[int]], None]
+NO_OFFSETS = (-1, -1)
+Action = Callable[["World", int, list[int]], None]
 
 
 @dataclass
 class ModelSession:
-    """What a client and its broker have agreed on."""
+    """The state of a fetch session that client and broker share."""
 
     id: int
     version: int
     epoch: int = 1
     positions: dict[Key, int] = field(default_factory=dict)
-    told: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    last_offsets: dict[Key, tuple[int, int]] = field(default_factory=dict)
 
 
 class World:
     def __init__(self) -> None:
-        self.rooms = Rooms().start()
-        self.topic_ids = {name: self.rooms.create_topic(name, PARTITIONS) for name in TOPICS}
+        self.node = InMemoryNode().start()
+        self.topic_ids = {name: self.node.create_topic(name, PARTITIONS) for name in TOPICS}
         self.every_id = dict(self.topic_ids)
         self.sessions: dict[int, ModelSession] = {}
 
-    # --- what is true -------------------------------------------------------------------------------------------
+    # --- the model ----------------------------------------------------------------------------------------------
 
     def partition(self, key: Key) -> Partition | None:
         topic, index = key
         if isinstance(topic, bytes):
             names = [name for name, topic_id in self.topic_ids.items() if topic_id == topic]
-            return self.rooms.partitions.find(names[0], index) if names else None
-        return self.rooms.partitions.find(topic, index)
+            return self.node.partitions.find(names[0], index) if names else None
+        return self.node.partitions.find(topic, index)
 
-    def truth(self, key: Key, offset: int) -> Seen:
+    def truth(self, key: Key, offset: int) -> PartitionResult:
         partition = self.partition(key)
         if partition is None:
-            is_unknown_id = isinstance(key[0], bytes) and key[0] not in self.rooms.current.image.topic_names
+            is_unknown_id = isinstance(key[0], bytes) and key[0] not in self.node.current.image.topic_names
             unknown = ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return Seen(unknown, -1, -1, 0)
+            return PartitionResult(unknown, -1, -1, 0)
         log = partition.log
         if not log.start_offset <= offset <= log.end_offset:
-            return Seen(ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, 0)
+            return PartitionResult(ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, 0)
         size = log.size_bytes * (partition.high_watermark - offset) // max(1, log.end_offset)
-        return Seen(0, partition.high_watermark, log.start_offset, size)
+        return PartitionResult(0, partition.high_watermark, log.start_offset, size)
 
-    def answer(self, session: ModelSession, is_full: bool) -> dict[Key, Seen]:
-        found = {}
+    def answer(self, session: ModelSession, is_full: bool) -> dict[Key, PartitionResult]:
+        results = {}
         for key, offset in session.positions.items():
             truth = self.truth(key, offset)
-            told = truth.high_watermark, truth.log_start
-            if is_full or truth.error or truth.size or told != session.told.get(key, UNTOLD):
-                found[key] = truth
-                session.told[key] = told
-        return found
+            offsets = truth.high_watermark, truth.log_start
+            if is_full or truth.error or truth.size or offsets != session.last_offsets.get(key, NO_OFFSETS):
+                results[key] = truth
+                session.last_offsets[key] = offsets
+        return results
 
-    # --- what happens -------------------------------------------------------------------------------------------
+    # --- the actions --------------------------------------------------------------------------------------------
 
     def key(self, session_version: int, choice: int) -> Key:
         name = TOPICS[choice % len(TOPICS)]
@@ -80,25 +80,25 @@ class World:
         return (self.every_id[name] if session_version == BY_ID else name), index
 
     def positions(self, version: int, choices: list[int]) -> dict[Key, int]:
-        """Where a client may be: at the start, at the end, or one beyond what it could know."""
-        found = {}
+        """Return positions of a client: at the start, at the end, or one beyond the end."""
+        results = {}
         for choice in choices:
             key = self.key(version, choice)
             partition = self.partition(key)
             end = partition.high_watermark if partition else 0
-            found[key] = [end, end, 0, end + 1, end, end, end, max(0, end - 1)][choice // 8]
-        return found
+            results[key] = [end, end, 0, end + 1, end, end, end, max(0, end - 1)][choice // 8]
+        return results
 
     def open(self, slot: int, choices: list[int]) -> None:
         version = BY_ID if slot % 2 else BY_NAME
         old = self.sessions.get(slot % SESSIONS)
         positions = self.positions(version, choices)
-        response = now(fetch(self.rooms, positions, session=old.id if old else 0, epoch=0, version=version))
+        response = immediate(fetch(self.node, positions, session=old.id if old else 0, epoch=0, version=version))
         assert response.error_code == 0
         assert response.session_id > 0
-        made = ModelSession(response.session_id, version, positions=positions)
-        self.sessions[slot % SESSIONS] = made
-        assert shown(response) == self.answer(made, is_full=True)
+        session = ModelSession(response.session_id, version, positions=positions)
+        self.sessions[slot % SESSIONS] = session
+        assert partition_results(response) == self.answer(session, is_full=True)
 
     def go_on(self, slot: int, choices: list[int]) -> None:
         session = self.sessions.get(slot % SESSIONS)
@@ -106,44 +106,44 @@ class World:
             return
         update = self.positions(session.version, choices[: len(choices) // 2])
         forget = [self.key(session.version, choice) for choice in choices[len(choices) // 2 :]]
-        response = now(
-            fetch(self.rooms, update, session=session.id, epoch=session.epoch, forget=forget, version=session.version)
+        response = immediate(
+            fetch(self.node, update, session=session.id, epoch=session.epoch, forget=forget, version=session.version)
         )
         assert (response.error_code, response.session_id) == (0, session.id)
         session.epoch += 1
         session.positions |= update
         for key in forget:
             session.positions.pop(key, None)
-            session.told.pop(key, None)
-        assert shown(response) == self.answer(session, is_full=False)
+            session.last_offsets.pop(key, None)
+        assert partition_results(response) == self.answer(session, is_full=False)
 
     def close(self, slot: int, choices: list[int]) -> None:
         session = self.sessions.pop(slot % SESSIONS, None)
         if session is not None:
             positions = self.positions(session.version, choices)
-            response = now(fetch(self.rooms, positions, session=session.id, epoch=-1, version=session.version))
+            response = immediate(fetch(self.node, positions, session=session.id, epoch=-1, version=session.version))
             assert (response.error_code, response.session_id) == (0, 0)
-            assert set(shown(response)) == set(positions)
-            gone = now(fetch(self.rooms, session=session.id, epoch=session.epoch, version=session.version))
+            assert set(partition_results(response)) == set(positions)
+            gone = immediate(fetch(self.node, session=session.id, epoch=session.epoch, version=session.version))
             assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
     def err(self, slot: int, choices: list[int]) -> None:
         session = self.sessions.get(slot % SESSIONS)
         if session is not None:
             wrong = session.epoch + 1 + len(choices)
-            response = now(fetch(self.rooms, session=session.id, epoch=wrong, version=session.version))
+            response = immediate(fetch(self.node, session=session.id, epoch=wrong, version=session.version))
             assert (response.error_code, response.session_id) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0)
-            assert shown(response) == {}
+            assert partition_results(response) == {}
 
     def append(self, slot: int, choices: list[int]) -> None:
         for choice in choices:
             name, index = TOPICS[choice % len(TOPICS)], choice // len(TOPICS) % PARTITIONS
             if name in self.topic_ids:
-                self.rooms.append(name, index)
+                self.node.append(name, index)
 
     def delete_records(self, slot: int, choices: list[int]) -> None:
         for choice in choices[:1]:
-            partition = self.rooms.partitions.find(TOPICS[choice % len(TOPICS)], 0)
+            partition = self.node.partitions.find(TOPICS[choice % len(TOPICS)], 0)
             if partition is not None:
                 partition.delete_records(-1)
 
@@ -151,10 +151,10 @@ class World:
         for choice in choices[:1]:
             name = TOPICS[choice % len(TOPICS)]
             if name in self.topic_ids:
-                self.rooms.delete_topic(name)
+                self.node.delete_topic(name)
                 del self.topic_ids[name]
             else:
-                self.topic_ids[name] = self.every_id[name] = self.rooms.create_topic(name, PARTITIONS)
+                self.topic_ids[name] = self.every_id[name] = self.node.create_topic(name, PARTITIONS)
 
 
 DEEDS = {
@@ -164,22 +164,22 @@ DEEDS = {
 SEEDS, STEPS = 200, 80
 
 
-def test_an_incremental_answer_says_what_a_look_at_everything_would() -> None:
-    """Long walks by chance: most answers have no news in most partitions, and the few that have must not be missed."""
+def test_an_incremental_response_equals_an_evaluation_of_all_partitions() -> None:
+    """Long random walks: most partitions have no news in most responses, and the few that have must not be missed."""
     for seed in range(SEEDS):
         rng, world, trace = Random(seed), World(), []
         for _ in range(STEPS):
-            deed = rng.choices(list(DEEDS), list(DEEDS.values()))[0]
+            action = rng.choices(list(DEEDS), list(DEEDS.values()))[0]
             slot, choices = rng.randrange(SESSIONS), [rng.randrange(64) for _ in range(rng.choice([0, 0, 1, 1, 2, 6]))]
-            trace.append((deed.__name__, slot, choices))
-            attempt(world, seed, trace, deed, slot, choices)
-            assert len(world.rooms.sessions) == len(world.sessions)
-            assert len(world.rooms.parked) == 0
+            trace.append((action.__name__, slot, choices))
+            attempt(world, seed, trace, action, slot, choices)
+            assert len(world.node.sessions) == len(world.sessions)
+            assert len(world.node.parked) == 0
 
 
-def attempt(world: World, seed: int, trace: Sequence[object], deed: Deed, slot: int, choices: list[int]) -> None:
+def attempt(world: World, seed: int, trace: Sequence[object], action: Action, slot: int, choices: list[int]) -> None:
     try:
-        deed(world, slot, choices)
+        action(world, slot, choices)
     except AssertionError as wrong:
         wrong.add_note(f"seed {seed}, after {trace}")
         raise

@@ -1,11 +1,11 @@
-"""Between the question whether a partition is part of a transaction and the records, nothing may have come in."""
+"""No marker may be written between the verification of a transaction and the append that it allows."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from rooms import Rooms, batch
+from in_memory_node import InMemoryNode, batch
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.log.validate import Origin
@@ -19,9 +19,9 @@ PRODUCER, EPOCH = 7, 2
 
 @pytest.fixture
 def partition() -> Partition:
-    rooms = Rooms().start()
-    rooms.create_topic("t")
-    return rooms.partition("t")
+    node = InMemoryNode().start()
+    node.create_topic("t")
+    return node.partition("t")
 
 
 def append(partition: Partition, sequence: int = 0, epoch: int = EPOCH) -> None:
@@ -46,13 +46,13 @@ def mark(partition: Partition, verifications: Verifications, epoch: int = EPOCH)
     verifications.finish(partition, PRODUCER)
 
 
-def code_of(verifications: Verifications, partition: Partition, sequence: int, guard: object) -> ErrorCode:
+def check_error(verifications: Verifications, partition: Partition, sequence: int, guard: object) -> ErrorCode:
     with pytest.raises(KafkaError) as refused:
         verifications.check(partition, PRODUCER, EPOCH, sequence, guard)  # type: ignore[arg-type]
     return refused.value.code
 
 
-def test_what_was_asked_for_may_be_written_and_then_needs_no_asking(partition: Partition) -> None:
+def test_a_verified_write_is_accepted_and_the_next_needs_no_verification(partition: Partition) -> None:
     verifications = Verifications()
     guard = verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
     assert guard is not None
@@ -63,28 +63,30 @@ def test_what_was_asked_for_may_be_written_and_then_needs_no_asking(partition: P
     verifications.check(partition, PRODUCER, EPOCH, 1, None)
 
 
-def test_a_marker_in_between_shuts_the_gate(partition: Partition) -> None:
-    """Records that came in behind it would open a transaction that nobody will ever end."""
+def test_a_marker_in_between_voids_the_verification(partition: Partition) -> None:
+    """Records appended after the marker would open a transaction that nobody ends."""
     verifications = Verifications()
     guard = verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
     mark(partition, verifications)
-    assert code_of(verifications, partition, 0, guard) is ErrorCode.INVALID_TXN_STATE
-    again = verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
-    verifications.check(partition, PRODUCER, EPOCH, 0, again)
-    assert code_of(verifications, partition, 0, guard) is ErrorCode.INVALID_TXN_STATE, "the old answer stays void"
+    assert check_error(verifications, partition, 0, guard) is ErrorCode.INVALID_TXN_STATE
+    new_guard = verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
+    verifications.check(partition, PRODUCER, EPOCH, 0, new_guard)
+    assert check_error(verifications, partition, 0, guard) is ErrorCode.INVALID_TXN_STATE, (
+        "the old verification stays void"
+    )
 
 
-def test_without_a_question_there_is_no_way_in(partition: Partition) -> None:
-    assert code_of(Verifications(), partition, 0, None) is ErrorCode.INVALID_TXN_STATE
+def test_an_unverified_write_is_refused(partition: Partition) -> None:
+    assert check_error(Verifications(), partition, 0, None) is ErrorCode.INVALID_TXN_STATE
 
 
-def test_what_was_sent_first_is_written_first(partition: Partition) -> None:
+def test_writes_are_accepted_in_the_order_of_their_sequences(partition: Partition) -> None:
     verifications = Verifications()
     later = verifications.begin(partition, PRODUCER, EPOCH, 5, 0)
     verifications.check(partition, PRODUCER, EPOCH, 5, later)
     first = verifications.begin(partition, PRODUCER, EPOCH, 2, 0)
     assert first is later
-    assert code_of(verifications, partition, 5, later) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert check_error(verifications, partition, 5, later) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     verifications.check(partition, PRODUCER, EPOCH, 2, first)
 
 
@@ -99,16 +101,16 @@ def test_a_new_epoch_counts_anew_and_an_old_one_is_fenced(partition: Partition) 
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_questions_of_which_nothing_came_are_forgotten(partition: Partition) -> None:
+def test_unused_verifications_expire(partition: Partition) -> None:
     verifications = Verifications()
     guard = verifications.begin(partition, PRODUCER, EPOCH, 0, 1_000)
     verifications.expire(1_999, 1_000)
     verifications.check(partition, PRODUCER, EPOCH, 0, guard)
     verifications.expire(2_000, 1_000)
-    assert code_of(verifications, partition, 0, guard) is ErrorCode.INVALID_TXN_STATE
+    assert check_error(verifications, partition, 0, guard) is ErrorCode.INVALID_TXN_STATE
 
 
-def test_what_was_asked_before_somebody_else_led_counts_no_more(partition: Partition) -> None:
+def test_a_verification_ends_with_the_leader_epoch(partition: Partition) -> None:
     verifications = Verifications()
     before = verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
     state = partition.state
@@ -117,6 +119,6 @@ def test_what_was_asked_before_somebody_else_led_counts_no_more(partition: Parti
         verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     partition.lead(replace(state, leader_epoch=state.leader_epoch + 2))
-    assert code_of(verifications, partition, 0, before) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert check_error(verifications, partition, 0, before) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     anew = verifications.begin(partition, PRODUCER, EPOCH, 5, 0)
     verifications.check(partition, PRODUCER, EPOCH, 5, anew)

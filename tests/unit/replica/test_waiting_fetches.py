@@ -1,12 +1,12 @@
-"""Fetches that wait: woken by enough readable data, by the clock, by errors, and by the end of the server."""
+"""Fetches that wait: woken by enough readable data, by their timeout, by errors, and by the server's stop."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from fetching import BY_ID, Key, fetch, now, shown, waiting
-from rooms import Rooms
+from fetch_requests import BY_ID, Key, fetch, immediate, parked, partition_results
+from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode
 
@@ -15,224 +15,224 @@ B: Key = ("a", 1)
 
 
 @pytest.fixture
-def rooms() -> Rooms:
-    rooms = Rooms().start()
-    rooms.create_topic("a", 2)
-    rooms.timers.run_soon()
-    return rooms
+def node() -> InMemoryNode:
+    node = InMemoryNode().start()
+    node.create_topic("a", 2)
+    node.timers.run_soon()
+    return node
 
 
-def test_what_is_there_is_answered_at_once(rooms: Rooms) -> None:
-    size = rooms.append("a")
-    assert shown(now(fetch(rooms, {A: 0}, wait_ms=500)))[A].size == size
-    assert rooms.waiting == 0
+def test_available_data_is_returned_at_once(node: InMemoryNode) -> None:
+    size = node.append("a")
+    assert partition_results(immediate(fetch(node, {A: 0}, wait_ms=500)))[A].size == size
+    assert node.waiting == 0
 
 
 @pytest.mark.parametrize(("wait_ms", "min_bytes"), [(0, 1), (-1, 1), (500, 0), (0, 10_000)])
-def test_who_has_no_time_or_needs_nothing_is_answered_at_once(rooms: Rooms, wait_ms: int, min_bytes: int) -> None:
-    assert shown(now(fetch(rooms, {A: 0}, wait_ms=wait_ms, min_bytes=min_bytes)))[A].size == 0
+def test_without_max_wait_or_min_bytes_a_fetch_does_not_wait(node: InMemoryNode, wait_ms: int, min_bytes: int) -> None:
+    assert partition_results(immediate(fetch(node, {A: 0}, wait_ms=wait_ms, min_bytes=min_bytes)))[A].size == 0
 
 
-def test_a_fetch_of_nothing_does_not_wait(rooms: Rooms) -> None:
-    assert shown(now(fetch(rooms, {}, wait_ms=500))) == {}
-    assert now(fetch(rooms, {}, epoch=0, wait_ms=500)).session_id > 0
+def test_a_fetch_without_partitions_does_not_wait(node: InMemoryNode) -> None:
+    assert partition_results(immediate(fetch(node, {}, wait_ms=500))) == {}
+    assert immediate(fetch(node, {}, epoch=0, wait_ms=500)).session_id > 0
 
 
-def test_new_data_wakes(rooms: Rooms) -> None:
-    answer = waiting(fetch(rooms, {A: 0, B: 0}, wait_ms=500))
-    size = rooms.append("a", 1)
-    assert not answer.done, "the appender is not kept: the look comes after"
-    rooms.timers.run_soon()
-    assert {key: each.size for key, each in shown(answer).items()} == {A: 0, B: size}
-    assert rooms.waiting == 0
-    assert len(rooms.parked) == 0
+def test_new_data_wakes_a_fetch(node: InMemoryNode) -> None:
+    answer = parked(fetch(node, {A: 0, B: 0}, wait_ms=500))
+    size = node.append("a", 1)
+    assert not answer.done, "the append does not pay for the evaluation: that comes later"
+    node.timers.run_soon()
+    assert {key: each.size for key, each in partition_results(answer).items()} == {A: 0, B: size}
+    assert node.waiting == 0
+    assert len(node.parked) == 0
 
 
-def test_min_bytes_are_gathered_over_appends_and_partitions(rooms: Rooms) -> None:
-    size = rooms.append("a", 0)
-    answer = waiting(fetch(rooms, {A: 0, B: 0}, wait_ms=500, min_bytes=3 * size))
-    rooms.append("a", 1)
-    assert rooms.timers.run_soon() == 0, "it is not even looked at"
-    rooms.append("a", 0)
-    rooms.timers.run_soon()
-    assert [each.size for each in shown(answer).values()] == [2 * size, size]
+def test_min_bytes_are_gathered_over_appends_and_partitions(node: InMemoryNode) -> None:
+    size = node.append("a", 0)
+    answer = parked(fetch(node, {A: 0, B: 0}, wait_ms=500, min_bytes=3 * size))
+    node.append("a", 1)
+    assert node.timers.run_soon() == 0, "the fetch is not evaluated yet"
+    node.append("a", 0)
+    node.timers.run_soon()
+    assert [each.size for each in partition_results(answer).values()] == [2 * size, size]
 
 
-def test_a_fetch_that_was_answered_is_not_woken_any_more(rooms: Rooms) -> None:
-    session = now(fetch(rooms, {A: 0}, epoch=0)).session_id
-    waiting(fetch(rooms, session=session, epoch=1, wait_ms=500))
-    rooms.timers.advance(500)
-    rooms.append("a")
-    assert rooms.timers.run_soon() == 0
+def test_a_fetch_that_was_answered_is_not_woken_any_more(node: InMemoryNode) -> None:
+    session = immediate(fetch(node, {A: 0}, epoch=0)).session_id
+    parked(fetch(node, session=session, epoch=1, wait_ms=500))
+    node.timers.advance(500)
+    node.append("a")
+    assert node.timers.run_soon() == 0
 
 
-def test_a_burst_of_appends_is_one_look(rooms: Rooms) -> None:
-    answer = waiting(fetch(rooms, {A: 0}, wait_ms=500))
-    size = sum(rooms.append("a") for _ in range(20))
-    assert rooms.timers.run_soon() == 1
-    assert shown(answer)[A].size == size
+def test_a_burst_of_appends_causes_one_evaluation(node: InMemoryNode) -> None:
+    answer = parked(fetch(node, {A: 0}, wait_ms=500))
+    size = sum(node.append("a") for _ in range(20))
+    assert node.timers.run_soon() == 1
+    assert partition_results(answer)[A].size == size
 
 
-def test_data_beyond_what_the_client_takes_still_wakes_it_later(rooms: Rooms) -> None:
-    """Bytes are counted as they come; what can be read may be less, and then the waiting goes on."""
-    size = rooms.append("a", 0, size=100)
-    answer = waiting(fetch(rooms, {A: 1, B: 0}, wait_ms=500, min_bytes=2 * size, partition_max_bytes=size))
+def test_data_beyond_what_the_client_takes_still_wakes_it_later(node: InMemoryNode) -> None:
+    """Appended bytes are counted; if fewer can be read, the fetch goes on waiting."""
+    size = node.append("a", 0, size=100)
+    answer = parked(fetch(node, {A: 1, B: 0}, wait_ms=500, min_bytes=2 * size, partition_max_bytes=size))
     for _ in range(3):
-        rooms.append("a", 0, size=100)
-        rooms.timers.run_soon()
-    assert not answer.done, "one partition gives no more than its share"
-    rooms.append("a", 1, size=100)
-    rooms.timers.run_soon()
-    assert [each.size for each in shown(answer).values()] == [size, size]
+        node.append("a", 0, size=100)
+        node.timers.run_soon()
+    assert not answer.done, "a partition returns at most partition_max_bytes"
+    node.append("a", 1, size=100)
+    node.timers.run_soon()
+    assert [each.size for each in partition_results(answer).values()] == [size, size]
 
 
-def test_time_is_up_to_the_millisecond(rooms: Rooms) -> None:
-    size = rooms.append("a")
-    answer = waiting(fetch(rooms, {A: 0}, wait_ms=500, min_bytes=1_000_000))
-    rooms.timers.advance(499)
+def test_the_timeout_is_exact_to_the_millisecond(node: InMemoryNode) -> None:
+    size = node.append("a")
+    answer = parked(fetch(node, {A: 0}, wait_ms=500, min_bytes=1_000_000))
+    node.timers.advance(499)
     assert not answer.done
-    rooms.timers.advance(1)
-    assert shown(answer)[A].size == size, "what there is, though it is too little"
-    rooms.append("a")
-    rooms.timers.advance(1000)
+    node.timers.advance(1)
+    assert partition_results(answer)[A].size == size, "the available data, though less than min_bytes"
+    node.append("a")
+    node.timers.advance(1000)
 
 
-def test_all_are_released_when_the_server_stops(rooms: Rooms) -> None:
-    session = now(fetch(rooms, {A: 0}, epoch=0)).session_id
+def test_all_waiting_fetches_are_released_when_the_server_stops(node: InMemoryNode) -> None:
+    session = immediate(fetch(node, {A: 0}, epoch=0)).session_id
     answers = [
-        waiting(fetch(rooms, {A: 0}, wait_ms=500)),
-        waiting(fetch(rooms, {B: 0}, wait_ms=900)),
-        waiting(fetch(rooms, session=session, epoch=1, wait_ms=900)),
+        parked(fetch(node, {A: 0}, wait_ms=500)),
+        parked(fetch(node, {B: 0}, wait_ms=900)),
+        parked(fetch(node, session=session, epoch=1, wait_ms=900)),
     ]
-    assert len(rooms.parked) == 3
-    rooms.parked.release_all()
+    assert len(node.parked) == 3
+    node.parked.release_all()
     assert all(answer.done for answer in answers)
-    assert len(rooms.parked) == 0
-    assert rooms.waiting == 0
+    assert len(node.parked) == 0
+    assert node.waiting == 0
 
 
-def test_a_topic_deleted_meanwhile_ends_the_waiting(rooms: Rooms) -> None:
-    by_name = waiting(fetch(rooms, {A: 0}, wait_ms=500))
-    topic_id = rooms.current.image.topics["a"].id
-    by_id = waiting(fetch(rooms, {(topic_id, 0): 0}, wait_ms=500, version=BY_ID))
-    rooms.delete_topic("a")
-    rooms.timers.run_soon()
-    assert shown(by_name)[A].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert shown(by_id)[(topic_id, 0)].error == ErrorCode.UNKNOWN_TOPIC_ID
+def test_a_topic_deleted_meanwhile_ends_the_waiting(node: InMemoryNode) -> None:
+    by_name = parked(fetch(node, {A: 0}, wait_ms=500))
+    topic_id = node.current.image.topics["a"].id
+    by_id = parked(fetch(node, {(topic_id, 0): 0}, wait_ms=500, version=BY_ID))
+    node.delete_topic("a")
+    node.timers.run_soon()
+    assert partition_results(by_name)[A].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert partition_results(by_id)[(topic_id, 0)].error == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_topic_made_anew_under_a_waiting_session_is_followed(rooms: Rooms) -> None:
-    session = now(fetch(rooms, {A: 0}, epoch=0)).session_id
-    answer = waiting(fetch(rooms, session=session, epoch=1, wait_ms=500))
-    rooms.delete_topic("a")
-    rooms.create_topic("a")
-    rooms.timers.run_soon()
-    assert not answer.done, "to the client nothing has happened that it could be told of"
-    size = rooms.append("a")
-    rooms.timers.run_soon()
-    assert shown(answer)[A].size == size
+def test_a_waiting_session_follows_a_recreated_topic(node: InMemoryNode) -> None:
+    session = immediate(fetch(node, {A: 0}, epoch=0)).session_id
+    answer = parked(fetch(node, session=session, epoch=1, wait_ms=500))
+    node.delete_topic("a")
+    node.create_topic("a")
+    node.timers.run_soon()
+    assert not answer.done, "nothing has changed that the response could report"
+    size = node.append("a")
+    node.timers.run_soon()
+    assert partition_results(answer)[A].size == size
 
 
-def test_a_topic_made_anew_under_a_waiting_fetch_without_a_session_is_followed(rooms: Rooms) -> None:
-    answer = waiting(fetch(rooms, {A: 0}, wait_ms=500))
-    rooms.delete_topic("a")
-    rooms.create_topic("a")
-    rooms.timers.run_soon()
-    size = rooms.append("a")
-    rooms.timers.run_soon()
-    assert shown(answer)[A].size == size
+def test_a_waiting_fetch_without_a_session_follows_a_recreated_topic(node: InMemoryNode) -> None:
+    answer = parked(fetch(node, {A: 0}, wait_ms=500))
+    node.delete_topic("a")
+    node.create_topic("a")
+    node.timers.run_soon()
+    size = node.append("a")
+    node.timers.run_soon()
+    assert partition_results(answer)[A].size == size
 
 
-def test_data_is_readable_below_the_high_watermark_only(rooms: Rooms) -> None:
-    """With flush.messages=1 that is what is on disk: an append alone wakes nobody (KIP-74, and no dirty reads)."""
-    rooms.create_topic("safe", flush_messages="1")
-    answer = waiting(fetch(rooms, {("safe", 0): 0}, wait_ms=500))
-    size = rooms.append("safe")
-    rooms.timers.run_soon()
+def test_data_is_readable_below_the_high_watermark_only(node: InMemoryNode) -> None:
+    """With flush.messages=1 only flushed records are readable: an append alone wakes no fetch (KIP-74)."""
+    node.create_topic("safe", flush_messages="1")
+    answer = parked(fetch(node, {("safe", 0): 0}, wait_ms=500))
+    size = node.append("safe")
+    node.timers.run_soon()
     assert not answer.done
-    rooms.flush()
-    rooms.timers.run_soon()
-    assert shown(answer)[("safe", 0)].size == size
+    node.flush()
+    node.timers.run_soon()
+    assert partition_results(answer)[("safe", 0)].size == size
 
 
-def test_between_high_watermark_and_end_there_is_nothing_and_no_error(rooms: Rooms) -> None:
-    rooms.create_topic("safe", flush_messages="1")
-    rooms.append("safe", count=3)
+def test_between_high_watermark_and_end_there_is_nothing_and_no_error(node: InMemoryNode) -> None:
+    node.create_topic("safe", flush_messages="1")
+    node.append("safe", count=3)
     for offset in (0, 1, 3):
-        empty = shown(now(fetch(rooms, {("safe", 0): offset})))[("safe", 0)]
+        empty = partition_results(immediate(fetch(node, {("safe", 0): offset})))[("safe", 0)]
         assert (empty.error, empty.high_watermark, empty.size) == (0, 0, 0)
-    beyond = shown(now(fetch(rooms, {("safe", 0): 4}, wait_ms=500)))[("safe", 0)]
+    beyond = partition_results(immediate(fetch(node, {("safe", 0): 4}, wait_ms=500)))[("safe", 0)]
     assert beyond.error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_records_deleted_meanwhile_end_the_waiting_below_them(rooms: Rooms) -> None:
-    size = rooms.append("a", count=5)
-    answer = waiting(fetch(rooms, {A: 2}, wait_ms=500, min_bytes=2 * size))
-    rooms.partition("a").delete_records(4)
-    rooms.timers.run_soon()
-    assert shown(answer)[A].error == ErrorCode.OFFSET_OUT_OF_RANGE
+def test_records_deleted_meanwhile_end_the_waiting_below_them(node: InMemoryNode) -> None:
+    size = node.append("a", count=5)
+    answer = parked(fetch(node, {A: 2}, wait_ms=500, min_bytes=2 * size))
+    node.partition("a").delete_records(4)
+    node.timers.run_soon()
+    assert partition_results(answer)[A].error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 @pytest.mark.parametrize(
-    ("given", "code"),
+    ("arguments", "code"),
     [
         ({"leader_epoch": 1}, ErrorCode.UNKNOWN_LEADER_EPOCH),
         ({"leader_epoch": 0}, ErrorCode.NONE),
         ({"leader_epoch": -1}, ErrorCode.NONE),
     ],
 )
-def test_the_clients_idea_of_the_leader_is_checked_and_an_error_never_waits(
-    rooms: Rooms, given: dict[str, int], code: ErrorCode
+def test_the_leader_epoch_is_checked_and_an_error_never_waits(
+    node: InMemoryNode, arguments: dict[str, int], code: ErrorCode
 ) -> None:
-    answer = fetch(rooms, {A: 0}, wait_ms=500, **given)  # type: ignore[arg-type]
+    answer = fetch(node, {A: 0}, wait_ms=500, **arguments)  # type: ignore[arg-type]
     if code:
-        assert shown(now(answer))[A].error == code
+        assert partition_results(immediate(answer))[A].error == code
     else:
-        waiting(answer)
+        parked(answer)
 
 
-def test_an_unknown_partition_does_not_wait(rooms: Rooms) -> None:
-    found = shown(now(fetch(rooms, {A: 0, ("a", 9): 0, ("nowhere", 0): 0}, wait_ms=500)))
-    assert [each.error for each in found.values()] == [0, 3, 3]
-    by_id = shown(now(fetch(rooms, {(b"x" * 16, 0): 0}, wait_ms=500, version=BY_ID)))
+def test_an_unknown_partition_does_not_wait(node: InMemoryNode) -> None:
+    results = partition_results(immediate(fetch(node, {A: 0, ("a", 9): 0, ("nowhere", 0): 0}, wait_ms=500)))
+    assert [each.error for each in results.values()] == [0, 3, 3]
+    by_id = partition_results(immediate(fetch(node, {(b"x" * 16, 0): 0}, wait_ms=500, version=BY_ID)))
     assert by_id[(b"x" * 16, 0)].error == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_log_that_parted_from_ours_is_told_where(rooms: Rooms) -> None:
-    rooms.append("a", count=5)
-    partition = rooms.partition("a")
+def test_a_diverging_log_gets_the_diverging_epoch(node: InMemoryNode) -> None:
+    node.append("a", count=5)
+    partition = node.partition("a")
     partition.lead(replace(partition.state, leader_epoch=2))
-    rooms.append("a", count=5)
+    node.append("a", count=5)
     for offset, last_epoch, parted in [(5, 0, None), (7, 0, (0, 5)), (7, 1, (0, 5)), (5, 1, (0, 5)), (10, 2, None)]:
-        response = now(fetch(rooms, {A: offset}, last_fetched_epoch=last_epoch))
+        response = immediate(fetch(node, {A: offset}, last_fetched_epoch=last_epoch))
         diverging = response.responses[0].partitions[0].diverging_epoch
         assert (diverging and (diverging.epoch, diverging.end_offset)) == parted, (offset, last_epoch)
-    waits = fetch(rooms, {A: 7}, last_fetched_epoch=0, wait_ms=500, min_bytes=1000)
-    assert shown(now(waits))[A].size == 0, "told at once, and no records with it"
-    beyond = fetch(rooms, {A: 7}, last_fetched_epoch=3, wait_ms=500)
-    assert shown(now(beyond))[A].error == ErrorCode.OFFSET_OUT_OF_RANGE
+    parked_fetch = fetch(node, {A: 7}, last_fetched_epoch=0, wait_ms=500, min_bytes=1000)
+    assert partition_results(immediate(parked_fetch))[A].size == 0, "answered at once, without records"
+    beyond = fetch(node, {A: 7}, last_fetched_epoch=3, wait_ms=500)
+    assert partition_results(immediate(beyond))[A].error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_client_may_not_pose_as_a_follower(rooms: Rooms) -> None:
-    assert now(fetch(rooms, {A: 0}, replica_id=1)).error_code == ErrorCode.INVALID_REQUEST
+def test_a_client_with_a_replica_id_is_refused(node: InMemoryNode) -> None:
+    assert immediate(fetch(node, {A: 0}, replica_id=1)).error_code == ErrorCode.INVALID_REQUEST
 
 
-# --- bytes
+# --- size limits
 
 
-def test_the_first_batch_comes_whole_however_large(rooms: Rooms) -> None:
-    size = rooms.append("a", size=5000)
-    rooms.append("a", 1, size=5000)
-    found = shown(now(fetch(rooms, {A: 0, B: 0}, max_bytes=100, partition_max_bytes=10)))
-    assert [each.size for each in found.values()] == [size, 0]
+def test_the_first_batch_is_returned_whole_however_large(node: InMemoryNode) -> None:
+    size = node.append("a", size=5000)
+    node.append("a", 1, size=5000)
+    results = partition_results(immediate(fetch(node, {A: 0, B: 0}, max_bytes=100, partition_max_bytes=10)))
+    assert [each.size for each in results.values()] == [size, 0]
 
 
-def test_an_empty_first_partition_does_not_take_the_privilege(rooms: Rooms) -> None:
-    size = rooms.append("a", 1, size=5000)
-    found = shown(now(fetch(rooms, {A: 0, B: 0}, max_bytes=100)))
-    assert [each.size for each in found.values()] == [0, size]
+def test_an_empty_first_partition_does_not_use_up_that_exception(node: InMemoryNode) -> None:
+    size = node.append("a", 1, size=5000)
+    results = partition_results(immediate(fetch(node, {A: 0, B: 0}, max_bytes=100)))
+    assert [each.size for each in results.values()] == [0, size]
 
 
-def test_an_offset_in_the_middle_gets_the_whole_batch(rooms: Rooms) -> None:
-    size = rooms.append("a", count=10)
-    assert shown(now(fetch(rooms, {A: 7})))[A].size == size
+def test_an_offset_within_a_batch_gets_the_whole_batch(node: InMemoryNode) -> None:
+    size = node.append("a", count=10)
+    assert partition_results(immediate(fetch(node, {A: 7})))[A].size == size

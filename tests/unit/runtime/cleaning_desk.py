@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.base.errors import StorageFault
 from moldau.base.promise import Promise
@@ -88,45 +88,45 @@ class WatchedCleans(CleansInThread):
 
 
 class Desk:
-    def __init__(self, rooms: Rooms | None = None) -> None:
-        self.rooms = rooms or Rooms(static=NO_CLEANER).start()
+    def __init__(self, node: InMemoryNode | None = None) -> None:
+        self.node = node or InMemoryNode(static=NO_CLEANER).start()
         self.run_in_thread = HeldApart()
-        self.cleans = WatchedCleans(self.rooms.files, self.run_in_thread)
+        self.cleans = WatchedCleans(self.node.files, self.run_in_thread)
         self.housekeeping = Housekeeping(
-            self.rooms.partitions,
-            self.rooms.store,
-            self.rooms.flusher,
-            self.rooms.clock,
+            self.node.partitions,
+            self.node.store,
+            self.node.flusher,
+            self.node.clock,
             DAY_MS,
             lambda partition: self.cleaner.is_cleaning(partition),
         )
         self.cleaner = LogCleaner(
-            self.rooms.partitions,
+            self.node.partitions,
             self.cleans,
             CleanerSettings(map_bytes_max=2 << 20),
-            self.rooms.clock,
-            self.rooms.timers,
+            self.node.clock,
+            self.node.timers,
             self.run_in_thread,
-            lambda: self.housekeeping.write_checkpoints(self.run_in_thread, self.rooms.faults.append),
-            lambda: self.housekeeping.purge(self.run_in_thread, self.rooms.faults.append),
-            self.rooms.faults.append,
+            lambda: self.housekeeping.write_checkpoints(self.run_in_thread, self.node.faults.append),
+            lambda: self.housekeeping.purge(self.run_in_thread, self.node.faults.append),
+            self.node.faults.append,
         )
         self.cleaner.start()
 
     def log(self, topic: str) -> Log:
-        return self.rooms.partition(topic).log
+        return self.node.partition(topic).log
 
     def create_topic(self, name: str, **configs: str) -> None:
-        self.rooms.create_topic(name, **{"cleanup_policy": "compact", **configs})
+        self.node.create_topic(name, **{"cleanup_policy": "compact", **configs})
 
     def write(self, topic: str, records: Mapping[str, str | None], *, roll: bool = True, **header: int) -> None:
         """Append one batch, by default in a segment of its own, and flush it."""
-        now_ms = self.rooms.clock.now_ms()
+        now_ms = self.node.clock.now_ms()
         made = [
             Record(IN_LINE, now_ms, key.encode(), None if value is None else value.encode())
             for key, value in records.items()
         ]
-        self.rooms.partition(topic).append(memoryview(build_batch(made, **header)), -1, now_ms)  # type: ignore[arg-type]
+        self.node.partition(topic).append(memoryview(build_batch(made, **header)), -1, now_ms)  # type: ignore[arg-type]
         log = self.log(topic)
         if roll:
             log.roll(now_ms)
@@ -138,7 +138,7 @@ class Desk:
 
     def wait(self, delay_ms: int = BACKOFF_MS) -> None:
         """Advance the time without running the work of threads."""
-        self.rooms.timers.advance(delay_ms)
+        self.node.timers.advance(delay_ms)
 
     def settle(self, rounds: int = 20) -> None:
         """Advance the time until the cleaner has nothing to do."""
@@ -149,7 +149,7 @@ class Desk:
                 self.wait(0)
 
     def files_of(self, topic: str, suffix: str) -> list[str]:
-        return [name for name in self.rooms.files.names(self.log(topic).directory) if name.endswith(suffix)]
+        return [name for name in self.node.files.names(self.log(topic).directory) if name.endswith(suffix)]
 
     def set_topic(self, name: str, **configs: str) -> None:
         self._alter(2, name, configs)
@@ -160,15 +160,15 @@ class Desk:
     def _alter(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
         given = [AlterableConfig(key.replace("_", "."), 0, value) for key, value in configs.items()]
         request = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, given)], False)
-        answer = self.rooms.committed(self.rooms.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request))
+        answer = self.node.committed(self.node.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request))
         assert not answer.responses[0].error_code, answer.responses[0].error_message
 
     def crash(self, seed: int) -> Desk:
         """Lose power and start again."""
-        return Desk(Rooms(self.rooms.files.crash(Random(seed)), static=NO_CLEANER).start())
+        return Desk(InMemoryNode(self.node.files.crash(Random(seed)), static=NO_CLEANER).start())
 
     def restart(self) -> Desk:
-        return Desk(Rooms(self.rooms.files.restart(), static=NO_CLEANER).start())
+        return Desk(InMemoryNode(self.node.files.restart(), static=NO_CLEANER).start())
 
 
 def records_of(log: Log) -> list[tuple[int, str, str | None]]:

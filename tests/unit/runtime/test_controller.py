@@ -8,7 +8,7 @@ from random import Random
 from typing import cast
 
 import pytest
-from rooms import NODE_ID, Rooms
+from in_memory_node import NODE_ID, InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
@@ -27,8 +27,8 @@ from moldau.wire.messages.delete_topics import DeleteTopicsRequest
 
 
 @pytest.fixture
-def rooms() -> Rooms:
-    return Rooms().start()
+def node() -> InMemoryNode:
+    return InMemoryNode().start()
 
 
 def feature(name: str, level: int = 1) -> Decision[str]:
@@ -39,109 +39,109 @@ def feature_decided(name: str, _: MetadataImage) -> Decision[str]:
     return feature(name)
 
 
-def metadata_batches(rooms: Rooms) -> list[BatchHeader]:
-    log = rooms.metadata_log
+def metadata_batches(node: InMemoryNode) -> list[BatchHeader]:
+    log = node.metadata_log
     piece = log.read(0, 1 << 30, log.end_offset)
     assert piece is not None
     return [header for header, _ in split_batches(memoryview(piece.read()))]
 
 
-def test_a_response_waits_until_its_records_are_on_disk(rooms: Rooms) -> None:
-    answer = rooms.controller.submit(lambda _: feature("x"))
-    published = len(rooms.published)
+def test_a_response_waits_until_its_records_are_on_disk(node: InMemoryNode) -> None:
+    answer = node.controller.submit(lambda _: feature("x"))
+    published = len(node.published)
     assert not answer.done
-    assert "x" not in rooms.current.image.features
-    rooms.flush()
+    assert "x" not in node.current.image.features
+    node.flush()
     assert answer.value() == "done x"
-    assert rooms.current.image.features["x"] == 1
-    assert len(rooms.published) == published + 1
+    assert node.current.image.features["x"] == 1
+    assert len(node.published) == published + 1
 
 
-def test_decisions_see_what_was_decided_before_them_committed_or_not(rooms: Rooms) -> None:
+def test_decisions_see_what_was_decided_before_them_committed_or_not(node: InMemoryNode) -> None:
     request = CreateTopicsRequest([CreatableTopic("a", 1, 1)])
-    first, second = rooms.admin.ask(ApiKey.CREATE_TOPICS, request), rooms.admin.ask(ApiKey.CREATE_TOPICS, request)
-    rooms.flush()
+    first, second = node.admin.ask(ApiKey.CREATE_TOPICS, request), node.admin.ask(ApiKey.CREATE_TOPICS, request)
+    node.flush()
     assert first.value().topics[0].error_code == 0
     assert second.value().topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_a_refusal_waits_for_the_records_it_depends_on(rooms: Rooms) -> None:
+def test_a_refusal_waits_for_the_records_it_depends_on(node: InMemoryNode) -> None:
     """The error "topic exists" must not be sent while a crash could still undo the creation."""
     request = CreateTopicsRequest([CreatableTopic("a", 1, 1)])
-    rooms.admin.ask(ApiKey.CREATE_TOPICS, request)
-    refused = rooms.admin.ask(ApiKey.CREATE_TOPICS, request)
+    node.admin.ask(ApiKey.CREATE_TOPICS, request)
+    refused = node.admin.ask(ApiKey.CREATE_TOPICS, request)
     assert not refused.done
-    rooms.flush()
+    node.flush()
     assert refused.done
 
 
-def test_a_decision_without_records_is_answered_at_once_if_nothing_is_uncommitted(rooms: Rooms) -> None:
-    end_offset = rooms.metadata_log.end_offset
-    answer = rooms.controller.submit(lambda image: Decision(image.offset))
+def test_a_decision_without_records_is_answered_at_once_if_nothing_is_uncommitted(node: InMemoryNode) -> None:
+    end_offset = node.metadata_log.end_offset
+    answer = node.controller.submit(lambda image: Decision(image.offset))
     assert answer.value() == end_offset - 1
-    assert rooms.metadata_log.end_offset == end_offset
-    assert not rooms.flusher.asked
+    assert node.metadata_log.end_offset == end_offset
+    assert not node.flusher.requested
 
 
-def test_responses_come_in_order_each_with_its_image(rooms: Rooms) -> None:
+def test_responses_come_in_order_each_with_its_image(node: InMemoryNode) -> None:
     seen: list[tuple[str, int]] = []
     for number in range(5):
-        answer = rooms.controller.submit(partial(feature_decided, f"f{number}"))
-        answer.then(lambda text: seen.append((text, len(rooms.current.image.features))))
-    before = len(rooms.current.image.features)
-    rooms.flush()
+        answer = node.controller.submit(partial(feature_decided, f"f{number}"))
+        answer.then(lambda text: seen.append((text, len(node.current.image.features))))
+    before = len(node.current.image.features)
+    node.flush()
     assert seen == [(f"done f{n}", before + n + 1) for n in range(5)], "an answer finds its own image in force"
 
 
-def test_a_flush_that_began_earlier_releases_only_what_it_covers(rooms: Rooms) -> None:
-    first = rooms.controller.submit(lambda _: feature("x"))
-    work = rooms.metadata_log.begin_flush()
+def test_a_flush_that_began_earlier_releases_only_what_it_covers(node: InMemoryNode) -> None:
+    first = node.controller.submit(lambda _: feature("x"))
+    work = node.metadata_log.begin_flush()
     assert work is not None
-    second = rooms.controller.submit(lambda _: feature("y"))
+    second = node.controller.submit(lambda _: feature("y"))
     work.sync()
-    rooms.metadata_log.finish_flush(work)
-    rooms.assembly.driver.flushed()
+    node.metadata_log.finish_flush(work)
+    node.assembly.driver.flushed()
     assert first.done
     assert not second.done
-    assert "y" not in rooms.current.image.features
-    rooms.flush()
+    assert "y" not in node.current.image.features
+    node.flush()
     assert second.done
 
 
-def test_a_response_callback_may_submit_the_next_request(rooms: Rooms) -> None:
+def test_a_response_callback_may_submit_the_next_request(node: InMemoryNode) -> None:
     done: list[str] = []
-    first = rooms.controller.submit(lambda _: feature("x"))
-    first.then(lambda _: rooms.controller.submit(lambda image: feature("y", len(image.features))).then(done.append))
-    rooms.flush()
+    first = node.controller.submit(lambda _: feature("x"))
+    first.then(lambda _: node.controller.submit(lambda image: feature("y", len(image.features))).then(done.append))
+    node.flush()
     assert done == ["done y"]
 
 
-def test_one_decision_is_one_batch_all_or_nothing(rooms: Rooms) -> None:
-    rooms.create_topic("a", 50)
-    last = metadata_batches(rooms)[-1]
+def test_one_decision_is_one_batch_all_or_nothing(node: InMemoryNode) -> None:
+    node.create_topic("a", 50)
+    last = metadata_batches(node)[-1]
     assert last.record_count == 51
     assert not last.is_control
 
 
-def test_nothing_is_published_of_a_decision_the_disk_refused(rooms: Rooms) -> None:
-    rooms.files.bytes_left = 0
-    refused: Promise[object] = rooms.controller.submit(lambda _: feature("x"))
+def test_nothing_is_published_of_a_decision_the_disk_refused(node: InMemoryNode) -> None:
+    node.files.bytes_left = 0
+    refused: Promise[object] = node.controller.submit(lambda _: feature("x"))
     assert isinstance(error := refused.value(), KafkaError)
     assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
-    rooms.files.bytes_left = None
-    answer = rooms.controller.submit(lambda image: Decision("x" in image.features))
-    rooms.flush()
+    node.files.bytes_left = None
+    answer = node.controller.submit(lambda image: Decision("x" in image.features))
+    node.flush()
     assert answer.value() is False, "later decisions must not see it either"
 
 
 # --- start
 
 
-def test_the_first_start_writes_what_a_cluster_begins_with(rooms: Rooms) -> None:
-    leader_change, bootstrap, registration, unfenced = metadata_batches(rooms)
+def test_the_first_start_writes_what_a_cluster_begins_with(node: InMemoryNode) -> None:
+    leader_change, bootstrap, registration, unfenced = metadata_batches(node)
     assert leader_change.is_control
     assert (bootstrap.record_count, registration.record_count, unfenced.record_count) == (3, 1, 1)
-    image = rooms.current.image
+    image = node.current.image
     assert image.features == {"metadata.version": 30, "group.version": 1, "transaction.version": 2}
     assert image.brokers[NODE_ID].epoch == registration.base_offset
     assert [broker.id for broker in image.live_brokers()] == [NODE_ID]
@@ -153,25 +153,25 @@ def without_run(image: MetadataImage) -> tuple[object, ...]:
     return replicas, image.topic_names, image.configs, image.features, image.next_producer_id
 
 
-def test_a_restart_replays_to_the_same_image(rooms: Rooms) -> None:
-    rooms.create_topic("a", 3, retention_ms="5")
-    rooms.create_topic("b")
-    rooms.delete_topic("b")
-    rooms.grow_topic("a", 5)
-    rooms.committed(rooms.allocate_producer_ids())
-    again = rooms.restart()
-    assert without_run(again.current.image) == without_run(rooms.current.image)
-    assert again.current.image.offset > rooms.current.image.offset
-    assert again.current.image.brokers[NODE_ID].epoch > rooms.current.image.brokers[NODE_ID].epoch
+def test_a_restart_replays_to_the_same_image(node: InMemoryNode) -> None:
+    node.create_topic("a", 3, retention_ms="5")
+    node.create_topic("b")
+    node.delete_topic("b")
+    node.grow_topic("a", 5)
+    node.committed(node.allocate_producer_ids())
+    again = node.restart()
+    assert without_run(again.current.image) == without_run(node.current.image)
+    assert again.current.image.offset > node.current.image.offset
+    assert again.current.image.brokers[NODE_ID].epoch > node.current.image.brokers[NODE_ID].epoch
 
 
-def test_every_start_leads_in_a_new_epoch(rooms: Rooms) -> None:
+def test_every_start_leads_in_a_new_epoch(node: InMemoryNode) -> None:
     epochs = []
     for _ in range(4):
-        epochs.append(metadata_batches(rooms)[-1].leader_epoch)
-        rooms = rooms.restart()
+        epochs.append(metadata_batches(node)[-1].leader_epoch)
+        node = node.restart()
     assert epochs == sorted(set(epochs))
-    headers = metadata_batches(rooms)
+    headers = metadata_batches(node)
     assert sum(header.is_control for header in headers) == 5
     assert [header.leader_epoch for header in headers] == sorted(header.leader_epoch for header in headers)
 
@@ -183,55 +183,55 @@ def noted(tell: Callable[[str, bool], None], name: str, exists: bool, _: object)
 def test_what_a_client_was_answered_survives_any_crash() -> None:
     for seed in range(40):
         rng = Random(seed)
-        rooms = Rooms(seed=seed).start()
+        node = InMemoryNode(seed=seed).start()
         answered: dict[str, bool] = {}
         told = answered.__setitem__
         for number in range(rng.randrange(1, 8)):
             name = f"t{rng.randrange(3)}"
-            if name in rooms.current.image.topics:
-                reply = rooms.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name]))
+            if name in node.current.image.topics:
+                reply = node.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name]))
                 reply.then(partial(noted, told, name, False))
             else:
-                made = rooms.admin.ask(
+                made = node.admin.ask(
                     ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic(name, 1 + number % 2, 1)])
                 )
                 made.then(partial(noted, told, name, True))
             if rng.random() < 0.7:
-                rooms.flush()
-        settled = not rooms.flusher.asked
-        again = rooms.crash(rng)
+                node.flush()
+        settled = not node.flusher.requested
+        again = node.crash(rng)
         if settled:
             assert {name: name in again.current.image.topics for name in answered} == answered, f"seed {seed}"
         else:
             committed = again.current.image
-            assert committed.offset >= rooms.current.image.offset, f"seed {seed}"
+            assert committed.offset >= node.current.image.offset, f"seed {seed}"
         again.create_topic("after")
 
 
-def test_producer_ids_do_not_repeat_across_restarts(rooms: Rooms) -> None:
+def test_producer_ids_do_not_repeat_across_restarts(node: InMemoryNode) -> None:
     seen: set[int] = set()
     for _ in range(5):
-        block = rooms.committed(rooms.controller.submit(lambda image: decide_allocate(image, NODE_ID, 1)))
+        block = node.committed(node.controller.submit(lambda image: decide_allocate(image, NODE_ID, 1)))
         assert seen.isdisjoint(block)
         seen.update(block)
-        rooms = rooms.restart()
+        node = node.restart()
 
 
-def test_a_cluster_wide_config_applies_to_logs_found_at_start(rooms: Rooms) -> None:
+def test_a_cluster_wide_config_applies_to_logs_found_at_start(node: InMemoryNode) -> None:
     record = ConfigRecord(ConfigResource.BROKER, "", "log.retention.ms", "4321")
-    rooms.create_topic("a")
-    rooms.committed(rooms.controller.submit(lambda _: Decision(None, (record,))))
-    assert rooms.partition("a").log.config.retention_ms == 4321
-    assert rooms.restart().partition("a").log.config.retention_ms == 4321
+    node.create_topic("a")
+    node.committed(node.controller.submit(lambda _: Decision(None, (record,))))
+    assert node.partition("a").log.config.retention_ms == 4321
+    assert node.restart().partition("a").log.config.retention_ms == 4321
 
 
-def test_what_is_decided_after_the_quorum_state_was_lost_survives_a_crash(rooms: Rooms) -> None:
-    rooms = rooms.restart().restart()
-    rooms.files.unlink(f"{rooms.metadata_log.directory}/quorum-state")
-    rooms = rooms.restart()
-    rooms.create_topic("a")
-    rooms = rooms.crash()
-    assert "a" in rooms.current.image.topics
+def test_what_is_decided_after_the_quorum_state_was_lost_survives_a_crash(node: InMemoryNode) -> None:
+    node = node.restart().restart()
+    node.files.unlink(f"{node.metadata_log.directory}/quorum-state")
+    node = node.restart()
+    node.create_topic("a")
+    node = node.crash()
+    assert "a" in node.current.image.topics
 
 
 class LastWords:

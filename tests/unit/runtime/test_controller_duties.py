@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
@@ -26,34 +26,34 @@ def rounds(monkeypatch: pytest.MonkeyPatch, name: str, more: list[bool]) -> list
     return asked
 
 
-def pass_time(rooms: Rooms, ms: int, also: Callable[[], None] = lambda: None) -> None:
+def pass_time(node: InMemoryNode, ms: int, also: Callable[[], None] = lambda: None) -> None:
     for _ in range(ms // 1_000):
-        rooms.timers.advance(1_000)
-        rooms.flush()
+        node.timers.advance(1_000)
+        node.flush()
         also()
 
 
 def test_preferred_leaders_are_restored_in_rounds_until_done(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = rounds(monkeypatch, "decide_balance", [True, True, False])
-    rooms = Rooms(static=CHECK).start()
-    pass_time(rooms, 59_000)
+    node = InMemoryNode(static=CHECK).start()
+    pass_time(node, 59_000)
     assert asked == []
-    pass_time(rooms, 2_000)
+    pass_time(node, 2_000)
     assert len(asked) == 3
-    pass_time(rooms, 60_000)
+    pass_time(node, 60_000)
     assert len(asked) == 4
 
 
 def test_without_automatic_balancing_only_unclean_elections_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = rounds(monkeypatch, "decide_balance", [])
     unclean = rounds(monkeypatch, "decide_unclean_elections", [])
-    rooms = Rooms(static={**CHECK, "auto.leader.rebalance.enable": "false"}).start()
-    pass_time(rooms, 121_000)
+    node = InMemoryNode(static={**CHECK, "auto.leader.rebalance.enable": "false"}).start()
+    pass_time(node, 121_000)
     assert (asked, len(unclean)) == ([], 2)
 
 
 def test_a_suspended_node_does_not_fence_its_own_broker() -> None:
-    rooms = Rooms(static=CHECK).start()
-    rooms.clock.move(60_000)
-    pass_time(rooms, 5_000)
-    assert [broker.id for broker in rooms.current.image.live_brokers()] == [1]
+    node = InMemoryNode(static=CHECK).start()
+    node.clock.move(60_000)
+    pass_time(node, 5_000)
+    assert [broker.id for broker in node.current.image.live_brokers()] == [1]

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.assembly.assembly import METADATA
 from moldau.base.errors import ErrorCode, StorageFault
@@ -46,21 +46,21 @@ class ThreadInHand:
 
 class Desk:
     def __init__(self) -> None:
-        self.rooms = Rooms().start()
+        self.node = InMemoryNode().start()
         for name in ("a", "b", "c"):
-            self.rooms.create_topic(name, flush_messages="1")
+            self.node.create_topic(name, flush_messages="1")
         self.loop = ThreadInHand()
         self.faults: list[StorageFault] = []
         self.flusher = GroupFlusher(self.loop, self.faults.append)  # type: ignore[arg-type]
-        for partition in self.rooms.partitions:
+        for partition in self.node.partitions:
             partition._flusher = self.flusher
 
     def append(self, name: str) -> Partition:
-        self.rooms.append(name)
-        return self.rooms.partition(name)
+        self.node.append(name)
+        return self.node.partition(name)
 
     def on_disk(self) -> dict[str, int]:
-        return {str(each.name): each.high_watermark for each in self.rooms.partitions}
+        return {str(each.name): each.high_watermark for each in self.node.partitions}
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_topic_deleted_during_its_flush_does_not_stop_the_node(desk: Desk) -> 
     """Its directory is renamed while a thread syncs it: that is no fault of the disk."""
     gone, other = desk.append("a"), desk.append("b")
     promise = other.acknowledged(0)
-    desk.rooms.delete_topic("a")
+    desk.node.delete_topic("a")
     desk.loop.works[0].run()
     assert gone.is_closed
     assert not desk.faults
@@ -117,7 +117,7 @@ def test_a_topic_deleted_before_its_flush_does_not_affect_others(desk: Desk) -> 
     desk.append("a")
     waiting = desk.append("b").acknowledged(0)
     gone = desk.append("c").acknowledged(0)
-    desk.rooms.delete_topic("c")
+    desk.node.delete_topic("c")
     for work in desk.loop.works:
         work.run()
     assert not desk.faults
@@ -141,7 +141,7 @@ def test_a_failed_log_does_not_keep_others_from_being_flushed(desk: Desk) -> Non
 
 def test_a_failed_sync_is_reported_and_acknowledges_nothing(desk: Desk) -> None:
     promise = desk.append("a").acknowledged(0)
-    desk.rooms.files.sync_fails = True
+    desk.node.files.sync_fails = True
     desk.loop.works[0].run()
     assert len(desk.faults) == 1
     assert promise is not None
@@ -154,7 +154,7 @@ def test_a_flush_without_disk_space_is_postponed_and_retried(desk: Desk, monkeyp
     reports: list[str] = []
     partition.report_fault = lambda what, _: reports.append(what)
     promise, other = partition.acknowledged(0), desk.append("b").acknowledged(0)
-    desk.rooms.files.bytes_left = 0
+    desk.node.files.bytes_left = 0
     monkeypatch.setattr(Partition, "flushed", lambda partition: pytest.fail("nothing was brought to disk"))
     desk.loop.works[0].run()
     monkeypatch.undo()
@@ -162,7 +162,7 @@ def test_a_flush_without_disk_space_is_postponed_and_retried(desk: Desk, monkeyp
     assert reports == ["a-0: flush failed and will be retried"]
     assert promise is not None
     assert not promise.done
-    desk.rooms.files.bytes_left = None
+    desk.node.files.bytes_left = None
     desk.loop.works[1].run()
     assert other is not None
     assert other.value() == ErrorCode.NONE
@@ -176,9 +176,9 @@ def test_a_postponed_flush_is_acknowledged_if_another_flush_succeeded(desk: Desk
     promise = partition.acknowledged(0)
     partition.report_fault = lambda what, fault: None
     work = desk.loop.works[0]
-    desk.rooms.files.bytes_left = 0
+    desk.node.files.bytes_left = 0
     work.result()
-    desk.rooms.files.bytes_left = None
+    desk.node.files.bytes_left = None
     partition.log.flush()
     work.result = lambda: None  # type: ignore[method-assign]
     work.run()
@@ -187,19 +187,19 @@ def test_a_postponed_flush_is_acknowledged_if_another_flush_succeeded(desk: Desk
 
 
 def test_a_metadata_log_without_disk_space_stops_the_node(desk: Desk) -> None:
-    driver = desk.rooms.assembly.driver
+    driver = desk.node.assembly.driver
     driver._flusher = desk.flusher
-    desk.rooms.allocate_producer_ids()
+    desk.node.allocate_producer_ids()
     driver.flush_postponed(StorageFault("log", OSError(errno.ENOSPC, "full")))
-    assert [str(each) for each in desk.rooms.faults] == ["log: full"]
+    assert [str(each) for each in desk.node.faults] == ["log: full"]
 
 
 def test_the_metadata_log_is_flushed_the_same_way(desk: Desk) -> None:
-    desk.rooms.assembly.driver._flusher = desk.flusher
-    answer = desk.rooms.allocate_producer_ids()
+    desk.node.assembly.driver._flusher = desk.flusher
+    answer = desk.node.allocate_producer_ids()
     assert not answer.done
     desk.loop.works[0].run()
     assert answer.done
-    log = desk.rooms.store.get(METADATA)
+    log = desk.node.store.get(METADATA)
     assert log is not None
     assert log.recovery_point == log.end_offset

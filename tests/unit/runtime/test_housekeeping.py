@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fetching import Key, fetch, now, shown, waiting
-from rooms import Rooms, batch
+from fetch_requests import Key, fetch, immediate, parked, partition_results
+from in_memory_node import InMemoryNode, batch
 
 from moldau.base.errors import ErrorCode, StorageFault
 from moldau.runtime.housekeeping import Housekeeping
@@ -15,12 +15,12 @@ A: Key = ("a", 0)
 
 
 @pytest.fixture
-def rooms() -> Rooms:
-    return Rooms().start()
+def node() -> InMemoryNode:
+    return InMemoryNode().start()
 
 
-def chores(rooms: Rooms) -> Housekeeping:
-    return Housekeeping(rooms.partitions, rooms.store, rooms.flusher, rooms.clock, DAY_MS)
+def chores(node: InMemoryNode) -> Housekeeping:
+    return Housekeeping(node.partitions, node.store, node.flusher, node.clock, DAY_MS)
 
 
 def retain(keep: Housekeeping) -> None:
@@ -29,101 +29,101 @@ def retain(keep: Housekeeping) -> None:
     assert not faults
 
 
-def rolled(rooms: Rooms, name: str, count: int) -> None:
+def rolled(node: InMemoryNode, name: str, count: int) -> None:
     """Write segments with one record each, and an empty active one."""
     for _ in range(count):
-        rooms.append(name)
-        rooms.partition(name).log.roll(rooms.clock.now_ms())
+        node.append(name)
+        node.partition(name).log.roll(node.clock.now_ms())
 
 
-def test_old_segments_are_deleted_and_fetch_sessions_get_the_new_start(rooms: Rooms) -> None:
-    rooms.create_topic("a", retention_ms="1000")
-    rolled(rooms, "a", 3)
-    session = now(fetch(rooms, {A: 3}, epoch=0)).session_id
-    keep = chores(rooms)
+def test_old_segments_are_deleted_and_fetch_sessions_get_the_new_start(node: InMemoryNode) -> None:
+    node.create_topic("a", retention_ms="1000")
+    rolled(node, "a", 3)
+    session = immediate(fetch(node, {A: 3}, epoch=0)).session_id
+    keep = chores(node)
     retain(keep)
-    assert rooms.partition("a").log.start_offset == 0
-    rooms.clock.move(2000)
+    assert node.partition("a").log.start_offset == 0
+    node.clock.move(2000)
     retain(keep)
-    assert rooms.partition("a").log.start_offset == 3
-    news = shown(now(fetch(rooms, session=session, epoch=1)))
+    assert node.partition("a").log.start_offset == 3
+    news = partition_results(immediate(fetch(node, session=session, epoch=1)))
     assert (news[A].log_start, news[A].high_watermark) == (3, 3)
 
 
-def test_a_fetch_that_waits_below_the_new_start_is_answered(rooms: Rooms) -> None:
-    rooms.create_topic("a", retention_ms="1000")
-    rolled(rooms, "a", 3)
-    answer = waiting(fetch(rooms, {A: 1}, wait_ms=60_000, min_bytes=1_000_000))
-    rooms.clock.move(2000)
-    retain(chores(rooms))
-    rooms.timers.run_soon()
-    assert shown(answer)[A].error == ErrorCode.OFFSET_OUT_OF_RANGE
+def test_a_fetch_that_waits_below_the_new_start_is_answered(node: InMemoryNode) -> None:
+    node.create_topic("a", retention_ms="1000")
+    rolled(node, "a", 3)
+    answer = parked(fetch(node, {A: 1}, wait_ms=60_000, min_bytes=1_000_000))
+    node.clock.move(2000)
+    retain(chores(node))
+    node.timers.run_soon()
+    assert partition_results(answer)[A].error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_files_of_deleted_topics_are_removed_after_their_delay(rooms: Rooms) -> None:
-    rooms.create_topic("a", file_delete_delay_ms="5000")
-    rooms.delete_topic("a")
-    keep = chores(rooms)
+def test_files_of_deleted_topics_are_removed_after_their_delay(node: InMemoryNode) -> None:
+    node.create_topic("a", file_delete_delay_ms="5000")
+    node.delete_topic("a")
+    keep = chores(node)
     retain(keep)
-    doomed = [name for name in rooms.files.names("data") if name.startswith("a-")]
+    doomed = [name for name in node.files.names("data") if name.startswith("a-")]
     assert len(doomed) == 1
     assert doomed[0].endswith("-delete")
-    rooms.clock.move(5000)
+    node.clock.move(5000)
     retain(keep)
-    assert not [name for name in rooms.files.names("data") if name.startswith("a-")]
+    assert not [name for name in node.files.names("data") if name.startswith("a-")]
 
 
-def test_a_full_disk_keeps_the_old_checkpoints(rooms: Rooms) -> None:
+def test_a_full_disk_keeps_the_old_checkpoints(node: InMemoryNode) -> None:
     """Also if a log must be flushed first, for example after its records were deleted."""
-    rooms.create_topic("a")
-    rooms.append("a")
-    rooms.partition("a").delete_records(-1)
-    rooms.files.bytes_left = 0
+    node.create_topic("a")
+    node.append("a")
+    node.partition("a").delete_records(-1)
+    node.files.bytes_left = 0
     faults: list[StorageFault] = []
-    keep = chores(rooms)
+    keep = chores(node)
     keep.write_checkpoints(at_once, faults.append)
-    assert (faults, rooms.partition("a").log.fault) == ([], None)
-    rooms.files.bytes_left = None
+    assert (faults, node.partition("a").log.fault) == ([], None)
+    node.files.bytes_left = None
     keep.write_checkpoints(at_once, faults.append)
-    assert (faults, rooms.partition("a").log.recovery_point) == ([], 1)
+    assert (faults, node.partition("a").log.recovery_point) == ([], 1)
 
 
-def test_flushing_by_time(rooms: Rooms) -> None:
-    rooms.create_topic("a", flush_ms="1000")
-    rooms.create_topic("never")
-    keep = chores(rooms)
+def test_flushing_by_time(node: InMemoryNode) -> None:
+    node.create_topic("a", flush_ms="1000")
+    node.create_topic("never")
+    keep = chores(node)
     for name in ("a", "never"):
-        rooms.append(name)
-        rooms.partition(name).log.flush()
-        rooms.append(name)
+        node.append(name)
+        node.partition(name).log.flush()
+        node.append(name)
     keep.flush_by_time()
-    rooms.clock.move(999)
+    node.clock.move(999)
     keep.flush_by_time()
-    assert not rooms.flusher.asked
-    rooms.clock.move(1)
+    assert not node.flusher.requested
+    node.clock.move(1)
     keep.flush_by_time()
-    assert list(rooms.flusher.asked) == [rooms.partition("a")]
+    assert list(node.flusher.requested) == [node.partition("a")]
 
 
-def test_idle_producers_expire_and_others_do_not(rooms: Rooms) -> None:
-    rooms.create_topic("a")
-    partition = rooms.partition("a")
+def test_idle_producers_expire_and_others_do_not(node: InMemoryNode) -> None:
+    node.create_topic("a")
+    partition = node.partition("a")
     for producer_id in (1, 2):
-        rooms.clock.move(DAY_MS // 2)
-        data = batch(timestamp=rooms.clock.now_ms(), producer_id=producer_id, producer_epoch=0, base_sequence=0)
-        partition.append(data, -1, rooms.clock.now_ms())
-    rooms.clock.move(DAY_MS // 2 + 1)
-    chores(rooms).expire_producers()
+        node.clock.move(DAY_MS // 2)
+        data = batch(timestamp=node.clock.now_ms(), producer_id=producer_id, producer_epoch=0, base_sequence=0)
+        partition.append(data, -1, node.clock.now_ms())
+    node.clock.move(DAY_MS // 2 + 1)
+    chores(node).expire_producers()
     assert [entry.producer_id for entry in partition.log.producers.active()] == [2]
 
 
-def test_checkpoints_preserve_the_high_watermark_over_a_crash(rooms: Rooms) -> None:
-    rooms.create_topic("a", 2)
-    rooms.append("a", 1, count=7)
-    rooms.partition("a", 1).delete_records(3)
-    keep = chores(rooms)
+def test_checkpoints_preserve_the_high_watermark_over_a_crash(node: InMemoryNode) -> None:
+    node.create_topic("a", 2)
+    node.append("a", 1, count=7)
+    node.partition("a", 1).delete_records(3)
+    keep = chores(node)
     assert {str(each): offset for each, offset in keep.high_watermarks().items()} == {"a-0": 0, "a-1": 7}
-    rooms.store.write_checkpoints(keep.high_watermarks())
-    again = rooms.crash()
+    node.store.write_checkpoints(keep.high_watermarks())
+    again = node.crash()
     assert again.partition("a", 1).log.start_offset == 3
     assert again.partition("a", 1).log.end_offset >= 3, "a log start offset is never written beyond what is durable"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from cleaning_desk import BACKOFF_MS, Desk
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
@@ -31,7 +31,7 @@ def two_dirty_segments(desk: Desk, topic: str = "t") -> None:
 
 
 def written_offsets(desk: Desk) -> dict[str, int]:
-    found = checkpoints.read_offsets(desk.rooms.files, f"data/{layout.CLEANER_OFFSETS}") or {}
+    found = checkpoints.read_offsets(desk.node.files, f"data/{layout.CLEANER_OFFSETS}") or {}
     return {str(partition): offset for partition, offset in found.items()}
 
 
@@ -86,11 +86,11 @@ def test_a_topic_with_the_policy_delete_is_not_cleaned(desk: Desk) -> None:
 def test_records_younger_than_min_compaction_lag_are_not_cleaned(desk: Desk) -> None:
     desk.create_topic("t", min_compaction_lag_ms=str(HOUR_MS))
     two_dirty_segments(desk)
-    desk.rooms.clock.move(HOUR_MS // 2)
+    desk.node.clock.move(HOUR_MS // 2)
     two_dirty_segments(desk)
     desk.settle(2)
     assert not desk.cleans.jobs
-    desk.rooms.clock.move(HOUR_MS // 2)
+    desk.node.clock.move(HOUR_MS // 2)
     desk.settle(2)
     assert [(job.first_dirty_offset, job.up_to) for job in desk.cleans.jobs] == [(0, 3)]
 
@@ -103,7 +103,7 @@ def test_a_hardly_dirty_log_is_cleaned_after_max_compaction_lag(desk: Desk) -> N
     desk.write("t", {"key 1": "y"})
     desk.settle(2)
     assert len(desk.cleans.jobs) == 1
-    desk.rooms.clock.move(HOUR_MS)
+    desk.node.clock.move(HOUR_MS)
     desk.settle(2)
     assert len(desk.cleans.jobs) == 2
 
@@ -122,7 +122,7 @@ def test_an_open_transaction_stops_the_cleaner(desk: Desk) -> None:
 def test_uncommitted_records_are_not_cleaned(desk: Desk) -> None:
     desk.create_topic("t")
     two_dirty_segments(desk)
-    desk.rooms.partition("t").high_watermark = 2
+    desk.node.partition("t").high_watermark = 2
     desk.settle()
     assert [job.up_to for job in desk.cleans.jobs] == [2]
 
@@ -130,7 +130,7 @@ def test_uncommitted_records_are_not_cleaned(desk: Desk) -> None:
 def test_a_follower_cleans_its_own_log(desk: Desk) -> None:
     desk.create_topic("t")
     two_dirty_segments(desk)
-    desk.rooms.partition("t").is_leader = False
+    desk.node.partition("t").is_leader = False
     desk.settle()
     assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
 
@@ -140,7 +140,7 @@ def test_while_a_replica_is_not_in_sync_expired_tombstones_stay(desk: Desk) -> N
     desk.create_topic("t", delete_retention_ms="1000", min_cleanable_dirty_ratio="0.01")
     desk.write("t", {"a": "1"})
     desk.write("t", {"a": None})
-    partition = desk.rooms.partition("t")
+    partition = desk.node.partition("t")
     partition.state = replace(partition.state, replicas=(*partition.state.replicas, 7))
     for value in ("1", "2"):
         desk.write("t", {"b": value})
@@ -159,24 +159,24 @@ def begun(desk: Desk, topic: str = "t") -> None:
     """A log is being cleaned."""
     two_dirty_segments(desk, topic)
     desk.wait()
-    assert desk.cleaner.is_cleaning(desk.rooms.partition(topic))
+    assert desk.cleaner.is_cleaning(desk.node.partition(topic))
 
 
 def test_a_topic_deleted_while_it_is_cleaned(desk: Desk) -> None:
     desk.create_topic("t")
     begun(desk)
-    desk.rooms.delete_topic("t")
+    desk.node.delete_topic("t")
     desk.wait(1_000)
     assert desk.cleans.abandoned == 1
     desk.settle()
-    assert not desk.rooms.faults
+    assert not desk.node.faults
     assert not desk.cleaner.uncleanable
 
 
 def test_a_topic_recreated_while_it_is_cleaned_gets_nothing_of_the_old_one(desk: Desk) -> None:
     desk.create_topic("t")
     begun(desk)
-    desk.rooms.delete_topic("t")
+    desk.node.delete_topic("t")
     desk.create_topic("t")
     desk.write("t", {"new": "1"}, roll=False)
     desk.settle()
@@ -190,7 +190,7 @@ def test_a_deleted_topic_leaves_no_checkpoint_to_a_new_topic_of_its_name(desk: D
     desk.create_topic("t")
     two_dirty_segments(desk)
     desk.settle()
-    desk.rooms.delete_topic("t")
+    desk.node.delete_topic("t")
     desk.create_topic("t")
     desk.write("t", {"a": "1"})
     again = desk.restart()
@@ -206,9 +206,9 @@ def test_a_log_truncated_during_its_swap_keeps_its_records(desk: Desk, is_replac
         desk.wait(0)
         desk.run_in_thread.do()  # the names are on disk, and it is in its place
         assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
-    assert desk.cleaner.is_cleaning(desk.rooms.partition("t"))
-    desk.rooms.store.truncate(desk.log("t").partition, 2)
-    desk.rooms.partition("t").truncated()
+    assert desk.cleaner.is_cleaning(desk.node.partition("t"))
+    desk.node.store.truncate(desk.log("t").partition, 2)
+    desk.node.partition("t").truncated()
     desk.write("t", {"a": "other"})
     desk.settle()
     assert desk.read("t") == [(1, "b", "1"), (2, "a", "other")]
@@ -236,7 +236,7 @@ def test_a_policy_changed_to_delete_and_back(desk: Desk, steps: int) -> None:
 def test_records_deleted_while_a_log_is_cleaned_stay_deleted(desk: Desk) -> None:
     desk.create_topic("t", cleanup_policy="compact,delete", retention_ms="-1")
     begun(desk)
-    desk.rooms.partition("t").delete_records(2)
+    desk.node.partition("t").delete_records(2)
     desk.settle()
     assert len(desk.cleans.jobs) == 1
     assert desk.read("t") == [(2, "a", "2")]
@@ -264,12 +264,12 @@ def test_a_tombstone_below_the_start_is_not_removed_before_its_records(desk: Des
     desk.write("t", {"a": "1"}, roll=False)
     desk.write("t", {"a": None}, roll=False)
     desk.write("t", {"b": "1"})
-    desk.rooms.partition("t").delete_records(2)
+    desk.node.partition("t").delete_records(2)
     for value in ("1", "2"):
         desk.write("t", {"c": value})
         desk.settle()
     first = desk.log("t").segments.first
-    found = desk.rooms.files.open(first.log_path).pread(first.size, 0)
+    found = desk.node.files.open(first.log_path).pread(first.size, 0)
     assert [each.offset for _, batch in split_batches(memoryview(found)) for each in decode_records(batch)] == [2, 4]
 
 
@@ -285,7 +285,7 @@ def test_replaced_files_are_removed_after_their_delay(desk: Desk) -> None:
 def test_records_of_a_compacted_topic_cannot_be_deleted_by_hand(desk: Desk) -> None:
     desk.create_topic("t")
     with pytest.raises(KafkaError) as refused:
-        desk.rooms.partition("t").delete_records(0)
+        desk.node.partition("t").delete_records(0)
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
 
 
@@ -294,12 +294,12 @@ def test_retention_skips_a_log_only_while_it_is_cleaned(desk: Desk) -> None:
     desk.write("t", {"a": "1", "b": "1"})
     desk.wait(900)
     desk.write("t", {"a": "2"})
-    partition = desk.rooms.partition("t")
+    partition = desk.node.partition("t")
     desk.cleaner.reconfigure(CleanerSettings(backoff_ms=50))
     desk.wait(50)
     assert desk.cleaner.is_cleaning(partition)
-    desk.rooms.clock.move(100)
-    desk.housekeeping.retain(desk.run_in_thread, desk.rooms.faults.append)
+    desk.node.clock.move(100)
+    desk.housekeeping.retain(desk.run_in_thread, desk.node.faults.append)
     assert desk.log("t").start_offset == 0
     desk.settle(2)
     assert desk.read("t") == []
@@ -310,7 +310,7 @@ def test_a_log_with_both_policies_is_compacted_and_expires(desk: Desk) -> None:
     two_dirty_segments(desk)
     desk.settle(1)
     assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
-    desk.rooms.clock.move(HOUR_MS)
+    desk.node.clock.move(HOUR_MS)
     desk.write("t", {"c": "1"}, roll=False)
     desk.settle(1)
     assert desk.read("t") == [(3, "c", "1")]
@@ -325,7 +325,7 @@ def test_a_corrupt_log_is_given_up_and_logged_and_others_are_cleaned(
     for name in ("broken", "well"):
         desk.create_topic(name)
         two_dirty_segments(desk, name)
-    file = desk.rooms.files.open(f"{desk.log('broken').directory}/{layout.offset_name(0)}.log")
+    file = desk.node.files.open(f"{desk.log('broken').directory}/{layout.offset_name(0)}.log")
     file.pwrite(b"\xff" * 8, 70)
     with caplog.at_level(logging.ERROR, "moldau.cleaner"):
         desk.settle()
@@ -335,8 +335,8 @@ def test_a_corrupt_log_is_given_up_and_logged_and_others_are_cleaned(
     assert "broken-0: cannot be cleaned" in caplog.text
     assert desk.read("well") == [(1, "b", "1"), (2, "a", "2")]
     assert not desk.files_of("broken", layout.CLEANED)
-    assert not desk.rooms.faults
-    desk.rooms.delete_topic("broken")
+    assert not desk.node.faults
+    desk.node.delete_topic("broken")
     desk.settle(1)
     assert not desk.cleaner.uncleanable
 
@@ -347,11 +347,11 @@ def test_a_full_disk_stops_the_cleaning_and_not_the_broker(desk: Desk, room: int
     desk.create_topic("t")
     begun(desk)
     desk.log("t").epochs.is_dirty = True
-    desk.rooms.files.bytes_left = room
+    desk.node.files.bytes_left = room
     desk.settle(3)
-    assert not desk.rooms.faults
+    assert not desk.node.faults
     assert not desk.cleaner.uncleanable
-    desk.rooms.files.bytes_left = None
+    desk.node.files.bytes_left = None
     desk.settle(1)
     assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
 
@@ -391,9 +391,9 @@ def test_a_disk_that_fails_in_the_middle_of_a_swap_stops_the_node(desk: Desk, mo
     def fail(directory: str) -> None:
         raise StorageFault(directory, OSError(5, "as asked"))
 
-    monkeypatch.setattr(desk.rooms.files, "sync_directory", fail)
+    monkeypatch.setattr(desk.node.files, "sync_directory", fail)
     desk.run_in_thread.do()
-    assert [str(fault) for fault in desk.rooms.faults] == ["data/t-0: as asked"]
+    assert [str(fault) for fault in desk.node.faults] == ["data/t-0: as asked"]
 
 
 def test_an_unexpected_exception_of_the_cleaner_is_reported(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,7 +401,7 @@ def test_an_unexpected_exception_of_the_cleaner_is_reported(desk: Desk, monkeypa
     two_dirty_segments(desk)
     monkeypatch.setattr(compaction, "cleaning_job", None)
     desk.wait()
-    assert len(desk.rooms.faults) == 1
+    assert len(desk.node.faults) == 1
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -410,7 +410,7 @@ def test_a_crash_in_any_step_loses_nothing_and_the_restart_continues(desk: Desk,
     desk.create_topic("t")
     two_dirty_segments(desk)
     desk.write("t", {"c": "1"}, roll=False)
-    desk.housekeeping.write_checkpoints(desk.run_in_thread, desk.rooms.faults.append)
+    desk.housekeeping.write_checkpoints(desk.run_in_thread, desk.node.faults.append)
     desk.run_in_thread.do()
     desk.wait()
     for _ in range(steps):
@@ -480,8 +480,8 @@ def test_settings_of_the_broker_reach_its_cleaner() -> None:
 
 
 def test_settings_changed_at_run_time_reach_the_cleaner() -> None:
-    rooms = Rooms().start()
-    desk = Desk(rooms)
+    node = InMemoryNode().start()
+    desk = Desk(node)
     desk.set_broker(log_cleaner_backoff_ms="50")
     desk.create_topic("t")
     two_dirty_segments(desk)

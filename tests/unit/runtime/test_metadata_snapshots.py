@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.assembly.assembly import METADATA
 from moldau.base.errors import StorageFault
@@ -14,27 +14,27 @@ from moldau.raft.snapshots import SnapshotId
 LIMIT = {"metadata.log.max.record.bytes.between.snapshots": "5000"}
 
 
-def names(rooms: Rooms, suffix: str) -> list[str]:
-    return sorted(name for name in rooms.files.names(f"data/{METADATA}") if name.endswith(suffix))
+def names(node: InMemoryNode, suffix: str) -> list[str]:
+    return sorted(name for name in node.files.names(f"data/{METADATA}") if name.endswith(suffix))
 
 
-def grown(rooms: Rooms, topics: int, first: int = 0) -> Rooms:
+def grown(node: InMemoryNode, topics: int, first: int = 0) -> InMemoryNode:
     for number in range(first, first + topics):
-        rooms.create_topic(f"topic-{number}", 5)
-    return rooms
+        node.create_topic(f"topic-{number}", 5)
+    return node
 
 
 def test_no_snapshot_is_written_while_the_log_is_short() -> None:
-    rooms = grown(Rooms(static=LIMIT).start(), 3)
-    assert names(rooms, ".checkpoint") == []
+    node = grown(InMemoryNode(static=LIMIT).start(), 3)
+    assert names(node, ".checkpoint") == []
 
 
 def test_a_start_from_a_snapshot_has_the_whole_image() -> None:
-    rooms = grown(Rooms(static=LIMIT).start(), 60)
-    assert 1 <= len(names(rooms, ".checkpoint")) <= 2
-    assert rooms.metadata_log.start_offset > 0
-    before = rooms.current.image
-    again = rooms.restart()
+    node = grown(InMemoryNode(static=LIMIT).start(), 60)
+    assert 1 <= len(names(node, ".checkpoint")) <= 2
+    assert node.metadata_log.start_offset > 0
+    before = node.current.image
+    again = node.restart()
     after = again.current.image
     assert after.topic_names == before.topic_names
     assert {name: len(topic.partitions) for name, topic in after.topics.items()} == dict.fromkeys(before.topics, 5)
@@ -43,16 +43,16 @@ def test_a_start_from_a_snapshot_has_the_whole_image() -> None:
 
 
 def test_records_after_a_snapshot_are_read_from_the_log() -> None:
-    rooms = grown(Rooms(static=LIMIT).start(), 40)
-    rooms.delete_topic("topic-7")
-    rooms.create_topic("late")
-    after = rooms.restart().current.image
+    node = grown(InMemoryNode(static=LIMIT).start(), 40)
+    node.delete_topic("topic-7")
+    node.create_topic("late")
+    after = node.restart().current.image
     assert "topic-7" not in after.topics
     assert "late" in after.topics
 
 
 def test_a_full_disk_prevents_only_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    rooms = Rooms(static=LIMIT).start()
+    node = InMemoryNode(static=LIMIT).start()
     refused: list[SnapshotId] = []
 
     def full(snapshot: SnapshotId, values: list[bytes]) -> bool:
@@ -60,9 +60,9 @@ def test_a_full_disk_prevents_only_the_snapshot(monkeypatch: pytest.MonkeyPatch)
         raise StorageFault("data", OSError(errno.ENOSPC, "as asked"))
 
     with monkeypatch.context() as patched:
-        patched.setattr(rooms.assembly.driver, "write_snapshot", full)
-        grown(rooms, 30)
+        patched.setattr(node.assembly.driver, "write_snapshot", full)
+        grown(node, 30)
     assert refused
-    assert len(rooms.current.image.topics) == 30
-    grown(rooms, 30, first=30)
-    assert names(rooms, ".checkpoint")
+    assert len(node.current.image.topics) == 30
+    grown(node, 30, first=30)
+    assert names(node, ".checkpoint")

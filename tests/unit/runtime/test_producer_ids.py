@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
@@ -86,21 +86,21 @@ def test_a_callback_may_request_the_next_id() -> None:
 
 
 def test_no_id_is_ever_given_twice_even_across_restarts() -> None:
-    rooms = Rooms().start()
+    node = InMemoryNode().start()
     seen: list[int] = []
     for _ in range(3):
-        ids = ProducerIds(rooms.allocate_producer_ids)
-        seen += [rooms.committed(ids.next()) for _ in range(3)]
-        rooms = rooms.restart()
+        ids = ProducerIds(node.allocate_producer_ids)
+        seen += [node.committed(ids.next()) for _ in range(3)]
+        node = node.restart()
     assert seen == [0, 1, 2, 1000, 1001, 1002, 2000, 2001, 2002]
 
 
 def test_ids_are_granted_again_after_the_disk_was_full() -> None:
-    rooms = Rooms().start()
-    ids = ProducerIds(rooms.allocate_producer_ids)
-    rooms.files.bytes_left = 0
+    node = InMemoryNode().start()
+    ids = ProducerIds(node.allocate_producer_ids)
+    node.files.bytes_left = 0
     refused = ids.next().value()
     assert isinstance(refused, KafkaError)
     assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR
-    rooms.files.bytes_left = None
-    assert rooms.committed(ids.next()) == 0
+    node.files.bytes_left = None
+    assert node.committed(ids.next()) == 0

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from in_memory_node import batch
 from replica_world import TOPIC, TOPIC_ID, Node, ToyPeer, World
-from rooms import batch
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID

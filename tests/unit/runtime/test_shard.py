@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.promise import Promise
@@ -75,19 +75,19 @@ class Notebook:
         return Outcome(list(self.notes))
 
 
-def shards_of(rooms: Rooms) -> Shards[Notebook]:
-    topic = CoordinatorTopic(CreatableTopic(TOPIC, 1, 1), rooms.current, rooms.assembly.channel)
-    return Shards(topic, 1, rooms.partitions, lambda _: Notebook(), rooms.clock, rooms.timers)
+def shards_of(node: InMemoryNode) -> Shards[Notebook]:
+    topic = CoordinatorTopic(CreatableTopic(TOPIC, 1, 1), node.current, node.assembly.channel)
+    return Shards(topic, 1, node.partitions, lambda _: Notebook(), node.clock, node.timers)
 
 
 class World:
-    def __init__(self, rooms: Rooms | None = None, **config: str) -> None:
-        self.rooms = rooms or Rooms().start()
-        if TOPIC not in self.rooms.current.image.topics:
-            self.rooms.create_topic(TOPIC, 1, **config)
-        self.shards = shards_of(self.rooms)
-        self.shards.on_image(self.rooms.current.image, Changes({TOPIC}))
-        self.rooms.timers.run_soon()
+    def __init__(self, node: InMemoryNode | None = None, **config: str) -> None:
+        self.node = node or InMemoryNode().start()
+        if TOPIC not in self.node.current.image.topics:
+            self.node.create_topic(TOPIC, 1, **config)
+        self.shards = shards_of(self.node)
+        self.shards.on_image(self.node.current.image, Changes({TOPIC}))
+        self.node.timers.run_soon()
 
     @property
     def notebook(self) -> Notebook:
@@ -101,17 +101,17 @@ class World:
 
     @property
     def partition(self) -> Any:
-        return self.rooms.partitions.get(TOPIC, 0)
+        return self.node.partitions.get(TOPIC, 0)
 
 
 def test_a_response_waits_for_its_record_and_a_read_for_the_records_it_saw() -> None:
     world = World(flush_messages="1")
     wrote, read = world.write("a"), world.read()
     assert world.notebook.notes == ["a"]
-    world.rooms.timers.run_soon()
+    world.node.timers.run_soon()
     assert [world.partition.log.end_offset, wrote.done, read.done] == [1, False, False]
     late = world.read()
-    world.rooms.flush()
+    world.node.flush()
     assert [wrote.value(), read.value(), late.value()] == ["wrote a", ["a"], ["a"]]
     assert world.read() == ["a"], "if everything is committed, a read is answered at once"
 
@@ -120,7 +120,7 @@ def test_one_turn_is_one_batch() -> None:
     world = World()
     answers = [world.write(text) for text in "abc"]
     assert world.partition.log.end_offset == 0
-    world.rooms.timers.run_soon()
+    world.node.timers.run_soon()
     assert [answer.value() for answer in answers] == ["wrote a", "wrote b", "wrote c"]
     (segment,) = world.partition.log.segments
     assert [header.record_count for _, header in walk_headers(segment.file, 0, segment.size)] == [3]
@@ -129,7 +129,7 @@ def test_one_turn_is_one_batch() -> None:
 def test_a_turn_too_large_for_one_batch_is_several() -> None:
     world = World(max_message_bytes="500")
     answers = [world.write(f"{n:0100}") for n in range(10)]
-    world.rooms.timers.run_soon()
+    world.node.timers.run_soon()
     assert all(answer.done for answer in answers)
     assert world.partition.log.end_offset == 10
     assert len(world.notebook.notes) == 10
@@ -139,9 +139,9 @@ def test_waiting_requests_are_answered_when_the_record_is_committed() -> None:
     world = World(flush_messages="1")
     other: Promise[str] = Promise()
     world.write("a", answers=[Answer(other, "your turn")])
-    world.rooms.timers.run_soon()
+    world.node.timers.run_soon()
     assert not other.done
-    world.rooms.flush()
+    world.node.flush()
     assert other.value() == "your turn"
 
 
@@ -154,14 +154,14 @@ def test_records_that_are_too_large_are_refused_and_change_nothing() -> None:
     waiting: Promise[str] = Promise()
     fallback = Outcome(None, [CoordinatorRecord(Note("small"), None)], [Answer(waiting, "too large")])
     answer = world.write("x" * 500, refused=lambda error: fallback)
-    world.rooms.timers.run_soon()
+    world.node.timers.run_soon()
     assert (answer.done, waiting.value(), world.notebook.notes) == (True, "too large", ["small"])
 
 
 def test_divisible_records_may_be_more_than_one_batch() -> None:
     world = World(max_message_bytes="500")
     answer = world.write(*(f"{n:0100}" for n in range(20)), divisible=True)
-    world.rooms.timers.run_soon()
+    world.node.timers.run_soon()
     assert (answer.value(), len(world.notebook.notes), world.partition.log.end_offset) == ("wrote 20", 20, 20)
     with pytest.raises(KafkaError):
         world.write("fits", "x" * 500, divisible=True)
@@ -170,32 +170,32 @@ def test_divisible_records_may_be_more_than_one_batch() -> None:
 
 def test_after_the_log_refused_a_batch_the_rest_is_not_appended() -> None:
     world = World(max_message_bytes="500")
-    world.rooms.files.bytes_left = 600
+    world.node.files.bytes_left = 600
     with pytest.raises(KafkaError) as refused:
         world.write(*(f"{n:0100}" for n in range(20)), divisible=True)
     assert refused.value.code is ErrorCode.NOT_COORDINATOR
     end_offset = world.partition.log.end_offset
-    world.rooms.files.bytes_left = None
-    world.rooms.timers.advance(RELOAD_MS)
+    world.node.files.bytes_left = None
+    world.node.timers.advance(RELOAD_MS)
     assert world.partition.log.end_offset == end_offset == len(world.read())
 
 
 def test_after_the_log_refused_a_new_machine_is_loaded_from_it() -> None:
     world = World()
     world.write("kept")
-    world.rooms.timers.run_soon()
-    world.rooms.files.bytes_left = 0
+    world.node.timers.run_soon()
+    world.node.files.bytes_left = 0
     parked: Promise[Any] = Promise()
     world.notebook.parked.append(parked)
     lost, read = world.write("lost"), world.read()
-    world.rooms.timers.run_soon()
+    world.node.timers.run_soon()
     codes = [answer.value().code for answer in (lost, read, parked)]
     assert codes == [ErrorCode.NOT_COORDINATOR] * 3
     with pytest.raises(KafkaError) as refused:
         world.read()
     assert refused.value.code is ErrorCode.NOT_COORDINATOR
-    world.rooms.files.bytes_left = None
-    world.rooms.timers.advance(RELOAD_MS)
+    world.node.files.bytes_left = None
+    world.node.timers.advance(RELOAD_MS)
     assert world.read() == ["kept"]
     assert world.notebook.is_loaded
 
@@ -204,8 +204,8 @@ def test_a_new_machine_knows_what_the_old_one_responded() -> None:
     world = World()
     for text in "abcde":
         world.write(text)
-        world.rooms.timers.run_soon()
-    again = World(world.rooms.restart())
+        world.node.timers.run_soon()
+    again = World(world.node.restart())
     assert again.read() == list("abcde")
 
 
@@ -213,16 +213,16 @@ def test_loading_yields_to_other_work_and_refuses_requests_meanwhile() -> None:
     world = World()
     for start in range(0, 3 * LOAD_TURN_RECORDS, 500):
         world.write(*(str(n) for n in range(start, start + 500)))
-        world.rooms.timers.run_soon()
-    rooms = world.rooms.restart()
-    shards = shards_of(rooms)
-    shards.on_image(rooms.current.image, Changes({TOPIC}))
+        world.node.timers.run_soon()
+    node = world.node.restart()
+    shards = shards_of(node)
+    shards.on_image(node.current.image, Changes({TOPIC}))
     notebook = next(iter(shards))
     assert 0 < len(notebook.notes) <= LOAD_TURN_RECORDS + 500
     with pytest.raises(KafkaError) as refused:
         shards.submit("k", lambda machine: machine.read())
     assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    rooms.timers.run_soon()
+    node.timers.run_soon()
     assert notebook.notes == [str(n) for n in range(3 * LOAD_TURN_RECORDS)]
 
 
@@ -231,36 +231,36 @@ def test_damaged_batches_are_skipped(spoilt: str) -> None:
     world = World()
     for text in ("aaaa", "bbbb", "cccc"):
         world.write(text)
-        world.rooms.timers.run_soon()
+        world.node.timers.run_soon()
     (segment,) = world.partition.log.segments
     data = segment.file.pread(segment.size, 0)
     where = data.index(b"bbbb") if spoilt == "a record" else len(data) // 3 + 8
     segment.file.pwrite(b"\xff", where)
     world.shards._open(0, world.partition)
-    world.rooms.timers.run_soon()
+    world.node.timers.run_soon()
     assert world.read() == (["aaaa", "cccc"] if spoilt == "a record" else ["aaaa"])
 
 
 def test_an_unknown_record_does_not_affect_others() -> None:
     world = World()
     world.write("before", "strange", "after")
-    world.rooms.timers.run_soon()
-    assert World(world.rooms.restart()).read() == ["before", "after"]
+    world.node.timers.run_soon()
+    assert World(world.node.restart()).read() == ["before", "after"]
 
 
 def test_deadlines_run_and_their_records_are_appended() -> None:
     world = World()
     notebook = world.notebook
-    at_ms = world.rooms.clock.elapsed_ms()
+    at_ms = world.node.clock.elapsed_ms()
     notebook.deadlines.schedule("late", at_ms + 500, lambda: Outcome(None, notebook.write("late").records))
     world.read()
     notebook.deadlines.schedule("early", at_ms + 100, lambda: Outcome(None, notebook.write("early").records))
     world.read()
-    world.rooms.timers.advance(99)
+    world.node.timers.advance(99)
     assert notebook.notes == []
-    world.rooms.timers.advance(1)
+    world.node.timers.advance(1)
     assert notebook.notes == ["early"]
-    world.rooms.timers.advance(400)
+    world.node.timers.advance(400)
     assert (notebook.notes, world.partition.log.end_offset) == (["early", "late"], 2)
 
 
@@ -271,32 +271,32 @@ def test_a_deadline_that_fails_does_not_stop_the_others() -> None:
     def fail() -> Outcome[None]:
         raise RuntimeError("a fault of ours")
 
-    at_ms = world.rooms.clock.elapsed_ms()
+    at_ms = world.node.clock.elapsed_ms()
     notebook.deadlines.schedule("bad", at_ms + 100, fail)
     for name, after_ms in (("with it", 100), ("later", 200)):
         records = notebook.write(name).records
         notebook.deadlines.schedule(name, at_ms + after_ms, lambda records=records: Outcome(None, records))
     world.read()
     with pytest.raises(RuntimeError, match="a fault of ours"):
-        world.rooms.timers.advance(100)
-    world.rooms.timers.advance(0)
+        world.node.timers.advance(100)
+    world.node.timers.advance(0)
     assert notebook.notes == ["with it"]
-    world.rooms.timers.advance(100)
+    world.node.timers.advance(100)
     assert notebook.notes == ["with it", "later"]
 
 
 def test_a_deleted_topic_closes_its_shards() -> None:
     world = World()
-    world.rooms.current.add_listener(world.shards.on_image)
+    world.node.current.add_listener(world.shards.on_image)
     parked: Promise[Any] = Promise()
     world.notebook.parked.append(parked)
-    world.rooms.delete_topic(TOPIC)
+    world.node.delete_topic(TOPIC)
     assert parked.value().code is ErrorCode.NOT_COORDINATOR
     with pytest.raises(KafkaError) as refused:
         world.read()
     assert refused.value.code is ErrorCode.NOT_COORDINATOR
-    world.rooms.create_topic(TOPIC, 1)
-    world.rooms.timers.run_soon()
+    world.node.create_topic(TOPIC, 1)
+    world.node.timers.run_soon()
     assert world.read() == []
 
 

@@ -1,6 +1,6 @@
-"""Tests here use the rooms put together for the tests of `replica`, and the random messages of those of `wire`.
+"""These tests use helper modules of the tests of `replica` and `wire`.
 
-Clusters that are besieged have to be well in the end.
+An attacked cluster has to be healthy at the end of the test.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from besieged import Besieged
+from attacked_cluster import AttackedCluster
 
-for room in ("replica", "wire"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / room))
+for package in ("replica", "wire"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / package))
 
 
-@pytest.fixture(params=[1, 3], ids=["alone", "three"])
-def besieged(request: pytest.FixtureRequest) -> Iterator[Besieged]:
-    found = Besieged(request.param)
+@pytest.fixture(params=[1, 3], ids=["one-node", "three-nodes"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[AttackedCluster]:
+    found = AttackedCluster(request.param)
     yield found
     found.check_health()
 
 
 @pytest.fixture
-def three() -> Iterator[Besieged]:
-    found = Besieged(3)
+def three_nodes() -> Iterator[AttackedCluster]:
+    found = AttackedCluster(3)
     yield found
     found.check_health()

@@ -1,6 +1,6 @@
-"""Cutting frames out of a stream of bytes: wherever the stream is split, the requests are the same.
+"""Frames in a stream of bytes: wherever the stream is split, the requests are the same.
 
-And lengths that lie, frames that never end, and the memory they may take meanwhile.
+Also wrong lengths, frames that never end, and the memory that they may use.
 """
 
 from __future__ import annotations
@@ -9,7 +9,17 @@ import pytest
 from depth import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from talking import BUDGET_BYTES, FRAME_BYTES_MAX, LATER, NEVER, NOW, Talk, expected_replies, frame, request
+from scripted_conversation import (
+    BUDGET_BYTES,
+    FRAME_BYTES_MAX,
+    LATER,
+    NEVER,
+    NOW,
+    ScriptedConversation,
+    expected_replies,
+    frame,
+    request,
+)
 
 from moldau.base.errors import MalformedData
 from moldau.base.limits import FRAME_TRUSTED_BYTES, REQUESTS_IN_FLIGHT_MAX
@@ -22,32 +32,34 @@ MIB = 1 << 20
 def test_two_splits_anywhere_make_no_difference() -> None:
     for first in range(len(STREAM) + 1):
         for second in range(first, len(STREAM) + 1):
-            talk = Talk()
+            talk = ScriptedConversation()
             for piece in (STREAM[:first], STREAM[first:second], STREAM[second:]):
                 talk.feed(piece)
-            assert talk.asked == THREE, (first, second)
+            assert talk.requests == THREE, (first, second)
             assert talk.collect() == expected_replies(THREE)
             assert talk.conversation.is_idle
             assert talk.budget.free == BUDGET_BYTES
 
 
-def test_byte_by_byte_and_straight_to_its_place() -> None:
-    for talk, take in ((one := Talk(), one.feed), (other := Talk(), other.read)):
+def test_frames_may_arrive_byte_by_byte() -> None:
+    for talk, take in ((one := ScriptedConversation(), one.feed), (other := ScriptedConversation(), other.read)):
         for byte in STREAM:
             take(bytes([byte]))
-        assert talk.asked == THREE
+        assert talk.requests == THREE
         assert talk.budget.free == BUDGET_BYTES
 
 
 @given(st.data())
 @settings(max_examples=deep(150), deadline=None)
 def test_any_requests_split_in_any_way(data: st.DataObject) -> None:
-    moods = data.draw(st.lists(st.sampled_from([NOW, NOW, LATER, NEVER]), min_size=1, max_size=100), "moods")
+    reply_times = data.draw(
+        st.lists(st.sampled_from([NOW, NOW, LATER, NEVER]), min_size=1, max_size=100), "reply times"
+    )
     sizes = st.sampled_from([0, 1, 10, 50, 300])
-    bodies = [request(number, mood, data.draw(sizes)) for number, mood in enumerate(moods)]
+    bodies = [request(number, reply_time, data.draw(sizes)) for number, reply_time in enumerate(reply_times)]
     stream = b"".join(map(frame, bodies))
     pieces = st.one_of(st.integers(1, 12), st.integers(1, 2000))
-    talk, position = Talk(), 0
+    talk, position = ScriptedConversation(), 0
     while position < len(stream) or talk.late:
         if talk.late and (talk.conversation.is_full or position == len(stream) or data.draw(st.booleans())):
             talk.settle(data.draw(st.integers(0, len(talk.late) - 1), "late reply"))
@@ -57,7 +69,7 @@ def test_any_requests_split_in_any_way(data: st.DataObject) -> None:
             position += size
         talk.collect()
         assert 0 <= talk.budget.free <= BUDGET_BYTES
-    assert talk.asked == bodies
+    assert talk.requests == bodies
     assert talk.replies == expected_replies(bodies)
     assert talk.conversation.is_idle
     assert talk.conversation.is_answered
@@ -66,38 +78,38 @@ def test_any_requests_split_in_any_way(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("length", [0, -1, -(2**31), FRAME_BYTES_MAX + 1, 2**31 - 1])
 @pytest.mark.parametrize("split", [1, 3, 4])
-def test_a_length_that_lies_is_refused_as_soon_as_it_is_known(length: int, split: int) -> None:
-    talk = Talk()
+def test_an_invalid_length_is_refused_as_soon_as_it_is_read(length: int, split: int) -> None:
+    talk = ScriptedConversation()
     prefix = length.to_bytes(4, "big", signed=True)
-    with pytest.raises(MalformedData, match=str(length)):  # noqa: PT012 - the last byte is the one that tells
+    with pytest.raises(MalformedData, match=str(length)):  # noqa: PT012 - any of the calls may complete the length
         talk.feed(frame(request(1, NOW)) + prefix[:split])
         talk.feed(prefix[split:])
-    assert talk.asked == [request(1, NOW)]
+    assert talk.requests == [request(1, NOW)]
     talk.conversation.close()
     assert talk.budget.free == BUDGET_BYTES
 
 
-def test_the_largest_frame_allowed_is_allowed() -> None:
-    talk = Talk()
+def test_a_frame_of_the_maximum_size_is_accepted() -> None:
+    talk = ScriptedConversation()
     body = request(1, NOW, FRAME_BYTES_MAX)
     talk.feed(frame(body))
-    assert talk.asked == [body]
+    assert talk.requests == [body]
     talk.feed(frame(body)[:5000])
     talk.read(frame(body)[5000:])
-    assert talk.asked == [body, body]
+    assert talk.requests == [body, body]
 
 
-def test_a_claimed_length_takes_no_memory_until_bytes_come() -> None:
-    talk = Talk(budget_bytes=400 * MIB, frame_bytes_max=100 * MIB)
+def test_a_claimed_length_takes_no_memory_until_bytes_arrive() -> None:
+    talk = ScriptedConversation(budget_bytes=400 * MIB, frame_bytes_max=100 * MIB)
     claimed = 100 * MIB
     talk.feed(claimed.to_bytes(4, "big"))
     sent = 4
     for piece in (b"x" * 1000, b"y" * 300_000, b"z" * MIB, b"w" * (5 * MIB)):
         talk.read(piece)
         sent += len(piece)
-        taken = talk.budget_bytes - talk.budget.free
-        assert sent <= taken <= max(FRAME_TRUSTED_BYTES, 2 * sent)
-    assert not talk.asked
+        used = talk.budget_bytes - talk.budget.free
+        assert sent <= used <= max(FRAME_TRUSTED_BYTES, 2 * sent)
+    assert not talk.requests
     talk.conversation.close()
     assert talk.budget.free == talk.budget_bytes
 
@@ -107,31 +119,31 @@ def test_a_claimed_length_takes_no_memory_until_bytes_come() -> None:
 def test_a_large_frame_arrives_whole_in_pieces_of_any_size(pieces: list[int], straight: bool) -> None:
     size = sum(pieces)
     body = (request(7, NOW) + bytes(range(256)) * (size // 256 + 1))[:size]
-    talk = Talk(budget_bytes=40 * MIB, frame_bytes_max=40 * MIB)
+    talk = ScriptedConversation(budget_bytes=40 * MIB, frame_bytes_max=40 * MIB)
     stream, position = frame(body), 0
     for piece in [3, *pieces, 1]:
         (talk.read if straight else talk.feed)(stream[position : position + piece])
         position += piece
-    assert talk.asked == [body]
+    assert talk.requests == [body]
     assert talk.budget.free == talk.budget_bytes
 
 
-def test_a_spent_budget_ends_the_connection_that_asks_for_more_and_no_other() -> None:
-    rich, late = Talk(budget_bytes=2000), Talk()
+def test_an_exhausted_budget_closes_only_the_connection_that_needs_more() -> None:
+    rich, late = ScriptedConversation(budget_bytes=2000), ScriptedConversation()
     late.conversation._budget = rich.budget
     rich.feed(frame(request(1, NOW, 1500))[:10])
     late.feed(frame(request(2, NOW, 1500)))
-    assert len(late.asked) == 1, "a frame that is whole when it comes takes none"
+    assert len(late.requests) == 1, "a frame that arrives whole needs no budget"
     with pytest.raises(MalformedData, match="used up"):
         late.feed(frame(request(3, NOW, 1500))[:300])
     late.conversation.close()
     rich.feed(frame(request(1, NOW, 1500))[10:])
-    assert len(rich.asked) == 1
+    assert len(rich.requests) == 1
     assert rich.budget.free == 2000
 
 
-def test_half_a_frame_is_not_idle_but_owes_nothing() -> None:
-    talk = Talk()
+def test_half_a_frame_is_not_idle_but_needs_no_reply() -> None:
+    talk = ScriptedConversation()
     assert talk.conversation.is_idle
     talk.feed(STREAM[:6])
     assert not talk.conversation.is_idle
@@ -139,57 +151,57 @@ def test_half_a_frame_is_not_idle_but_owes_nothing() -> None:
     assert talk.conversation.next_reply() is None
 
 
-def test_room_is_given_only_once_the_length_is_known() -> None:
-    talk = Talk()
+def test_the_frame_buffer_exists_only_once_the_length_is_known() -> None:
+    talk = ScriptedConversation()
     assert talk.conversation.room() is None
     talk.feed(STREAM[:3])
     assert talk.conversation.room() is None
     talk.feed(STREAM[3:6])
-    room = talk.conversation.room()
-    assert room is not None
-    assert len(room) == 4 + len(THREE[0]) - 6
+    buffer = talk.conversation.room()
+    assert buffer is not None
+    assert len(buffer) == 4 + len(THREE[0]) - 6
 
 
 def test_more_requests_than_may_be_in_flight_are_held_back() -> None:
-    talk = Talk()
+    talk = ScriptedConversation()
     bodies = [request(number, LATER) for number in range(REQUESTS_IN_FLIGHT_MAX + 40)]
     stream = b"".join(map(frame, bodies))
     talk.feed(stream)
-    assert talk.asked == bodies[:REQUESTS_IN_FLIGHT_MAX]
+    assert talk.requests == bodies[:REQUESTS_IN_FLIGHT_MAX]
     assert talk.conversation.is_full
     held = len(b"".join(map(frame, bodies[REQUESTS_IN_FLIGHT_MAX:])))
     assert talk.budget.free == BUDGET_BYTES - held
     talk.conversation.resume()
-    assert talk.asked == bodies[:REQUESTS_IN_FLIGHT_MAX], "nothing was answered meanwhile"
+    assert talk.requests == bodies[:REQUESTS_IN_FLIGHT_MAX], "no request was answered meanwhile"
     talk.settle()
     assert talk.collect() == expected_replies(bodies[:1])
-    assert talk.asked == bodies[: REQUESTS_IN_FLIGHT_MAX + 1]
+    assert talk.requests == bodies[: REQUESTS_IN_FLIGHT_MAX + 1]
     while talk.late:
         talk.settle()
         talk.collect()
-    assert talk.asked == bodies
+    assert talk.requests == bodies
     assert talk.replies == expected_replies(bodies)
     assert talk.budget.free == BUDGET_BYTES
 
 
 def test_requests_without_an_answer_are_never_held_back() -> None:
-    talk = Talk()
+    talk = ScriptedConversation()
     bodies = [request(number, NEVER) for number in range(3 * REQUESTS_IN_FLIGHT_MAX)]
     talk.feed(b"".join(map(frame, bodies)))
-    assert talk.asked == bodies
+    assert talk.requests == bodies
     assert talk.conversation.is_idle
 
 
-def test_nothing_may_be_fed_past_what_is_held_back() -> None:
-    """A shell that does would let requests overtake each other."""
-    talk = Talk()
+def test_feeding_while_requests_are_held_back_is_an_error() -> None:
+    """Else requests would overtake each other."""
+    talk = ScriptedConversation()
     talk.feed(b"".join(frame(request(number, LATER)) for number in range(REQUESTS_IN_FLIGHT_MAX + 1)))
     with pytest.raises(AssertionError):
         talk.feed(frame(request(99, NOW)))
 
 
-def test_a_lie_among_the_held_is_found_when_its_turn_comes() -> None:
-    talk = Talk()
+def test_an_invalid_length_behind_held_back_requests_is_found_when_they_are_resumed() -> None:
+    talk = ScriptedConversation()
     many = b"".join(frame(request(number, LATER)) for number in range(REQUESTS_IN_FLIGHT_MAX))
     talk.feed(many + frame(b"now fine") + b"\xff\xff\xff\xff")
     for _ in range(2):

@@ -1,26 +1,35 @@
-"""Replies leave in the order their requests came, whenever they are ready; and the end of a conversation."""
+"""Replies are sent in the order of their requests, whenever they are ready; and how a conversation ends."""
 
 from __future__ import annotations
 
 from random import Random
 
 import pytest
-from talking import BUDGET_BYTES, LATER, NEVER, NOW, Talk, expected_replies, frame, request
+from scripted_conversation import (
+    BUDGET_BYTES,
+    LATER,
+    NEVER,
+    NOW,
+    ScriptedConversation,
+    expected_replies,
+    frame,
+    request,
+)
 
 from moldau.base.promise import Promise
 from moldau.server.conversation import Conversation, ReceiveBudget
 from moldau.wire.codec import Outgoing
 
 
-def talk_of(*moods: str) -> tuple[Talk, list[bytes]]:
-    talk = Talk()
-    bodies = [request(number, mood) for number, mood in enumerate(moods)]
+def conversation_of(*reply_times: str) -> tuple[ScriptedConversation, list[bytes]]:
+    talk = ScriptedConversation()
+    bodies = [request(number, reply_time) for number, reply_time in enumerate(reply_times)]
     talk.feed(b"".join(map(frame, bodies)))
     return talk, bodies
 
 
 def test_a_reply_waits_for_those_before_it() -> None:
-    talk, bodies = talk_of(LATER, NOW, LATER, NOW)
+    talk, bodies = conversation_of(LATER, NOW, LATER, NOW)
     assert talk.collect() == []
     talk.settle(1)
     assert talk.collect() == []
@@ -31,7 +40,7 @@ def test_a_reply_waits_for_those_before_it() -> None:
 def test_every_order_of_completion_gives_the_same_order_of_replies() -> None:
     rng = Random(1)
     for _ in range(60):
-        talk, bodies = talk_of(*rng.choices([NOW, LATER, NEVER], k=20))
+        talk, bodies = conversation_of(*rng.choices([NOW, LATER, NEVER], k=20))
         while talk.late:
             talk.settle(rng.randrange(len(talk.late)))
             if rng.random() < 0.5:
@@ -41,7 +50,7 @@ def test_every_order_of_completion_gives_the_same_order_of_replies() -> None:
 
 
 def test_only_the_head_of_the_queue_wakes() -> None:
-    talk, _ = talk_of(LATER, LATER, NOW)
+    talk, _ = conversation_of(LATER, LATER, NOW)
     talk.settle(1)
     assert talk.wakes == 0
     talk.settle(0)
@@ -49,18 +58,18 @@ def test_only_the_head_of_the_queue_wakes() -> None:
     assert len(talk.collect()) == 3
 
 
-def test_a_promise_kept_before_it_was_given_wakes_too() -> None:
-    kept: Promise[Outgoing] = Promise()
-    kept.complete(Outgoing(b"done"))
+def test_an_already_completed_promise_wakes_too() -> None:
+    promise: Promise[Outgoing] = Promise()
+    promise.complete(Outgoing(b"done"))
     wakes: list[int] = []
-    conversation = Conversation(lambda _: kept, lambda: wakes.append(1), 1000, ReceiveBudget(1000))
+    conversation = Conversation(lambda _: promise, lambda: wakes.append(1), 1000, ReceiveBudget(1000))
     conversation.feed(memoryview(bytearray(frame(b"x"))))
     assert wakes == [1]
-    assert conversation.next_reply() is kept.value()
+    assert conversation.next_reply() is promise.value()
 
 
-def test_late_replies_find_nobody_after_the_end() -> None:
-    talk, _ = talk_of(LATER, LATER)
+def test_late_replies_after_the_end_are_dropped() -> None:
+    talk, _ = conversation_of(LATER, LATER)
     talk.feed(b"\0\0")
     talk.conversation.close()
     talk.settle(0)
@@ -72,9 +81,9 @@ def test_late_replies_find_nobody_after_the_end() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"", b"\0", b"\0\0\0\x20half"])
-def test_an_end_in_the_middle_of_reading_leaves_nothing_behind(tail: bytes) -> None:
-    """Sending the first reply can end the connection while the bytes behind its request are still being cut."""
-    talk = Talk()
+def test_a_close_while_bytes_are_read_leaves_nothing_behind(tail: bytes) -> None:
+    """Sending the first reply can close the connection while the bytes after its request are still being parsed."""
+    talk = ScriptedConversation()
     talk.on_wake = talk.conversation.close
     talk.feed(frame(request(0, LATER)))
     scratch = bytearray(frame(request(1, NEVER)) + frame(request(2, NOW)) + tail)
@@ -88,6 +97,6 @@ def test_an_end_in_the_middle_of_reading_leaves_nothing_behind(tail: bytes) -> N
     talk.conversation._answer = answer  # type: ignore[assignment]
     talk.conversation.feed(memoryview(scratch))
     assert talk.wakes == 1
-    assert talk.budget.free == BUDGET_BYTES, "memory of a connection that is gone"
+    assert talk.budget.free == BUDGET_BYTES, "a closed connection still holds budget"
     assert talk.conversation.next_reply() is None
-    assert request(2, NOW) not in talk.asked, "nobody is there to be answered"
+    assert request(2, NOW) not in talk.requests, "a request was handled after the close"

@@ -1,4 +1,4 @@
-"""Who claims to be a broker and is none: registrations, heartbeats and in-sync sets that nobody must believe."""
+"""Clients that only claim to be a broker: registrations, heartbeats and in-sync sets that must be refused."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from besieged import CLUSTER_ID, Besieged
-from poisoned import STRANGER
+from attacked_cluster import CLUSTER_ID, AttackedCluster
+from hostile_requests import STRANGER
 
 from moldau.base.errors import ErrorCode
 from moldau.metadata.controller.broker_registration import BROKERS_MAX, ENTRIES_MAX
@@ -25,8 +25,8 @@ from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from moldau.wire.schema import Message
 
 
-def a_registration(broker: int, **given: Any) -> registrations.BrokerRegistrationRequest:
-    made = registrations.BrokerRegistrationRequest(
+def a_registration(broker: int, **fields: Any) -> registrations.BrokerRegistrationRequest:
+    request = registrations.BrokerRegistrationRequest(
         broker_id=broker,
         cluster_id=CLUSTER_ID,
         incarnation_id=(broker % 2**31).to_bytes(16, "little"),
@@ -39,29 +39,29 @@ def a_registration(broker: int, **given: Any) -> registrations.BrokerRegistratio
         log_dirs=[(1 << 100 | broker % 2**31).to_bytes(16, "big")],
         previous_broker_epoch=-1,
     )
-    for name, value in given.items():
-        setattr(made, name, value)
-    return made
+    for name, value in fields.items():
+        setattr(request, name, value)
+    return request
 
 
-def register(besieged: Besieged, broker: int, **given: Any) -> ErrorCode:
-    answer = besieged.ask(a_registration(broker, **given), ApiKey.BROKER_REGISTRATION, 4)
+def register(cluster: AttackedCluster, broker: int, **fields: Any) -> ErrorCode:
+    answer = cluster.ask(a_registration(broker, **fields), ApiKey.BROKER_REGISTRATION, 4)
     return ErrorCode(answer.error_code)
 
 
 REGISTRATIONS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
     "another cluster": ({"cluster_id": "another"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
     "no features": ({"features": []}, ErrorCode.INVALID_REGISTRATION),
-    "features of the future": (
+    "future features": (
         {"features": [registrations.Feature("metadata.version", 31, 99)]},
         ErrorCode.UNSUPPORTED_VERSION,
     ),
-    "features upside down": (
+    "features with min above max": (
         {"features": [registrations.Feature("metadata.version", 99, -1)]},
         ErrorCode.UNSUPPORTED_VERSION,
     ),
     "no directories": ({"log_dirs": []}, ErrorCode.INVALID_REGISTRATION),
-    "the directory of nobody": ({"log_dirs": [bytes(16)]}, ErrorCode.INVALID_REGISTRATION),
+    "the zero directory id": ({"log_dirs": [bytes(16)]}, ErrorCode.INVALID_REGISTRATION),
     "the same directory twice": ({"log_dirs": [b"d" * 16] * 2}, ErrorCode.INVALID_REGISTRATION),
     "too many directories": (
         {"log_dirs": [(1 << 99 | each).to_bytes(16, "big") for each in range(ENTRIES_MAX + 1)]},
@@ -71,11 +71,11 @@ REGISTRATIONS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
         {"listeners": [registrations.Listener("PLAINTEXT", "", 9092, 0)]},
         ErrorCode.INVALID_REGISTRATION,
     ),
-    "a host that ends lines": (
+    "a host with a line break": (
         {"listeners": [registrations.Listener("PLAINTEXT", "a\nb", 9092, 0)]},
         ErrorCode.INVALID_REGISTRATION,
     ),
-    "a host without end": (
+    "a host that is too long": (
         {"listeners": [registrations.Listener("PLAINTEXT", "a" * 300, 9092, 0)]},
         ErrorCode.INVALID_REGISTRATION,
     ),
@@ -83,57 +83,57 @@ REGISTRATIONS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
 
 
 @pytest.mark.parametrize("case", REGISTRATIONS)
-def test_impossible_registrations_are_refused(besieged: Besieged, case: str) -> None:
-    standing = besieged.standing
-    given, code = REGISTRATIONS[case]
-    assert register(besieged, STRANGER, **given) == code
-    assert besieged.standing == standing
+def test_impossible_registrations_are_refused(cluster: AttackedCluster, case: str) -> None:
+    quorum_state = cluster.quorum_state
+    fields, code = REGISTRATIONS[case]
+    assert register(cluster, STRANGER, **fields) == code
+    assert cluster.quorum_state == quorum_state
 
 
 @pytest.mark.parametrize("broker", [-1, -2, -(2**31)])
-def test_brokers_have_no_negative_ids(besieged: Besieged, broker: int) -> None:
-    """Where a leader is named, -1 means nobody."""
-    assert register(besieged, broker) == ErrorCode.INVALID_REGISTRATION
+def test_brokers_have_no_negative_ids(cluster: AttackedCluster, broker: int) -> None:
+    """As a leader id, -1 means that there is no leader."""
+    assert register(cluster, broker) == ErrorCode.INVALID_REGISTRATION
 
 
-def test_nobody_registers_under_the_id_of_a_living_broker(besieged: Besieged) -> None:
-    standing = besieged.standing
-    for broker in besieged.nodes:
-        assert register(besieged, broker) == ErrorCode.DUPLICATE_BROKER_REGISTRATION
-    assert besieged.standing == standing
+def test_a_registration_with_the_id_of_a_live_broker_is_refused(cluster: AttackedCluster) -> None:
+    quorum_state = cluster.quorum_state
+    for broker in cluster.nodes:
+        assert register(cluster, broker) == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert cluster.quorum_state == quorum_state
 
 
-def test_nobody_registers_with_the_directory_of_another(besieged: Besieged) -> None:
-    taken = besieged.led().current.image.brokers[1].log_dirs
-    assert register(besieged, STRANGER, log_dirs=list(taken)) == ErrorCode.INVALID_REGISTRATION
+def test_a_registration_with_the_directory_of_another_broker_is_refused(cluster: AttackedCluster) -> None:
+    log_dirs = cluster.wait_for_leader().current.image.brokers[1].log_dirs
+    assert register(cluster, STRANGER, log_dirs=list(log_dirs)) == ErrorCode.INVALID_REGISTRATION
 
 
-def test_registrations_without_end_are_refused_and_the_cluster_goes_on() -> None:
-    besieged = Besieged(1)
-    codes = [register(besieged, broker) for broker in range(100, 100 + BROKERS_MAX + 10)]
+def test_registrations_beyond_the_limit_are_refused_and_the_cluster_stays_healthy() -> None:
+    cluster = AttackedCluster(1)
+    codes = [register(cluster, broker) for broker in range(100, 100 + BROKERS_MAX + 10)]
     assert codes.count(ErrorCode.NONE) == BROKERS_MAX - 1
     assert set(codes[BROKERS_MAX:]) == {ErrorCode.INVALID_REGISTRATION}
-    assert register(besieged, 100) == ErrorCode.NONE, "who is known may say more of itself"
-    besieged.check_health()
+    assert register(cluster, 100) == ErrorCode.NONE, "a registered broker may register again"
+    cluster.check_health()
 
 
 @pytest.mark.parametrize("epoch_of", [lambda epoch: -1, lambda epoch: epoch - 1, lambda epoch: epoch + 1])
-def test_under_an_epoch_that_is_not_its_own_nobody_speaks_for_a_broker(
-    three: Besieged, epoch_of: Callable[[int], int]
+def test_requests_with_a_wrong_broker_epoch_are_refused(
+    three_nodes: AttackedCluster, epoch_of: Callable[[int], int]
 ) -> None:
-    standing = three.standing
-    for broker in three.led().current.image.brokers.values():
+    quorum_state = three_nodes.quorum_state
+    for broker in three_nodes.wait_for_leader().current.image.brokers.values():
         forged = broker.id, epoch_of(broker.epoch)
         beat = BrokerHeartbeatRequest(*forged, current_metadata_offset=1 << 40, want_fence=True, want_shut_down=True)
-        asked: list[tuple[ApiKey, Message]] = [
+        requests: list[tuple[ApiKey, Message]] = [
             (ApiKey.BROKER_HEARTBEAT, beat),
             (ApiKey.ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest(*forged)),
             (ApiKey.ALTER_PARTITION, AlterPartitionRequest(*forged)),
         ]
-        for api, request in asked:
-            answer = three.ask(request, api, REPORTS[api][1])
+        for api, request in requests:
+            answer = three_nodes.ask(request, api, REPORTS[api][1])
             assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH, api.name
-    assert three.standing == standing
+    assert three_nodes.quorum_state == quorum_state
 
 
 # --- in-sync sets -------------------------------------------------------------------------------------------------
@@ -149,8 +149,8 @@ ISRS: dict[str, tuple[list[int], ErrorCode]] = {
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("case", ISRS)
-def test_impossible_in_sync_sets_are_refused(three: Besieged, case: str, version: int) -> None:
-    image = three.led().current.image
+def test_impossible_in_sync_sets_are_refused(three_nodes: AttackedCluster, case: str, version: int) -> None:
+    image = three_nodes.wait_for_leader().current.image
     topic = image.topics["victim"]
     state = topic.partitions[0]
     members, code = ISRS[case]
@@ -158,25 +158,25 @@ def test_impossible_in_sync_sets_are_refused(three: Besieged, case: str, version
         members = [replica for replica in state.replicas if replica != state.leader]
     elif members and case != "somebody twice":
         members = [state.leader, *members]
-    wanted = RequestPartitionData(0, state.leader_epoch, partition_epoch=state.partition_epoch)
-    wanted.new_isr = members
-    wanted.new_isr_with_epochs = [BrokerState(member, -1) for member in members]
+    partition = RequestPartitionData(0, state.leader_epoch, partition_epoch=state.partition_epoch)
+    partition.new_isr = members
+    partition.new_isr_with_epochs = [BrokerState(member, -1) for member in members]
     leader = image.brokers[state.leader]
-    topics = [RequestTopicData(topic.id, [wanted, wanted])]
-    answer = three.ask(AlterPartitionRequest(leader.id, leader.epoch, topics), ApiKey.ALTER_PARTITION, version)
+    topics = [RequestTopicData(topic.id, [partition, partition])]
+    answer = three_nodes.ask(AlterPartitionRequest(leader.id, leader.epoch, topics), ApiKey.ALTER_PARTITION, version)
     assert {each.error_code for each in answer.topics[0].partitions} == {code}
-    assert three.led().current.image.topics["victim"].partitions[0] == state
+    assert three_nodes.wait_for_leader().current.image.topics["victim"].partitions[0] == state
 
 
-def test_only_the_leader_proposes(three: Besieged) -> None:
-    image = three.led().current.image
+def test_only_the_leader_may_propose_an_in_sync_set(three_nodes: AttackedCluster) -> None:
+    image = three_nodes.wait_for_leader().current.image
     topic = image.topics["victim"]
     state = topic.partitions[0]
     for broker in image.brokers.values():
         if broker.id != state.leader:
-            wanted = RequestPartitionData(0, state.leader_epoch, partition_epoch=state.partition_epoch)
-            wanted.new_isr_with_epochs = [BrokerState(broker.id, broker.epoch)]
-            request = AlterPartitionRequest(broker.id, broker.epoch, [RequestTopicData(topic.id, [wanted])])
-            answer = three.ask(request, ApiKey.ALTER_PARTITION, 3)
+            partition = RequestPartitionData(0, state.leader_epoch, partition_epoch=state.partition_epoch)
+            partition.new_isr_with_epochs = [BrokerState(broker.id, broker.epoch)]
+            request = AlterPartitionRequest(broker.id, broker.epoch, [RequestTopicData(topic.id, [partition])])
+            answer = three_nodes.ask(request, ApiKey.ALTER_PARTITION, 3)
             assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_REQUEST
-    assert three.led().current.image.topics["victim"].partitions[0] == state
+    assert three_nodes.wait_for_leader().current.image.topics["victim"].partitions[0] == state

@@ -1,5 +1,5 @@
-"""Clients that claim to be replicas (CVE-2018-1288): what a follower says moves the high watermark, so nobody else may
-say it, and even a follower cannot have what its leader has not.
+"""Clients that claim to be replicas (CVE-2018-1288): a follower's fetch moves the high watermark, so nobody else's may,
+and even a follower's fetch must not go beyond its leader's log end offset.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from besieged import Besieged, Refused, Sent
+from attacked_cluster import AttackedCluster, ConnectionClosed, SentRequest
 from depth import deep
-from poisoned import STRANGER, Poison
+from hostile_requests import STRANGER, HostileRequests
 
 from moldau.base.errors import ErrorCode
 from moldau.replica.partition import Partition
@@ -26,40 +26,40 @@ CLIENTS_OF_REPLICAS = {ApiKey.FETCH: FETCHES, ApiKey.LIST_OFFSETS: (1, 10), ApiK
 
 
 @pytest.fixture
-def three() -> Iterator[Besieged]:
-    """A cluster whose topic `victim` has ten records everywhere."""
-    found = Besieged(3)
+def three_nodes() -> Iterator[AttackedCluster]:
+    """A cluster whose topic `victim` has ten records on all replicas."""
+    cluster = AttackedCluster(3)
     for _ in range(10):
-        found.write("victim")
-    found.until(lambda: high_watermarks(found) == [10] * 3, "all have it")
-    yield found
-    found.heal()
-    is_well(found)
+        cluster.write("victim")
+    cluster.until(lambda: high_watermarks(cluster) == [10] * 3, "all replicas have committed it")
+    yield cluster
+    cluster.heal()
+    check_replication(cluster)
 
 
-def is_well(besieged: Besieged) -> None:
-    """Replication goes on: what is written is soon everywhere, and called committed there."""
-    offset = besieged.write("victim")
-    besieged.until(lambda: high_watermarks(besieged) == [offset + 1] * 3, "all have it")
-    assert not besieged.faults
+def check_replication(cluster: AttackedCluster) -> None:
+    """Check that replication goes on: a new record is soon committed on all replicas."""
+    offset = cluster.write("victim")
+    cluster.until(lambda: high_watermarks(cluster) == [offset + 1] * 3, "all replicas have committed it")
+    assert not cluster.faults
 
 
-def partition(besieged: Besieged, node: int, topic: str = "victim") -> Partition:
-    side = besieged.nodes[node].broker_side
+def partition(cluster: AttackedCluster, node: int, topic: str = "victim") -> Partition:
+    side = cluster.nodes[node].broker_side
     assert side is not None
     return side.partitions.get(topic, 0)
 
 
-def high_watermarks(besieged: Besieged) -> list[int]:
-    return [partition(besieged, node).high_watermark for node in besieged.nodes]
+def high_watermarks(cluster: AttackedCluster) -> list[int]:
+    return [partition(cluster, node).high_watermark for node in cluster.nodes]
 
 
-def leader_of(besieged: Besieged, topic: str = "victim") -> int:
-    return besieged.led().current.image.topics[topic].partitions[0].leader
+def leader_of(cluster: AttackedCluster, topic: str = "victim") -> int:
+    return cluster.wait_for_leader().current.image.topics[topic].partitions[0].leader
 
 
 def fetch(
-    besieged: Besieged,
+    cluster: AttackedCluster,
     version: int,
     replica: int,
     replica_epoch: int,
@@ -69,142 +69,152 @@ def fetch(
     session: tuple[int, int] = (0, -1),
     **wanted: int,
 ) -> Any:
-    """The response of the leader to a fetch that claims to be a replica's."""
-    topic_id = besieged.led().current.image.topics[topic].id
-    asked = FetchTopic(topic_id, topic, [FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20, **wanted)])
+    """Send the leader a fetch that claims to be from a replica, and return the response."""
+    topic_id = cluster.wait_for_leader().current.image.topics[topic].id
+    topic_data = FetchTopic(
+        topic_id, topic, [FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20, **wanted)]
+    )
     state = ReplicaState(replica, replica_epoch) if version >= REPLICA_EPOCH_FROM else None
-    request = FetchRequest(None, state, replica, 0, max_bytes=1 << 20, topics=[asked])
+    request = FetchRequest(None, state, replica, 0, max_bytes=1 << 20, topics=[topic_data])
     request.session_id, request.session_epoch = session
-    return besieged.ask(request, ApiKey.FETCH, version, leader_of(besieged, topic), to_controller=False)
+    return cluster.ask(request, ApiKey.FETCH, version, leader_of(cluster, topic), to_controller=False)
 
 
-def code_of(response: Any) -> ErrorCode:
-    """Of the whole, or of the one partition."""
+def error_of(response: Any) -> ErrorCode:
+    """Return the error of the response, or of its one partition."""
     if response.error_code or not response.responses:
         return ErrorCode(response.error_code)
     return ErrorCode(response.responses[0].partitions[0].error_code)
 
 
-def hold_back_a_write(besieged: Besieged) -> Sent:
-    """A record that the leader has and nobody else: its followers do not reach it."""
-    besieged.cut_off(leader_of(besieged))
-    besieged.timers.advance(50)
-    sent = besieged.begin_write("victim")
-    besieged.timers.advance(50)
+def begin_unreplicated_write(cluster: AttackedCluster) -> SentRequest:
+    """Write a record that only the leader has: its followers cannot reach it."""
+    cluster.cut_off(leader_of(cluster))
+    cluster.timers.advance(50)
+    sent = cluster.begin_write("victim")
+    cluster.timers.advance(50)
     assert sent.is_waiting
-    assert partition(besieged, leader_of(besieged)).high_watermark == 10
+    assert partition(cluster, leader_of(cluster)).high_watermark == 10
     return sent
 
 
 @pytest.mark.parametrize("version", range(FETCHES[0], FETCHES[1] + 1))
-def test_whoever_names_a_replica_without_its_epoch_moves_nothing(three: Besieged, version: int) -> None:
-    waiting = hold_back_a_write(three)
-    brokers = three.led().current.image.brokers
+def test_a_fetch_with_a_wrong_replica_epoch_does_not_move_the_high_watermark(
+    three_nodes: AttackedCluster, version: int
+) -> None:
+    held_write = begin_unreplicated_write(three_nodes)
+    brokers = three_nodes.wait_for_leader().current.image.brokers
     for broker in brokers.values():
         for epoch in (-1, 0, broker.epoch - 1, broker.epoch + 1, 2**63 - 1):
             for offset in (10, 11):
-                response = fetch(three, version, broker.id, epoch, offset)
-                # The oldest versions have no place for an error but with a partition.
-                assert not response.responses or code_of(response) != ErrorCode.NONE
-    assert waiting.is_waiting
-    assert partition(three, leader_of(three)).high_watermark == 10
+                response = fetch(three_nodes, version, broker.id, epoch, offset)
+                # The oldest versions can report an error only for a partition.
+                assert not response.responses or error_of(response) != ErrorCode.NONE
+    assert held_write.is_waiting
+    assert partition(three_nodes, leader_of(three_nodes)).high_watermark == 10
 
 
 @pytest.mark.parametrize("replica", [STRANGER, 2**31 - 1, 0])
-def test_a_replica_that_nobody_knows_is_refused(three: Besieged, replica: int) -> None:
-    waiting = hold_back_a_write(three)
+def test_an_unknown_replica_is_refused(three_nodes: AttackedCluster, replica: int) -> None:
+    held_write = begin_unreplicated_write(three_nodes)
     for epoch in (0, 5, 2**63 - 1):
-        assert code_of(fetch(three, 17, replica, epoch, 11)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert waiting.is_waiting
+        assert error_of(fetch(three_nodes, 17, replica, epoch, 11)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert held_write.is_waiting
 
 
-def test_a_broker_that_is_no_replica_of_the_partition_is_refused(three: Besieged) -> None:
-    asked = CreateTopicsRequest([CreatableTopic("narrow", 1, 1)], timeout_ms=5_000)
-    three.ask(asked, ApiKey.CREATE_TOPICS, 7, node=1, to_controller=False)
-    three.until(lambda: "narrow" in three.led().current.image.topics, "it is there")
-    three.timers.advance(100)
-    for broker in three.led().current.image.brokers.values():
-        code = code_of(fetch(three, 17, broker.id, broker.epoch, 0, topic="narrow"))
+def test_a_broker_that_is_no_replica_of_the_partition_is_refused(three_nodes: AttackedCluster) -> None:
+    topic_data = CreateTopicsRequest([CreatableTopic("narrow", 1, 1)], timeout_ms=5_000)
+    three_nodes.ask(topic_data, ApiKey.CREATE_TOPICS, 7, node=1, to_controller=False)
+    three_nodes.until(lambda: "narrow" in three_nodes.wait_for_leader().current.image.topics, "the topic exists")
+    three_nodes.timers.advance(100)
+    for broker in three_nodes.wait_for_leader().current.image.brokers.values():
+        code = error_of(fetch(three_nodes, 17, broker.id, broker.epoch, 0, topic="narrow"))
         assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 @pytest.mark.parametrize("offset", [-(2**63), -1, 12, 1 << 40, 2**63 - 1])
 @pytest.mark.parametrize("last_epoch", [-1, 0, 2**31 - 1])
-def test_no_follower_has_more_than_its_leader(three: Besieged, offset: int, last_epoch: int) -> None:
-    """Not even under its true epoch: the high watermark stays within what all in sync really fetched."""
-    waiting = hold_back_a_write(three)
-    leader = leader_of(three)
-    for broker in three.led().current.image.brokers.values():
+def test_a_follower_fetch_beyond_the_leaders_log_is_refused(
+    three_nodes: AttackedCluster, offset: int, last_epoch: int
+) -> None:
+    """Even with the right epoch: the high watermark stays at what all in-sync replicas really fetched."""
+    held_write = begin_unreplicated_write(three_nodes)
+    leader = leader_of(three_nodes)
+    for broker in three_nodes.wait_for_leader().current.image.brokers.values():
         if broker.id != leader:
-            response = fetch(three, 17, broker.id, broker.epoch, offset, last_fetched_epoch=last_epoch)
-            found = response.responses[0].partitions[0]
-            assert found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE or found.diverging_epoch is not None
-    assert waiting.is_waiting
-    assert partition(three, leader).high_watermark == 10
+            response = fetch(three_nodes, 17, broker.id, broker.epoch, offset, last_fetched_epoch=last_epoch)
+            partition_data = response.responses[0].partitions[0]
+            assert (
+                partition_data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE or partition_data.diverging_epoch is not None
+            )
+    assert held_write.is_waiting
+    assert partition(three_nodes, leader).high_watermark == 10
 
 
-def test_a_follower_that_goes_back_does_not_take_the_high_watermark_with_it(three: Besieged) -> None:
-    leader = leader_of(three)
-    for broker in three.led().current.image.brokers.values():
+def test_a_follower_that_fetches_from_an_earlier_offset_does_not_lower_the_high_watermark(
+    three_nodes: AttackedCluster,
+) -> None:
+    leader = leader_of(three_nodes)
+    for broker in three_nodes.wait_for_leader().current.image.brokers.values():
         if broker.id != leader:
-            assert code_of(fetch(three, 17, broker.id, broker.epoch, 3)) == ErrorCode.NONE
-    assert partition(three, leader).high_watermark == 10
+            assert error_of(fetch(three_nodes, 17, broker.id, broker.epoch, 3)) == ErrorCode.NONE
+    assert partition(three_nodes, leader).high_watermark == 10
 
 
 @pytest.mark.parametrize("api", CLIENTS_OF_REPLICAS, ids=lambda api: api.name.lower())
-def test_random_requests_to_brokers_move_nothing(three: Besieged, api: ApiKey) -> None:
-    waiting = hold_back_a_write(three)
-    leader, sent = leader_of(three), []
-    served = three.routers[9001].served()[api]
+def test_random_requests_to_brokers_do_not_move_the_high_watermark(three_nodes: AttackedCluster, api: ApiKey) -> None:
+    held_write = begin_unreplicated_write(three_nodes)
+    leader, sent = leader_of(three_nodes), []
+    served = three_nodes.routers[9001].served()[api]
     for number, (request, version) in enumerate(
-        Poison(three, api, of_quorum=False).requests(api, served, RANDOM_REQUESTS)
+        HostileRequests(three_nodes, api, for_quorum=False).requests(api, served, RANDOM_REQUESTS)
     ):
         node = leader if number % 2 else 1 + number % 3
         if hasattr(request, "max_wait_ms"):
             request.max_wait_ms = min(request.max_wait_ms, 100)
-        sent.append(three.post(request, api, version, node, to_controller=False))
+        sent.append(three_nodes.send(request, api, version, node, to_controller=False))
         if number % 50 == 0:
-            three.timers.advance(1)
-    three.timers.advance(200)
+            three_nodes.timers.advance(1)
+    three_nodes.timers.advance(200)
     assert not [each for each in sent if each.is_waiting]
-    assert not [each for each in sent if isinstance(each.outcome, Refused)]
-    assert partition(three, leader).high_watermark == 10
-    assert waiting.is_waiting
+    assert not [each for each in sent if isinstance(each.outcome, ConnectionClosed)]
+    assert partition(three_nodes, leader).high_watermark == 10
+    assert held_write.is_waiting
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def crowded() -> Iterator[Besieged]:
-    """With room for four fetch sessions, two of which the followers have."""
-    found = Besieged(3, max_incremental_fetch_session_cache_slots="4")
-    found.write("victim")
-    yield found
-    is_well(found)
+def crowded_cluster() -> Iterator[AttackedCluster]:
+    """A cluster with four fetch session slots, two of which the followers use."""
+    cluster = AttackedCluster(3, max_incremental_fetch_session_cache_slots="4")
+    cluster.write("victim")
+    yield cluster
+    check_replication(cluster)
 
 
-def test_who_only_claims_to_be_a_replica_takes_no_consumers_session(crowded: Besieged) -> None:
-    consumers = [fetch(crowded, 17, CONSUMER, -1, 0, session=(0, 0)).session_id for _ in range(2)]
+def test_a_pretended_replica_does_not_evict_a_consumers_session(crowded_cluster: AttackedCluster) -> None:
+    consumers = [fetch(crowded_cluster, 17, CONSUMER, -1, 0, session=(0, 0)).session_id for _ in range(2)]
     assert all(consumers)
     for replica in range(100, 150):
-        assert fetch(crowded, 17, replica, 5, 0, session=(0, 0)).session_id == 0
-    for broker in crowded.led().current.image.brokers.values():
-        assert fetch(crowded, 17, broker.id, broker.epoch + 1, 0, session=(0, 0)).session_id == 0
+        assert fetch(crowded_cluster, 17, replica, 5, 0, session=(0, 0)).session_id == 0
+    for broker in crowded_cluster.wait_for_leader().current.image.brokers.values():
+        assert fetch(crowded_cluster, 17, broker.id, broker.epoch + 1, 0, session=(0, 0)).session_id == 0
     for session_id in consumers:
-        assert code_of(fetch(crowded, 17, CONSUMER, -1, 1, session=(session_id, 1))) == ErrorCode.NONE
+        assert error_of(fetch(crowded_cluster, 17, CONSUMER, -1, 1, session=(session_id, 1))) == ErrorCode.NONE
 
 
-def test_a_consumer_cannot_go_on_with_a_followers_session_nor_a_follower_with_a_consumers(crowded: Besieged) -> None:
-    side = crowded.nodes[leader_of(crowded)].broker_side
+def test_consumers_and_followers_cannot_use_each_others_sessions(crowded_cluster: AttackedCluster) -> None:
+    side = crowded_cluster.nodes[leader_of(crowded_cluster)].broker_side
     assert side is not None
-    followers = [held for held, _ in side.sessions._sessions.values() if held.replica_id != CONSUMER]
+    followers = [session for session, _ in side.sessions._sessions.values() if session.replica_id != CONSUMER]
     assert len(followers) == 2
-    for held in followers:
+    for session in followers:
         for replica, epoch in ((CONSUMER, -1), (STRANGER, 5)):
-            found = fetch(crowded, 17, replica, epoch, 0, session=(held.id, held.epoch))
-            assert found.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    own = fetch(crowded, 17, CONSUMER, -1, 0, session=(0, 0)).session_id
-    for broker in crowded.led().current.image.brokers.values():
-        found = fetch(crowded, 17, broker.id, broker.epoch, 0, session=(own, 1))
-        assert found.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            response = fetch(crowded_cluster, 17, replica, epoch, 0, session=(session.id, session.epoch))
+            assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    consumer_session = fetch(crowded_cluster, 17, CONSUMER, -1, 0, session=(0, 0)).session_id
+    for broker in crowded_cluster.wait_for_leader().current.image.brokers.values():
+        response = fetch(crowded_cluster, 17, broker.id, broker.epoch, 0, session=(consumer_session, 1))
+        assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND

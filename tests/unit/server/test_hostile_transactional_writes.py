@@ -1,7 +1,7 @@
-"""Writes that claim to be part of a transaction, and those whose partition or coordinator is lost on the way.
+"""Writes that claim to be part of a transaction, and writes whose partition or coordinator is lost meanwhile.
 
-What is refused leaves nothing behind, what one client does costs no other its transaction, and nobody waits for a
-partition that is not theirs.
+A refused write leaves nothing behind, no client harms another's transaction, and no transaction waits for a partition
+that is not part of it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from besieged import Sent
-from besieged_transactions import NAMED, Transacting, batch, produced
+from attacked_cluster import SentRequest
+from transactional_cluster import VERSIONS_WITH_TOPIC_NAMES, TransactionalCluster, batch, produce_request
 
 from moldau.base.errors import ErrorCode
 from moldau.base.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -28,29 +28,29 @@ from moldau.wire.messages.update_features import FeatureUpdateKey, UpdateFeature
 
 STRANGERS = 200
 QUESTION_LATE_MS = 11_000
-"""Twice what a coordinator waits for its log, and some."""
+"""A little more than twice the time that a coordinator waits for its log."""
 MARKERS_LATE_MS = 12_000
-"""Longer than a broker waits for the commit of a marker, and shorter than it takes to find a follower dead."""
+"""Longer than a broker waits for the commit of a marker, but too short for a dead follower to be noticed."""
 
 
 @pytest.fixture
-def alone() -> Iterator[Transacting]:
-    found = Transacting(1)
-    yield found
-    found.is_well()
+def one_node() -> Iterator[TransactionalCluster]:
+    transactional = TransactionalCluster(1)
+    yield transactional
+    transactional.check_health()
 
 
-def codes(sent: Sent) -> list[ErrorCode]:
+def error_codes(sent: SentRequest) -> list[ErrorCode]:
     return [ErrorCode(each.error_code) for topic in sent.outcome.responses for each in topic.partition_responses]
 
 
-def guards(cluster: Transacting) -> int:
-    side = cluster.besieged.nodes[1].broker_side
+def guard_count(transactional: TransactionalCluster) -> int:
+    side = transactional.cluster.nodes[1].broker_side
     assert side is not None
     return len(side.verifications._guards)
 
 
-# --- batches that nobody may write ----------------------------------------------------------------------------------
+# --- batches that are never valid ---------------------------------------------------------------------------------
 
 FORGED = {
     "a control batch": (lambda producer: batch(producer, is_control=True), ErrorCode.INVALID_RECORD),
@@ -64,230 +64,253 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("version", NAMED)
+@pytest.mark.parametrize("version", VERSIONS_WITH_TOPIC_NAMES)
 @pytest.mark.parametrize("forged", FORGED)
-def test_forged_batches_are_refused_and_open_nothing(alone: Transacting, forged: str, version: int) -> None:
-    producer, other = alone.init("tx"), alone.init("other")
+def test_forged_batches_are_refused_and_open_nothing(one_node: TransactionalCluster, forged: str, version: int) -> None:
+    producer, other = one_node.init("tx"), one_node.init("other")
     assert other[0] == producer[0] + 1
     make, code = FORGED[forged]
-    sent = alone.post(produced("tx", ("victim", 0, make(producer))), ApiKey.PRODUCE, version, 1)
-    alone.besieged.timers.advance(1_000)
-    (told,) = codes(sent)
-    assert told != ErrorCode.NONE
+    sent = one_node.send(produce_request("tx", ("victim", 0, make(producer))), ApiKey.PRODUCE, version, 1)
+    one_node.cluster.timers.advance(1_000)
+    (error,) = error_codes(sent)
+    assert error != ErrorCode.NONE
     if code is not None and (version >= 12 or forged not in ("a control batch", "no sequence")):
-        assert told == code
-    assert alone.partition().log.end_offset == 0
+        assert error == code
+    assert one_node.partition().log.end_offset == 0
 
 
-@pytest.mark.parametrize("version", NAMED)
+@pytest.mark.parametrize("version", VERSIONS_WITH_TOPIC_NAMES)
 @pytest.mark.parametrize("topic", [TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC])
-def test_nobody_writes_what_coordinators_remember(alone: Transacting, topic: str, version: int) -> None:
-    before = alone.partition(topic).log.end_offset
-    producer = alone.init("tx")
-    written = alone.partition(topic).log.end_offset
-    sent = alone.post(produced("tx", (topic, 0, batch(producer))), ApiKey.PRODUCE, version, 1)
-    alone.besieged.timers.advance(100)
-    assert codes(sent) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
-    assert alone.partition(topic).log.end_offset - written <= 1, "the transaction it became part of, at most"
+def test_clients_cannot_write_to_the_topics_of_coordinators(
+    one_node: TransactionalCluster, topic: str, version: int
+) -> None:
+    before = one_node.partition(topic).log.end_offset
+    producer = one_node.init("tx")
+    written = one_node.partition(topic).log.end_offset
+    sent = one_node.send(produce_request("tx", (topic, 0, batch(producer))), ApiKey.PRODUCE, version, 1)
+    one_node.cluster.timers.advance(100)
+    assert error_codes(sent) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert one_node.partition(topic).log.end_offset - written <= 1, (
+        "at most the record that the partition was added to the transaction"
+    )
     assert before <= written
 
 
-def test_two_producers_in_one_request_write_nothing(alone: Transacting) -> None:
-    first, second = alone.init("tx"), alone.init("other")
-    request = produced("tx", ("victim", 0, batch(first)), ("victim", 1, batch(second)))
-    sent = alone.post(request, ApiKey.PRODUCE, 12, 1)
-    alone.besieged.timers.advance(100)
-    assert codes(sent) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
-    assert alone.partition().log.end_offset == 0
+def test_two_producers_in_one_request_write_nothing(one_node: TransactionalCluster) -> None:
+    first, second = one_node.init("tx"), one_node.init("other")
+    request = produce_request("tx", ("victim", 0, batch(first)), ("victim", 1, batch(second)))
+    sent = one_node.send(request, ApiKey.PRODUCE, 12, 1)
+    one_node.cluster.timers.advance(100)
+    assert error_codes(sent) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert one_node.partition().log.end_offset == 0
 
 
-# --- producers of others --------------------------------------------------------------------------------------------
+# --- forged producer ids ------------------------------------------------------------------------------------------
 
 
-def test_of_producers_that_are_made_up_nothing_is_kept(alone: Transacting) -> None:
-    alone.init("tx")
+def test_invented_producer_ids_leave_no_verification_state(one_node: TransactionalCluster) -> None:
+    one_node.init("tx")
     for made_up in range(10**6, 10**6 + STRANGERS):
-        assert alone.write("tx", (made_up, 0)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        assert alone.write("nobody", (made_up, 0), version=11) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert guards(alone) == 0
+        assert one_node.write("tx", (made_up, 0)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert one_node.write("nobody", (made_up, 0), version=11) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert guard_count(one_node) == 0
 
 
 @pytest.mark.parametrize("version", [11, 12])
-def test_who_names_anothers_producer_does_not_stand_in_its_way(alone: Transacting, version: int) -> None:
-    """Of what a producer sent the lowest sequence is written first: nobody else may say what that is."""
-    victim = alone.init("tx")
-    alone.init("attacker")
+def test_a_write_with_another_clients_producer_id_does_not_block_that_producer(
+    one_node: TransactionalCluster, version: int
+) -> None:
+    """Batches of a producer are written in the order of their sequences; no other client may influence that order."""
+    victim = one_node.init("tx")
+    one_node.init("attacker")
     for sequence in (-1, 0, 5):
-        alone.write("attacker", victim, sequence, 12)
-        alone.write("attacker", (victim[0], victim[1] + 1), sequence, 11)
+        one_node.write("attacker", victim, sequence, 12)
+        one_node.write("attacker", (victim[0], victim[1] + 1), sequence, 11)
     if version < 12:
-        assert alone.add("tx", victim) == ErrorCode.NONE
-    request = produced("tx", ("victim", 0, batch(victim)))
-    sent = alone.post(request, ApiKey.PRODUCE, version, 1)
-    alone.write("attacker", victim, -1, 12)
-    alone.besieged.timers.advance(100)
-    assert codes(sent) == [ErrorCode.NONE]
+        assert one_node.add("tx", victim) == ErrorCode.NONE
+    request = produce_request("tx", ("victim", 0, batch(victim)))
+    sent = one_node.send(request, ApiKey.PRODUCE, version, 1)
+    one_node.write("attacker", victim, -1, 12)
+    one_node.cluster.timers.advance(100)
+    assert error_codes(sent) == [ErrorCode.NONE]
 
 
-def test_what_brokers_ask_each_other_is_believed_of_the_producer_alone(alone: Transacting) -> None:
-    """AddPartitionsToTxn from version 4 on, sent by a client: it may add to what is open, and that ends with it."""
-    producer = alone.init("tx")
+def test_add_partitions_as_brokers_send_it_is_accepted_only_with_the_right_producer(
+    one_node: TransactionalCluster,
+) -> None:
+    """A client may send AddPartitionsToTxn of version 4 or later: partitions it adds end with the open transaction."""
+    producer = one_node.init("tx")
     forged = [producer, (producer[0], producer[1] + 1), (producer[0] + 1, 0), (-1, -1), (2**63 - 1, 2**15 - 1)]
     topics = [adding.AddPartitionsToTxnTopic("victim", [0, 0]), adding.AddPartitionsToTxnTopic("victim", [0])]
     asked = [adding.AddPartitionsToTxnTransaction("tx", *each, verify_only=False, topics=topics) for each in forged]
-    told = alone.ask(adding.AddPartitionsToTxnRequest([*asked, *asked]), ApiKey.ADD_PARTITIONS_TO_TXN, 5, 1)
-    first = [each.topic_results[0].results_by_partition[0].partition_error_code for each in told.results_by_transaction]
+    response = one_node.ask(adding.AddPartitionsToTxnRequest([*asked, *asked]), ApiKey.ADD_PARTITIONS_TO_TXN, 5, 1)
+    first = [
+        each.topic_results[0].results_by_partition[0].partition_error_code for each in response.results_by_transaction
+    ]
     mapping, fenced = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.PRODUCER_FENCED
     assert first == [ErrorCode.NONE, fenced, mapping, mapping, mapping] * 2
-    assert alone.states(1)["tx"] == "Ongoing"
+    assert one_node.states(1)["tx"] == "Ongoing"
 
 
 @pytest.mark.parametrize("epoch", [-(2**15), -1, 0, 2**15 - 1])
 @pytest.mark.parametrize("producer_id", [-(2**63), -1, 10**9, 2**63 - 1])
-def test_markers_of_nobody_change_nothing_that_is_there(alone: Transacting, producer_id: int, epoch: int) -> None:
+def test_markers_of_unknown_producers_are_harmless(
+    one_node: TransactionalCluster, producer_id: int, epoch: int
+) -> None:
     names = ("victim", TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC, "__cluster_metadata", "nobody")
     topics = [markers.WritableTxnMarkerTopic(name, [0, 0, -1, 2**31 - 1]) for name in names]
     for coordinator_epoch in (-1, 0, 2**31 - 1):
         marker = markers.WritableTxnMarker(producer_id, epoch, True, topics, coordinator_epoch, 2)
-        told = alone.ask(markers.WriteTxnMarkersRequest([marker, marker]), ApiKey.WRITE_TXN_MARKERS, 2, 1)
-        for result in told.markers:
+        response = one_node.ask(markers.WriteTxnMarkersRequest([marker, marker]), ApiKey.WRITE_TXN_MARKERS, 2, 1)
+        for result in response.markers:
             unknown = [each.error_code for each in result.topics[-1].partitions]
             assert unknown == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 4
 
 
-# --- what is lost on the way ----------------------------------------------------------------------------------------
+# --- lost partitions and coordinators -----------------------------------------------------------------------------
 
 
-def test_a_topic_made_anew_while_the_coordinator_is_asked_takes_nothing_meant_for_the_old_one(
-    alone: Transacting, monkeypatch: pytest.MonkeyPatch
+def test_a_write_waiting_for_the_coordinator_is_not_appended_to_a_recreated_topic(
+    one_node: TransactionalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verified: Promise[None] = Promise()
-    alone.besieged.create("short-lived")
-    producer = alone.init("tx")
+    one_node.cluster.create("short-lived")
+    producer = one_node.init("tx")
     monkeypatch.setattr(TransactionGate, "verify", lambda *_: verified)
-    sent = alone.begin_write("tx", producer, topic="short-lived")
+    sent = one_node.begin_write("tx", producer, topic="short-lived")
     monkeypatch.undo()
-    gone = DeleteTopicsRequest([DeleteTopicState("short-lived")], timeout_ms=5_000)
-    assert not alone.ask(gone, ApiKey.DELETE_TOPICS, 6, 1).responses[0].error_code
-    alone.until(lambda: "short-lived" not in alone.besieged.led().current.image.topics, "it is deleted")
-    alone.besieged.create("short-lived")
+    deletion = DeleteTopicsRequest([DeleteTopicState("short-lived")], timeout_ms=5_000)
+    assert not one_node.ask(deletion, ApiKey.DELETE_TOPICS, 6, 1).responses[0].error_code
+    one_node.until(
+        lambda: "short-lived" not in one_node.cluster.wait_for_leader().current.image.topics, "it is deleted"
+    )
+    one_node.cluster.create("short-lived")
     verified.complete(None)
-    assert codes(sent) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert error_codes(sent) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-def test_records_that_wait_for_their_coordinator_are_bounded(
-    alone: Transacting, monkeypatch: pytest.MonkeyPatch
+def test_the_bytes_of_writes_that_wait_for_their_coordinator_are_bounded(
+    one_node: TransactionalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(produce, "UNVERIFIED_BYTES_MAX", 250)
-    producers = [alone.init(f"tx{number}") for number in range(5)]
-    sent = [alone.begin_write(f"tx{number}", producer) for number, producer in enumerate(producers)]
+    producers = [one_node.init(f"tx{number}") for number in range(5)]
+    sent = [one_node.begin_write(f"tx{number}", producer) for number, producer in enumerate(producers)]
     assert [each.is_waiting for each in sent] == [True] * 3 + [False] * 2
-    alone.besieged.timers.advance(1_000)
-    assert [codes(each) for each in sent] == [[ErrorCode.NONE]] * 3 + [[ErrorCode.NOT_ENOUGH_REPLICAS]] * 2
-    assert alone.write("tx4", producers[4]) == ErrorCode.NONE, "what was refused is sent again"
+    one_node.cluster.timers.advance(1_000)
+    assert [error_codes(each) for each in sent] == [[ErrorCode.NONE]] * 3 + [[ErrorCode.NOT_ENOUGH_REPLICAS]] * 2
+    assert one_node.write("tx4", producers[4]) == ErrorCode.NONE, "a refused write can be sent again"
 
 
 @pytest.fixture
-def split() -> Iterator[Transacting]:
-    """Three nodes; transactions are coordinated by one replica each, other topics have three."""
-    found = Transacting(
+def split_cluster() -> Iterator[TransactionalCluster]:
+    """Three nodes; the transaction state topic has one replica, other topics have three."""
+    transactional = TransactionalCluster(
         3,
         transaction_state_log_replication_factor="1",
         transaction_state_log_min_isr="1",
         min_insync_replicas="2",
     )
-    yield found
-    found.besieged.heal()
-    found.is_well()
+    yield transactional
+    transactional.cluster.heal()
+    transactional.check_health()
 
 
-def led_by(cluster: Transacting, name: str, node: int, replicas: int) -> str:
-    """A topic of that many replicas that this node leads; there may be others."""
+def topic_led_by(transactional: TransactionalCluster, name: str, node: int, replicas: int) -> str:
+    """Create topics with so many replicas until this node leads one; return its name."""
     for number in range(50):
         made = CreateTopicsRequest([CreatableTopic(f"{name}{number}", 1, replicas)], timeout_ms=5_000)
-        cluster.ask(made, ApiKey.CREATE_TOPICS, 7, node)
-        cluster.besieged.timers.advance(300)
-        if cluster.leader(f"{name}{number}") == node:
+        transactional.ask(made, ApiKey.CREATE_TOPICS, 7, node)
+        transactional.cluster.timers.advance(300)
+        if transactional.leader(f"{name}{number}") == node:
             return f"{name}{number}"
-    raise AssertionError("it leads none")
+    raise AssertionError("the node leads none of the topics")
 
 
-def test_a_partition_that_cannot_commit_its_marker_holds_up_no_other_transaction(split: Transacting) -> None:
-    coordinator = split.coordinator("tx")
-    stuck, free = led_by(split, "stuck", coordinator, 3), led_by(split, "free", coordinator, 1)
-    held = split.init("tx")
-    assert split.write("tx", held, topic=stuck) == ErrorCode.NONE
-    split.besieged.cut_off(coordinator)
-    split.end("tx", held)
-    split.besieged.timers.advance(10)
-    name = next(each for each in (f"other{number}" for number in range(50)) if split.coordinator(each) == coordinator)
-    producer = split.init(name)
-    assert split.write(name, producer, topic=free) == ErrorCode.NONE
-    assert split.end(name, producer).error_code == ErrorCode.NONE
-    split.besieged.timers.advance(MARKERS_LATE_MS)
-    states = split.states(coordinator)
+def test_a_partition_that_cannot_commit_its_marker_blocks_no_other_transaction(
+    split_cluster: TransactionalCluster,
+) -> None:
+    coordinator = split_cluster.coordinator("tx")
+    stuck, free = (
+        topic_led_by(split_cluster, "stuck", coordinator, 3),
+        topic_led_by(split_cluster, "free", coordinator, 1),
+    )
+    stuck_producer = split_cluster.init("tx")
+    assert split_cluster.write("tx", stuck_producer, topic=stuck) == ErrorCode.NONE
+    split_cluster.cluster.cut_off(coordinator)
+    split_cluster.end("tx", stuck_producer)
+    split_cluster.cluster.timers.advance(10)
+    name = next(
+        each for each in (f"other{number}" for number in range(50)) if split_cluster.coordinator(each) == coordinator
+    )
+    producer = split_cluster.init(name)
+    assert split_cluster.write(name, producer, topic=free) == ErrorCode.NONE
+    assert split_cluster.end(name, producer).error_code == ErrorCode.NONE
+    split_cluster.cluster.timers.advance(MARKERS_LATE_MS)
+    states = split_cluster.states(coordinator)
     assert (states["tx"], states[name]) == ("PrepareCommit", "CompleteCommit")
 
 
-def test_a_transaction_that_just_fits_into_its_record_can_be_ended_too() -> None:
-    """What is written of its end may be some bytes longer than what was written of the transaction."""
-    cluster = Transacting(1, message_max_bytes="1000")
-    cluster.besieged.create("wide", partitions=300)
+def test_a_transaction_that_just_fits_into_its_record_can_be_ended() -> None:
+    """The record of its end may be some bytes longer than the record of the open transaction."""
+    transactional = TransactionalCluster(1, message_max_bytes="1000")
+    transactional.cluster.create("wide", partitions=300)
     names = ["x" * length for length in range(1, 9)]
     for name in names:
-        producer = cluster.init(name)
-        told = [cluster.add(name, producer, "wide", index) for index in range(300)]
-        assert told[0] == ErrorCode.NONE
-        assert told[-1] != ErrorCode.NONE, "it does not fit"
-    cluster.until(cluster.is_quiet, "all were aborted when their time was up")
-    assert set(cluster.states(1).values()) == {"CompleteAbort"}
+        producer = transactional.init(name)
+        errors = [transactional.add(name, producer, "wide", index) for index in range(300)]
+        assert errors[0] == ErrorCode.NONE
+        assert errors[-1] != ErrorCode.NONE, "the transaction does not fit into its record"
+    transactional.until(transactional.is_quiet, "all transactions were aborted at their timeout")
+    assert set(transactional.states(1).values()) == {"CompleteAbort"}
 
 
-def test_a_shard_that_cannot_commit_holds_up_no_question_about_others(
-    alone: Transacting, monkeypatch: pytest.MonkeyPatch
+def test_a_shard_that_cannot_commit_blocks_no_verification_at_others(
+    one_node: TransactionalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Brokers ask about many transactions at once, and ask no more before they are answered."""
-    stuck, free = alone.init("stuck"), alone.init("free")
+    """A broker verifies many transactions with one request and sends the next one after the response."""
+    stuck, free = one_node.init("stuck"), one_node.init("free")
     submit = TransactionCoordinator.submit
     monkeypatch.setattr(
         TransactionCoordinator,
         "submit",
         lambda self, name, decide: Promise() if name == "stuck" else submit(self, name, decide),
     )
-    sent = [alone.begin_write(name, producer) for name, producer in (("stuck", stuck), ("free", free))]
-    alone.besieged.timers.advance(QUESTION_LATE_MS)
-    assert [codes(each) for each in sent] == [[ErrorCode.NOT_ENOUGH_REPLICAS], [ErrorCode.NONE]]
+    sent = [one_node.begin_write(name, producer) for name, producer in (("stuck", stuck), ("free", free))]
+    one_node.cluster.timers.advance(QUESTION_LATE_MS)
+    assert [error_codes(each) for each in sent] == [[ErrorCode.NOT_ENOUGH_REPLICAS], [ErrorCode.NONE]]
     monkeypatch.undo()
 
 
-def test_a_handler_that_breaks_on_what_a_node_asks_itself_breaks_nothing_else(
-    alone: Transacting, monkeypatch: pytest.MonkeyPatch
+def test_a_handler_that_raises_on_a_nodes_request_to_itself_blocks_nothing(
+    one_node: TransactionalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else markers to this node would be under way for ever."""
-    producer = alone.init("tx")
-    assert alone.write("tx", producer) == ErrorCode.NONE
+    """Else markers to this node would stay in flight for ever."""
+    producer = one_node.init("tx")
+    assert one_node.write("tx", producer) == ErrorCode.NONE
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(WriteTxnMarkers, "answer", broken)
-    assert alone.end("tx", producer).error_code == ErrorCode.NONE
-    alone.besieged.timers.advance(500)
-    assert alone.states(1)["tx"] == "PrepareCommit"
+    assert one_node.end("tx", producer).error_code == ErrorCode.NONE
+    one_node.cluster.timers.advance(500)
+    assert one_node.states(1)["tx"] == "PrepareCommit"
     monkeypatch.undo()
-    alone.until(lambda: alone.states(1)["tx"] == "CompleteCommit", "the markers are sent again")
+    one_node.until(lambda: one_node.states(1)["tx"] == "CompleteCommit", "the markers are sent again")
 
 
 @pytest.mark.parametrize("level", [0, 1])
-def test_transactions_end_also_if_their_version_is_taken_back_meanwhile(alone: Transacting, level: int) -> None:
-    ended, left = alone.init("ended"), alone.init("left")
-    assert alone.write("ended", ended) == ErrorCode.NONE
-    assert alone.write("left", left) == ErrorCode.NONE
+def test_transactions_end_after_a_downgrade_of_the_transaction_version(
+    one_node: TransactionalCluster, level: int
+) -> None:
+    ended, left = one_node.init("ended"), one_node.init("left")
+    assert one_node.write("ended", ended) == ErrorCode.NONE
+    assert one_node.write("left", left) == ErrorCode.NONE
     downgrade = UpdateFeaturesRequest(5_000, [FeatureUpdateKey("transaction.version", level, upgrade_type=2)])
-    assert alone.ask(downgrade, ApiKey.UPDATE_FEATURES, 1, 1).error_code == ErrorCode.NONE
-    alone.besieged.timers.advance(100)
-    told = alone.end("ended", ended)
-    assert told.error_code == ErrorCode.NONE
-    assert alone.write("ended", (told.producer_id, told.producer_epoch)) == ErrorCode.NONE
-    alone.until(alone.is_quiet, "the others are aborted when their time is up", patience_ms=15_000)
-    assert alone.write("left", left, 1) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert one_node.ask(downgrade, ApiKey.UPDATE_FEATURES, 1, 1).error_code == ErrorCode.NONE
+    one_node.cluster.timers.advance(100)
+    response = one_node.end("ended", ended)
+    assert response.error_code == ErrorCode.NONE
+    assert one_node.write("ended", (response.producer_id, response.producer_epoch)) == ErrorCode.NONE
+    one_node.until(one_node.is_quiet, "the other transactions are aborted at their timeout", patience_ms=15_000)
+    assert one_node.write("left", left, 1) == ErrorCode.INVALID_PRODUCER_EPOCH

@@ -1,7 +1,7 @@
-"""Hostile clients of the transaction coordinator, and of those who carry out what it decides.
+"""Hostile clients of the transaction coordinator, and of the partition leaders that write its markers.
 
-After every siege producers of both versions must be served, no transaction may be left that nobody ends, nobody may
-wait in vain, and nothing may have grown.
+After every attack, producers of both transaction versions must be served, every transaction must have ended, every
+request must have been answered, and nothing may have grown.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from besieged import Sent
-from besieged_transactions import ODD_IDS, Producer, Transacting, TransactionalPoison, is_refused
+from attacked_cluster import SentRequest
 from depth import deep
 from operations import operations_of
+from transactional_cluster import ODD_IDS, HostileTransactionalRequests, Producer, TransactionalCluster, is_closed
 
 from moldau.base.errors import ErrorCode
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
@@ -46,64 +46,66 @@ TRANSACTIONAL = (
 )
 
 
-@pytest.fixture(params=[1, 3], ids=["alone", "three"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[Transacting]:
-    found = Transacting(request.param)
-    yield found
-    found.is_well()
+@pytest.fixture(params=[1, 3], ids=["one-node", "three-nodes"])
+def transactional(request: pytest.FixtureRequest) -> Iterator[TransactionalCluster]:
+    transactional = TransactionalCluster(request.param)
+    yield transactional
+    transactional.check_health()
 
 
 @pytest.fixture
-def alone() -> Iterator[Transacting]:
-    found = Transacting(1)
-    yield found
-    found.is_well()
+def one_node() -> Iterator[TransactionalCluster]:
+    transactional = TransactionalCluster(1)
+    yield transactional
+    transactional.check_health()
 
 
 @pytest.mark.parametrize("api", TRANSACTIONAL, ids=lambda api: api.name.lower())
-def test_random_requests_are_answered_and_leave_nothing_open(cluster: Transacting, api: ApiKey) -> None:
-    known = {name: cluster.init(name) for name in ("tx", "other", "third")}
-    poison = TransactionalPoison(cluster, api, known)
-    versions = cluster.besieged.routers[9001].served()[api]
-    sent: list[Sent] = []
-    for number, (request, version) in enumerate(poison.requests(api, versions, RANDOM_REQUESTS)):
-        node = 1 + number % len(cluster.besieged.nodes)
-        sent.append(cluster.post(request, api, version, node))
+def test_random_requests_are_answered_and_leave_nothing_open(transactional: TransactionalCluster, api: ApiKey) -> None:
+    producers = {name: transactional.init(name) for name in ("tx", "other", "third")}
+    hostile = HostileTransactionalRequests(transactional, api, producers)
+    versions = transactional.cluster.routers[9001].served()[api]
+    sent: list[SentRequest] = []
+    for number, (request, version) in enumerate(hostile.requests(api, versions, RANDOM_REQUESTS)):
+        node = 1 + number % len(transactional.cluster.nodes)
+        sent.append(transactional.send(request, api, version, node))
         if number % 20 == 0:
-            cluster.besieged.timers.advance(1)
-    cluster.besieged.timers.advance(SILENCE_MS)
+            transactional.cluster.timers.advance(1)
+    transactional.cluster.timers.advance(SILENCE_MS)
     assert not [each for each in sent if each.is_waiting]
-    refused = [each for each in sent if is_refused(each.outcome)]
+    refused = [each for each in sent if is_closed(each.outcome)]
     if api is not ApiKey.PRODUCE:
-        assert all(each.size > TRANSACTION_REQUEST_BYTES_MAX for each in refused), "all but the longest can be read"
+        assert all(each.size > TRANSACTION_REQUEST_BYTES_MAX for each in refused), (
+            "only requests that are too long may close the connection"
+        )
 
 
-# --- bombs --------------------------------------------------------------------------------------------------------
+# --- the longest requests -----------------------------------------------------------------------------------------
 
-FULL = TRANSACTION_REQUEST_BYTES_MAX - 200
+LONGEST_BYTES = TRANSACTION_REQUEST_BYTES_MAX - 200
 
 
-def adds(producer: Producer, size: int) -> Message:
+def add_partitions_bomb(producer: Producer, size: int) -> Message:
     topics = [adding.AddPartitionsToTxnTopic("victim", [0])]
     one = adding.AddPartitionsToTxnTransaction("tx", *producer, False, topics)
     return adding.AddPartitionsToTxnRequest([one] * (size // 31))
 
 
-def commits(producer: Producer, size: int) -> Message:
+def offset_commit_bomb(producer: Producer, size: int) -> Message:
     parts = [offsets.TxnOffsetCommitRequestPartition(0, 1, -1, "")] * (size // 19)
     return offsets.TxnOffsetCommitRequest(
         "tx", "g", *producer, topics=[offsets.TxnOffsetCommitRequestTopic("victim", parts)]
     )
 
 
-def ends(_: Producer, size: int) -> Message:
-    """Of producers that there are not."""
+def markers_bomb(_: Producer, size: int) -> Message:
+    """Markers of producers that do not exist."""
     topics = [markers.WritableTxnMarkerTopic("victim", [0])]
     made_up = range(10**6, 10**6 + size // 34)
     return markers.WriteTxnMarkersRequest([markers.WritableTxnMarker(each, 0, True, topics, 0, 0) for each in made_up])
 
 
-def keys(_: Producer, size: int) -> Message:
+def find_coordinator_bomb(_: Producer, size: int) -> Message:
     return FindCoordinatorRequest(key_type=1, coordinator_keys=[f"{each:05x}" for each in range(size // 24)])
 
 
@@ -112,43 +114,43 @@ def descriptions(_: Producer, size: int) -> Message:
 
 
 BOMBS: dict[str, tuple[ApiKey, int, Callable[[Producer, int], Message]]] = {
-    "the same added": (ApiKey.ADD_PARTITIONS_TO_TXN, 5, adds),
-    "offsets": (ApiKey.TXN_OFFSET_COMMIT, 5, commits),
-    "markers": (ApiKey.WRITE_TXN_MARKERS, 2, ends),
+    "the same added": (ApiKey.ADD_PARTITIONS_TO_TXN, 5, add_partitions_bomb),
+    "offsets": (ApiKey.TXN_OFFSET_COMMIT, 5, offset_commit_bomb),
+    "markers": (ApiKey.WRITE_TXN_MARKERS, 2, markers_bomb),
     "the same id": (
         ApiKey.DESCRIBE_TRANSACTIONS,
         0,
         lambda _, size: DescribeTransactionsRequest(["tx"] * (size // 12)),
     ),
-    "coordinators": (ApiKey.FIND_COORDINATOR, 4, keys),
+    "coordinators": (ApiKey.FIND_COORDINATOR, 4, find_coordinator_bomb),
     "group": (ApiKey.ADD_OFFSETS_TO_TXN, 4, lambda producer, size: AddOffsetsToTxnRequest("tx", *producer, "g" * size)),
 }
-"""Requests of any length, each made of what costs most."""
+"""Requests of any length, each of the elements that cost the most."""
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_the_longest_requests_are_answered(alone: Transacting, bomb: str) -> None:
-    assert Explosion(alone, bomb, FULL).is_answered()
+def test_the_longest_requests_are_answered(one_node: TransactionalCluster, bomb: str) -> None:
+    assert SentBomb(one_node, bomb, LONGEST_BYTES).is_answered()
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_request_twice_as_long_costs_twice_as_much(alone: Transacting, bomb: str) -> None:
-    """Not four times: what is bearable at a tenth of the longest is at most ten times as dear there."""
-    costs = [operations_of(Explosion(alone, bomb, size).go_off) for size in (FULL // 20, FULL // 10)]
+def test_a_request_twice_as_long_costs_twice_as_much(one_node: TransactionalCluster, bomb: str) -> None:
+    """Not four times: the cost grows linearly, so that the longest request costs ten times that of a tenth of it."""
+    costs = [operations_of(SentBomb(one_node, bomb, size).send) for size in (LONGEST_BYTES // 20, LONGEST_BYTES // 10)]
     assert costs[1] < 2.5 * costs[0]
 
 
-class Explosion:
-    """One of the bombs, and what is answered to it."""
+class SentBomb:
+    """One of the bombs and the replies to it."""
 
-    def __init__(self, alone: Transacting, bomb: str, size: int) -> None:
-        api, version, made = BOMBS[bomb]
-        self._frame = bytes(request_frame(api, version, 7, "besieger", made(alone.init("tx"), size)))
-        self._alone = alone
+    def __init__(self, one_node: TransactionalCluster, bomb: str, size: int) -> None:
+        api, version, build = BOMBS[bomb]
+        self._frame = bytes(request_frame(api, version, 7, "attacker", build(one_node.init("tx"), size)))
+        self._one_node = one_node
         self._replies: list[object] = []
 
-    def go_off(self) -> None:
-        router = self._alone.besieged.routers[9001]
+    def send(self) -> None:
+        router = self._one_node.cluster.routers[9001]
         reply = router.answer("PLAINTEXT", "198.51.100.7:666", memoryview(bytearray(self._frame[4:])))
         if isinstance(reply, Promise):
             reply.then(self._replies.append)
@@ -156,57 +158,59 @@ class Explosion:
             self._replies.append(reply)
 
     def is_answered(self) -> bool:
-        self.go_off()
-        self._alone.besieged.timers.advance(SILENCE_MS)
+        self.send()
+        self._one_node.cluster.timers.advance(SILENCE_MS)
         return bool(self._replies)
 
 
 @pytest.mark.parametrize("api", [ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.FIND_COORDINATOR], ids=lambda api: api.name)
-def test_ids_without_end_are_refused_unread(alone: Transacting, api: ApiKey) -> None:
+def test_too_many_ids_are_refused_unread(one_node: TransactionalCluster, api: ApiKey) -> None:
     ids = [""] * (512 << 10)
     request: Message = DescribeTransactionsRequest(ids)
     if api is ApiKey.FIND_COORDINATOR:
         request = FindCoordinatorRequest(key_type=1, coordinator_keys=ids)
-    assert is_refused(alone.ask(request, api, {ApiKey.FIND_COORDINATOR: 4}.get(api, 0), 1))
+    assert is_closed(one_node.ask(request, api, {ApiKey.FIND_COORDINATOR: 4}.get(api, 0), 1))
 
 
-def test_an_id_without_end_is_refused_before_it_is_hashed(alone: Transacting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_id_that_is_too_long_is_refused_before_it_is_hashed(
+    one_node: TransactionalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     longest, too_long = "x" * 32_767, "x" * (8 << 20)
-    producer = alone.init(longest)
-    assert alone.write(longest, producer) == ErrorCode.NONE
+    producer = one_node.init(longest)
+    assert one_node.write(longest, producer) == ErrorCode.NONE
     monkeypatch.setattr(coordinator_topic, "_hash", lambda text: pytest.fail(f"{len(text)} characters were hashed"))
-    assert alone.write(too_long, (2**40, 0)) == ErrorCode.INVALID_REQUEST
-    told = alone.ask(InitProducerIdRequest("x" * 32_768, 1000), ApiKey.INIT_PRODUCER_ID, 5, 1)
-    assert told.error_code == ErrorCode.INVALID_REQUEST
+    assert one_node.write(too_long, (2**40, 0)) == ErrorCode.INVALID_REQUEST
+    response = one_node.ask(InitProducerIdRequest("x" * 32_768, 1000), ApiKey.INIT_PRODUCER_ID, 5, 1)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_ids_of_any_form_are_transactional_ids(cluster: Transacting) -> None:
+def test_ids_of_any_form_are_transactional_ids(transactional: TransactionalCluster) -> None:
     for odd in ODD_IDS[1:]:
-        producer = cluster.init(odd)
-        assert cluster.write(odd, producer) == ErrorCode.NONE
-        assert cluster.end(odd, producer).error_code == ErrorCode.NONE
-        assert odd in cluster.states(cluster.coordinator(odd))
+        producer = transactional.init(odd)
+        assert transactional.write(odd, producer) == ErrorCode.NONE
+        assert transactional.end(odd, producer).error_code == ErrorCode.NONE
+        assert odd in transactional.states(transactional.coordinator(odd))
 
 
-def test_of_long_ids_that_are_only_asked_for_nothing_is_kept(alone: Transacting) -> None:
-    known = _cached_hash.cache_info().currsize
+def test_long_ids_in_find_coordinator_are_not_cached(one_node: TransactionalCluster) -> None:
+    producers = _cached_hash.cache_info().currsize
     for kind in (0, 1):
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["long" * 8_000, "longer" * 30_000])
-        assert not alone.ask(request, ApiKey.FIND_COORDINATOR, 4, 1).coordinators[0].error_code
-    assert _cached_hash.cache_info().currsize == known
+        assert not one_node.ask(request, ApiKey.FIND_COORDINATOR, 4, 1).coordinators[0].error_code
+    assert _cached_hash.cache_info().currsize == producers
 
 
 @pytest.mark.needs_re2
-def test_a_pattern_that_takes_long_lets_others_have_their_turn(alone: Transacting) -> None:
+def test_a_slow_pattern_is_matched_in_steps(one_node: TransactionalCluster) -> None:
     names = [f"{number:03}" + "x" * 300 for number in range(60)]
     for name in names:
-        alone.init(name)
+        one_node.init(name)
     worst = ListTransactionsRequest(transactional_id_pattern="[0-4].*(((x{1,10}){1,10}){1,5})*")
-    sent = alone.post(worst, ApiKey.LIST_TRANSACTIONS, 2, 1)
-    assert sent.is_waiting, "it is matched piece by piece"
-    alone.besieged.timers.advance(10)
+    sent = one_node.send(worst, ApiKey.LIST_TRANSACTIONS, 2, 1)
+    assert sent.is_waiting, "the pattern is matched in several steps of the event loop"
+    one_node.cluster.timers.advance(10)
     assert sorted(each.transactional_id for each in sent.outcome.transaction_states) == sorted(names)
-    bad = alone.ask(ListTransactionsRequest(transactional_id_pattern="(x"), ApiKey.LIST_TRANSACTIONS, 2, 1)
+    bad = one_node.ask(ListTransactionsRequest(transactional_id_pattern="(x"), ApiKey.LIST_TRANSACTIONS, 2, 1)
     assert bad.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
-    huge = alone.ask(ListTransactionsRequest(transactional_id_pattern="(.?){900}"), ApiKey.LIST_TRANSACTIONS, 2, 1)
+    huge = one_node.ask(ListTransactionsRequest(transactional_id_pattern="(.?){900}"), ApiKey.LIST_TRANSACTIONS, 2, 1)
     assert huge.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION

@@ -1,4 +1,4 @@
-"""The door: how many may come in, who is shown out, and an orderly end. On a real loop and the loopback address."""
+"""The listener: connection limits, idle connections and an orderly stop, on a real event loop and loopback sockets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from patience import PATIENCE_S
-from talking import until
+from scripted_conversation import until
 
 from moldau.base.promise import Promise
 from moldau.server import listener as listener_module
@@ -42,7 +42,7 @@ class Heartbeats:
         return self.late[-1]
 
 
-class Door:
+class RunningListener:
     def __init__(self, **limits: int) -> None:
         self.heartbeats = Heartbeats()
         router = Router()
@@ -58,7 +58,7 @@ class Door:
 
 
 async def answered(client: Client) -> bool:
-    """Whether a request gets its reply, or finds the connection closed."""
+    """Return whether a request is answered rather than the connection closed."""
     reader, writer = client
     writer.write(ASK)
     try:
@@ -75,9 +75,9 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 
 @pytest.mark.parametrize("limits", [{"connections_max": 2}, {"connections_per_ip_max": 2}])
-def test_no_more_than_so_many_and_a_place_that_is_left_is_free(limits: dict[str, int]) -> None:
+def test_connections_are_limited_and_a_closed_one_makes_place_for_another(limits: dict[str, int]) -> None:
     async def visit() -> None:
-        door = Door(**limits)
+        door = RunningListener(**limits)
         guests = [await door.come_in() for _ in range(2)]
         assert [await answered(guest) for guest in guests] == [True, True]
         refused = await door.come_in()
@@ -94,9 +94,9 @@ def test_no_more_than_so_many_and_a_place_that_is_left_is_free(limits: dict[str,
     run(visit())
 
 
-def test_who_says_nothing_for_too_long_is_shown_out_half_a_frame_or_not() -> None:
+def test_idle_connections_are_closed_even_with_half_a_frame() -> None:
     async def visit() -> None:
-        door = Door(idle_ms_max=1)
+        door = RunningListener(idle_ms_max=1)
         silent, half = await door.come_in(), await door.come_in()
         half[1].write(ASK[:7])
         assert await silent[0].read() == b""
@@ -110,9 +110,9 @@ def test_who_says_nothing_for_too_long_is_shown_out_half_a_frame_or_not() -> Non
     run(visit())
 
 
-def test_at_the_end_what_was_asked_is_answered_and_nobody_new_comes_in() -> None:
+def test_a_stopping_listener_answers_open_requests_and_accepts_no_connection() -> None:
     async def visit() -> None:
-        door = Door()
+        door = RunningListener()
         door.heartbeats.is_late = True
         guest = await door.come_in()
         guest[1].write(ASK)
@@ -131,9 +131,9 @@ def test_at_the_end_what_was_asked_is_answered_and_nobody_new_comes_in() -> None
     run(visit())
 
 
-def test_what_never_comes_is_not_waited_for_longer_than_said() -> None:
+def test_a_stopping_listener_does_not_wait_longer_than_its_limit() -> None:
     async def visit() -> None:
-        door = Door()
+        door = RunningListener()
         door.heartbeats.is_late = True
         guest = await door.come_in()
         guest[1].write(ASK)
@@ -146,9 +146,9 @@ def test_what_never_comes_is_not_waited_for_longer_than_said() -> None:
     run(visit())
 
 
-def test_a_bad_guest_is_named_in_the_log_without_its_line_breaks(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_malformed_client_id_is_logged_without_its_line_breaks(caplog: pytest.LogCaptureFixture) -> None:
     async def visit() -> None:
-        door = Door()
+        door = RunningListener()
         guest = await door.come_in()
         guest[1].write((40).to_bytes(4, "big") + b"\xff\xff evil\nline".ljust(40, b"\0"))
         assert await guest[0].read() == b""
@@ -160,19 +160,19 @@ def test_a_bad_guest_is_named_in_the_log_without_its_line_breaks(caplog: pytest.
     assert "\n" not in caplog.records[0].getMessage()
 
 
-class GoneAlready(socket.socket):
-    """A client that has gone before it was accepted, as macOS shows it: without an address, or without options."""
+class DisconnectedSocket(socket.socket):
+    """A client that disconnected before it was accepted: on macOS its socket has no address, or refuses options."""
 
     def setsockopt(self, *option: Any) -> None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
 
-class HastyVisits:
-    """The door's socket, which first lets in two that have gone already."""
+class SocketWithDisconnects:
+    """A listening socket that first accepts two clients that have already disconnected."""
 
     def __init__(self, real: socket.socket) -> None:
         self._real = real
-        self.gone = [(GoneAlready(), None), (GoneAlready(), ("10.0.0.1", 5))]
+        self.gone = [(DisconnectedSocket(), None), (DisconnectedSocket(), ("10.0.0.1", 5))]
         self.let_in = [sock for sock, _ in self.gone]
 
     def accept(self) -> Any:
@@ -182,11 +182,11 @@ class HastyVisits:
         return getattr(self._real, name)
 
 
-def test_clients_that_went_before_they_were_welcome_hold_up_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_clients_that_disconnect_before_they_are_accepted_block_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async def visit() -> None:
-        door = Door()
+        door = RunningListener()
         assert door.listener._socket is not None
-        hasty = HastyVisits(door.listener._socket)
+        hasty = SocketWithDisconnects(door.listener._socket)
         door.listener._socket = hasty  # type: ignore[assignment]
         guest = await door.come_in()
         assert await answered(guest)
@@ -203,7 +203,7 @@ def test_clients_that_went_before_they_were_welcome_hold_up_nobody(caplog: pytes
 
 def test_connections_leave_the_last_file_descriptors_to_files(caplog: pytest.LogCaptureFixture) -> None:
     async def visit() -> None:
-        door = Door(descriptor_max=0)
+        door = RunningListener(descriptor_max=0)
         refused = await door.come_in()
         assert not await answered(refused)
         await door.listener.stop(0)
@@ -213,14 +213,14 @@ def test_connections_leave_the_last_file_descriptors_to_files(caplog: pytest.Log
     assert "refused: too many open files; raise the limit (`ulimit -n`)" in caplog.text
 
 
-def test_without_file_descriptors_connections_wait_and_one_line_tells(
+def test_without_file_descriptors_connections_wait_and_one_line_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(listener_module, "ACCEPT_RETRY_S", 0.001)
     turns = 20
 
     async def visit() -> None:
-        door = Door()
+        door = RunningListener()
         real = door.listener._socket
         door.listener._socket = exhausted = ExhaustedSocket(real, turns)  # type: ignore[assignment,arg-type]
         guest = await door.come_in()
@@ -236,7 +236,7 @@ def test_without_file_descriptors_connections_wait_and_one_line_tells(
 
 
 class ExhaustedSocket:
-    """A listening socket in a process that has no file descriptors left, for so many tries."""
+    """A listening socket whose first accepts fail because the process has no file descriptors left."""
 
     def __init__(self, real: socket.socket, left: int) -> None:
         self._real = real

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode
 from moldau.server.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
@@ -16,28 +16,30 @@ from moldau.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 
-HERE = os.path.abspath("data")
+LOG_DIR = os.path.abspath("data")
 
 
 @pytest.mark.parametrize(
     ("path", "topic", "index", "code"),
     [
-        (HERE, "a", 1, ErrorCode.NONE),
-        (HERE, "a", 2, ErrorCode.REPLICA_NOT_AVAILABLE),
-        (HERE, "b", 0, ErrorCode.REPLICA_NOT_AVAILABLE),
+        (LOG_DIR, "a", 1, ErrorCode.NONE),
+        (LOG_DIR, "a", 2, ErrorCode.REPLICA_NOT_AVAILABLE),
+        (LOG_DIR, "b", 0, ErrorCode.REPLICA_NOT_AVAILABLE),
         ("/elsewhere", "a", 0, ErrorCode.LOG_DIR_NOT_FOUND),
         ("", "a", 0, ErrorCode.LOG_DIR_NOT_FOUND),
     ],
 )
-def test_a_replica_is_where_it_is(path: str, topic: str, index: int, code: ErrorCode) -> None:
-    rooms = Rooms().start()
-    rooms.create_topic("a", 2)
+def test_only_the_directory_that_holds_the_replica_is_accepted(
+    path: str, topic: str, index: int, code: ErrorCode
+) -> None:
+    node = InMemoryNode().start()
+    node.create_topic("a", 2)
     request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [index])])])
-    response = AlterReplicaLogDirs(rooms.partitions, HERE).answer(request, Caller("PLAINTEXT", "h:1", None, 2))
+    response = AlterReplicaLogDirs(node.partitions, LOG_DIR).answer(request, Caller("PLAINTEXT", "h:1", None, 2))
     assert [(each.topic_name, each.partitions[0].error_code) for each in response.results] == [(topic, code)]
 
 
-def test_nothing_asked_is_nothing_answered() -> None:
-    handler = AlterReplicaLogDirs(Rooms().start().partitions, HERE)
-    asks = [AlterReplicaLogDirsRequest(), AlterReplicaLogDirsRequest([AlterReplicaLogDir(HERE, [])])]
-    assert [handler.answer(request, Caller("PLAINTEXT", "h:1", None, 1)).results for request in asks] == [[], []]
+def test_an_empty_request_has_an_empty_response() -> None:
+    handler = AlterReplicaLogDirs(InMemoryNode().start().partitions, LOG_DIR)
+    requests = [AlterReplicaLogDirsRequest(), AlterReplicaLogDirsRequest([AlterReplicaLogDir(LOG_DIR, [])])]
+    assert [handler.answer(request, Caller("PLAINTEXT", "h:1", None, 1)).results for request in requests] == [[], []]

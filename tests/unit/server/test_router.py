@@ -1,4 +1,4 @@
-"""From a frame to its reply: which requests are served, which end the connection, and what a fault becomes."""
+"""From a frame to its reply: which requests are served, which close the connection, and what a fault becomes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.promise import Promise
@@ -27,8 +27,8 @@ from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.schema import Message
 
 
-class Scripted:
-    """A handler that does what the test says."""
+class ScriptedHandler:
+    """A handler whose answer the test supplies."""
 
     def __init__(self, api: ApiKey, versions: tuple[int, int], answer: Callable[[Any, Caller], Any]) -> None:
         self.api = api
@@ -41,37 +41,39 @@ class Scripted:
         return self._answer(request, caller)
 
 
-def routed(handler: Scripted, key: int, version: int, request: Message, tail: bytes = b"", lead: bytes = b"") -> Any:
+def route(
+    handler: ScriptedHandler, key: int, version: int, request: Message, tail: bytes = b"", header: bytes = b""
+) -> Any:
     router = Router()
     router.serve([handler])
-    frame = lead or bytes(request_frame(key, version, 77, "me", request))[4:]
+    frame = header or bytes(request_frame(key, version, 77, "me", request))[4:]
     return router.answer("PLAINTEXT", "1.2.3.4:5", memoryview(bytearray(frame + tail)))
 
 
-def heartbeats(answer: Callable[[Any, Caller], Any], versions: tuple[int, int] = (0, 4)) -> Scripted:
-    return Scripted(ApiKey.HEARTBEAT, versions, answer)
+def heartbeats(answer: Callable[[Any, Caller], Any], versions: tuple[int, int] = (0, 4)) -> ScriptedHandler:
+    return ScriptedHandler(ApiKey.HEARTBEAT, versions, answer)
 
 
 def echo(request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse:
     return HeartbeatResponse(throttle_time_ms=request.generation_id, error_code=caller.version)
 
 
-ASK = HeartbeatRequest(group_id="g", generation_id=5, member_id="m")
+HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=5, member_id="m")
 
 
 @pytest.mark.parametrize("version", [1, 3, 4])
 def test_a_reply_carries_the_correlation_id_and_the_version(version: int) -> None:
     handler = heartbeats(echo)
-    reply = routed(handler, ApiKey.HEARTBEAT, version, ASK)
+    reply = route(handler, ApiKey.HEARTBEAT, version, HEARTBEAT)
     assert int.from_bytes(reply[:4], "big") == len(reply) - 4
     correlation_id, body = read_response(HeartbeatResponse, reply[4:], ApiKey.HEARTBEAT, version)
     assert (correlation_id, body.throttle_time_ms, body.error_code) == (77, 5, version)
     assert handler.callers == [Caller("PLAINTEXT", "1.2.3.4:5", "me", version)]
 
 
-def test_a_late_reply_is_framed_when_it_comes() -> None:
+def test_a_late_reply_is_encoded_when_its_promise_completes() -> None:
     later: Promise[HeartbeatResponse] = Promise()
-    reply = routed(heartbeats(lambda *_: later), ApiKey.HEARTBEAT, 4, ASK)
+    reply = route(heartbeats(lambda *_: later), ApiKey.HEARTBEAT, 4, HEARTBEAT)
     assert isinstance(reply, Promise)
     assert not reply.done
     later.complete(HeartbeatResponse(error_code=27))
@@ -81,49 +83,49 @@ def test_a_late_reply_is_framed_when_it_comes() -> None:
     assert (correlation_id, body.error_code) == (77, 27)
 
 
-def test_no_response_is_no_bytes() -> None:
-    assert routed(heartbeats(lambda *_: None), ApiKey.HEARTBEAT, 4, ASK) is None
+def test_without_a_response_no_bytes_are_sent() -> None:
+    assert route(heartbeats(lambda *_: None), ApiKey.HEARTBEAT, 4, HEARTBEAT) is None
 
 
 @pytest.mark.parametrize("version", [-1, 0, 3, 5, 32767])
-def test_versions_outside_the_handlers_range_end_the_connection(version: int) -> None:
-    frame = bytearray(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", ASK)[4:])
+def test_versions_outside_the_handlers_range_close_the_connection(version: int) -> None:
+    frame = bytearray(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", HEARTBEAT)[4:])
     frame[2:4] = version.to_bytes(2, "big", signed=True)
     handler = heartbeats(echo, (1, 2))
     with pytest.raises(MalformedData, match="not served"):
-        routed(handler, 0, 0, ASK, lead=bytes(frame))
+        route(handler, 0, 0, HEARTBEAT, header=bytes(frame))
     assert not handler.callers
 
 
-def test_unknown_keys_end_the_connection() -> None:
+def test_unknown_api_keys_close_the_connection() -> None:
     for key in (ApiKey.PRODUCE, 9999, -1):
         with pytest.raises(MalformedData, match=f"{int(key)} is not served"):
-            routed(heartbeats(echo), 0, 0, ASK, lead=int(key).to_bytes(2, "big", signed=True) + bytes(8))
+            route(heartbeats(echo), 0, 0, HEARTBEAT, header=int(key).to_bytes(2, "big", signed=True) + bytes(8))
 
 
 @pytest.mark.parametrize("version", [5, 99, -1])
-def test_api_versions_answers_any_version_in_the_form_of_0(version: int) -> None:
+def test_api_versions_answers_unknown_versions_in_version_0(version: int) -> None:
     def answer(request: ApiVersionsRequest, caller: Caller) -> ApiVersionsResponse:
         assert caller.version == version
         return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, [ApiVersion(18, 0, 4)])
 
-    lead = (18).to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + (77).to_bytes(4, "big") + b"\xff\xff"
-    tail = (b"\0" if version >= 0 else b"") + b"what a later version may bring"
-    reply = routed(Scripted(ApiKey.API_VERSIONS, (0, 4), answer), 0, 0, ASK, lead=lead, tail=tail)
+    header = (18).to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + (77).to_bytes(4, "big") + b"\xff\xff"
+    tail = (b"\0" if version >= 0 else b"") + b"fields of a later version"
+    reply = route(ScriptedHandler(ApiKey.API_VERSIONS, (0, 4), answer), 0, 0, HEARTBEAT, header=header, tail=tail)
     correlation_id, body = read_response(ApiVersionsResponse, reply[4:], ApiKey.API_VERSIONS, 0)
     assert (correlation_id, body.error_code) == (77, ErrorCode.UNSUPPORTED_VERSION)
 
 
-def test_bytes_behind_a_request_are_let_be_and_bytes_missing_are_not() -> None:
-    assert routed(heartbeats(echo), ApiKey.HEARTBEAT, 4, ASK, tail=b"more") is not None
-    whole = bytes(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", ASK))[4:]
+def test_extra_bytes_after_a_request_are_ignored_and_missing_bytes_are_an_error() -> None:
+    assert route(heartbeats(echo), ApiKey.HEARTBEAT, 4, HEARTBEAT, tail=b"more") is not None
+    whole = bytes(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", HEARTBEAT))[4:]
     for size in range(1, len(whole)):
         with pytest.raises(MalformedData):
-            routed(heartbeats(echo), 0, 0, ASK, lead=whole[:size])
+            route(heartbeats(echo), 0, 0, HEARTBEAT, header=whole[:size])
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     [
         (MalformedData("no sense"), "HEARTBEAT: no sense"),
         (StorageFault("/data", OSError(28, "No space left")), "No space left"),
@@ -132,34 +134,36 @@ def test_bytes_behind_a_request_are_let_be_and_bytes_missing_are_not() -> None:
         (AssertionError("ours"), "failed here"),
     ],
 )
-def test_whatever_goes_wrong_ends_this_connection_and_no_other(
-    fault: Exception, told: str, caplog: pytest.LogCaptureFixture
+def test_a_fault_of_a_handler_closes_only_its_connection(
+    fault: Exception, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def answer(*_: object) -> None:
         raise fault
 
-    with caplog.at_level(logging.ERROR), pytest.raises(MalformedData, match="(?i)" + told):
-        routed(heartbeats(answer), ApiKey.HEARTBEAT, 4, ASK)
-    assert bool(caplog.records) == ("failed here" in told), "what is our fault is logged with its trace"
+    with caplog.at_level(logging.ERROR), pytest.raises(MalformedData, match="(?i)" + message):
+        route(heartbeats(answer), ApiKey.HEARTBEAT, 4, HEARTBEAT)
+    assert bool(caplog.records) == ("failed here" in message), (
+        "only the broker's own faults are logged with their traceback"
+    )
 
 
-def test_a_reply_that_cannot_be_written_ends_this_connection_and_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    """Late, it must not stop whoever completes it: that is somebody in the middle of other clients' business."""
+def test_a_reply_that_cannot_be_encoded_closes_only_its_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """A late one must not raise in the code that completes it, which may be serving other clients."""
     with pytest.raises(MalformedData, match="failed here"):
-        routed(heartbeats(lambda *_: HeartbeatResponse(error_code=1 << 20)), ApiKey.HEARTBEAT, 4, ASK)
+        route(heartbeats(lambda *_: HeartbeatResponse(error_code=1 << 20)), ApiKey.HEARTBEAT, 4, HEARTBEAT)
     later: Promise[HeartbeatResponse] = Promise()
-    reply = routed(heartbeats(lambda *_: later), ApiKey.HEARTBEAT, 4, ASK)
+    reply = route(heartbeats(lambda *_: later), ApiKey.HEARTBEAT, 4, HEARTBEAT)
     later.complete(HeartbeatResponse(error_code=1 << 20))
     assert reply.value() == Outgoing()
     assert len(caplog.records) == 2
 
 
 @pytest.mark.parametrize("version", [2, 4, 5, 7])
-def test_a_refusal_that_quotes_the_longest_of_names_can_be_written(version: int) -> None:
-    rooms = Rooms().start()
+def test_an_error_message_that_quotes_a_very_long_name_can_be_encoded(version: int) -> None:
+    node = InMemoryNode().start()
     create = next(
         each
-        for each in forwarded_handlers(lambda api, request, version: rooms.admin.ask(api, request))
+        for each in forwarded_handlers(lambda api, request, version: node.admin.ask(api, request))
         if each.api == ApiKey.CREATE_TOPICS
     )
     configs = [CreatableTopicConfig("y" * 32_767, "1"), CreatableTopicConfig("retention.ms", "z" * 32_767)]
@@ -173,9 +177,9 @@ def test_a_refusal_that_quotes_the_longest_of_names_can_be_written(version: int)
         ApiKey.CREATE_TOPICS, version, 77, "me", CreateTopicsRequest([CreatableTopic("fine", 1, 1), *topics])
     )
     reply = router.answer("PLAINTEXT", "1.2.3.4:5", memoryview(frame)[4:])
-    other = rooms.allocate_producer_ids()
-    rooms.flush()
-    assert other.done, "nobody else waits for it"
+    other = node.allocate_producer_ids()
+    node.flush()
+    assert other.done, "other requests are not blocked by it"
     assert isinstance(reply, Promise)
     _, body = read_response(CreateTopicsResponse, reply.value()[4:], ApiKey.CREATE_TOPICS, version)
     assert [each.error_code for each in body.topics] == [0, 17, 40, 40]
@@ -188,7 +192,7 @@ def test_a_handler_may_not_claim_versions_that_do_not_exist() -> None:
             Router().serve([heartbeats(echo, versions)])
 
 
-def test_what_is_served_is_told_in_order() -> None:
+def test_served_apis_are_listed_in_order() -> None:
     router = Router()
-    router.serve([heartbeats(echo, (1, 3)), Scripted(ApiKey.PRODUCE, (3, 5), echo)])
+    router.serve([heartbeats(echo, (1, 3)), ScriptedHandler(ApiKey.PRODUCE, (3, 5), echo)])
     assert router.served() == {0: (3, 5), 12: (1, 3)}

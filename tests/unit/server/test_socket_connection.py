@@ -1,4 +1,4 @@
-"""The shell around a conversation, on a real pair of sockets and a real loop: for what only they can show."""
+"""A socket connection around a conversation, on a real socket pair and event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from patience import PATIENCE_S
-from talking import LATER, NEVER, NOW, frame, reply_to, request, until
+from scripted_conversation import LATER, NEVER, NOW, frame, reply_to, request, until
 
 from moldau.base.limits import REQUESTS_IN_FLIGHT_MAX, SCRATCH_BYTES
 from moldau.base.promise import Promise
@@ -30,7 +30,7 @@ def obedient(view: memoryview) -> Reply:
 
 
 class Line:
-    """A connection of ours, and the other end of it in the hands of the test."""
+    """A connection of the broker, and its other end, which the test reads and writes."""
 
     def __init__(self, answer: Answer) -> None:
         self.loop = asyncio.get_running_loop()
@@ -39,7 +39,7 @@ class Line:
         ours.setblocking(False)
         self.budget = ReceiveBudget(BUDGET_BYTES)
         self.ends: list[str] = []
-        self.asked = 0
+        self.requests = 0
         self._answer = answer
         self.connection = SocketConnection(
             self.loop,
@@ -53,7 +53,7 @@ class Line:
         )
 
     def _count(self, view: memoryview) -> Reply:
-        self.asked += 1
+        self.requests += 1
         return self._answer(view)
 
     async def send(self, data: bytes) -> None:
@@ -92,7 +92,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 @pytest.mark.parametrize(
     "count", [1, REQUESTS_IN_FLIGHT_MAX, REQUESTS_IN_FLIGHT_MAX + 1, 5 * REQUESTS_IN_FLIGHT_MAX + 3]
 )
-def test_as_many_requests_at_once_as_a_client_likes(count: int) -> None:
+def test_a_client_may_send_many_requests_at_once(count: int) -> None:
     async def talk() -> None:
         bodies = [request(number, NOW) for number in range(count)]
         wanted = b"".join(map(reply_to, bodies))
@@ -106,7 +106,7 @@ def test_as_many_requests_at_once_as_a_client_likes(count: int) -> None:
     run(talk())
 
 
-def test_late_replies_keep_the_order_and_let_the_held_back_go_on() -> None:
+def test_late_replies_keep_the_order_and_resume_held_back_requests() -> None:
     async def talk() -> None:
         promises: list[tuple[bytes, Promise[Outgoing]]] = []
 
@@ -133,12 +133,12 @@ def test_late_replies_keep_the_order_and_let_the_held_back_go_on() -> None:
                 except BlockingIOError:
                     continue
             assert received == wanted
-            assert this.asked == len(bodies)
+            assert this.requests == len(bodies)
 
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_who_does_not_read_is_not_read_from() -> None:
+def test_a_client_that_does_not_read_is_not_read_from() -> None:
     async def talk() -> None:
         size, count = 100_000, 200
         with line(lambda _: Outgoing(bytes(size))) as this:
@@ -147,16 +147,16 @@ def test_who_does_not_read_is_not_read_from() -> None:
                 await this.send(frame(request(number, NOW)))
                 for _ in range(5):
                     await asyncio.sleep(0)
-                asked.append(this.asked)
+                asked.append(this.requests)
             assert asked[-1] == asked[count // 2] < count // 2, "some wait for it, not all that it can send"
             assert len(await this.receive(size * count)) == size * count
-            assert this.asked == count
+            assert this.requests == count
 
     run(talk())
 
 
 def test_a_slow_reader_of_many_requests_at_once_gets_all_replies_in_order() -> None:
-    """Requests are held back, and meanwhile more arrive: none may overtake."""
+    """More requests arrive while others are held back: none may overtake."""
 
     async def talk() -> None:
         def answer(view: memoryview) -> Reply:
@@ -175,7 +175,7 @@ def test_a_slow_reader_of_many_requests_at_once_gets_all_replies_in_order() -> N
     run(talk())
 
 
-def test_a_client_that_does_not_read_is_answered_a_few_megabytes_and_no_more() -> None:
+def test_replies_for_a_client_that_does_not_read_are_bounded_to_a_few_megabytes() -> None:
     async def talk() -> None:
         answered = 0
 
@@ -198,7 +198,7 @@ def test_a_client_that_does_not_read_is_answered_a_few_megabytes_and_no_more() -
     run(talk())
 
 
-def test_records_leave_from_their_file_in_their_place() -> None:
+def test_records_are_sent_from_their_file_at_the_right_place_of_the_reply() -> None:
     class MemoryFd:
         def __init__(self, content: bytes) -> None:
             self._fd = os.memfd_create("segment")
@@ -229,7 +229,7 @@ def test_records_leave_from_their_file_in_their_place() -> None:
     run(talk())
 
 
-def test_a_lying_length_ends_the_connection_with_a_reason() -> None:
+def test_an_invalid_length_closes_the_connection_with_a_reason() -> None:
     async def talk() -> None:
         with line() as this:
             await this.send(b"\x7f\xff\xff\xff")
@@ -238,24 +238,24 @@ def test_a_lying_length_ends_the_connection_with_a_reason() -> None:
     run(talk())
 
 
-def test_a_lie_among_the_held_back_ends_it_too() -> None:
+def test_an_invalid_length_behind_held_back_requests_closes_the_connection_too() -> None:
     async def talk() -> None:
         with line() as this:
             fine = b"".join(frame(request(number, NOW)) for number in range(REQUESTS_IN_FLIGHT_MAX + 5))
             await this.send(fine + b"\0\0\0\0")
             await until(lambda: this.ends)
-            assert this.asked == REQUESTS_IN_FLIGHT_MAX + 5
+            assert this.requests == REQUESTS_IN_FLIGHT_MAX + 5
             assert "0 bytes" in this.ends[0]
 
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_a_client_that_leaves_is_no_fault_and_its_late_replies_are_dropped() -> None:
+def test_a_disconnect_is_no_fault_and_late_replies_are_dropped() -> None:
     async def talk() -> None:
         promise: Promise[Outgoing] = Promise()
         with line(lambda _: promise) as this:
             await this.send(frame(b"x") + b"\0\0\0\x10half")
-            await until(lambda: this.asked)
+            await until(lambda: this.requests)
             assert not this.connection.is_answered
             this.client.close()
             await until(lambda: this.ends)
@@ -265,7 +265,7 @@ def test_a_client_that_leaves_is_no_fault_and_its_late_replies_are_dropped() -> 
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_a_reply_that_could_not_be_written_ends_the_connection_behind_those_before_it() -> None:
+def test_a_reply_that_could_not_be_encoded_closes_the_connection_after_the_earlier_replies() -> None:
     async def talk() -> None:
         promises: list[Promise[Outgoing]] = []
 
@@ -285,7 +285,7 @@ def test_a_reply_that_could_not_be_written_ends_the_connection_behind_those_befo
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_after_stop_reading_what_was_asked_is_answered_and_no_more_is_read() -> None:
+def test_after_stop_reading_open_requests_are_answered_and_no_more_are_read() -> None:
     async def talk() -> None:
         promises: list[Promise[Outgoing]] = []
 
@@ -302,7 +302,7 @@ def test_after_stop_reading_what_was_asked_is_answered_and_no_more_is_read() -> 
             assert await this.receive(5) == b"first"
             for _ in range(20):
                 await asyncio.sleep(0)
-            assert this.asked == 1
+            assert this.requests == 1
             assert this.connection.is_answered
 
     run(asyncio.wait_for(talk(), PATIENCE_S))

@@ -1,4 +1,4 @@
-"""A write that comes before its producer's last transaction has ended waits a little, and is then verified anew."""
+"""A write that arrives before its producer's previous transaction has ended waits a little and is verified again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
@@ -20,17 +20,17 @@ RETRY_MS, RETRY_MAX_MS = 20, 100
 
 
 class Coordinator(TransactionVerifier):
-    """Answers what a test tells it to."""
+    """Collects the questions; a test answers them."""
 
     def __init__(self) -> None:
-        self.asked: list[Promise[Codes]] = []
+        self.questions: list[Promise[Codes]] = []
 
     def verify(self, transaction: InTransaction, partitions: object) -> Promise[Codes]:
-        self.asked.append(Promise())
-        return self.asked[-1]
+        self.questions.append(Promise())
+        return self.questions[-1]
 
 
-class Asked(NamedTuple):
+class SentWrite(NamedTuple):
     write: TransactionalWrite
     verified: Promise[None] | None
 
@@ -39,185 +39,184 @@ class Asked(NamedTuple):
         return self.verified is None or self.verified.done
 
 
-class Gate:
+class GateSetup:
     def __init__(self, verifies: bool = True) -> None:
-        self.rooms = Rooms().start()
-        self.rooms.create_topic("t")
-        self.partition = self.rooms.partition("t")
+        self.node = InMemoryNode().start()
+        self.node.create_topic("t")
+        self.partition = self.node.partition("t")
         self.coordinator = Coordinator()
         self.verifications = Verifications()
-        self.gate = TransactionGate(
+        self.transaction_gate = TransactionGate(
             self.verifications,
             self.coordinator,
-            self.rooms.clock,
-            self.rooms.timers,
+            self.node.clock,
+            self.node.timers,
             Patience(RETRY_MS, RETRY_MAX_MS),
             lambda: verifies,
         )
 
-    def ask(self, *, adds: bool = True, knows_abortable: bool = True, sequence: int = 0) -> Asked:
-        return self.send(
-            TransactionalWrite(InTransaction("tx", 7, 1, adds), {self.partition: sequence}, knows_abortable)
-        )
+    def ask(self, *, adds: bool = True, knows_abortable: bool = True, sequence: int = 0) -> SentWrite:
+        transaction = InTransaction("tx", 7, 1, adds)
+        return self.send(TransactionalWrite(transaction, {self.partition: sequence}, knows_abortable))
 
-    def send(self, write: TransactionalWrite) -> Asked:
-        return Asked(write, self.gate.verify(write))
+    def send(self, write: TransactionalWrite) -> SentWrite:
+        return SentWrite(write, self.transaction_gate.verify(write))
 
     def answer(self, code: ErrorCode = ErrorCode.NONE) -> None:
-        self.coordinator.asked.pop(0).complete({T0: code} if code else {})
+        self.coordinator.questions.pop(0).complete({T0: code} if code else {})
 
-    def await_question(self) -> int:
-        """How many milliseconds pass until the coordinator is asked again."""
+    def wait_for_question(self) -> int:
+        """Return how many milliseconds pass until the coordinator is asked again."""
         waited_ms = 0
-        while not self.coordinator.asked and waited_ms <= RETRY_MAX_MS:
-            self.rooms.timers.advance(1)
+        while not self.coordinator.questions and waited_ms <= RETRY_MAX_MS:
+            self.node.timers.advance(1)
             waited_ms += 1
         return waited_ms
 
-    def code_at_the_append(self, asked: Asked) -> ErrorCode:
-        assert asked.is_done
+    def append_error(self, sent: SentWrite) -> ErrorCode:
+        assert sent.is_done
         try:
-            self.gate.check(asked.write, self.partition)
-        except KafkaError as refused:
-            return refused.code
+            self.transaction_gate.check(sent.write, self.partition)
+        except KafkaError as error:
+            return error.code
         return ErrorCode.NONE
 
 
-def are_done(asked: Sequence[Asked]) -> list[bool]:
-    return [each.is_done for each in asked]
+def are_done(results: Sequence[SentWrite]) -> list[bool]:
+    return [each.is_done for each in results]
 
 
-def test_what_is_part_of_the_transaction_passes() -> None:
-    world = Gate()
-    passed = world.ask()
-    world.answer()
-    assert world.code_at_the_append(passed) is ErrorCode.NONE
+def test_a_write_to_a_partition_of_the_transaction_passes() -> None:
+    gate = GateSetup()
+    passed = gate.ask()
+    gate.answer()
+    assert gate.append_error(passed) is ErrorCode.NONE
 
 
 @pytest.mark.parametrize("jump_ms", [86_400_000, -86_400_000])
-def test_a_clock_that_jumps_neither_ends_nor_prolongs_what_was_verified(jump_ms: int) -> None:
-    world = Gate()
-    passed = world.ask()
-    world.answer()
-    world.rooms.clock.jump(jump_ms)
-    world.verifications.expire(world.rooms.clock.elapsed_ms(), expiration_ms=1_000)
-    assert world.code_at_the_append(passed) is ErrorCode.NONE
-    world.rooms.timers.advance(1_000)
-    world.verifications.expire(world.rooms.clock.elapsed_ms(), expiration_ms=1_000)
-    assert world.code_at_the_append(passed) is not ErrorCode.NONE
+def test_a_clock_jump_neither_ends_nor_prolongs_a_verification(jump_ms: int) -> None:
+    gate = GateSetup()
+    passed = gate.ask()
+    gate.answer()
+    gate.node.clock.jump(jump_ms)
+    gate.verifications.expire(gate.node.clock.elapsed_ms(), expiration_ms=1_000)
+    assert gate.append_error(passed) is ErrorCode.NONE
+    gate.node.timers.advance(1_000)
+    gate.verifications.expire(gate.node.clock.elapsed_ms(), expiration_ms=1_000)
+    assert gate.append_error(passed) is not ErrorCode.NONE
 
 
-def test_the_marker_of_the_transaction_before_does_not_void_what_waits_for_it() -> None:
-    world = Gate()
-    passed = world.ask()
-    world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-    world.verifications.finish(world.partition, 7)
-    world.rooms.timers.advance(RETRY_MS)
-    world.answer()
-    assert world.code_at_the_append(passed) is ErrorCode.NONE
+def test_the_marker_of_the_previous_transaction_does_not_void_a_write_that_waits_for_it() -> None:
+    gate = GateSetup()
+    passed = gate.ask()
+    gate.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    gate.verifications.finish(gate.partition, 7)
+    gate.node.timers.advance(RETRY_MS)
+    gate.answer()
+    assert gate.append_error(passed) is ErrorCode.NONE
 
 
-def test_a_marker_that_comes_between_question_and_answer_does_not_void_what_is_verified_anew() -> None:
-    world = Gate()
-    passed = world.ask()
-    world.verifications.finish(world.partition, 7)
-    world.answer()
-    world.await_question()
-    world.answer()
-    assert world.code_at_the_append(passed) is ErrorCode.NONE
-    assert world.coordinator.asked == []
+def test_a_write_is_verified_again_after_a_marker_between_question_and_answer() -> None:
+    gate = GateSetup()
+    passed = gate.ask()
+    gate.verifications.finish(gate.partition, 7)
+    gate.answer()
+    gate.wait_for_question()
+    gate.answer()
+    assert gate.append_error(passed) is ErrorCode.NONE
+    assert gate.coordinator.questions == []
 
 
-def test_what_was_verified_at_the_end_of_the_patience_is_not_refused_for_a_marker_of_the_transaction_before() -> None:
-    world = Gate()
-    passed = world.ask()
-    world.rooms.timers.advance(RETRY_MAX_MS)
-    world.verifications.finish(world.partition, 7)
-    world.answer()
-    world.await_question()
-    world.answer()
-    assert world.code_at_the_append(passed) is ErrorCode.NONE
+def test_a_write_verified_at_the_retry_limit_is_not_refused_for_the_previous_transactions_marker() -> None:
+    gate = GateSetup()
+    passed = gate.ask()
+    gate.node.timers.advance(RETRY_MAX_MS)
+    gate.verifications.finish(gate.partition, 7)
+    gate.answer()
+    gate.wait_for_question()
+    gate.answer()
+    assert gate.append_error(passed) is ErrorCode.NONE
 
 
-def test_who_asked_after_that_marker_does_not_overtake_who_asked_before_it() -> None:
-    world = Gate()
-    first = world.ask()
-    world.verifications.finish(world.partition, 7)
-    second = world.ask(sequence=1)
-    world.answer()
-    world.answer()
+def test_a_write_after_that_marker_does_not_overtake_an_earlier_write() -> None:
+    gate = GateSetup()
+    first = gate.ask()
+    gate.verifications.finish(gate.partition, 7)
+    second = gate.ask(sequence=1)
+    gate.answer()
+    gate.answer()
     assert are_done([first, second]) == [False, False]
-    world.await_question()
-    world.answer()
+    gate.wait_for_question()
+    gate.answer()
     assert are_done([first, second]) == [True, True]
-    assert world.code_at_the_append(first) is ErrorCode.NONE
+    assert gate.append_error(first) is ErrorCode.NONE
 
 
-def test_a_short_wait_is_looked_at_sooner_than_a_long_one() -> None:
-    world = Gate()
-    world.ask()
+def test_the_retry_interval_grows_up_to_its_maximum() -> None:
+    gate = GateSetup()
+    gate.ask()
     waits_ms = []
     for _ in range(7):
-        world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-        waits_ms.append(world.await_question())
+        gate.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        waits_ms.append(gate.wait_for_question())
     assert waits_ms == [1, 2, 4, 8, 16, RETRY_MS, RETRY_MS]
 
 
-def test_the_waiting_has_an_end() -> None:
-    world = Gate()
-    passed = world.ask()
+def test_the_retries_end() -> None:
+    gate = GateSetup()
+    passed = gate.ask()
     for _ in range(RETRY_MAX_MS // RETRY_MS):
-        world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-        world.rooms.timers.advance(RETRY_MS)
-    world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-    assert world.code_at_the_append(passed) is ErrorCode.CONCURRENT_TRANSACTIONS
+        gate.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        gate.node.timers.advance(RETRY_MS)
+    gate.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert gate.append_error(passed) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def test_who_added_the_partition_beforehand_is_told_at_once() -> None:
-    world = Gate()
-    passed = world.ask(adds=False)
-    world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-    assert world.code_at_the_append(passed) is ErrorCode.CONCURRENT_TRANSACTIONS
+def test_a_producer_that_added_the_partition_itself_gets_the_error_at_once() -> None:
+    gate = GateSetup()
+    passed = gate.ask(adds=False)
+    gate.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert gate.append_error(passed) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def test_what_older_clients_do_not_know_is_told_in_other_words() -> None:
-    world = Gate()
+def test_older_clients_get_errors_that_they_know() -> None:
+    gate = GateSetup()
     for knows, code in ((True, ErrorCode.TRANSACTION_ABORTABLE), (False, ErrorCode.INVALID_TXN_STATE)):
-        passed = world.ask(adds=False, knows_abortable=knows)
-        world.answer(ErrorCode.TRANSACTION_ABORTABLE)
-        assert world.code_at_the_append(passed) is code
-    passed = world.ask()
-    world.answer(ErrorCode.PRODUCER_FENCED)
-    assert world.code_at_the_append(passed) is ErrorCode.INVALID_PRODUCER_EPOCH
+        passed = gate.ask(adds=False, knows_abortable=knows)
+        gate.answer(ErrorCode.TRANSACTION_ABORTABLE)
+        assert gate.append_error(passed) is code
+    passed = gate.ask()
+    gate.answer(ErrorCode.PRODUCER_FENCED)
+    assert gate.append_error(passed) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_without_verification_who_added_it_beforehand_is_believed() -> None:
-    world = Gate(verifies=False)
-    assert world.code_at_the_append(world.ask(adds=False)) is ErrorCode.NONE
-    assert world.coordinator.asked == []
-    passed = world.ask(adds=True)
-    world.answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    assert world.code_at_the_append(passed) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+def test_without_verification_a_producer_that_adds_partitions_itself_is_not_checked() -> None:
+    gate = GateSetup(verifies=False)
+    assert gate.append_error(gate.ask(adds=False)) is ErrorCode.NONE
+    assert gate.coordinator.questions == []
+    passed = gate.ask(adds=True)
+    gate.answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    assert gate.append_error(passed) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_what_a_producer_sent_first_is_not_overtaken_while_it_waits() -> None:
-    world = Gate()
-    first, second = world.ask(), world.ask()
-    world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-    world.await_question()
-    world.coordinator.asked.reverse()
-    world.rooms.timers.advance(RETRY_MS)
-    asked_again, asked_once = world.coordinator.asked
+def test_a_waiting_write_is_not_overtaken_by_the_next_write_of_its_producer() -> None:
+    gate = GateSetup()
+    first, second = gate.ask(), gate.ask()
+    gate.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    gate.wait_for_question()
+    gate.coordinator.questions.reverse()
+    gate.node.timers.advance(RETRY_MS)
+    asked_again, asked_once = gate.coordinator.questions
     asked_once.complete({})
     assert not second.is_done
     asked_again.complete({})
     assert are_done([first, second]) == [True, True]
 
 
-def test_who_need_not_be_verified_stands_in_line_too() -> None:
-    world = Gate()
-    first = world.ask()
-    asked = [first, world.send(TransactionalWrite(first.write.transaction, {}, True))]
-    assert are_done(asked) == [False, False]
-    world.answer()
-    assert are_done(asked) == [True, True]
+def test_a_write_that_needs_no_verification_waits_its_turn_too() -> None:
+    gate = GateSetup()
+    first = gate.ask()
+    results = [first, gate.send(TransactionalWrite(first.write.transaction, {}, True))]
+    assert are_done(results) == [False, False]
+    gate.answer()
+    assert are_done(results) == [True, True]

@@ -1,7 +1,7 @@
-"""Two independent codecs, kio and kafka-python, behind one face: our message in, bytes out, and back.
+"""Two independent codecs, kio and kafka-python, behind one interface: encodes our messages, and decodes bytes to them.
 
 Only representations are converted here (kio has dates, durations and error codes; both have UUID objects and None for
-the zero id); neither this file nor the oracles share a line with the codec under test.
+the zero id); neither this file nor the oracles share code with the codec under test.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from moldau.base.ids import ZERO_UUID
 from moldau.wire.schema import Message, fields_of
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its own resources the old way
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its own resources in a deprecated way
     from kafka.protocol.data_container import DataContainer  # type: ignore[import-untyped]
     from kafka.protocol.schemas import StructField  # type: ignore[import-untyped]
     from kafka.protocol.schemas import resources as kafka_python_definitions
@@ -54,7 +54,7 @@ class Oracle(Protocol):
 
 
 def remembered(function: F) -> F:
-    """`cache`, but without its demand for Hashable, which mypy does not find in a class that defines equality."""
+    """Like `cache`, but without Hashable in its type, which mypy does not find in a class that defines equality."""
     return cast(F, cache(function))
 
 
@@ -90,7 +90,7 @@ KIO_CONVERSIONS: dict[str, tuple[Convert, Convert]] = {
     "error_code": (ErrorCode, lambda code: code.value),
     "timedelta_i32": (lambda ms: ms * MILLISECOND, lambda period: period // MILLISECOND),
     "timedelta_i64": (lambda ms: ms * MILLISECOND, lambda period: period // MILLISECOND),
-    # rounded, because kio divides milliseconds as floats: far dates come back microseconds short
+    # rounded, because kio divides milliseconds as floats: far dates come back some microseconds too early
     "datetime_i64": (lambda ms: EPOCH + ms * MILLISECOND, lambda date: round((date - EPOCH) / MILLISECOND)),
     "uuid": (uuid_of, bytes_of),
     "records": (unchanged, lambda records: None if records is None else bytes(records)),
@@ -155,7 +155,7 @@ def _to_kio(cls: Any, message: Message) -> Any:
     for field in kio_fields(cls, message.__class__):
         value, struct = getattr(message, field.our_name), structs[field.our_name]
         if value is None and field.is_optional_tag and struct is not None:
-            value = struct()  # ours says None where kio has an instance of nothing but defaults
+            value = struct()  # our codec has None where kio has an instance with defaults only
         convert = field.to_kio if struct is None else partial(_to_kio, field.struct)
         if value is not None:
             value = tuple(map(convert, value)) if field.is_array else convert(value)
@@ -183,7 +183,7 @@ def _from_kio(cls: type[Message], entity: Any) -> Message:
 
 
 def definition(cls: type[Message]) -> dict[str, Any] | None:
-    """Apache's definition of a message, with common structs put where they are used; None if there is none here."""
+    """Return Apache's definition of a message, with common structs inserted; None if there is none here."""
     directory = Path(DEFINITIONS_DIRECTORY) if DEFINITIONS_DIRECTORY else resources.files(kafka_python_definitions)
     file = directory / f"{cls.__name__}.json"
     if not file.is_file():
@@ -203,7 +203,8 @@ def _resolve(fields: list[dict[str, Any]], common: dict[str, Any]) -> None:
 
 
 class KafkaPython:
-    """Its plain encoder and decoder, over definitions without the client's own patches (bit fields, renamings)."""
+    """kafka-python's plain encoder and decoder, over definitions without its client's own patches (bit fields,
+    renamings)."""
 
     def knows(self, cls: type[Message], version: int) -> bool:
         schema = _kafka_python_class(cls)

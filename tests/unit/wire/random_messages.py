@@ -1,7 +1,7 @@
-"""Makes messages of any class and version out of its SCHEMA and a seeded generator.
+"""Makes random messages of any class and version from its SCHEMA and a seed.
 
-Three moods: LEAST (null, empty, lowest), MOST (nothing null, every tagged field set, one string and one array long
-enough for a varint of three bytes) and MIXED (anything). No oracle is known here and nothing is encoded.
+There are three fillings: LEAST (null, empty, lowest), MOST (nothing null, every tagged field set, one string and one
+array long enough for a varint of three bytes) and MIXED (anything). This module knows no oracle and encodes nothing.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ INTEGERS = {
     "int64": (-(2**63), 2**63 - 1),
 }
 LATEST_DATE_MS = 253_402_300_799_999
-"""kio reads int64 times as dates: from 1970, or -1 where that means none, to the end of the year 9999."""
+"""kio reads int64 times as dates: from 1970, or -1 for none, to the end of the year 9999."""
 ALPHABET = "az09._- \x00\x7fäß€漢🌊\u0301"
 ERROR_CODES = tuple(int(code) for code in ErrorCode)
 TWO_BYTES, THREE_BYTES = 130, 16_400
 """Lengths whose varints take two and three bytes."""
 ELEMENTS_MAX = 300
-"""Array elements in one message, nested ones included: depth must not multiply."""
+"""Array elements in one message, including nested ones, so that nesting does not multiply them."""
 
 
-class Mood(Enum):
+class Filling(Enum):
     LEAST = "least"
     MOST = "most"
     MIXED = "mixed"
@@ -53,44 +53,44 @@ def every_version() -> Iterator[tuple[type[Message], int]]:
             yield cls, version
 
 
-def random_message(cls: type[Message], version: int, mood: Mood, seed: object) -> Message:
-    """The same arguments make the same message."""
-    rng = random.Random(f"{cls.__name__} {version} {mood.value} {seed}")
-    return _Maker(version, mood, rng).message(cls, 0)
+def random_message(cls: type[Message], version: int, filling: Filling, seed: object) -> Message:
+    """Return a random message; the same arguments make the same message."""
+    rng = random.Random(f"{cls.__name__} {version} {filling.value} {seed}")
+    return _Maker(version, filling, rng).message(cls, 0)
 
 
 def least_element(field: Field, version: int) -> Any:
-    """The smallest thing an array of that field can hold."""
-    return _Maker(version, Mood.LEAST, random.Random(0)).single(field, 1)
+    """Return the smallest element that an array of that field can hold."""
+    return _Maker(version, Filling.LEAST, random.Random(0)).single(field, 1)
 
 
 class _Maker:
-    def __init__(self, version: int, mood: Mood, rng: random.Random) -> None:
+    def __init__(self, version: int, filling: Filling, rng: random.Random) -> None:
         self.version = version
-        self.mood = mood
+        self.filling = filling
         self.rng = rng
         self.elements_left = ELEMENTS_MAX
-        self.long_string_left = self.long_array_left = mood is Mood.MOST
+        self.long_string_left = self.long_array_left = filling is Filling.MOST
 
     def message(self, cls: type[Message], depth: int) -> Message:
         present = [field for field in fields_of(cls) if self.version in field.versions]
         return cls(**{field.name: self.field(field, depth) for field in present})
 
     def field(self, field: Field, depth: int) -> Any:
-        if field.tag is not None and self.unlucky(otherwise=0.5):
+        if field.tag is not None and self.leaves_out(otherwise=0.5):
             return field.default
-        if self.version in field.nullable and self.unlucky(otherwise=0.25):
+        if self.version in field.nullable and self.leaves_out(otherwise=0.25):
             return None
         if field.is_array:
             return self.array(field, depth)
         value = self.single(field, depth)
-        while field.tag is not None and _says_nothing(field, value):
+        while field.tag is not None and _is_default(field, value):
             value = self.single(field, depth)
         return value
 
-    def unlucky(self, otherwise: float) -> bool:
-        """Whether a field is left out: always in the mood LEAST, never in MOST."""
-        return self.mood is Mood.LEAST or (self.mood is Mood.MIXED and self.rng.random() < otherwise)
+    def leaves_out(self, otherwise: float) -> bool:
+        """Whether a field is left out: always with LEAST, never with MOST, otherwise with this probability."""
+        return self.filling is Filling.LEAST or (self.filling is Filling.MIXED and self.rng.random() < otherwise)
 
     def array(self, field: Field, depth: int) -> list[Any]:
         if self.long_array_left and field.type_name in INTEGERS:
@@ -101,9 +101,9 @@ class _Maker:
         return [self.single(field, depth + 1) for _ in range(count)]
 
     def count(self, depth: int) -> int:
-        if self.mood is Mood.LEAST:
+        if self.filling is Filling.LEAST:
             return 0
-        if self.mood is Mood.MOST:
+        if self.filling is Filling.MOST:
             return TWO_BYTES if depth == 0 and self.rng.random() < 0.1 else 2
         return self.rng.choice((0, 0, 1, 1, 2, 3) if depth else (0, 1, 1, 2, 3, 5))
 
@@ -132,7 +132,7 @@ class _Maker:
         low, high = INTEGERS[field.type_name]
         if field.name.endswith("_ms") and field.type_name == "int64":
             low, high = (-1 if field.default == -1 else 0), LATEST_DATE_MS
-        if self.mood is Mood.LEAST:
+        if self.filling is Filling.LEAST:
             return low
         small = self.rng.randint(max(low, -1), min(high, 300))
         return self.rng.choice((low, high, 0, small, self.rng.randint(low, high)))
@@ -141,11 +141,12 @@ class _Maker:
         if self.long_string_left:
             self.long_string_left = False
             return THREE_BYTES // 2  # characters: of one to four bytes each
-        if self.mood is Mood.LEAST:
+        if self.filling is Filling.LEAST:
             return 0
         return self.rng.choice((0, 1, 7, 20, TWO_BYTES if self.rng.random() < 0.2 else 3))
 
 
-def _says_nothing(field: Field, value: Any) -> bool:
-    """A tagged field equal to its default is left out by Kafka; ours leaves out a struct only where it is None."""
+def _is_default(field: Field, value: Any) -> bool:
+    """Whether the value is the default, which Kafka leaves out of tagged fields; ours leaves out a struct only if it is
+    None."""
     return bool(value == (field.struct() if field.struct else field.default))

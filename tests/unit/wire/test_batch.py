@@ -1,4 +1,4 @@
-"""A batch as a window on bytes: splitting, checking and stamping it."""
+"""A batch as a view of bytes: splitting, checking and stamping it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def one_batch(value: bytes = b"value") -> bytearray:
     return build_batch([Record(IN_LINE, 1000, b"key", value), Record(IN_LINE, 2000, None, None)])
 
 
-def test_header_is_61_bytes_and_says_what_was_built() -> None:
+def test_the_header_is_61_bytes_and_has_the_given_fields() -> None:
     batch = build_batch(
         [Record(IN_LINE, 1000, b"a", b"b"), Record(IN_LINE, 900, b"c", b"d")],
         base_offset=50,
@@ -53,14 +53,14 @@ def test_batches_are_split_at_their_lengths() -> None:
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 48, 10_000, 2**31 - 1])
-def test_a_length_that_lies_is_refused(length: int) -> None:
+def test_a_wrong_length_is_refused(length: int) -> None:
     batch = one_batch()
     batch[8:12] = length.to_bytes(4, "big", signed=True)
     with pytest.raises(MalformedData):
         list(split_batches(memoryview(batch)))
 
 
-def test_a_rest_that_is_no_batch_is_refused() -> None:
+def test_trailing_bytes_that_are_no_batch_are_refused() -> None:
     with pytest.raises(MalformedData):
         list(split_batches(memoryview(one_batch() + b"\0" * 20)))
     with pytest.raises(MalformedData):
@@ -74,14 +74,14 @@ def test_other_magic_is_refused() -> None:
         list(split_batches(memoryview(batch)))
 
 
-def test_every_changed_byte_behind_the_crc_is_noticed() -> None:
+def test_every_changed_byte_after_the_crc_is_noticed() -> None:
     for position in range(17, len(one_batch())):
         batch = one_batch()
         batch[position] ^= 0x40
         assert not check_crc(memoryview(batch))
 
 
-def test_stamping_a_place_leaves_the_crc_right() -> None:
+def test_stamping_offset_and_epoch_keeps_the_crc_right() -> None:
     batch = one_batch()
     stamp(memoryview(batch), 123456789012, 42)
     header = read_header(batch)

@@ -1,7 +1,7 @@
 """Our SCHEMA texts against Apache's JSON definitions: order, types, versions, nullability, tags and defaults.
 
-The definitions are those kafka-python packages; MOLDAU_KAFKA_DEFINITIONS names a directory with others
-(`common/message` out of Apache's clients jar covers every message). The generator reads neither.
+The definitions are those packaged by kafka-python; MOLDAU_KAFKA_DEFINITIONS names a directory with others
+(`common/message` of Apache's clients jar has every message). The generator reads neither.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def span(text: str | None) -> Span:
 
 
 def our_name(name: str) -> str:
-    """Kafka's `topicId` is our `topic_id`; `id` alone would hide Python's own."""
+    """Return our name of a field: `topicId` becomes `topic_id`; `id` alone would hide Python's own."""
     snake = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
     return snake + "_" if snake in ("id", "from", "is", "class", "lambda") else snake
 
 
 def default_of(field: dict[str, Any]) -> Any:
-    """A definition's default in our types. A struct that is left out is None with us, records are null."""
+    """Return a definition's default in our types. A missing struct is None with us, records are null."""
     kind, text = field["type"], str(field.get("default", ""))
     if text == "null" or kind[0].isupper() or kind == "records":
         return None
@@ -49,7 +49,8 @@ def default_of(field: dict[str, Any]) -> Any:
 
 
 def type_of(field: Field) -> str:
-    """Names of structs are left out: they are not on the wire, and ours say the side where both sides have one."""
+    """Return the type without struct names: they are not on the wire, and ours differ where request and response share
+    one."""
     return ("[]" if field.is_array else "") + ("struct" if field.struct else field.type_name)
 
 
@@ -64,7 +65,7 @@ def our_shape(field: Field, version: int) -> tuple[object, ...]:
 
 
 def compare(cls: type[Message], fields: list[dict[str, Any]], version: int) -> None:
-    """Field by field in wire order; tagged fields have no place in it, so they are compared by tag."""
+    """Compare field by field in wire order; tagged fields have no order, so they are compared by tag."""
     theirs = [field for field in fields if version in span(field["versions"])]
     ours = [field for field in fields_of(cls) if version in field.versions]
     expected = [shape(field, version) for field in theirs]
@@ -80,7 +81,7 @@ def compare(cls: type[Message], fields: list[dict[str, Any]], version: int) -> N
 
 
 @pytest.mark.parametrize("cls", DEFINED, ids=lambda cls: cls.__name__)
-def test_schema_is_that_of_the_definition(cls: type[Message]) -> None:
+def test_the_schema_equals_the_definition(cls: type[Message]) -> None:
     defined = definition(cls)
     assert defined is not None
     valid = span(defined["validVersions"])
@@ -93,11 +94,11 @@ def test_schema_is_that_of_the_definition(cls: type[Message]) -> None:
     assert cls in (request_class(defined["apiKey"]), response_class(defined["apiKey"]))
 
 
-def test_definitions_are_there_to_compare_with() -> None:
+def test_there_are_definitions_to_compare_with() -> None:
     assert len(DEFINED) >= 98
 
 
-def test_the_index_of_apis_says_what_the_classes_say() -> None:
+def test_the_index_of_apis_agrees_with_the_classes() -> None:
     for key, api in APIS.items():
         if api.module is None:
             continue

@@ -1,7 +1,7 @@
-"""Bytes that were never a message: decoding gives a message or MalformedData, in little time and little memory.
+"""Bytes that were never a message: decoding returns a message or raises MalformedData, in little time and memory.
 
 Valid messages are flipped, cut, stretched, spliced and given huge counts: 100,000 frames over all messages and
-versions. MOLDAU_FUZZ_FRAMES=1000000 (or any other number) makes more of them, MOLDAU_FUZZ_SEED others.
+versions. MOLDAU_FUZZ_FRAMES=1000000 makes more of them, MOLDAU_FUZZ_SEED makes others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 import pytest
 from depth import deep
 from operations import operations_of
-from random_messages import Mood, every_message, every_version, least_element, random_message
+from random_messages import Filling, every_message, every_version, least_element, random_message
 
 from moldau.base.errors import MalformedData
 from moldau.wire.codec import decode, encode
@@ -32,7 +32,7 @@ MESSAGES = list(every_message())
 COUNTED_FRAMES_PER_VERSION = 5
 FRAMES_PER_VERSION = FRAMES // len(list(every_version())) + 1
 OPERATIONS_PER_BYTE_MAX = 40
-"""Far above what any field takes, and far below what a loop over more than there is would."""
+"""Far above the cost of any field, and far below that of a loop over a count that is not there."""
 
 HUGE = (
     b"\x7f\xff\xff\xff",  # as a legacy count: 2**31 - 1
@@ -53,7 +53,7 @@ def encoded(message: Message, version: int) -> bytes:
 
 
 def decoded(cls: type[Message], data: Buffer, version: int) -> Message | None:
-    """The message, or None if the bytes were refused; anything but MalformedData goes up and fails the test."""
+    """Return the message, or None if the bytes were refused; any error but MalformedData fails the test."""
     try:
         return decode(cls, data, version)
     except MalformedData:
@@ -83,7 +83,7 @@ def remove(data: bytearray, rng: random.Random) -> None:
 
 
 def claim(data: bytearray, rng: random.Random) -> None:
-    """Something huge where a count may be."""
+    """Write something huge where a count may be."""
     huge, place = rng.choice(HUGE), rng.randrange(len(data))
     data[place : place + rng.choice((1, len(huge)))] = huge
 
@@ -107,13 +107,13 @@ def mutants(valid: bytes, rng: random.Random, count: int) -> Iterator[bytearray]
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
-def test_mutated_bytes_are_read_or_refused(cls: type[Message]) -> None:
-    """What is read is moreover stable: written and read again, it gives the same bytes."""
+def test_mutated_bytes_are_decoded_or_refused(cls: type[Message]) -> None:
+    """A decoded message is also stable: encoded and decoded again, it gives the same bytes."""
     low, high = cls.VERSIONS
     for version in range(low, high + 1):
         rng = random.Random(f"{SEED} {cls.__name__} {version}")
         for round_ in range(5):
-            valid = encoded(random_message(cls, version, Mood.MIXED, f"{SEED} hostile {round_}"), version)
+            valid = encoded(random_message(cls, version, Filling.MIXED, f"{SEED} hostile {round_}"), version)
             assert decoded(cls, valid, version) is not None
             for data in mutants(valid or b"\0", rng, FRAMES_PER_VERSION // 5 + 1):
                 message = decoded(cls, bytes(data), version)
@@ -123,20 +123,20 @@ def test_mutated_bytes_are_read_or_refused(cls: type[Message]) -> None:
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
-def test_mutated_bytes_cost_no_more_than_their_length(cls: type[Message]) -> None:
+def test_the_cost_of_mutated_bytes_is_proportional_to_their_length(cls: type[Message]) -> None:
     low, high = cls.VERSIONS
     for version in range(low, high + 1):
         rng = random.Random(f"{SEED} {cls.__name__} {version} counted")
-        valid = encoded(random_message(cls, version, Mood.MIXED, f"{SEED} hostile counted"), version)
-        decoded(cls, valid, version)  # the first time the decoder is made
+        valid = encoded(random_message(cls, version, Filling.MIXED, f"{SEED} hostile counted"), version)
+        decoded(cls, valid, version)  # the decoder is made at its first use
         for data in mutants(valid or b"\0", rng, COUNTED_FRAMES_PER_VERSION):
             spent = operations_of(partial(decoded, cls, bytes(data), version))
             assert spent < OPERATIONS_PER_BYTE_MAX * (len(data) + 20), bytes(data).hex()
 
 
-def test_every_cut_of_a_message_is_refused_and_so_is_a_byte_too_many() -> None:
+def test_every_truncated_message_and_every_extra_byte_is_refused() -> None:
     for cls, version in every_version():
-        whole = encoded(random_message(cls, version, Mood.MIXED, "cut"), version)
+        whole = encoded(random_message(cls, version, Filling.MIXED, "cut"), version)
         for length in range(min(len(whole), 400)):
             with pytest.raises(MalformedData):
                 decode(cls, memoryview(whole)[:length], version)
@@ -153,7 +153,7 @@ def memory_of(action: Callable[[], object]) -> int:
 
 @pytest.fixture
 def traced_memory() -> Iterator[None]:
-    """Without the cycle collector, whose passes would blur what is measured."""
+    """Trace memory without the cycle collector, whose runs would distort the measurement."""
     gc.disable()
     tracemalloc.start()
     yield
@@ -163,10 +163,10 @@ def traced_memory() -> Iterator[None]:
 
 @pytest.mark.usefixtures("traced_memory")
 def test_a_claimed_count_allocates_nothing() -> None:
-    """A huge number at every place of a small message, so at every count there is."""
+    """A huge number at every offset of a small message, and so at every count."""
     for cls, version in every_version():
-        valid = encoded(random_message(cls, version, Mood.LEAST, 0), version)
-        decode(cls, valid, version)  # compiled now, so that what is measured is the decoding alone
+        valid = encoded(random_message(cls, version, Filling.LEAST, 0), version)
+        decode(cls, valid, version)  # compiled now, so that only the decoding is measured
         for huge in HUGE:
             for place in range(len(valid)):
                 for data in (valid[:place] + huge + valid[place:], valid[:place] + huge + valid[place + len(huge) :]):
@@ -176,13 +176,13 @@ def test_a_claimed_count_allocates_nothing() -> None:
 
 @pytest.mark.usefixtures("traced_memory")
 def test_memory_grows_with_the_bytes_received() -> None:
-    """The worst honest frames: arrays of the smallest elements there are. A frame costs its size times a constant."""
+    """The worst valid frames: arrays of the smallest elements. The cost of a frame is proportional to its size."""
     for cls in MESSAGES:
         version = cls.VERSIONS[1]
         for field in fields_of(cls):
             if not field.is_array or version not in field.versions:
                 continue
-            message = random_message(cls, version, Mood.LEAST, 0)
+            message = random_message(cls, version, Filling.LEAST, 0)
             setattr(message, field.name, [least_element(field, version)] * 200)
             data = encoded(message, version)
             decode(cls, data, version)
@@ -209,13 +209,13 @@ def test_memory_grows_with_the_bytes_received() -> None:
         (VoteRequest, 0, "00 80", "cut short"),
     ],
 )
-def test_refusals_say_what_is_wrong(cls: type[Message], version: int, text: str, complaint: str) -> None:
+def test_error_messages_say_what_is_wrong(cls: type[Message], version: int, text: str, complaint: str) -> None:
     with pytest.raises(MalformedData, match=complaint):
         decode(cls, bytes.fromhex(text), version)
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_a_tagged_field_fills_its_bounds_exactly(size: int) -> None:
+def test_a_tagged_field_must_have_exactly_its_size(size: int) -> None:
     plain = encoded(FetchRequest(), 12)
     assert plain.endswith(b"\x01\x00")  # an empty rack id, and no tagged fields
     right = plain[:-1] + b"\x01\x00\x02\x02x"
@@ -224,7 +224,7 @@ def test_a_tagged_field_fills_its_bounds_exactly(size: int) -> None:
         decode(FetchRequest, plain[:-1] + bytes([1, 0, size]) + b"\x02x\0", 12)
 
 
-def test_unknown_tagged_fields_are_stepped_over() -> None:
+def test_unknown_tagged_fields_are_skipped() -> None:
     response = MetadataResponse(controller_id=7)
     known = encoded(response, 9)
     assert known.endswith(b"\0")

@@ -1,7 +1,7 @@
-"""Every message in every version is written as kio and kafka-python write it, and read back from what they wrote.
+"""Every message in every version is encoded as kio and kafka-python encode it, and decoded from their bytes.
 
-Values are made from seeds, so a failure names the message, version, mood and seed that make it again.
-MOLDAU_CODEC_SEEDS raises the number of MIXED values for each version (6 by default).
+Values are made from seeds, so a failure names the message, version, filling and seed that make it again.
+MOLDAU_CODEC_SEEDS sets the number of MIXED values for each version (6 by default).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import os
 import pytest
 from depth import deep
 from oracles import KafkaPython, Kio, Oracle
-from random_messages import Mood, every_message, random_message
+from random_messages import Filling, every_message, random_message
 
 from moldau.wire.codec import decode, encode
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from moldau.wire.schema import Message, fields_of
 
 SEEDS = int(os.environ.get("MOLDAU_CODEC_SEEDS", deep(6)))
-VALUES = [(Mood.LEAST, 0), (Mood.MOST, 0), *((Mood.MIXED, seed) for seed in range(SEEDS))]
+VALUES = [(Filling.LEAST, 0), (Filling.MOST, 0), *((Filling.MIXED, seed) for seed in range(SEEDS))]
 MESSAGES = list(every_message())
 ORACLES: list[Oracle] = [Kio(), KafkaPython()]
 
@@ -30,15 +30,15 @@ def encoded(message: Message, version: int) -> bytes:
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
-def test_bytes_and_values_are_those_of_both_oracles(cls: type[Message]) -> None:
+def test_bytes_and_values_equal_those_of_both_oracles(cls: type[Message]) -> None:
     low, high = cls.VERSIONS
     for version in range(low, high + 1):
         oracles = [oracle for oracle in ORACLES if oracle.knows(cls, version)]
         assert oracles
-        for mood, seed in VALUES:
-            message = random_message(cls, version, mood, seed)
+        for filling, seed in VALUES:
+            message = random_message(cls, version, filling, seed)
             ours = encoded(message, version)
-            here = f"{cls.__name__} v{version} {mood} seed {seed}"
+            here = f"{cls.__name__} v{version} {filling} seed {seed}"
             assert decode(cls, ours, version) == message, here
             for oracle in oracles:
                 name = oracle.__class__.__name__
@@ -46,14 +46,14 @@ def test_bytes_and_values_are_those_of_both_oracles(cls: type[Message]) -> None:
                 assert oracle.decode(cls, ours, version) == message, f"{here}: {name} reads differently"
 
 
-def test_kafka_python_judges_the_messages_of_every_client_request() -> None:
-    """The second oracle must not drop out silently: it packages most of our APIs, each with both sides."""
+def test_kafka_python_has_the_messages_of_every_client_request() -> None:
+    """The second oracle must not be missing silently: it packages 52 APIs, each with request and response."""
     judged = {cls for cls in MESSAGES if KafkaPython().knows(cls, cls.VERSIONS[1])}
     assert len(judged) >= 98
 
 
-def test_a_message_of_defaults_reads_back_as_written() -> None:
-    """Handlers name only what differs from the default; whatever else the class has must be encodable."""
+def test_a_message_of_defaults_round_trips() -> None:
+    """Handlers set only fields that differ from the default; the defaults of the others must be encodable."""
     for cls in MESSAGES:
         low, high = cls.VERSIONS
         for version in range(low, high + 1):
@@ -61,12 +61,12 @@ def test_a_message_of_defaults_reads_back_as_written() -> None:
             needed = [f for f in present if f.struct and not f.is_array and f.tag is None and version not in f.nullable]
             message = cls(**{field.name: field.struct() for field in needed if field.struct is not None})
             if any(getattr(message, f.name) is None and f.tag is None and version not in f.nullable for f in present):
-                continue  # null by default but not nullable in this version: the sender must fill it
+                continue  # null by default but not nullable in this version: the sender must set it
             assert decode(cls, encoded(message, version), version) == message, f"{cls.__name__} v{version}"
 
 
-def test_null_is_the_default_where_empty_would_say_something_else() -> None:
-    """kio does not know these defaults and kafka-python not these messages: null is "as before", empty is "none"."""
+def test_null_is_the_default_where_empty_means_something_else() -> None:
+    """kio does not have these defaults and kafka-python not these messages: null is "as before", empty is "none"."""
     assert ConsumerGroupHeartbeatRequest().topic_partitions is None
 
 
@@ -74,5 +74,5 @@ def test_null_is_the_default_where_empty_would_say_something_else() -> None:
 def test_any_buffer_can_be_read(kind: type) -> None:
     for cls in MESSAGES:
         version = cls.VERSIONS[1]
-        message = random_message(cls, version, Mood.MIXED, "buffers")
+        message = random_message(cls, version, Filling.MIXED, "buffers")
         assert decode(cls, kind(encoded(message, version)), version) == message

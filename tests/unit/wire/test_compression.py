@@ -1,4 +1,4 @@
-"""Codecs against other implementations, and against bombs."""
+"""Compression codecs against other implementations, and against decompression bombs."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def their_decode(codec: Compression, data: bytes) -> bytes:
 @pytest.mark.parametrize("codec", CODECS)
 @settings(max_examples=deep(30), deadline=None)
 @given(data=st.binary(min_size=1, max_size=300) | st.integers(1, 200_000).map(lambda n: b"moldau" * (n // 6 + 1)))
-def test_others_read_ours_and_we_read_theirs(codec: Compression, data: bytes) -> None:
+def test_other_implementations_read_our_streams_and_we_read_theirs(codec: Compression, data: bytes) -> None:
     assert their_decode(codec, bytes(compress(codec, data))) == data
     assert bytes(decompress(codec, their_encode(codec, data))) == data
 
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("size", [0, 1, 32 << 10, (64 << 10) + 1, 300_000])
-def test_it_comes_back(codec: Compression, size: int) -> None:
+def test_data_round_trips(codec: Compression, size: int) -> None:
     data = bytes(range(256)) * (size // 256 + 1)
     assert bytes(decompress(codec, compress(codec, data[:size]))) == data[:size]
 
@@ -75,7 +75,7 @@ def test_the_cap_is_exact(codec: Compression) -> None:
         decompress(codec, compress(codec, data), bytes_max=99_999)
 
 
-def test_a_snappy_length_that_lies_allocates_nothing() -> None:
+def test_a_wrong_snappy_length_allocates_nothing() -> None:
     for claim in (b"\xff\xff\xff\xff\x0f", b"\x82SNAPPY\0\0\0\0\1\0\0\0\1\0\0\0\5\xff\xff\xff\xff\x0f"):
         with pytest.raises(MalformedData):
             decompress(Compression.SNAPPY, claim)
@@ -83,13 +83,13 @@ def test_a_snappy_length_that_lies_allocates_nothing() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("data", [b"", b"\7", b"not compressed at all", b"\xff" * 100])
-def test_what_is_no_such_stream_is_refused(codec: Compression, data: bytes) -> None:
+def test_an_invalid_stream_is_refused(codec: Compression, data: bytes) -> None:
     with pytest.raises(MalformedData):
         decompress(codec, data)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_stream_cut_short_is_refused(codec: Compression) -> None:
+def test_a_truncated_stream_is_refused(codec: Compression) -> None:
     whole = bytes(compress(codec, bytes(range(256)) * 300))
     for cut in (1, 4, len(whole) // 2):
         with pytest.raises(MalformedData):

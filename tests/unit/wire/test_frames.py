@@ -1,6 +1,6 @@
-"""What stands around a message: lengths, request and response headers, their tagged fields, and what is refused.
+"""What surrounds a message: lengths, request and response headers, their tagged fields, and what is refused.
 
-kio's own headers, and what it says of their versions, judge ours for every API in every version.
+kio's headers and their versions are the reference for every API in every version.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kio.schema.response_header.v0.header import ResponseHeader as KioResponseV0
 from kio.schema.response_header.v1.header import ResponseHeader as KioResponseV1
 from kio.serial import entity_reader, entity_writer
 from oracles import kio_class
-from random_messages import Mood, random_message
+from random_messages import Filling, random_message
 
 from moldau.base.errors import MalformedData
 from moldau.base.limits import HEADER_TAGS_MAX
@@ -37,7 +37,7 @@ CLIENT_IDS = [None, "", "moldau", "vltava-řeka-🌊", "x" * 32_767]
 
 
 def header_bytes(version: int, client_id: bytes | None = b"c", tags: bytes = b"\0") -> bytes:
-    """A Heartbeat header written by hand."""
+    """Return a Heartbeat header written by hand."""
     length = -1 if client_id is None else len(client_id)
     lead = struct.pack(">hhih", ApiKey.HEARTBEAT, version, 42, length) + (client_id or b"")
     return lead + (tags if version >= HEARTBEAT_FLEXIBLE else b"")
@@ -57,11 +57,11 @@ def test_request_headers_round_trip(client_id: str | None, version: int) -> None
     assert decode(HeartbeatRequest, memoryview(frame)[4 + position :], version) == request
 
 
-def test_request_frames_are_those_of_kio_for_every_api_and_version() -> None:
-    """kio says for itself which header version a message has."""
+def test_request_frames_equal_kios_for_every_api_and_version() -> None:
+    """kio has its own table of header versions."""
     for key, version in EVERY_API:
         cls = request_class(key)
-        request = random_message(cls, version, Mood.LEAST, 0)
+        request = random_message(cls, version, Filling.LEAST, 0)
         schema: Any = kio_class(cls, version).__header_schema__
         assert schema == (KioHeaderV2 if APIS[key].is_flexible(version) else KioHeaderV1)
         header = schema(request_api_key=key, request_api_version=version, correlation_id=7, client_id="ř")
@@ -75,13 +75,13 @@ def test_request_frames_are_those_of_kio_for_every_api_and_version() -> None:
 
 
 def test_an_unknown_api_key_still_has_a_header() -> None:
-    """So that the answer can name the correlation id; what follows the client id is not read."""
+    """So that the response can have the correlation id; what follows the client id is not read."""
     frame = struct.pack(">hhih", 999, 7, 42, 1) + b"c\xff\xff\xff"
     assert read_request_header(frame) == (RequestHeader(999, 7, 42, "c"), 11)
 
 
 def test_a_version_beyond_the_highest_has_the_flexible_header() -> None:
-    """A newer client's ApiVersions must reach its answer, UNSUPPORTED_VERSION (KIP-511)."""
+    """A newer client's ApiVersions request must get its answer, UNSUPPORTED_VERSION (KIP-511)."""
     frame = request_frame(ApiKey.API_VERSIONS, 3, 1, "c", ApiVersionsRequest())
     frame[6:8] = struct.pack(">h", 99)
     header, position = read_request_header(frame[4:])
@@ -89,7 +89,7 @@ def test_a_version_beyond_the_highest_has_the_flexible_header() -> None:
     assert position == 4 + 4 + 2 + 1 + 1
 
 
-def test_tagged_fields_of_a_header_are_stepped_over() -> None:
+def test_tagged_fields_of_a_header_are_skipped() -> None:
     tags = b"\x02" + b"\x00\x01x" + b"\x85\x01\x80\x01" + bytes(128)
     data = header_bytes(HEARTBEAT_FLEXIBLE, tags=tags) + b"body"
     header, position = read_request_header(data)
@@ -131,7 +131,7 @@ def test_broken_request_headers_are_refused(data: bytes, complaint: str) -> None
             read_request_header(kind(data))
 
 
-def test_every_cut_of_a_header_is_refused() -> None:
+def test_every_truncated_header_is_refused() -> None:
     whole = header_bytes(HEARTBEAT_FLEXIBLE, "řeka".encode(), tags=b"\x01\x00\x02xy")
     for length in range(len(whole)):
         with pytest.raises(MalformedData):
@@ -151,10 +151,10 @@ def test_responses_round_trip(correlation_id: int, version: int) -> None:
         assert read_response(HeartbeatResponse, data, ApiKey.HEARTBEAT, version) == (correlation_id, response)
 
 
-def test_response_frames_are_those_of_kio_for_every_api_and_version() -> None:
+def test_response_frames_equal_kios_for_every_api_and_version() -> None:
     for key, version in EVERY_API:
         cls = response_class(key)
-        response = random_message(cls, version, Mood.LEAST, 0)
+        response = random_message(cls, version, Filling.LEAST, 0)
         schema: Any = kio_class(cls, version).__header_schema__
         flexible = APIS[key].is_flexible(version) and key != ApiKey.API_VERSIONS
         assert schema == (KioResponseV1 if flexible else KioResponseV0)
@@ -167,13 +167,13 @@ def test_response_frames_are_those_of_kio_for_every_api_and_version() -> None:
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_answers_with_the_oldest_header(version: int) -> None:
-    """A client that asks does not yet know what we speak, so there are no tagged fields before the error code."""
+    """The client does not know our versions yet, so there are no tagged fields before the error code."""
     frame = Framing(ApiKey.API_VERSIONS, version).frame(1, ApiVersionsResponse(error_code=35))
     assert frame[4:10] == struct.pack(">ih", 1, 35)
     assert read_response(ApiVersionsResponse, frame[4:], ApiKey.API_VERSIONS, version)[1].error_code == 35
 
 
-def test_tagged_fields_of_a_response_header_are_stepped_over() -> None:
+def test_tagged_fields_of_a_response_header_are_skipped() -> None:
     response = HeartbeatResponse(error_code=27)
     frame = bytes(Framing(ApiKey.HEARTBEAT, HEARTBEAT_FLEXIBLE).frame(5, response)[4:])
     tagged = frame[:4] + b"\x01\x09\x03abc" + frame[5:]
@@ -194,7 +194,7 @@ def test_broken_responses_are_refused() -> None:
 
 
 class FileSlice:
-    """Records known by their length only."""
+    """Records of which only the length is known."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -202,8 +202,8 @@ class FileSlice:
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 18])
-def test_records_in_a_file_are_counted_and_have_their_place(version: int) -> None:
-    """The frame with the slices put in at their places is the frame the same records make when they are bytes."""
+def test_records_in_a_file_are_counted_and_inserted_at_their_offset(version: int) -> None:
+    """A frame with the slices inserted equals the frame of the same records as bytes."""
     contents = [b"first" * 40, b"", b"second" * 3000]
 
     def response(records: Sequence[Records]) -> FetchResponse:

@@ -1,4 +1,4 @@
-"""Batches and records against two independent implementations, and against bytes that lie."""
+"""Batches and records against two independent implementations, and against malformed bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ with warnings.catch_warnings():
 ORACLES = pytest.mark.parametrize("oracle", [kafka_python_records, aiokafka_records], ids=["kafka-python", "aiokafka"])
 
 optional_bytes = st.none() | st.binary(max_size=60)
-# The oracles forbid null header keys, as we do, and text that UTF-8 cannot hold.
+# The oracles, like us, refuse null header keys and text that UTF-8 cannot encode.
 headers = st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), optional_bytes), max_size=3)
 records_strategy = st.lists(
     st.builds(
@@ -104,7 +104,7 @@ def test_we_read_what_others_build(oracle, records, codec) -> None:  # type: ign
 
 
 @given(value=st.integers(-(2**63), 2**63 - 1))
-def test_varints_come_back(value: int) -> None:
+def test_varints_round_trip(value: int) -> None:
     target = bytearray(b"x")
     append_varint(target, value)
     assert read_varint(bytes(target), 1, bits=64) == (value, len(target))
@@ -129,7 +129,7 @@ def test_log_append_time_is_every_records_timestamp() -> None:
 
 
 def test_every_single_byte_changed_is_refused_or_still_a_batch() -> None:
-    """Whatever the bytes say, decoding ends in records or in MalformedData, never in another error or much memory."""
+    """For any bytes, decoding returns records or raises MalformedData, never another error, and uses little memory."""
     records = [Record(IN_LINE, 1000 + i, b"k%d" % i, b"v" * i, (("h", b"x"), ("n", None))) for i in range(4)]
     rng = random.Random(7)
     for codec in Compression:
@@ -146,7 +146,7 @@ def test_every_single_byte_changed_is_refused_or_still_a_batch() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 30))
-def test_a_body_cut_short_is_refused(cut: int) -> None:
+def test_a_truncated_body_is_refused(cut: int) -> None:
     batch = build_batch([Record(IN_LINE, 1, b"key", b"value", (("h", b"x"),))])
     short = bytearray(batch[:-cut])
     short[8:12] = (len(short) - 12).to_bytes(4, "big", signed=True)
@@ -154,7 +154,7 @@ def test_a_body_cut_short_is_refused(cut: int) -> None:
         decode_records(short)
 
 
-def test_bytes_left_over_are_refused() -> None:
+def test_trailing_bytes_are_refused() -> None:
     batch = build_batch([Record(IN_LINE, 1, b"key", b"value")]) + b"\0"
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     with pytest.raises(MalformedData, match="left after"):
@@ -162,7 +162,7 @@ def test_bytes_left_over_are_refused() -> None:
 
 
 @pytest.mark.parametrize("count", [-1, 2, 1000, 2**31 - 1])
-def test_a_count_that_lies_is_refused(count: int) -> None:
+def test_a_wrong_count_is_refused(count: int) -> None:
     batch = build_batch([Record(IN_LINE, 1, b"key", b"value")])
     batch[57:61] = count.to_bytes(4, "big", signed=True)
     with pytest.raises(MalformedData):
@@ -179,7 +179,7 @@ def test_negative_lengths_other_than_null_are_refused() -> None:
 
 
 @ORACLES
-def test_markers_are_what_others_call_markers(oracle) -> None:  # type: ignore[no-untyped-def]
+def test_other_implementations_recognise_our_markers(oracle) -> None:  # type: ignore[no-untyped-def]
     for committed in (True, False):
         marker = EndTxnMarker(committed, coordinator_epoch=7)
         batch = build_batch([end_txn_marker(marker, 1000)], is_control=True, is_transactional=True, producer_id=4)

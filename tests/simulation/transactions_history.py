@@ -1,7 +1,7 @@
-"""What transactional clients asked for and were promised, remembered for ever; and what must come of it.
+"""What transactional clients requested and what was acknowledged, and the checks of the result.
 
-An acknowledged commit is readable, all of it; of an acknowledged abort, or of what nobody ever asked to commit,
-nothing is. Of a commit of which nobody heard, all or nothing.
+All records of an acknowledged commit are readable; none of an acknowledged abort, or of a transaction that nobody asked
+to commit; all or none of a commit without a response.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Values = dict[str, list[bytes]]
 
 
 class Fate(Enum):
-    """As its producer knows it."""
+    """The outcome of a transaction, as its producer knows it."""
 
     OPEN = "never ended by its producer"
     DOUBTFUL = "asked to be committed, and nobody heard what came of it"
@@ -35,17 +35,17 @@ class Written:
     fate: Fate = Fate.OPEN
     is_commit_asked: bool = False
     values: Values = field(default_factory=dict)
-    """What was sent to each partition, by the partition's name."""
+    """The values sent to each partition, by the partition's name."""
     fleeting: dict[str, Uuid | None] = field(default_factory=dict)
-    """Of partitions whose topic may be deleted, and made anew: to which topic it was sent, None where a name was said
-    and nobody knows who had it."""
+    """For partitions of topics that may be deleted and recreated: the topic id to which the values were sent, or None
+    if they were sent by name."""
 
     @property
     def transactional_id(self) -> str:
         return self.name.rsplit(".", 2)[0]
 
 
-class Book:
+class History:
     def __init__(self, complain: Callable[[str], None]) -> None:
         self._complain = complain
         self.transactions: dict[str, Written] = {}
@@ -57,10 +57,10 @@ class Book:
     def count(self, fate: Fate) -> int:
         return sum(each.fate is fate for each in self.transactions.values())
 
-    # --- while it goes on -----------------------------------------------------------------------------------------
+    # --- during the run -------------------------------------------------------------------------------------------
 
     def was_read(self, who: str, where: str, value: bytes) -> None:
-        """Somebody who reads only what is committed was given this."""
+        """Check a value that a read_committed consumer got."""
         written = self._of(value)
         if written is None:
             return
@@ -75,7 +75,7 @@ class Book:
     # --- at the end -----------------------------------------------------------------------------------------------
 
     def judge(self, ledgers: Mapping[tuple[Uuid, int], TransactionalLedger]) -> None:
-        """All logs are complete, and every transaction in them has ended. Of topics that are gone there is none."""
+        """Check all transactions; all logs are complete, and deleted topics are left out."""
         found: dict[str, dict[str, Part]] = {}
         topic_ids = {ledger.name: topic_id for (topic_id, _), ledger in ledgers.items()}
         for ledger in ledgers.values():
@@ -90,7 +90,7 @@ class Book:
             self._judge(written, parts, _to_be_found(written, parts, topic_ids))
 
     def _judge_producers(self, ledger: TransactionalLedger) -> None:
-        """Who was followed by another producer id writes nothing any more."""
+        """Check that a producer id that was replaced by another writes nothing any more."""
         followed: dict[str, list[int]] = {}
         for part in ledger.parts:
             if not part.values or (written := self._of(part.values[0])) is None:
@@ -110,7 +110,7 @@ class Book:
         parts[where] = part
 
     def _judge(self, written: Written, parts: dict[str, Part], values: Values) -> None:
-        """`values` is what there must be of it if it is committed."""
+        """Check one transaction; `values` is what must be there if it is committed."""
         committed = {where: part.values for where, part in parts.items() if part.is_committed}
         if committed and not written.is_commit_asked:
             self._complain(f"{written.name} is committed in {sorted(committed)}: it was {written.fate.value}")
@@ -123,8 +123,8 @@ class Book:
 
 
 def _to_be_found(written: Written, parts: dict[str, Part], topic_ids: dict[str, Uuid]) -> Values:
-    """Without what went with its topic. Where it went by name, what is found may be the rest of it, and is all that
-    can be asked for."""
+    """Return the values without those of deleted topics. Of values sent by name, only the last ones may be there: then
+    these are expected."""
     values = dict(written.values)
     for where, topic_id in written.fleeting.items():
         found = parts[where].values if where in parts else []

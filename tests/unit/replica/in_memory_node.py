@@ -1,6 +1,6 @@
-"""The broker's rooms put together in memory, on virtual time: a node without a socket, a disk or a loop.
+"""A whole node, broker and controller, in memory and in virtual time: it has no sockets, no disk and no event loop.
 
-Nothing reaches the disk, and so nothing is committed, until a test says `flush`.
+Nothing reaches the disk, and so nothing is committed, until a test calls `flush`.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ R = TypeVar("R")
 
 
 def batch(count: int = 1, size: int = 10, *, timestamp: int | None = None, **header: int) -> memoryview:
-    """A batch of so many records, each with a value of that size. `header` may name a producer and its sequence."""
+    """Return a batch of `count` records with values of `size` bytes. `header` may name a producer and its sequence."""
     stamp = FakeClock().now_ms() if timestamp is None else timestamp
     records = [Record(IN_LINE, stamp, None, b"v" * size) for _ in range(count)]
     return memoryview(build_batch(records, **header))  # type: ignore[arg-type]
 
 
 class HeldFlusher:
-    """Remembers who wants to be on disk, and brings them there when it is told."""
+    """Collects the logs that ask for a flush, and flushes them when a test calls `flush`."""
 
     def __init__(self) -> None:
-        self.asked: dict[Flushable, None] = {}
+        self.requested: dict[Flushable, None] = {}
 
     def request(self, log: Flushable) -> None:
-        self.asked[log] = None
+        self.requested[log] = None
 
     def flush(self, only: Callable[[Flushable], bool] = lambda _: True) -> None:
-        for each in [asked for asked in self.asked if only(asked)]:
-            del self.asked[each]
+        for each in [log for log in self.requested if only(log)]:
+            del self.requested[each]
             each.log.flush()
             each.flushed()
 
 
-class Rooms:
+class InMemoryNode:
     def __init__(
         self,
         files: MemoryFiles | None = None,
@@ -85,13 +85,13 @@ class Rooms:
         self.fetch, self.produce = served[ApiKey.FETCH], served[ApiKey.PRODUCE]
 
     def _settings(self, session_slots: int, static: Mapping[str, str]) -> Settings:
-        given = {
+        properties = {
             "listeners": "PLAINTEXT://localhost:9092",
             "log.dirs": "data",
             "max.incremental.fetch.session.cache.slots": str(session_slots),
             **static,
         }
-        return from_properties(given, CLUSTER_ID)
+        return from_properties(properties, CLUSTER_ID)
 
     def _world(self) -> World:
         return World(
@@ -110,52 +110,52 @@ class Rooms:
     def metadata_log(self) -> Log:
         return self.assembly.driver.log
 
-    def start(self) -> Rooms:
+    def start(self) -> InMemoryNode:
         serving = self.assembly.start(self.assembly.settings.advertised_listeners)
         while not serving.done:
             self.flush()
-            assert self.timers.run_soon(), "the node does not come up"
-        self._beating = self.timers.pending
+            assert self.timers.run_soon(), "the node does not start"
+        self._idle_timers = self.timers.pending
         return self
 
     @property
     def waiting(self) -> int:
-        """Timers that wait, besides those of a node at rest."""
-        return self.timers.pending - self._beating
+        """Number of pending timers besides those of an idle node."""
+        return self.timers.pending - self._idle_timers
 
     def flush(self) -> None:
-        """Everything that waits for the disk gets there."""
-        while self.flusher.asked:
+        """Flush everything that waits for the disk."""
+        while self.flusher.requested:
             self.flusher.flush()
 
-    def crash(self, rng: Random | None = None) -> Rooms:
-        """The machine loses its power, and the node starts again on what is left."""
-        return Rooms(self.files.crash(rng or Random(0)), seed=self.rng.randrange(1 << 30)).start()
+    def crash(self, rng: Random | None = None) -> InMemoryNode:
+        """Return a node started on the files that a power failure left."""
+        return InMemoryNode(self.files.crash(rng or Random(0)), seed=self.rng.randrange(1 << 30)).start()
 
-    def restart(self) -> Rooms:
-        """The process dies and starts again; what was written is still there."""
-        return Rooms(self.files.restart(), seed=self.rng.randrange(1 << 30)).start()
+    def restart(self) -> InMemoryNode:
+        """Return a node started after a process crash; everything that was written is still there."""
+        return InMemoryNode(self.files.restart(), seed=self.rng.randrange(1 << 30)).start()
 
-    # --- what a client would do, and have done ------------------------------------------------------------------
+    # --- what clients do ----------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> bytes:
-        """Makes a topic; `flush_messages="1"` is the config `flush.messages`. Gives its id."""
-        given = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
-        request = CreateTopicsRequest([CreatableTopic(name, partitions, 1, configs=given)])
-        made = self.committed(self.admin.ask(ApiKey.CREATE_TOPICS, request)).topics[0]
-        assert made.error_code == ErrorCode.NONE, made.error_message
-        return bytes(made.topic_id)
+        """Create a topic and return its id; `flush_messages="1"` is the config `flush.messages`."""
+        topic_configs = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
+        request = CreateTopicsRequest([CreatableTopic(name, partitions, 1, configs=topic_configs)])
+        created = self.committed(self.admin.ask(ApiKey.CREATE_TOPICS, request)).topics[0]
+        assert created.error_code == ErrorCode.NONE, created.error_message
+        return bytes(created.topic_id)
 
     def delete_topic(self, name: str) -> None:
-        deleted = self.committed(
+        response = self.committed(
             self.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name]))
         ).responses[0]
-        assert deleted.error_code == ErrorCode.NONE
+        assert response.error_code == ErrorCode.NONE
 
     def grow_topic(self, name: str, count: int) -> None:
         request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)])
-        grown = self.committed(self.admin.ask(ApiKey.CREATE_PARTITIONS, request)).results[0]
-        assert grown.error_code == ErrorCode.NONE, grown.error_message
+        response = self.committed(self.admin.ask(ApiKey.CREATE_PARTITIONS, request)).results[0]
+        assert response.error_code == ErrorCode.NONE, response.error_message
 
     def committed(self, answer: Promise[R]) -> R:
         self.flush()
@@ -165,7 +165,7 @@ class Rooms:
         return self.partitions.get(topic, index)
 
     def append(self, topic: str, index: int = 0, count: int = 1, size: int = 10, acks: int = -1) -> int:
-        """Appends a batch; gives its size in bytes."""
+        """Append a batch and return its size in bytes."""
         data = batch(count, size, timestamp=self.clock.now_ms())
         self.partition(topic, index).append(data, acks, self.clock.now_ms())
         return len(data)

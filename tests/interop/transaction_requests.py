@@ -1,7 +1,7 @@
-"""What a transactional producer says on the wire, one function for each request.
+"""The requests of a transactional producer, one function for each.
 
-Whoever asks while the coordinator is still busy with what went before is told CONCURRENT_TRANSACTIONS; the functions
-here ask again as clients do, unless told to give the first answer. What may not enter: expectations.
+While the coordinator completes the previous transaction, it answers CONCURRENT_TRANSACTIONS; the functions here retry
+as clients do, unless `at_once` is set. The module contains no expectations.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from uuid import UUID
 from batches import CONTROL, HEADER_SIZE, TRANSACTIONAL, batch, headers_of
 from kio.schema.errors import ErrorCode
 from patience import Patience
-from raw import Wire, message
-from shorthand import produce
+from protocol_requests import produce
+from wire_client import Wire, message
 
 TRANSACTION_KEY = 1
 BUSY = {ErrorCode.concurrent_transactions, ErrorCode.coordinator_load_in_progress}
 ELSEWHERE = {ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
-"""Whom to ask has changed; or, where there is one broker only, it has not come that far."""
+"""The coordinator has moved; or, with only one broker, it is not ready yet."""
 Partitions = Mapping[str, Sequence[int]]
 Codes = dict[tuple[str, int], ErrorCode]
 Answer = TypeVar("Answer")
@@ -37,7 +37,8 @@ class TransactionalProducer(NamedTuple):
 
 
 def until(ask: Callable[[], Answer], is_so: Callable[[Answer], bool], what: str) -> Answer:
-    """Asks until the answer is as it should be, and gives it. Each try is a round trip, so nothing sleeps."""
+    """Repeat the request until the response fulfils the condition, and return it. Each attempt is a round trip, so
+    nothing sleeps."""
     patience = Patience(lambda: f"{what}; at last it was {answer}")
     while not is_so(answer := ask()):
         patience.check()
@@ -53,7 +54,7 @@ def init(wire: Wire, transactional_id: str | None, version: int = 4, at_once: bo
 
     def ask() -> Any:
         answer = wire.ask(message("init_producer_id", version, **said))
-        if answer.error_code in ELSEWHERE:  # There is no coordinator of anything until somebody looks for one.
+        if answer.error_code in ELSEWHERE:  # The first FindCoordinator creates the coordinators' topic.
             wire.ask(message("find_coordinator", 4, key_type=TRANSACTION_KEY, coordinator_keys=(transactional_id,)))
         return answer
 
@@ -83,7 +84,7 @@ def codes_of(topics: Any) -> Codes:
 def add_partitions(
     wire: Wire, producer: TransactionalProducer, partitions: Partitions, version: int = 3, at_once: bool = False
 ) -> Codes:
-    """As clients ask: one transaction, versions 0 to 3."""
+    """Send the clients' form: one transaction, versions 0 to 3."""
     asked = {f"v3_and_below_{name}": value for name, value in producer.fields.items()}
     payload = message("add_partitions_to_txn", version, v3_and_below_topics=topics_of(partitions), **asked)
 
@@ -94,12 +95,12 @@ def add_partitions(
 
 
 def any_code(codes: Codes) -> ErrorCode:
-    """The code that stands for all: a busy one if there is any."""
+    """Return the code that stands for all: a retriable one if there is any."""
     return next((code for code in codes.values() if code in BUSY), ErrorCode.none)
 
 
 class Batched(NamedTuple):
-    """One transaction of a batch that a broker asks about."""
+    """One transaction in a broker's request."""
 
     producer: TransactionalProducer
     partitions: Partitions
@@ -107,7 +108,7 @@ class Batched(NamedTuple):
 
 
 def add_batched(wire: Wire, asked: Sequence[Batched], version: int = 5) -> dict[str, Codes]:
-    """As brokers ask: any number of transactions, each added to or only looked at, versions 4 and 5."""
+    """Send the brokers' form: any number of transactions, each added to or only verified, versions 4 and 5."""
     transactions = [
         {**each.producer.fields, "verify_only": each.verify_only, "topics": topics_of(each.partitions)}
         for each in asked
@@ -177,7 +178,7 @@ def end(wire: Wire, producer: TransactionalProducer, committed: bool, version: i
 
 
 def next_epoch(wire: Wire, producer: TransactionalProducer, committed: bool) -> TransactionalProducer:
-    """Ends the transaction as clients of transaction.version 2 do, and gives what the producer is called from now."""
+    """End the transaction as clients of transaction.version 2 do; return the producer with its next epoch."""
     answer = end(wire, producer, committed, version=5)
     assert answer.error_code == 0, answer
     return producer._replace(id=answer.producer_id, epoch=answer.producer_epoch)
@@ -199,14 +200,14 @@ def send(
     version: int = 11,
     **fields: Any,
 ) -> Any:
-    """One transactional batch to partition 0, or another by `partition`: the partition's part of the answer."""
+    """Write one transactional batch to partition 0, or to `partition`; return the response for that partition."""
     records = transactional_batch(producer, values, seq)
     said = {"transactional_id": producer.transactional_id} | fields
     return settled(lambda: produce(wire, topic, records, version, **said), lambda answer: ErrorCode(answer.error_code))
 
 
 def open_transaction(wire: Wire, producer: TransactionalProducer, topic: str, values: Sequence[bytes] = (b"x",)) -> int:
-    """A transaction of the old kind with one batch in partition 0; gives the batch's offset."""
+    """Open a transaction of version 1 with one batch in partition 0; return the batch's offset."""
     assert set(add_partitions(wire, producer, {topic: [0]}).values()) == {ErrorCode.none}
     answer = send(wire, producer, topic, values)
     assert answer.error_code == 0, answer
@@ -243,13 +244,13 @@ def write_markers(wire: Wire, markers: Sequence[Marker], version: int = 1) -> di
 
 
 def write_marker(wire: Wire, marker: Marker, version: int = 1) -> ErrorCode:
-    """The code of the one partition that the marker is for."""
+    """Return the error code of the marker's one partition."""
     (code,) = write_markers(wire, [marker], version)[marker.producer.id].values()
     return code
 
 
 class ControlRecord(NamedTuple):
-    """What stands in a control batch: commit or abort, and the epoch of the coordinator that said so."""
+    """The content of a control batch: commit or abort, and the coordinator's epoch."""
 
     base_offset: int
     producer_id: int
@@ -275,7 +276,7 @@ def control_records(records: bytes | None) -> list[ControlRecord]:
 
 
 class Described(NamedTuple):
-    """DescribeTransactions' answer about one id. Read here by hand: kio knows no start time of -1, which is none."""
+    """DescribeTransactions' result for one id. It is decoded by hand: kio has no start time of -1, which means none."""
 
     error_code: ErrorCode
     transactional_id: str
@@ -288,7 +289,7 @@ class Described(NamedTuple):
 
 
 class Compact:
-    """Reads the parts of a flexible response, one after the other. Lengths here are small: one byte each."""
+    """Reads the fields of a flexible response one after the other. Lengths here are small: one byte each."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.position = data, 0

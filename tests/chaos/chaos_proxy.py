@@ -1,9 +1,9 @@
 """The network between the nodes of a cluster as proxies in a thread: any link can be cut, in one direction or both.
 
-Nodes listen on their own ports and advertise those of the proxies, so that all they say to each other passes here. Who
-opened a connection is asked of Linux: the socket at its other end belongs to one of the nodes' processes, or to a
-client. What is said over a link that is cut is held back and passes when the link is mended, as TCP would send it
-again; neither side hears that anything is wrong.
+Nodes listen on their own ports and advertise those of the proxies, so that all their traffic passes here. Linux tells
+who opened a connection: the socket at its other end belongs to one of the nodes' processes, or to a client. Bytes on a
+cut link are held back and sent when the link is restored, as TCP would send them again; neither side notices anything
+else.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Self
 
 CLIENT = 0
-"""Who is none of the nodes; nodes have ids from 1."""
+"""Any process that is not a node; nodes have ids from 1."""
 CHUNK_BYTES = 1 << 16
 Link = tuple[int, int]
-"""From whom to whom bytes go."""
+"""Sender and receiver."""
 
 
 class Network:
@@ -35,7 +35,7 @@ class Network:
         self._tasks: set[asyncio.Task[None]] = set()
         """One for each connection."""
         self.bytes_held: Counter[Link] = Counter()
-        """What had to wait, by where it was going."""
+        """Number of bytes that had to wait, by link."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -48,15 +48,15 @@ class Network:
         self._loop.close()
 
     def proxy(self, node: int, port: int) -> int:
-        """The port to advertise for one on which that node listens."""
+        """Return the port to advertise for a port on which the node listens."""
         return asyncio.run_coroutine_threadsafe(self._open(node, port), self._loop).result(10)
 
     def runs_as(self, node: int, pid: int) -> None:
-        """Must be said before the process can have connected to anyone."""
+        """Must be called before the process can have connected to anyone."""
         self._pids[node] = pid
 
     def cut(self, links: Iterable[Link]) -> None:
-        """Only these links are cut from now on."""
+        """Cut these links and restore all others."""
         self._loop.call_soon_threadsafe(self._hold, frozenset(links))
 
     def mend(self) -> None:
@@ -75,7 +75,7 @@ class Network:
         return int(door.getsockname()[1])
 
     def _accept(self, node: int, port: int, door: socket.socket) -> None:
-        """By hand: asyncio's own server forgets whom it has accepted in the moment in which it is closed."""
+        """Accept by hand: asyncio's own server loses accepted connections when it is closed."""
         accepted, _ = door.accept()
         accepted.setblocking(False)
         task = self._loop.create_task(self._serve(node, port, accepted))
@@ -95,7 +95,7 @@ class Network:
                 both.create_task(self._pump(near, request, (source, node)))
                 both.create_task(self._pump(far, answer, (node, source)))
         except* OSError:
-            pass  # one of the two is not there or gone: so is the connection
+            pass  # one of the two is gone, so close the connection
         finally:
             for writer in writers:
                 writer.transport.abort()
@@ -108,7 +108,7 @@ class Network:
             writer.write(data)
             await writer.drain()
         await self._passes(*link)
-        raise ConnectionResetError  # also the other direction ends: brokers and clients do not half-close
+        raise ConnectionResetError  # close the other direction too: brokers and clients do not half-close
 
     async def _passes(self, source: int, target: int) -> None:
         while (source, target) in self._held:
@@ -117,7 +117,7 @@ class Network:
     def _source(self, writer: asyncio.StreamWriter) -> int:
         here, there = writer.get_extra_info("sockname"), writer.get_extra_info("peername")
         if here is None or there is None:
-            raise ConnectionResetError  # it has gone before it was looked at
+            raise ConnectionResetError  # it was closed before we looked
         inode = _socket_inode(there[1], here[1])
         for node, pid in self._pids.items():
             if _holds(pid, f"socket:[{inode}]"):
@@ -133,16 +133,16 @@ class Network:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        await asyncio.sleep(0)  # what was aborted is closed in the next turn of the loop
+        await asyncio.sleep(0)  # aborted transports are closed in the next iteration of the loop
 
 
 def between(one: int, others: Iterable[int]) -> set[Link]:
-    """All links between a node and others, in both directions."""
+    """Return all links between a node and others, in both directions."""
     return {link for other in others for link in ((one, other), (other, one))}
 
 
 def _socket_inode(local_port: int, remote_port: int) -> str:
-    """Of a socket of this machine that is connected from the one port to the other; empty if there is none any more."""
+    """Return the inode of the local socket with these ports, or "" if there is none any more."""
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
@@ -155,12 +155,12 @@ def _holds(pid: int, link: str) -> bool:
     try:
         with os.scandir(f"/proc/{pid}/fd") as files:
             return any(_target(file) == link for file in files)
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return False
 
 
 def _target(file: os.DirEntry[str]) -> str:
     try:
         return os.readlink(file.path)
-    except OSError:  # closed as we looked
+    except OSError:  # closed meanwhile
         return ""

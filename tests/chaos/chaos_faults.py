@@ -1,7 +1,7 @@
-"""What befalls the nodes of a cluster: killed with -9, stopped with SIGSTOP, cut off from the others; and how it ends.
+"""Faults of the nodes of a cluster: kill -9, SIGSTOP, and cut links; and how they end.
 
-A `Fault` is begun on one node and ended again; `FAULTS` has one of each kind by name. Which, when and on whom is chance
-from a seed. All that was done is counted, so that a test can say what it has survived.
+A `Fault` begins on one node and ends again; `FAULTS` has one of each kind by name. Kind, time and node are random, from
+a seed. All faults are counted, so that a test can report what it has survived.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import random
 from abc import ABC, abstractmethod
 from collections import Counter
 
-from cluster_fire_nodes import Cluster, Node
-from cluster_fire_proxy import Link, between
+from chaos_nodes import Cluster, Node
+from chaos_proxy import Link, between
 
 
 class Fault(ABC):
-    """One kind of misfortune of one node at a time."""
+    """One kind of fault, on one node at a time."""
 
     name: str
 
@@ -47,7 +47,7 @@ class Pause(Fault):
 
 
 class CutOff(Fault):
-    """The node and the others do not hear each other; clients still reach it, and an old leader still hears them."""
+    """The node and the others cannot reach each other; clients still reach it, so an old leader still gets requests."""
 
     name = "cut off"
 
@@ -62,7 +62,7 @@ class CutOff(Fault):
 
 
 class Deaf(CutOff):
-    """The node does not hear the others, who hear it."""
+    """The node does not receive from the others, which receive from it."""
 
     name = "deaf"
 
@@ -71,7 +71,7 @@ class Deaf(CutOff):
 
 
 class Dumb(CutOff):
-    """The others do not hear the node, which hears them."""
+    """The others do not receive from the node, which receives from them."""
 
     name = "dumb"
 
@@ -80,7 +80,7 @@ class Dumb(CutOff):
 
 
 class Unlinked(CutOff):
-    """The node and one of the others do not hear each other; the third hears both."""
+    """The node and one of the others cannot reach each other; the third reaches both."""
 
     name = "unlinked"
 
@@ -92,7 +92,7 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (Kill(), Pause(), Cut
 
 
 class Nemesis:
-    """Begins and ends faults and counts them."""
+    """Begins, ends and counts faults."""
 
     def __init__(self, cluster: Cluster, rng: random.Random) -> None:
         self.cluster = cluster
@@ -107,7 +107,7 @@ class Nemesis:
         self.counts[kind] += 1
 
     def can_begin(self, kind: str, node: Node) -> bool:
-        """Not a second time at once; the dead cannot be paused, and there is one network."""
+        """Whether the fault may begin: not twice at once, not on a dead node, and only one network fault at a time."""
         is_network = isinstance(FAULTS[kind], CutOff)
         return node.is_up and not (is_network and any(isinstance(fault, CutOff) for fault, _ in self._on))
 
@@ -116,5 +116,5 @@ class Nemesis:
             fault, node = self._on.pop()
             fault.end(self.cluster, node)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         return ", ".join(f"{count} × {kind}" for kind, count in sorted(self.counts.items())) or "no faults"

@@ -1,4 +1,4 @@
-"""What the simulation has found, each told as shortly as it can be."""
+"""Bugs that the simulation has found, each as a short test."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PATIENCE_MS = 60_000
 
 
 class Broker:
-    """A process without chance: what is asked is answered before anything else happens."""
+    """A process without randomness: each request is answered before anything else happens."""
 
     def __init__(self) -> None:
         self.timers = FakeTimers()
@@ -79,7 +79,7 @@ class Broker:
         assert not answer.topics[0].partitions[0].error_code
 
     def try_to_commit(self, topic: str, offset: int) -> None:
-        """Nobody waits for what comes of it."""
+        """Send a commit and do not wait for its response."""
         caller = Caller("PLAINTEXT", "h:1", "test", 9)
         self.process.handlers[ApiKey.OFFSET_COMMIT].answer(_commit(topic, offset), caller)
         self.timers.run_soon()
@@ -105,7 +105,7 @@ def broker() -> Broker:
 
 
 @pytest.mark.parametrize("by_id", [False, True])
-def test_offsets_in_a_topic_that_was_made_again_outlive_a_restart(broker: Broker, by_id: bool) -> None:
+def test_offsets_in_a_recreated_topic_survive_a_restart(broker: Broker, by_id: bool) -> None:
     broker.create("a")
     broker.delete("a")
     topic_id = broker.create("a")
@@ -122,8 +122,8 @@ def test_offsets_of_a_deleted_topic_are_gone_after_a_restart(broker: Broker) -> 
     assert broker.committed(broker.create("a")) == -1
 
 
-def test_a_topic_is_not_told_the_offsets_of_an_earlier_one_of_its_name(broker: Broker) -> None:
-    """The node went down after the topic was deleted and before its offsets were."""
+def test_a_recreated_topic_does_not_get_the_offsets_of_its_predecessor(broker: Broker) -> None:
+    """The node stopped after the topic was deleted and before its offsets were."""
     first_id = broker.create("a")
     broker.commit("a", 5, first_id)
     made_anew = [DeleteTopicsRequest(topic_names=["a"]), CreateTopicsRequest([CreatableTopic("a", 1, 1)])]
@@ -136,8 +136,8 @@ def test_a_topic_is_not_told_the_offsets_of_an_earlier_one_of_its_name(broker: B
     assert broker.committed(second_id) == -1
 
 
-def test_a_coordinator_that_was_loaded_anew_tells_nothing_that_is_not_on_disk(broker: Broker) -> None:
-    """The disk is slow, then full: the coordinator begins again with a log of which the end is not on disk yet."""
+def test_a_reloaded_coordinator_returns_no_offsets_that_are_not_on_disk(broker: Broker) -> None:
+    """The disk is slow, then full: the coordinator is loaded again from a log whose end is not on disk yet."""
     topic_id = broker.create("a")
     broker.commit("a", 5)
     broker.flush_ms = 5_000
@@ -151,7 +151,7 @@ def test_a_coordinator_that_was_loaded_anew_tells_nothing_that_is_not_on_disk(br
     assert broker.committed(topic_id) == 9
 
 
-def test_offsets_of_a_topic_that_went_while_the_coordinator_was_away_are_forgotten_in_time(broker: Broker) -> None:
+def test_offsets_of_a_topic_deleted_while_the_coordinator_was_unavailable_are_removed(broker: Broker) -> None:
     broker.create("a")
     broker.commit("a", 5)
     broker.process.files.bytes_left = 0

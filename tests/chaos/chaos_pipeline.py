@@ -1,4 +1,4 @@
-"""A pipeline under fire: what is fed, what is run, and what must be there in the end."""
+"""A pipeline for the chaos tests: its input, how it is run, and the checks of its output."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def value(number: int) -> bytes:
 
 
 def feed(bootstrap: str, is_over: threading.Event) -> None:
-    """Numbers, a few hundred a second; what is left all at once when it is over."""
+    """Write numbers, a few hundred a second, and the rest at once when it is stopped."""
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     for number in range(RECORDS):
         if number % 100 == 0:
@@ -65,7 +65,7 @@ def start(folder: Path, bootstrap: str, *options: str) -> subprocess.Popen[bytes
 
 
 def read_topic(bootstrap: str, topic: str) -> list[bytes]:
-    """What a reader with read_committed finds, once no transaction is open any more."""
+    """Return what a read_committed consumer finds, once no transaction is open any more."""
     places = [Place(topic, index) for index in range(PARTITIONS)]
     with closing(Cluster(bootstrap, {})) as cluster:
         while cluster.latest(places, read_committed=True) != cluster.latest(places):
@@ -105,7 +105,7 @@ def rows(folder: Path, kind: str) -> list[int]:
 
 @contextmanager
 def fed(bootstrap: str) -> Iterator[None]:
-    """Numbers come in during the block; at its end, all are there."""
+    """Write numbers during the block; at its end, all are written."""
     is_over = threading.Event()
     feeding = threading.Thread(target=feed, args=(bootstrap, is_over))
     feeding.start()
@@ -117,7 +117,7 @@ def fed(bootstrap: str) -> Iterator[None]:
 
 
 def finish_and_check(folder: Path, bootstrap: str) -> None:
-    """Runs to the end undisturbed; then tables and topics hold every record once."""
+    """Run to the end without faults; then tables and topics must hold every record once."""
     last = start(folder, bootstrap, "--until-caught-up")
     assert last.wait(CAUGHT_UP_S) == 0, (folder / "run.log").read_text()[-3000:]
     good = {number for number in range(RECORDS) if not is_broken(number)}

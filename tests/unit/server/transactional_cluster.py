@@ -1,12 +1,12 @@
-"""A besieged cluster with transactional clients: well-behaved ones, and what a hostile one says of transactions."""
+"""An attacked cluster with transactional clients: well-behaved ones, and a generator of hostile requests."""
 
 from __future__ import annotations
 
 from random import Random
 from typing import Any
 
-from besieged import Besieged, Refused, Sent
-from poisoned import Poison
+from attacked_cluster import AttackedCluster, ConnectionClosed, SentRequest
+from hostile_requests import HostileRequests
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
@@ -23,30 +23,30 @@ from moldau.wire.records import IN_LINE, Record, build_batch
 from moldau.wire.schema import Message
 
 FEW_PARTITIONS = {"transaction_state_log_num_partitions": "2", "offsets_topic_num_partitions": "2"}
-NAMED = (3, 10, 11, 12)
-"""Versions of Produce that name their topics: of old, before aborts are known by name, before and after KIP-890."""
-ADDS_FROM = 12
+VERSIONS_WITH_TOPIC_NAMES = (3, 10, 11, 12)
+"""Produce versions that name topics: the oldest, before aborts have an error of their own, before and after KIP-890."""
+ADDS_PARTITIONS_FROM = 12
 TIMEOUT_MS = 5_000
 ODD_IDS = ("", "\x00", "a\nb", "ž" * 9, "\N{PILE OF POO}", "%s{}", "../../etc", "x" * 32_767)
 EPOCHS = (-(2**15), -1, 0, 1, 2, 2**15 - 2, 2**15 - 1)
 Producer = tuple[int, int]
 
 
-def batch(producer: Producer, sequence: int = 0, value: bytes = b"v", **said: Any) -> bytearray:
-    made = {"is_transactional": True, **said}
+def batch(producer: Producer, sequence: int = 0, value: bytes = b"v", **header: Any) -> bytearray:
+    fields = {"is_transactional": True, **header}
     record = Record(IN_LINE, 1_700_000_000_000, None, value)
-    return build_batch([record], producer_id=producer[0], producer_epoch=producer[1], base_sequence=sequence, **made)
+    return build_batch([record], producer_id=producer[0], producer_epoch=producer[1], base_sequence=sequence, **fields)
 
 
-def produced(transactional_id: str | None, *parts: tuple[str, int, bytes | bytearray]) -> ProduceRequest:
+def produce_request(transactional_id: str | None, *parts: tuple[str, int, bytes | bytearray]) -> ProduceRequest:
     data = [TopicProduceData(ZERO_UUID, topic, [PartitionProduceData(index, bytes(of))]) for topic, index, of in parts]
     return ProduceRequest(transactional_id, -1, 30_000, data)
 
 
-class Transacting:
-    def __init__(self, nodes: int, **properties: str) -> None:
-        self.besieged = Besieged(nodes, **FEW_PARTITIONS, **properties)
-        self.until = self.besieged.until
+class TransactionalCluster:
+    def __init__(self, node_count: int, **properties: str) -> None:
+        self.cluster = AttackedCluster(node_count, **FEW_PARTITIONS, **properties)
+        self.until = self.cluster.until
         for kind in (0, 1):
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"])
             self.until(
@@ -55,13 +55,13 @@ class Transacting:
             )
         self._number = 0
 
-    # --- what anybody may send --------------------------------------------------------------------------------------
+    # --- requests and partitions ----------------------------------------------------------------------------------
 
-    def post(self, request: Message, api: ApiKey, version: int, node: int) -> Sent:
-        return self.besieged.post(request, api, version, node, to_controller=False)
+    def send(self, request: Message, api: ApiKey, version: int, node: int) -> SentRequest:
+        return self.cluster.send(request, api, version, node, to_controller=False)
 
     def ask(self, request: Message, api: ApiKey, version: int, node: int) -> Any:
-        return self.besieged.ask(request, api, version, node, to_controller=False)
+        return self.cluster.ask(request, api, version, node, to_controller=False)
 
     def coordinator(self, transactional_id: str) -> int:
         request = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
@@ -69,26 +69,26 @@ class Transacting:
         return max(node, 1)
 
     def leader(self, topic: str = "victim", index: int = 0) -> int:
-        return self.besieged.led().current.image.topics[topic].partitions[index].leader
+        return self.cluster.wait_for_leader().current.image.topics[topic].partitions[index].leader
 
     def partition(self, topic: str = "victim", index: int = 0, node: int = 0) -> Partition:
-        side = self.besieged.nodes[node or self.leader(topic, index)].broker_side
+        side = self.cluster.nodes[node or self.leader(topic, index)].broker_side
         assert side is not None
         return side.partitions.get(topic, index)
 
-    # --- a producer -------------------------------------------------------------------------------------------------
+    # --- a producer -----------------------------------------------------------------------------------------------
 
     def init(self, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> Producer:
-        told: Any = None
+        response: Any = None
 
-        def is_given() -> bool:
-            nonlocal told
+        def is_initialized() -> bool:
+            nonlocal response
             request = InitProducerIdRequest(transactional_id, timeout_ms)
-            told = self.ask(request, ApiKey.INIT_PRODUCER_ID, 5, self.coordinator(transactional_id))
-            return told.error_code == ErrorCode.NONE
+            response = self.ask(request, ApiKey.INIT_PRODUCER_ID, 5, self.coordinator(transactional_id))
+            return response.error_code == ErrorCode.NONE
 
-        self.until(is_given, f"{transactional_id[:50]} has a producer")
-        return told.producer_id, told.producer_epoch
+        self.until(is_initialized, f"{transactional_id[:50]} has a producer")
+        return response.producer_id, response.producer_epoch
 
     def add(self, transactional_id: str, producer: Producer, topic: str = "victim", *indexes: int) -> ErrorCode:
         request = AddPartitionsToTxnRequest(
@@ -97,14 +97,14 @@ class Transacting:
             v3_and_below_producer_epoch=producer[1],
             v3_and_below_topics=[AddPartitionsToTxnTopic(topic, list(indexes or (0,)))],
         )
-        told = self.ask(request, ApiKey.ADD_PARTITIONS_TO_TXN, 3, self.coordinator(transactional_id))
-        return ErrorCode(told.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+        response = self.ask(request, ApiKey.ADD_PARTITIONS_TO_TXN, 3, self.coordinator(transactional_id))
+        return ErrorCode(response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     def begin_write(
         self, transactional_id: str, producer: Producer, sequence: int = 0, version: int = 12, topic: str = "victim"
-    ) -> Sent:
-        request = produced(transactional_id, (topic, 0, batch(producer, sequence)))
-        return self.post(request, ApiKey.PRODUCE, version, self.leader(topic))
+    ) -> SentRequest:
+        request = produce_request(transactional_id, (topic, 0, batch(producer, sequence)))
+        return self.send(request, ApiKey.PRODUCE, version, self.leader(topic))
 
     def write(
         self, transactional_id: str, producer: Producer, sequence: int = 0, version: int = 12, topic: str = "victim"
@@ -117,16 +117,16 @@ class Transacting:
         request = EndTxnRequest(transactional_id, *producer, committed)
         return self.ask(request, ApiKey.END_TXN, version, self.coordinator(transactional_id))
 
-    # --- how the cluster does ---------------------------------------------------------------------------------------
+    # --- checks ---------------------------------------------------------------------------------------------------
 
     def states(self, node: int) -> dict[str, str]:
-        told = self.ask(ListTransactionsRequest(), ApiKey.LIST_TRANSACTIONS, 1, node)
-        assert told.error_code == ErrorCode.NONE, ErrorCode(told.error_code)
-        return {each.transactional_id: each.transaction_state for each in told.transaction_states}
+        response = self.ask(ListTransactionsRequest(), ApiKey.LIST_TRANSACTIONS, 1, node)
+        assert response.error_code == ErrorCode.NONE, ErrorCode(response.error_code)
+        return {each.transactional_id: each.transaction_state for each in response.transaction_states}
 
     def is_quiet(self) -> bool:
-        """No transaction is open or about to end, and no partition holds readers up."""
-        for node, assembly in self.besieged.nodes.items():
+        """Whether no transaction is open or ending and every last stable offset has reached the log end offset."""
+        for node, assembly in self.cluster.nodes.items():
             if {"Ongoing", "PrepareCommit", "PrepareAbort"} & set(self.states(node).values()):
                 return False
             assert assembly.broker_side is not None
@@ -135,8 +135,8 @@ class Transacting:
                     return False
         return True
 
-    def is_well(self) -> None:
-        """Producers of both versions write, commit and abort; then nothing is left open."""
+    def check_health(self) -> None:
+        """Check that producers of both transaction versions write, commit and abort, and that nothing is left open."""
         self._number += 1
         for version in (11, 12):
             name = f"well-behaved {version} {self._number}"
@@ -144,46 +144,46 @@ class Transacting:
             for committed in (True, False):
                 producer = self._one_transaction(name, producer, version, committed)
         self.until(self.is_quiet, "all transactions are over", patience_ms=3 * TIMEOUT_MS)
-        assert not self.besieged.faults
+        assert not self.cluster.faults
 
     def _one_transaction(self, name: str, producer: Producer, version: int, committed: bool) -> Producer:
-        if version < ADDS_FROM:
+        if version < ADDS_PARTITIONS_FROM:
             self.until(lambda: self.add(name, producer) == ErrorCode.NONE, "the partition is added")
-        sequence = 0 if committed or version >= ADDS_FROM else 1
+        sequence = 0 if committed or version >= ADDS_PARTITIONS_FROM else 1
         self.until(lambda: self.write(name, producer, sequence, version) == ErrorCode.NONE, "it is written")
-        told = self.end(name, producer, committed, 5 if version >= ADDS_FROM else 4)
-        assert told.error_code == ErrorCode.NONE, ErrorCode(told.error_code)
-        return (told.producer_id, told.producer_epoch) if version >= ADDS_FROM else producer
+        response = self.end(name, producer, committed, 5 if version >= ADDS_PARTITIONS_FROM else 4)
+        assert response.error_code == ErrorCode.NONE, ErrorCode(response.error_code)
+        return (response.producer_id, response.producer_epoch) if version >= ADDS_PARTITIONS_FROM else producer
 
 
-class TransactionalPoison(Poison):
-    """Seasoned with transactional ids and producers that there are, and that there nearly are."""
+class HostileTransactionalRequests(HostileRequests):
+    """Random requests with transactional ids and producers that exist, or nearly exist."""
 
-    def __init__(self, transacting: Transacting, seed: int, known: dict[str, Producer]) -> None:
-        super().__init__(transacting.besieged, seed, of_quorum=False)
-        self._known = known
-        self._dice = Random(seed)
+    def __init__(self, transactional: TransactionalCluster, seed: int, producers: dict[str, Producer]) -> None:
+        super().__init__(transactional.cluster, seed, for_quorum=False)
+        self._producers = producers
+        self._transaction_rng = Random(seed)
 
-    def _likely(self, name: str, kind: str) -> Any:
-        chosen = self._dice.choice
-        producer = chosen(list(self._known.values()))
+    def _plausible_value(self, name: str, kind: str) -> Any:
+        choice = self._transaction_rng.choice
+        producer = choice(list(self._producers.values()))
         if "transactional_id" in name and kind == "string":
-            return chosen((*self._known, *self._known, *ODD_IDS))
+            return choice((*self._producers, *self._producers, *ODD_IDS))
         if name in ("name", "topic") and kind == "string":
             internal = (CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, METADATA_TOPIC)
-            return chosen(("victim", "victim", "victim", "nobody", "", "x" * 300, *internal))
+            return choice(("victim", "victim", "victim", "nobody", "", "x" * 300, *internal))
         if name.endswith("producer_id"):
-            return chosen((producer[0], producer[0], -1, -2, -(2**63), 0, 2**63 - 1))
+            return choice((producer[0], producer[0], -1, -2, -(2**63), 0, 2**63 - 1))
         if name.endswith("producer_epoch"):
-            return chosen((producer[1], producer[1], producer[1] + 1, *EPOCHS))
+            return choice((producer[1], producer[1], producer[1] + 1, *EPOCHS))
         if name == "coordinator_epoch":
-            return chosen((0, 0, 1, -1, 2**31 - 1))
+            return choice((0, 0, 1, -1, 2**31 - 1))
         if name == "transaction_timeout_ms":
-            return chosen((1, 100, TIMEOUT_MS, TIMEOUT_MS, 0, -1, 2**31 - 1))
+            return choice((1, 100, TIMEOUT_MS, TIMEOUT_MS, 0, -1, 2**31 - 1))
         if name == "group_id":
-            return chosen(("g", "g", *ODD_IDS))
-        return super()._likely(name, kind)
+            return choice(("g", "g", *ODD_IDS))
+        return super()._plausible_value(name, kind)
 
 
-def is_refused(outcome: Any) -> bool:
-    return isinstance(outcome, Refused)
+def is_closed(outcome: Any) -> bool:
+    return isinstance(outcome, ConnectionClosed)

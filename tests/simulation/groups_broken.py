@@ -1,4 +1,4 @@
-"""Coordinators that are broken on purpose, to see whether the simulation notices."""
+"""Defects that are injected into the group coordinator, to check that the simulation notices them."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from moldau.replica.partition import Partition
 from moldau.runtime.coordinators.shard import Shard
 
 Patch = pytest.MonkeyPatch
-Way = Callable[[Patch], None]
+Defect = Callable[[Patch], None]
 
 
 def a_partition_is_given_before_it_is_released(patch: Patch) -> None:
-    honest = reconcile.reconciled
+    original = reconcile.reconciled
 
-    @wraps(honest)
-    def hasty(member: Any, epoch: int, target: Any, owned: Any, subscribed: Any, is_free: Any) -> Any:
-        return honest(member, epoch, target, owned, subscribed, lambda topic_id, partition: True)
+    @wraps(original)
+    def replacement(member: Any, epoch: int, target: Any, owned: Any, subscribed: Any, is_free: Any) -> Any:
+        return original(member, epoch, target, owned, subscribed, lambda topic_id, partition: True)
 
-    patch.setattr(change, "reconciled", hasty)
+    patch.setattr(change, "reconciled", replacement)
 
 
 def a_member_that_does_not_say_what_it_owns_is_taken_to_own_nothing(patch: Patch) -> None:
-    honest = reconcile._owns_any
-    patch.setattr(reconcile, "_owns_any", lambda owned, partitions: honest(owned or {}, partitions))
+    original = reconcile._owns_any
+    patch.setattr(reconcile, "_owns_any", lambda owned, partitions: original(owned or {}, partitions))
 
 
 def the_generation_is_not_counted_on(patch: Patch) -> None:
-    honest = Rebalance._begin_generation
+    original = Rebalance._begin_generation
 
-    def forgetful(self: Rebalance, group: ClassicGroup, effects: Effects) -> None:
+    def replacement(self: Rebalance, group: ClassicGroup, effects: Effects) -> None:
         if group.generation > 0:
             group.generation -= 1
-        honest(self, group, effects)
+        original(self, group, effects)
 
-    patch.setattr(Rebalance, "_begin_generation", forgetful)
+    patch.setattr(Rebalance, "_begin_generation", replacement)
 
 
 def commits_of_old_generations_are_taken(patch: Patch) -> None:
@@ -61,46 +61,46 @@ def commits_of_former_members_are_taken(patch: Patch) -> None:
 
 
 def answers_leave_before_the_append(patch: Patch) -> None:
-    def hasty(self: Shard, outcome: Any) -> Any:
+    def replacement(self: Shard, outcome: Any) -> Any:
         for waiting, response in outcome.answers:
             waiting.complete(response)
         return outcome.response
 
-    patch.setattr(Shard, "_park", hasty)
+    patch.setattr(Shard, "_park", replacement)
 
 
 def what_is_not_on_disk_counts_as_committed(patch: Patch) -> None:
-    honest = Partition._advance
+    original = Partition._advance
 
-    def hasty(self: Partition, size: int) -> None:
+    def replacement(self: Partition, size: int) -> None:
         flushing = self.log.flushing
         durable, flushing.recovery_point = flushing.recovery_point, self.log.end_offset
         try:
-            honest(self, size)
+            original(self, size)
         finally:
             flushing.recovery_point = durable
 
-    patch.setattr(Partition, "_advance", hasty)
+    patch.setattr(Partition, "_advance", replacement)
 
 
 def a_record_is_dropped_on_replay(patch: Patch) -> None:
-    _now_and_then(patch, Groups, "replay", every=50)
+    _skip_every(patch, Groups, "replay", every=50)
 
 
 def a_record_is_not_applied(patch: Patch) -> None:
-    _now_and_then(patch, Offsets, "apply", every=50)
+    _skip_every(patch, Offsets, "apply", every=50)
 
 
-def _now_and_then(patch: Patch, owner: type, name: str, every: int) -> None:
-    honest: Callable[..., Any] = getattr(owner, name)
+def _skip_every(patch: Patch, owner: type, name: str, every: int) -> None:
+    original: Callable[..., Any] = getattr(owner, name)
     calls = 0
 
-    def careless(*arguments: Any) -> Any:
+    def replacement(*arguments: Any) -> Any:
         nonlocal calls
         calls += 1
-        return None if calls % every == 0 else honest(*arguments)
+        return None if calls % every == 0 else original(*arguments)
 
-    patch.setattr(owner, name, careless)
+    patch.setattr(owner, name, replacement)
 
 
 def classic_sessions_never_end(patch: Patch) -> None:
@@ -112,17 +112,17 @@ def consumer_sessions_never_end(patch: Patch) -> None:
 
 
 def heartbeats_do_not_count(patch: Patch) -> None:
-    honest = ClassicGroups.heartbeat
+    original = ClassicGroups.heartbeat
 
-    def deaf(self: ClassicGroups, request: Any, client: Any) -> Any:
-        kept = self._rebalance.expect_heartbeat
+    def replacement(self: ClassicGroups, request: Any, client: Any) -> Any:
+        saved = self._rebalance.expect_heartbeat
         self._rebalance.expect_heartbeat = lambda *_: None  # type: ignore[method-assign]
         try:
-            return honest(self, request, client)
+            return original(self, request, client)
         finally:
-            self._rebalance.expect_heartbeat = kept  # type: ignore[method-assign]
+            self._rebalance.expect_heartbeat = saved  # type: ignore[method-assign]
 
-    patch.setattr(ClassicGroups, "heartbeat", deaf)
+    patch.setattr(ClassicGroups, "heartbeat", replacement)
 
 
 def nobody_is_waited_for_in_a_rebalance(patch: Patch) -> None:
@@ -139,12 +139,12 @@ def offsets_expire_while_they_are_read(patch: Patch) -> None:
 
 
 def offsets_of_a_new_topic_go_with_its_namesake(patch: Patch) -> None:
-    honest = offset_removal.of_deleted_topics
+    original = offset_removal.of_deleted_topics
     patch.setattr(
         offset_removal,
         "of_deleted_topics",
         lambda state, removed, image: [
-            record for topic in removed for record in honest(state, [topic], type(image)(topics={}))
+            record for topic in removed for record in original(state, [topic], type(image)(topics={}))
         ],
     )
 
@@ -158,19 +158,19 @@ def topics_that_change_are_not_looked_at(patch: Patch) -> None:
 
 
 def anything_goes_wrong_as_unknown(patch: Patch) -> None:
-    honest = ClassicGroup.check_member
+    original = ClassicGroup.check_member
 
-    def vague(self: ClassicGroup, member_id: str, instance_id: str | None) -> Any:
+    def replacement(self: ClassicGroup, member_id: str, instance_id: str | None) -> Any:
         try:
-            return honest(self, member_id, instance_id)
-        except Exception as refused:
-            refused.code = ErrorCode.UNKNOWN_SERVER_ERROR  # type: ignore[attr-defined]
+            return original(self, member_id, instance_id)
+        except Exception as error:
+            error.code = ErrorCode.UNKNOWN_SERVER_ERROR  # type: ignore[attr-defined]
             raise
 
-    patch.setattr(ClassicGroup, "check_member", vague)
+    patch.setattr(ClassicGroup, "check_member", replacement)
 
 
-WAYS: dict[Way, int] = {
+DEFECTS: dict[Defect, int] = {
     a_partition_is_given_before_it_is_released: 0,
     a_member_that_does_not_say_what_it_owns_is_taken_to_own_nothing: 1,
     the_generation_is_not_counted_on: 0,
@@ -191,4 +191,4 @@ WAYS: dict[Way, int] = {
     topics_that_change_are_not_looked_at: 0,
     anything_goes_wrong_as_unknown: 0,
 }
-"""Each with a seed that is known to show it soon."""
+"""Each defect with a seed that is known to show it soon."""

@@ -1,5 +1,5 @@
-"""Whoever speaks for one transactional id: a process, and when that dies or is given up the next one. One that is given
-up may live on and go on writing, with an epoch that is not its own any more.
+"""The processes that use one transactional id, one after the other. A process that is replaced may keep running and
+writing, with an epoch that is fenced.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ CRASH_GAP_MS = 7_000
 RESTART_MS = (50, 1_500)
 ZOMBIE_SHARE = 0.4
 GONE_SHARE = 0.3
-Told = Callable[[TransactionalProducer], None]
-Make = Callable[[str, str, Random, Told, Told], TransactionalProducer]
+Callback = Callable[[TransactionalProducer], None]
+Make = Callable[[str, str, Random, Callback, Callback], TransactionalProducer]
 
 
-class Seat:
-    """`may_change_id` says whether somebody with another transactional id may come in its place."""
+class IdOwner:
+    """`may_change_id` says whether the next process may use another transactional id."""
 
     def __init__(
         self, world: TransactionsWorld, transactional_id: str, rng: Random, make: Make, may_change_id: bool
@@ -35,7 +35,7 @@ class Seat:
         self._make = make
         self.transactional_id = transactional_id
         self.incarnations: list[TransactionalProducer] = []
-        """Those that live, the rightful one last."""
+        """The live processes, the rightful one last."""
         self._count = 0
         self.is_over = False
         self._begin()
@@ -59,8 +59,8 @@ class Seat:
         self._world.clients.append(made)
 
     def _initialized(self, incarnation: TransactionalProducer) -> None:
-        """From now on whoever has a lower epoch must not get anything done. That may be itself: answers overtake each
-        other."""
+        """Mark the processes with lower epochs as replaced: no request of theirs may succeed any more. That may be this
+        one, because responses overtake each other."""
         for each in self.incarnations:
             is_rival = each is not incarnation and each.transactional_id == incarnation.transactional_id
             if is_rival and each.producer_id >= 0:
@@ -69,8 +69,8 @@ class Seat:
                     late.is_replaced = True
 
     def _earlier(self, one: TransactionalProducer, other: TransactionalProducer) -> TransactionalProducer | None:
-        """Who was given its epoch first; None if nobody can tell. Of two producer ids the greater need not be the
-        later: each node has a block of them."""
+        """Return the process that got its epoch first, or None if that is unknown. The greater of two producer ids need
+        not be the later one: each node has a block of them."""
         if one.producer_id == other.producer_id:
             return min(one, other, key=lambda each: each.producer_epoch)
         order = self._world.producer_ids_of(self.transactional_id)
@@ -78,7 +78,7 @@ class Seat:
         return min(known, key=lambda each: order.index(each.producer_id)) if known else None
 
     def _ended(self, incarnation: TransactionalProducer) -> None:
-        """By itself: it was fenced, or nothing is left to do."""
+        """Called when a process ends by itself: it was fenced, or nothing is left to do."""
         if incarnation not in self.incarnations:
             return
         is_current = incarnation is self.incarnations[-1]
@@ -95,10 +95,10 @@ class Seat:
     def _bury(self, incarnation: TransactionalProducer) -> None:
         self.incarnations.remove(incarnation)
         self._world.clients.remove(incarnation)
-        incarnation.life.end()
-        self._world.network.process_died(incarnation.life)
+        incarnation.process.end()
+        self._world.network.process_died(incarnation.process)
 
-    # --- what befalls it ------------------------------------------------------------------------------------------
+    # --- faults ---------------------------------------------------------------------------------------------------
 
     def _later(self, call: Callable[[], None]) -> None:
         self._world.timers.after_ms(self._rng.randint(*RESTART_MS), call)
@@ -121,7 +121,7 @@ class Seat:
         self._world.faults.count("a client is killed", self.transactional_id)
         self._bury(self.incarnations[-1])
         if self._may_change_id and self._rng.random() < GONE_SHARE:
-            # Nobody comes back for what it left open.
+            # No process comes back for its open transaction.
             self._changes += 1
             self.transactional_id = f"{self._first_id}-{self._changes}"
         self._later(self._begin)

@@ -1,7 +1,6 @@
-"""Short forms of the requests the protocol tests send again and again, and of the answers they look at.
+"""Short functions for the requests that the protocol tests send most, and for their responses.
 
-What lives here: one function per request, each returning kio's response object for the one partition or topic asked
-about. What may not enter: expectations.
+Each returns kio's response object for the one partition or topic. It contains no expectations.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from raw import Wire, message
+from wire_client import Wire, message
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
@@ -23,7 +22,7 @@ def produce_request(topic: Any, records: bytes | None, version: int = PRODUCE_VE
 
 
 def produce(wire: Wire, topic: Any, records: bytes | None, version: int = PRODUCE_VERSION, **fields: Any) -> Any:
-    """The one partition's part of the answer."""
+    """Return the response for the one partition."""
     return wire.ask(produce_request(topic, records, version, **fields)).responses[0].partition_responses[0]
 
 
@@ -37,7 +36,7 @@ def fetch_request(topic: Any, offset: int, version: int = FETCH_VERSION, **field
 
 
 def fetch(wire: Wire, topic: Any, offset: int, version: int = FETCH_VERSION, **fields: Any) -> Any:
-    """The one partition's part of the answer."""
+    """Return the response for the one partition."""
     return wire.ask(fetch_request(topic, offset, version, **fields)).responses[0].partitions[0]
 
 
@@ -83,7 +82,7 @@ def topic_id(wire: Wire, name: str) -> UUID:
 
 
 def new_producer(wire: Wire) -> tuple[int, int]:
-    """A fresh producer id and its epoch."""
+    """Return a new producer id and its epoch."""
     answer = wire.ask(message("init_producer_id", 4, transactional_id=None, transaction_timeout=60_000))
     assert answer.error_code == 0
     return int(answer.producer_id), int(answer.producer_epoch)

@@ -1,6 +1,6 @@
-"""Clients at work while a cluster is under fire: idempotent producers, readers, a group; each in a thread of its own.
+"""Clients that run while faults are injected: idempotent producers, readers and a group, each in a thread of its own.
 
-They know nothing of the faults. Whatever they send, are acknowledged or read goes into the history.
+They know nothing of the faults. What they send, get acknowledged or read goes into the history.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-from cluster_fire_history import History, Place, Read, Value, decode
+from chaos_history import History, Place, Read, Value, decode
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 SEND_EVERY_S = 0.03
@@ -19,7 +19,7 @@ POLL_S = 0.1
 DRAIN_PATIENCE_S = 90.0
 LEAVE_PATIENCE_S = 30.0
 DELIVERY_MS = 300_000
-"""Longer than any fault: a producer with retries is to hear of none."""
+"""Longer than any fault: a producer with retries must not report an error."""
 SOON = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 250,
@@ -27,14 +27,14 @@ SOON = {
     "topic.metadata.refresh.interval.ms": 1000,
     "log_level": 0,
 }
-"""By default librdkafka waits a minute for the answer of a broker that stands still: here more is to happen in it."""
+"""By default librdkafka waits a minute for a broker that does not answer, which is too long here."""
 LEGAL_ERRORS = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
     KafkaError._RESOLVE,
 }
-"""What librdkafka tells of connections that broke; with any broker that is killed it says so."""
+"""Errors that librdkafka reports for broken connections, as after every killed broker."""
 
 
 class Load:
@@ -60,7 +60,7 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._reading.clear()  # first: who is still sending then has nothing to wait for
+        self._reading.clear()  # closed first, so that running producers do not wait for it
         self._sending.clear()
         self._join((*self._senders, *self._readers))
 
@@ -73,12 +73,12 @@ class Load:
                 print(fault, flush=True)
 
     def acks(self) -> dict[int, int]:
-        """How many records have been acknowledged, by partition."""
+        """Return how many records were acknowledged, by partition."""
         with self.history.lock:
             return {partition: self.history.acks_by_partition[partition] for partition in range(self._partitions)}
 
     def finish(self) -> History:
-        """Sends nothing more, lets the readers come to the end, and reads the whole topic once more."""
+        """Stop the producers, let the readers reach the end, and read the whole topic once more."""
         self._sending.clear()
         self._join(self._senders)
         assert not self.faults, self.faults[:5]
@@ -157,7 +157,7 @@ class Load:
             self.faults.append(f"heard: {error}")
 
     def _read_all(self) -> None:
-        """Up to what is the end now, from the beginning, by a reader that has seen nothing."""
+        """Read from the beginning up to the current end with a new consumer."""
         consumer = Consumer(self._consumer("unused") | {"enable.auto.commit": False, "auto.offset.reset": "error"})
         partitions = [TopicPartition(self._topic, partition, 0) for partition in range(self._partitions)]
         ends = {each.partition: consumer.get_watermark_offsets(each, timeout=30)[1] for each in partitions}
@@ -174,7 +174,7 @@ class Load:
         consumer.close()
 
     def _await_readers(self) -> None:
-        """As long as they get on; who does not see the end is found by the checks."""
+        """Wait while the readers make progress; the checks find those that do not reach the end."""
         wanted = self.history.acked.keys()
         deadline = time.monotonic() + DRAIN_PATIENCE_S
         while time.monotonic() < deadline and not self.faults:

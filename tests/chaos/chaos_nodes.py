@@ -1,7 +1,7 @@
-"""The nodes of a cluster as processes, from server.properties as Kafka has them, with the network of proxies between.
+"""The nodes of a cluster as processes, from Kafka's server.properties, connected through a network of proxies.
 
-Ours by default. With MOLDAU_CHAOS_KAFKA_LIBS, a directory of Apache Kafka's jars, the nodes are Apache Kafka's: it is
-the judge of these tests too. Nodes can be killed, paused and brought back; all else is the tests' business.
+They are Moldau's by default. With MOLDAU_CHAOS_KAFKA_LIBS, a directory of Apache Kafka's jars, they are Apache Kafka's,
+so that the tests can be checked against it. Nodes can be killed, paused and restarted; the tests do all else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster_fire_proxy import Network
+from chaos_proxy import Network
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
@@ -44,15 +44,16 @@ FAST = {
 """What `moldau cluster start` sets so that a lost node is noticed soon. Kafka on few cores needs its own defaults."""
 SETTINGS = REPLICATED if KAFKA_LIBS else REPLICATED | FAST
 RECOVERY_S = 120.0 if KAFKA_LIBS else 30.0
-"""Within this a cluster that has lost one node takes writes again. It is an end to waiting, not an aim: those of speed
-are measured in bench/."""
+"""Within this time a cluster that has lost one node must accept writes again. It is a limit for waiting, not a target:
+speed is measured in bench/.
+"""
 
 
-def until(is_so: Callable[[], bool], what: str, patience_s: float, told: Callable[[], str] = lambda: "") -> None:
-    """`told` tells, if it never is, how things are instead."""
+def until(is_so: Callable[[], bool], what: str, patience_s: float, describe: Callable[[], str] = lambda: "") -> None:
+    """Wait until the condition holds; `describe` returns the state if it never does."""
     deadline = time.monotonic() + patience_s
     while not is_so():
-        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}{told()}"
+        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}{describe()}"
         time.sleep(0.05)
 
 
@@ -104,7 +105,7 @@ class Node:
         self.is_paused = False
 
     def end(self) -> None:
-        """Orderly, if it still can be."""
+        """Stop the process in an orderly way if that is possible."""
         if self.process is None:
             return
         self.resume()
@@ -115,7 +116,7 @@ class Node:
             self.kill()
 
     def assert_alive(self) -> None:
-        """A node that was not killed must not have ended."""
+        """Fail if the process ended without being killed."""
         if self.process is not None:
             status = self.process.poll()
             assert status is None, f"node {self.id} ended with {status}: {self.said()}"
@@ -143,7 +144,7 @@ class Cluster:
             node.assert_alive()
 
     def await_brokers(self) -> None:
-        """Until all brokers are there and none is fenced."""
+        """Wait until all brokers are registered and unfenced."""
         until(lambda: self._brokers_known() == len(self.brokers), "all brokers are there", START_PATIENCE_S)
 
     def create_topic(self, name: str, partitions: int, min_insync: int) -> None:
@@ -161,13 +162,13 @@ class Cluster:
             each.leader >= 0 and len(each.isrs) == len(each.replicas) for each in partitions
         )
 
-    def told(self, topic: str) -> str:
-        """Who leads and who is in sync, as far as anybody knows."""
-        told = [f"{each.id} is led by {each.leader}, in sync {each.isrs}" for each in self._partitions_of(topic)]
-        return "; ".join(told) or f"of {topic} nobody tells anything"
+    def describe(self, topic: str) -> str:
+        """Describe the leader and the in-sync replicas, as far as they are known."""
+        states = [f"{each.id} is led by {each.leader}, in sync {each.isrs}" for each in self._partitions_of(topic)]
+        return "; ".join(states) or f"nothing is known of {topic}"
 
     def _partitions_of(self, topic: str) -> list[PartitionMetadata]:
-        """None if nobody answers."""
+        """Return nothing if no broker answers."""
         try:
             return list(self.admin.list_topics(topic, timeout=5).topics[topic].partitions.values())
         except KafkaException:
@@ -183,7 +184,7 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path, roles: Mapping[int, str], settings: Mapping[str, str] | None = None) -> Iterator[Cluster]:
-    """Runs as many nodes as there are roles (`broker`, `controller` or both), all new; ends them whatever happens."""
+    """Run a new node for each of the roles (`broker`, `controller` or both); stop them all at the end."""
     with ExitStack() as house:
         network = house.enter_context(Network())
         nodes = {number: Node(number, role, folder / f"node-{number}", network) for number, role in roles.items()}
@@ -199,7 +200,8 @@ def cluster(folder: Path, roles: Mapping[int, str], settings: Mapping[str, str] 
 
 
 def write_properties(nodes: Sequence[Node], network: Network, settings: Mapping[str, str]) -> str:
-    """A server.properties for each; gives the bootstrap servers, which are proxies as all that is advertised."""
+    """Write server.properties for each node; return the bootstrap servers, which are proxies like all advertised
+    addresses."""
     kinds = {"broker": "PLAINTEXT", "controller": "CONTROLLER"}
     ports = {(node.id, kind): port for node in nodes for kind, port in zip(kinds, free_ports(2), strict=True)}
     proxies = {where: network.proxy(where[0], port) for where, port in ports.items() if _plays(nodes, where)}
@@ -228,7 +230,7 @@ def _plays(nodes: Sequence[Node], where: tuple[int, str]) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Below the range that the kernel gives to clients: a node that is killed finds its port still free."""
+    """Return ports below the range that the kernel gives to clients, so that a restarted node finds its port free."""
     found: list[int] = []
     while len(found) < count:
         port = random.randrange(10_000, 30_000)

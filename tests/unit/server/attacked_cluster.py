@@ -1,7 +1,7 @@
-"""Whole nodes in one process and in virtual time, each with its clients' and its controllers' listener, and a besieger.
+"""A cluster of whole nodes in one process and in virtual time, each with a client and a controller listener.
 
-What a node may never do is told at once: an exception that a handler did not mean, a late reply that cannot be written,
-a fault. `Besieged.ask` sends one request as a hostile client would and gives what comes of it.
+A test fails at once when a node does what it must never do: a handler raises an unexpected exception, or a late reply
+cannot be encoded. `AttackedCluster.ask` sends one request as a hostile client would and returns the outcome.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ CLIENT_PORT, CONTROLLER_PORT = 9000, 9100
 PATIENCE_MS = 60_000
 
 
-class Refused:
-    """The connection was closed for what was sent."""
+class ConnectionClosed:
+    """The outcome of a request for which the broker closed the connection."""
 
 
-def whole(reply: Outgoing) -> bytes:
-    """With the records that are still in their files."""
+def reply_bytes(reply: Outgoing) -> bytes:
+    """Return the reply with the records that are still in their files inserted."""
     out, position = bytearray(), 0
     for place, records in reply.slices:
         out += reply[position:place]
@@ -49,33 +49,33 @@ def whole(reply: Outgoing) -> bytes:
 
 
 @dataclass
-class Sent:
-    """A request, and what became of it so far."""
+class SentRequest:
+    """A request and its outcome so far."""
 
     api: ApiKey
     version: int
-    told: Callable[[Any], None] = lambda _: None
+    on_outcome: Callable[[Any], None] = lambda _: None
     outcome: Any = None
-    """A response, `Refused`, or None while it waits."""
+    """A response, `ConnectionClosed`, or None while the request waits."""
     size: int = 0
 
     @property
     def is_waiting(self) -> bool:
         return self.outcome is None
 
-    def replied(self, reply: Outgoing) -> None:
+    def on_reply(self, reply: Outgoing) -> None:
         assert reply, f"the reply to {self.api.name} v{self.version} could not be written"
-        body = memoryview(whole(reply))[4:]
+        body = memoryview(reply_bytes(reply))[4:]
         _, outcome = read_response(response_class(self.api), body, self.api, self.version)
-        self.came_to(outcome)
+        self.finish(outcome)
 
-    def came_to(self, outcome: Any) -> None:
+    def finish(self, outcome: Any) -> None:
         self.outcome = outcome
-        self.told(outcome)
+        self.on_outcome(outcome)
 
 
-def put(router: Router, frame: bytes | bytearray, sent: Sent, listener: str = "CONTROLLER") -> Sent:
-    """Hands a frame to a router as a connection would: in a buffer that is another's as soon as the call returns."""
+def deliver(router: Router, frame: bytes | bytearray, sent: SentRequest, listener: str = "CONTROLLER") -> SentRequest:
+    """Hand a frame to a router as a connection would: in a buffer that is overwritten as soon as the call returns."""
     buffer = bytearray(frame[4:])
     try:
         reply = router.answer(listener, "198.51.100.7:666", memoryview(buffer))
@@ -83,62 +83,64 @@ def put(router: Router, frame: bytes | bytearray, sent: Sent, listener: str = "C
         cause = bad.__cause__
         if cause is not None and not isinstance(cause, (MalformedData, StorageFault)) and "failed here" in str(bad):
             raise AssertionError(f"{sent.api.name} v{sent.version} broke its handler") from cause
-        sent.came_to(Refused())
+        sent.finish(ConnectionClosed())
         return sent
     if isinstance(reply, Promise):
-        reply.then(sent.replied)
+        reply.then(sent.on_reply)
     elif reply is None:
-        sent.came_to(Refused())
+        sent.finish(ConnectionClosed())
     else:
-        sent.replied(reply)
+        sent.on_reply(reply)
     buffer[:] = b"\xaa" * len(buffer)
     return sent
 
 
-class _Line:
-    """A `Peer` whose other end is a router of this process, a millisecond away; nobody is there, a refusal."""
+class _LoopbackPeer:
+    """A `Peer` whose other end is a router of this process, one millisecond away, or an error if no router is there."""
 
-    def __init__(self, wires: _Wires, port: int) -> None:
-        self._wires = wires
+    def __init__(self, network: _Network, port: int) -> None:
+        self._network = network
         self._port = port
 
     def ask(self, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None) -> Promise[Any]:
-        answer: Promise[Any] = Promise()
-        router = self._wires.routers.get(self._port)
-        timers = self._wires.timers
+        promise: Promise[Any] = Promise()
+        router = self._network.routers.get(self._port)
+        timers = self._network.timers
         if router is None:
-            timers.after_ms(1, lambda: answer.complete(KafkaError(ErrorCode.NETWORK_EXCEPTION)))
-            return answer
-        spoken = router.served()[api][1] if version is None else version
-        frame = request_frame(api, spoken, 1, None, request)
-        late = timers.after_ms(timeout_ms, lambda: answer.complete(KafkaError(ErrorCode.REQUEST_TIMED_OUT)))
+            timers.after_ms(1, lambda: promise.complete(KafkaError(ErrorCode.NETWORK_EXCEPTION)))
+            return promise
+        actual_version = router.served()[api][1] if version is None else version
+        frame = request_frame(api, actual_version, 1, None, request)
+        timeout = timers.after_ms(timeout_ms, lambda: promise.complete(KafkaError(ErrorCode.REQUEST_TIMED_OUT)))
 
-        def came(outcome: Any) -> None:
-            assert not isinstance(outcome, Refused), f"{api.name} of a node was refused"
-            if late.is_pending:
-                late.cancel()
-                timers.soon(lambda: answer.complete(outcome))
+        def on_outcome(outcome: Any) -> None:
+            assert not isinstance(outcome, ConnectionClosed), (
+                f"the connection was closed for {api.name} from another node"
+            )
+            if timeout.is_pending:
+                timeout.cancel()
+                timers.soon(lambda: promise.complete(outcome))
 
-        timers.after_ms(1, lambda: put(router, frame, Sent(api, spoken, came)))
-        return answer
+        timers.after_ms(1, lambda: deliver(router, frame, SentRequest(api, actual_version, on_outcome)))
+        return promise
 
     def close(self) -> None:
-        """What is under way is answered or times out."""
+        """Requests in flight are still answered or time out."""
 
 
-class _Wires:
+class _Network:
     def __init__(self, timers: FakeTimers) -> None:
         self.timers = timers
         self.routers: dict[int, Router] = {}
-        self.asked: dict[tuple[str, int], None] = {}
+        self.contacted_addresses: dict[tuple[str, int], None] = {}
 
-    def to(self, host: str, port: int, purpose: str) -> _Line:
-        self.asked[host, port] = None
-        return _Line(self, port if host == "127.0.0.1" else -1)
+    def to(self, host: str, port: int, purpose: str) -> _LoopbackPeer:
+        self.contacted_addresses[host, port] = None
+        return _LoopbackPeer(self, port if host == "127.0.0.1" else -1)
 
 
 class _PromptFlusher:
-    """A disk that takes a millisecond."""
+    """A disk on which a flush takes one millisecond."""
 
     def __init__(self, timers: FakeTimers) -> None:
         self._timers = timers
@@ -151,17 +153,17 @@ class _PromptFlusher:
         log.flushed()
 
 
-class Besieged:
-    def __init__(self, nodes: int, seed: int = 1, **properties: str) -> None:
-        """Settings are Kafka's, with underscores."""
+class AttackedCluster:
+    def __init__(self, node_count: int, seed: int = 1, **properties: str) -> None:
+        """`properties` are Kafka's settings, with underscores instead of dots."""
         self._properties = {name.replace("_", "."): value for name, value in properties.items()}
         self.clock = FakeClock()
         self.timers = FakeTimers(self.clock)
         self.rng = Random(seed)
-        self.wires = _Wires(self.timers)
+        self.network = _Network(self.timers)
         self.routers: dict[int, Router] = {}
         self.faults: list[Exception] = []
-        addresses = [NodeAddress(node, CLIENT_PORT + node, CONTROLLER_PORT + node) for node in range(1, nodes + 1)]
+        addresses = [NodeAddress(node, CLIENT_PORT + node, CONTROLLER_PORT + node) for node in range(1, node_count + 1)]
         self.nodes = {each.id: self._node(each, addresses) for each in addresses}
         started = [each.start(each.settings.advertised_listeners) for each in self.nodes.values()]
         self.until(lambda: all(each.done for each in started), "all brokers serve")
@@ -175,7 +177,7 @@ class Besieged:
         assert node.controller_side is not None
         self.routers[address.port] = node.broker_side.router
         self.routers[address.controller_port] = node.controller_side.router
-        self.wires.routers.update(self.routers)
+        self.network.routers.update(self.routers)
         return node
 
     def _world(self) -> World:
@@ -185,11 +187,11 @@ class Besieged:
             files=MemoryFiles(),
             rng=Random(self.rng.random()),
             flusher=_PromptFlusher(self.timers),
-            peers=self.wires,
+            peers=self.network,
             run_in_thread=at_once,
             disk_space=lambda: (0, 0),
             on_fault=self.faults.append,
-            boot_id="the one and only",
+            boot_id="the only boot",
         )
 
     # --- time -----------------------------------------------------------------------------------------------------
@@ -201,10 +203,10 @@ class Besieged:
             self.timers.advance(5)
         raise AssertionError(f"not within {patience_ms} ms: {what}")
 
-    # --- who is there ---------------------------------------------------------------------------------------------
+    # --- the quorum -----------------------------------------------------------------------------------------------
 
     def leader(self) -> Assembly | None:
-        """Whom a majority follows, itself included, in the latest epoch."""
+        """Return the node that a majority, itself included, follows in the latest epoch."""
         drivers = [node.driver for node in self.nodes.values()]
         epoch = max(driver.leader_epoch for driver in drivers)
         leaders = [node for node in self.nodes.values() if node.driver.is_leader and node.driver.leader_epoch == epoch]
@@ -214,50 +216,54 @@ class Besieged:
         following = [each for each in drivers if (each.leader_id, each.leader_epoch) == (leader_id, epoch)]
         return leaders[0] if len(following) * 2 > len(drivers) else None
 
-    def led(self) -> Assembly:
-        self.until(lambda: self.leader() is not None, "somebody leads")
-        found = self.leader()
-        assert found is not None
-        return found
+    def wait_for_leader(self) -> Assembly:
+        self.until(lambda: self.leader() is not None, "the quorum has a leader")
+        leader = self.leader()
+        assert leader is not None
+        return leader
 
     @property
-    def standing(self) -> tuple[int, int, int]:
-        """Leader, epoch, and how far the metadata log is committed."""
-        leader = self.led()
+    def quorum_state(self) -> tuple[int, int, int]:
+        """Leader id, epoch and high watermark of the metadata log."""
+        leader = self.wait_for_leader()
         return leader.settings.node_id, leader.driver.leader_epoch, leader.driver.high_watermark
 
     def cut_off(self, node: int) -> None:
-        """Nobody fetches from that node any more; its clients still reach it."""
-        del self.wires.routers[CLIENT_PORT + node]
+        """Stop other nodes from fetching from this node; its clients still reach it."""
+        del self.network.routers[CLIENT_PORT + node]
 
     def heal(self) -> None:
-        self.wires.routers.update(self.routers)
+        self.network.routers.update(self.routers)
 
     # --- a hostile client -----------------------------------------------------------------------------------------
 
-    def put(self, node: int, frame: bytes | bytearray, sent: Sent, *, to_controller: bool = True) -> Sent:
+    def deliver(
+        self, node: int, frame: bytes | bytearray, sent: SentRequest, *, to_controller: bool = True
+    ) -> SentRequest:
         port = (CONTROLLER_PORT if to_controller else CLIENT_PORT) + node
-        return put(self.routers[port], frame, sent, "CONTROLLER" if to_controller else "PLAINTEXT")
+        return deliver(self.routers[port], frame, sent, "CONTROLLER" if to_controller else "PLAINTEXT")
 
-    def post(self, request: Message, api: ApiKey, version: int, node: int = 0, *, to_controller: bool = True) -> Sent:
-        """Sends a request to a node, the leader if none is named, and does not wait."""
-        frame = request_frame(api, version, 7, "besieger", request)
-        node = node or self.led().settings.node_id
-        return self.put(node, frame, Sent(api, version, size=len(frame)), to_controller=to_controller)
+    def send(
+        self, request: Message, api: ApiKey, version: int, node: int = 0, *, to_controller: bool = True
+    ) -> SentRequest:
+        """Send a request to a node (0: the quorum's leader) and do not wait for the response."""
+        frame = request_frame(api, version, 7, "attacker", request)
+        node = node or self.wait_for_leader().settings.node_id
+        return self.deliver(node, frame, SentRequest(api, version, size=len(frame)), to_controller=to_controller)
 
     def ask(self, request: Message, api: ApiKey, version: int, node: int = 0, *, to_controller: bool = True) -> Any:
-        """Sends a request and gives the response to it, or `Refused`."""
-        sent = self.post(request, api, version, node, to_controller=to_controller)
+        """Send a request and return the response, or `ConnectionClosed`."""
+        sent = self.send(request, api, version, node, to_controller=to_controller)
         self.until(lambda: not sent.is_waiting, f"{api.name} v{version} is answered")
         return sent.outcome
 
-    # --- a well-behaved one ---------------------------------------------------------------------------------------
+    # --- a well-behaved client ------------------------------------------------------------------------------------
 
     def create(self, name: str, partitions: int = 1) -> None:
-        asked = CreateTopicsRequest([CreatableTopic(name, partitions, -1)], timeout_ms=5_000)
-        made = self.ask(asked, ApiKey.CREATE_TOPICS, 7, node=1, to_controller=False).topics[0]
-        assert made.error_code == ErrorCode.NONE, made.error_message
-        self.until(lambda: self._is_led(name), f"{name} is led")
+        request = CreateTopicsRequest([CreatableTopic(name, partitions, -1)], timeout_ms=5_000)
+        created = self.ask(request, ApiKey.CREATE_TOPICS, 7, node=1, to_controller=False).topics[0]
+        assert created.error_code == ErrorCode.NONE, created.error_message
+        self.until(lambda: self._is_led(name), f"every partition of {name} has a leader")
 
     def _is_led(self, name: str) -> bool:
         for node_id, node in self.nodes.items():
@@ -271,27 +277,27 @@ class Besieged:
 
     def _leads(self, node: Assembly, name: str, index: int) -> bool:
         assert node.broker_side is not None
-        found = node.broker_side.partitions.find(name, index)
-        return found is not None and found.is_leader
+        partition = node.broker_side.partitions.find(name, index)
+        return partition is not None and partition.is_leader
 
     def write(self, name: str, value: bytes = b"v") -> int:
-        """Produces with acks=all to the leader of partition 0; gives the offset."""
+        """Produce with acks=all to the leader of partition 0; return the offset."""
         sent = self.begin_write(name, value)
-        self.until(lambda: not sent.is_waiting, f"{name} is written to")
+        self.until(lambda: not sent.is_waiting, f"the write to {name} is acknowledged")
         written = sent.outcome.responses[0].partition_responses[0]
         assert written.error_code == ErrorCode.NONE, ErrorCode(written.error_code).name
         return int(written.base_offset)
 
-    def begin_write(self, name: str, value: bytes = b"v") -> Sent:
-        image = self.led().current.image
+    def begin_write(self, name: str, value: bytes = b"v") -> SentRequest:
+        image = self.wait_for_leader().current.image
         leader = image.topics[name].partitions[0].leader
         batch = build_batch([Record(IN_LINE, self.clock.now_ms(), None, value)])
         data = [TopicProduceData(name=name, partition_data=[PartitionProduceData(0, bytes(batch))])]
-        asked = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=data)
-        return self.post(asked, ApiKey.PRODUCE, 11, leader, to_controller=False)
+        request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=data)
+        return self.send(request, ApiKey.PRODUCE, 11, leader, to_controller=False)
 
     def check_health(self) -> None:
-        """All brokers take part, and a topic can be made and written to by a client of any of them."""
+        """Check that all brokers are unfenced and that a new topic can be created and written to."""
         self.until(self._all_live, "all brokers are unfenced")
         name = f"healthy-{self.rng.randrange(1 << 60)}"
         self.create(name)
@@ -299,5 +305,5 @@ class Besieged:
         assert not self.faults
 
     def _all_live(self) -> bool:
-        live = {broker.id for broker in self.led().current.image.live_brokers()}
+        live = {broker.id for broker in self.wait_for_leader().current.image.live_brokers()}
         return live >= set(self.nodes)

@@ -1,7 +1,7 @@
-"""What was sent, acknowledged and read while a cluster was under fire, and what must never be seen in it.
+"""What was sent, acknowledged and read while faults were injected, and the anomalies that must never be in it.
 
-The anomalies have the names that Jepsen's Kafka workload gives them. Values say who sent them: `producer:number`, where
-the numbers of a producer count up in each partition. Everything here is plain data and can be tried by hand.
+The anomalies have the names of Jepsen's Kafka workload. A value names its producer: `producer:number`, where the
+numbers of a producer count up in each partition. Everything here is plain data and can be tested by hand.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class History:
     """By partition."""
     acked: dict[Place, Value] = field(default_factory=dict)
     failed: list[tuple[Value, str]] = field(default_factory=list)
-    """Sends of which the client said that they failed; they may have been written all the same."""
+    """Sends that the client reported as failed; they may have been written all the same."""
     polls: dict[str, list[Read]] = field(default_factory=lambda: defaultdict(list))
-    """By reader, in the order in which they came; readers keep their place themselves."""
+    """By reader, in the order of arrival; readers keep their position themselves."""
     shared: list[Read] = field(default_factory=list)
-    """What members of groups read: again after a rebalance, which is legal."""
+    """What group members read: some of it twice after a rebalance, which is legal."""
     final: dict[int, list[Read]] = field(default_factory=lambda: defaultdict(list))
-    """The whole log of each partition, read when all was quiet."""
+    """The whole log of each partition, read after all faults."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     acks_by_partition: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -61,7 +61,7 @@ class History:
 
 
 def anomalies(history: History) -> list[str]:
-    """All that was wrong, in words; none is what a test wants to see."""
+    """Return descriptions of all anomalies."""
     return [
         *inconsistent_offsets(history),
         *phantoms(history),
@@ -83,7 +83,7 @@ def _everything_read(history: History) -> Iterator[tuple[str, Read]]:
 
 
 def inconsistent_offsets(history: History) -> Iterator[str]:
-    """One offset, two values."""
+    """One offset has two values."""
     known = dict(history.acked)
     for reader, (place, value) in _everything_read(history):
         if known.setdefault(place, value) != value:
@@ -91,7 +91,7 @@ def inconsistent_offsets(history: History) -> Iterator[str]:
 
 
 def phantoms(history: History) -> Iterator[str]:
-    """A value that nobody sent there."""
+    """A value that nobody sent to that partition."""
     for reader, (place, value) in _everything_read(history):
         if value not in history.sent[place.partition]:
             yield f"phantom: {reader} found {value} at {place}, which nobody sent"
@@ -107,7 +107,7 @@ def duplicates(history: History) -> Iterator[str]:
 
 
 def lost_writes(history: History) -> Iterator[str]:
-    """Acknowledged, and not in the log at the end."""
+    """Acknowledged, but not in the log at the end."""
     kept = {read.place: read.value for reads in history.final.values() for read in reads}
     for place, value in history.acked.items():
         if kept.get(place) != value:
@@ -115,7 +115,7 @@ def lost_writes(history: History) -> Iterator[str]:
 
 
 def out_of_order(history: History) -> Iterator[str]:
-    """What one producer sent to one partition stands in another order than it was sent."""
+    """Records of one producer in one partition are in another order than they were sent."""
     for partition, reads in history.final.items():
         last: dict[int, int] = {}
         for place, value in reads:
@@ -125,7 +125,7 @@ def out_of_order(history: History) -> Iterator[str]:
 
 
 def nonmonotonic_polls(history: History) -> Iterator[str]:
-    """A reader was taken back."""
+    """A reader's offsets went back."""
     for reader, reads in history.polls.items():
         last: dict[int, int] = {}
         for place, _ in reads:
@@ -135,7 +135,7 @@ def nonmonotonic_polls(history: History) -> Iterator[str]:
 
 
 def skipped_polls(history: History) -> Iterator[str]:
-    """A reader was given a later record and not the one before it."""
+    """A reader got a later record without the one before it."""
     offsets = {partition: [read.place.offset for read in reads] for partition, reads in history.final.items()}
     follows = {Place(p, one): Place(p, two) for p, all_of_it in offsets.items() for one, two in pairwise(all_of_it)}
     for reader, reads in history.polls.items():
@@ -149,7 +149,7 @@ def skipped_polls(history: History) -> Iterator[str]:
 
 
 def unseen(history: History) -> Iterator[str]:
-    """Acknowledged, and a reader that read to the end never saw it."""
+    """Acknowledged, but never seen by a reader that read to the end."""
     seen = {reader: {read.place for read in reads} for reader, reads in history.polls.items()}
     if history.shared:
         seen["a group"] = {read.place for read in history.shared}

@@ -1,8 +1,8 @@
 """Consume–transform–produce on three nodes while copiers and brokers are killed, paused and cut off: exactly once.
 
-A topic is fed without pause and copied in transactions by processes that are killed with -9 wherever they are. Readers
-of committed records find each record once and in order. Chance comes from a seed (MOLDAU_CHAOS_SEED); how long it goes
-on is MOLDAU_CHAOS_SECONDS for all libraries together.
+A topic is written without pause and copied in transactions by processes that are killed with -9 at any point.
+read_committed consumers find each record once and in order. The faults are random, from a seed (MOLDAU_CHAOS_SEED), and
+last MOLDAU_CHAOS_SECONDS for all libraries together.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_fire_faults import Nemesis
-from cluster_fire_nodes import RECOVERY_S, Cluster, cluster, until
+from chaos_faults import Nemesis
+from chaos_nodes import RECOVERY_S, Cluster, cluster, until
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 SEED = int(os.environ.get("MOLDAU_CHAOS_SEED", "1"))
@@ -29,7 +29,7 @@ SOURCE, TARGET = "fire-in", "fire-out"
 PARTITIONS = 3
 END = b"the end"
 STUCK = 75
-"""The status with which a copier ends whose library is stuck."""
+"""The exit status of a copier whose library is stuck."""
 COMBINED = {1: "broker,controller", 2: "broker,controller", 3: "broker,controller"}
 TRANSACTIONS = {
     "transaction.state.log.replication.factor": "3",
@@ -47,7 +47,7 @@ def three(tmp_path: Path) -> Iterator[Cluster]:
 
 
 class Feed:
-    """0, 1, 2, … to the partitions in turn, a hundred a second, until it is over."""
+    """Writes 0, 1, 2, … to the partitions in turn, a hundred a second, until it is stopped."""
 
     def __init__(self, bootstrap: str) -> None:
         settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
@@ -113,7 +113,7 @@ class Copying:
         self._process = self._start()
 
     def look_after(self) -> None:
-        """Its library may not come back from a call; it ends then, to be started again, and for no other reason."""
+        """Restart a copier that ended because its library did not return from a call; any other end is a failure."""
         status = self._process.poll()
         assert status in (None, STUCK), self._log.read_text()[-3000:]
         if status == STUCK:
@@ -122,7 +122,7 @@ class Copying:
 
 
 class Committed:
-    """What a reader of committed records has seen so far, by partition."""
+    """What a read_committed consumer has seen so far, by partition."""
 
     def __init__(self, bootstrap: str) -> None:
         settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False}
@@ -179,7 +179,7 @@ def test_each_record_comes_out_once_and_in_order(library: str, three: Cluster, t
         mark(three.bootstrap)
         until(lambda: all(values[-1:] == [END] for values in again.read().values()), "all is read again", RECOVERY_S)
     count = sum(map(len, feed.acked.values()))
-    print(f"\n{library}: {count} records, {copying.killed} copiers killed, {copying.stuck} stuck, {nemesis.told()}")
+    print(f"\n{library}: {count} records, {copying.killed} copiers killed, {copying.stuck} stuck, {nemesis.describe()}")
     assert {each: values[:-1] for each, values in again.values.items()} == feed.acked
     assert seen.values == feed.acked, "also to who read along"
 

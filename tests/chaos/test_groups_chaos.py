@@ -1,7 +1,7 @@
-"""Groups of real clients, each member a process, killed and started at random while records keep coming.
+"""Groups of real clients, each member a process, killed and started at random while records are written.
 
-Every record is seen at least once, and exactly once where nobody was killed; a broker that is killed in the middle of
-it loses no commit. Chance comes from a seed (MOLDAU_CHAOS_SEED); how long it goes on is MOLDAU_CHAOS_SECONDS.
+Every record is seen at least once, and exactly once where nobody was killed; a broker that is killed meanwhile loses no
+commit. The kills are random, from a seed (MOLDAU_CHAOS_SEED), and last MOLDAU_CHAOS_SECONDS.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _prepare(running: Broker) -> None:
 
 
 class Feed:
-    """Records that keep coming until it is over; each that was acknowledged is to be seen."""
+    """Writes records until it is stopped; each acknowledged record must be seen."""
 
     def __init__(self, bootstrap: str) -> None:
         self.written: set[tuple[int, int]] = set()
@@ -156,7 +156,7 @@ class Group:
             self.kill(0)
 
     def seen(self) -> Counter[tuple[int, int]]:
-        """Each whole line is a record that somebody saw."""
+        """Count the records seen by any member: each whole line is one."""
         seen: Counter[tuple[int, int]] = Counter()
         for path in self._folder.glob("notes-*"):
             for line in path.read_text().splitlines(keepends=True):
@@ -173,7 +173,7 @@ def committed(bootstrap: str) -> dict[int, int]:
 
 
 def shoot(group: Group, broker: Broker, rng: random.Random) -> tuple[int, int]:
-    """Starts, ends and kills members, and the broker too; gives how many of both were killed."""
+    """Start, stop and kill members and the broker; return how many of each were killed."""
     kills, restarts, end = 0, 0, time.monotonic() + SECONDS
     while time.monotonic() < end:
         time.sleep(rng.uniform(0.3, 1.5))
@@ -208,7 +208,7 @@ def come_and_go(group: Group, rng: random.Random) -> tuple[int, int]:
 
 
 def finish(group: Group, feed: Feed) -> Counter[tuple[int, int]]:
-    """Lets the members see the rest, and leave; gives what was seen, and how often."""
+    """Let the members read the rest and leave; return how often each record was seen."""
     feed.finish()
     while len(group.members) < 2:
         group.start()

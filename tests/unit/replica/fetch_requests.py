@@ -1,11 +1,11 @@
-"""Fetch requests in few words, and their answers in fewer."""
+"""Short functions that send Fetch requests to an `InMemoryNode` and summarise the responses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from rooms import Rooms
+from in_memory_node import InMemoryNode
 
 from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
@@ -23,8 +23,8 @@ BY_NAME, BY_ID = 12, 16
 Key = tuple[str | bytes, int]
 
 
-class Seen(NamedTuple):
-    """What an answer says of one partition."""
+class PartitionResult(NamedTuple):
+    """What a fetch response says of one partition."""
 
     error: int
     high_watermark: int
@@ -32,25 +32,25 @@ class Seen(NamedTuple):
     size: int
 
 
-def seen(data: PartitionData) -> Seen:
+def partition_result(data: PartitionData) -> PartitionResult:
     records = data.records
     size = 0 if not records else records.length if hasattr(records, "length") else len(records)
-    return Seen(data.error_code, data.high_watermark, data.log_start_offset, size)
+    return PartitionResult(data.error_code, data.high_watermark, data.log_start_offset, size)
 
 
-def shown(answer: FetchResponse | Promise[FetchResponse]) -> dict[Key, Seen]:
-    """Everything an answer mentions, in its order."""
+def partition_results(answer: FetchResponse | Promise[FetchResponse]) -> dict[Key, PartitionResult]:
+    """Return the results of all partitions in a response, in its order."""
     response = answer.value() if isinstance(answer, Promise) else answer
     assert len({topic.topic or topic.topic_id for topic in response.responses}) == len(response.responses)
     return {
-        (topic.topic if topic.topic_id == ZERO_UUID else topic.topic_id, data.partition_index): seen(data)
+        (topic.topic if topic.topic_id == ZERO_UUID else topic.topic_id, data.partition_index): partition_result(data)
         for topic in response.responses
         for data in topic.partitions
     }
 
 
 def fetch(
-    rooms: Rooms,
+    node: InMemoryNode,
     positions: Mapping[Key, int] | None = None,
     *,
     session: int = 0,
@@ -88,16 +88,16 @@ def fetch(
         topics=topics,
         forgotten_topics_data=forgotten,
     )
-    return rooms.fetch.answer(request, Caller("PLAINTEXT", "test:1", "test", version))
+    return node.fetch.answer(request, Caller("PLAINTEXT", "test:1", "test", version))
 
 
-def now(answer: FetchResponse | Promise[FetchResponse]) -> FetchResponse:
-    """An answer that had nothing to wait for."""
-    assert not isinstance(answer, Promise), "it waits"
+def immediate(answer: FetchResponse | Promise[FetchResponse]) -> FetchResponse:
+    """Check that the response did not have to wait, and return it."""
+    assert not isinstance(answer, Promise), "the fetch waits"
     return answer
 
 
-def waiting(answer: FetchResponse | Promise[FetchResponse]) -> Promise[FetchResponse]:
-    assert isinstance(answer, Promise), "it did not wait"
-    assert not answer.done, "it did not wait"
+def parked(answer: FetchResponse | Promise[FetchResponse]) -> Promise[FetchResponse]:
+    assert isinstance(answer, Promise), "the fetch did not wait"
+    assert not answer.done, "the fetch did not wait"
     return answer

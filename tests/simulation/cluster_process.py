@@ -1,5 +1,5 @@
-"""One run of a process in virtual time: what it asked for is void when it dies, waits while it is stopped, and goes by
-its machine's own clock, which is never quite right.
+"""A simulated process in virtual time: its timers are dropped when it dies, wait while it is suspended, and go by its
+machine's own clock, which drifts.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from moldau.testing.files import PowerLoss
 
 Call = Callable[[], None]
 RATE_ONE = 10_000
-"""A clock's rate in ten thousandths of the true one."""
+"""The rate of a clock without drift: rates are in ten thousandths."""
 
 
 class MachineClock:
-    """The clocks of one machine: the one that measures goes a little fast or slow, the one on the wall is also set."""
+    """The clocks of one machine: the monotonic one drifts, the wall clock also jumps."""
 
     def __init__(self, timers: FakeTimers, rate: int = RATE_ONE) -> None:
         self._true = timers.clock
@@ -39,14 +39,14 @@ class MachineClock:
         self._rate = rate
 
     def true_delay_ms(self, delay_ms: int) -> int:
-        """So long it takes until this clock has gone on by as much: never a moment less."""
+        """Return the true time that passes until this clock has advanced by `delay_ms`, rounded up."""
         due_ms = self.elapsed_ms() + max(delay_ms, 0) - self._shown_ms
         return self._since_ms - (-due_ms * RATE_ONE // self._rate) - self._true.elapsed_ms()
 
 
-class Life:
-    """`on_power_loss` is called if the lights go out in the middle of what it does, `on_failure` if that fails by a
-    fault of ours."""
+class Process:
+    """A process. `on_power_loss` is called if the power fails during a call, `on_failure` if a call raises an
+    unexpected exception."""
 
     def __init__(
         self, host: str, on_power_loss: Call | None = None, on_failure: Callable[[Exception], None] | None = None
@@ -59,7 +59,7 @@ class Life:
         self._held: deque[Call] = deque()
 
     def act(self, call: Call) -> None:
-        """Something happens to the process: a timer beats, a message arrives."""
+        """Run a call of the process, such as a timer or a message, unless it is dead; later if it is suspended."""
         if not self.is_alive:
             return
         if self.is_stopped:
@@ -76,11 +76,11 @@ class Life:
             self._on_failure(failure)
 
     def stop(self) -> None:
-        """As SIGSTOP does."""
+        """Suspend it, as SIGSTOP does."""
         self.is_stopped = True
 
     def go_on(self) -> None:
-        """All that came meanwhile happens at once, in its order."""
+        """Resume it: everything that waited happens at once, in order."""
         self.is_stopped = False
         held, self._held = self._held, deque()
         for call in held:
@@ -91,11 +91,11 @@ class Life:
         self._held.clear()
 
 
-class LifeTimer:
-    __slots__ = ("_call", "_life")
+class ProcessTimer:
+    __slots__ = ("_call", "_process")
 
-    def __init__(self, life: Life, call: Call) -> None:
-        self._life = life
+    def __init__(self, process: Process, call: Call) -> None:
+        self._process = process
         self._call: Call | None = call
 
     def cancel(self) -> None:
@@ -103,27 +103,27 @@ class LifeTimer:
 
     def beat(self) -> None:
         if self._call is not None:
-            self._life.act(self._ring)
+            self._process.act(self._ring)
 
     def _ring(self) -> None:
-        """A timer that was cancelled while its process was stopped does not ring either."""
+        """Call unless it was cancelled while the process was suspended."""
         call, self._call = self._call, None
         if call is not None:
             call()
 
 
-class LifeTimers:
-    """The world's timers as one process sees them."""
+class ProcessTimers:
+    """The simulation's timers as one process sees them."""
 
-    def __init__(self, timers: FakeTimers, life: Life, clock: MachineClock) -> None:
+    def __init__(self, timers: FakeTimers, process: Process, clock: MachineClock) -> None:
         self._timers = timers
-        self._life = life
+        self._process = process
         self._clock = clock
 
     def soon(self, call: Call) -> None:
-        self._timers.soon(lambda: self._life.act(call))
+        self._timers.soon(lambda: self._process.act(call))
 
-    def after_ms(self, delay_ms: int, call: Call) -> LifeTimer:
-        timer = LifeTimer(self._life, call)
+    def after_ms(self, delay_ms: int, call: Call) -> ProcessTimer:
+        timer = ProcessTimer(self._process, call)
         self._timers.after_ms(self._clock.true_delay_ms(delay_ms), timer.beat)
         return timer

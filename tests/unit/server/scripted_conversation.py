@@ -1,4 +1,4 @@
-"""One side of a conversation, for tests: frames to send, a router that does as it is told, a shell without a socket."""
+"""A conversation without a socket, for tests: frames to send, and a router whose replies the request itself chooses."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ FRAME_BYTES_MAX = 100_000
 BUDGET_BYTES = 10_000_000
 
 NOW, LATER, NEVER = "now", "later", "never"
-"""What a request asks for with its first byte: a reply at once, a reply later, or none (acks=0)."""
+"""The first word of a request says when it is answered: at once, later, or never (acks=0)."""
 
 
 def frame(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def request(number: int, mood: str, size: int = 0) -> bytes:
-    """A request that tells its number and how it wants to be answered, filled up to that size."""
-    return f"{mood} {number} ".encode().ljust(size, b".")
+def request(number: int, reply_time: str, size: int = 0) -> bytes:
+    """Return a request that names its number and when it is answered, padded to `size` bytes."""
+    return f"{reply_time} {number} ".encode().ljust(size, b".")
 
 
 def reply_to(body: bytes) -> bytes:
     return b"re: " + body[:24]
 
 
-class Talk:
-    """A conversation with everything that happened in it."""
+class ScriptedConversation:
+    """A conversation that records its requests, replies and wake-ups."""
 
     def __init__(self, budget_bytes: int = BUDGET_BYTES, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.budget_bytes = budget_bytes
         self.budget = ReceiveBudget(budget_bytes)
-        self.asked: list[bytes] = []
+        self.requests: list[bytes] = []
         self.late: list[tuple[bytes, Promise[Outgoing]]] = []
         self.replies: list[bytes] = []
         self.wakes = 0
@@ -44,7 +44,7 @@ class Talk:
 
     def _answer(self, view: memoryview) -> Reply:
         body = bytes(view)
-        self.asked.append(body)
+        self.requests.append(body)
         if body.startswith(NEVER.encode()):
             return None
         if body.startswith(LATER.encode()):
@@ -58,13 +58,13 @@ class Talk:
         self.on_wake()
 
     def feed(self, data: bytes) -> None:
-        """As a socket would: the bytes are ours only during the call, then the buffer is used again."""
+        """Feed bytes as a socket would: the buffer is overwritten after the call."""
         scratch = bytearray(data)
         self.conversation.feed(memoryview(scratch))
         scratch[:] = b"\xee" * len(scratch)
 
     def read(self, data: bytes) -> None:
-        """The same, but bytes of a half-received frame go straight to their place where there is one."""
+        """Like `feed`, but write bytes of a half-received frame directly into its buffer where there is one."""
         while data:
             room = self.conversation.room()
             if room is None:
@@ -76,27 +76,27 @@ class Talk:
             self.conversation.filled(count)
             data = data[count:]
 
-    def settle(self, place: int = 0) -> None:
-        """Completes one of the late replies."""
-        body, promise = self.late.pop(place)
+    def settle(self, index: int = 0) -> None:
+        """Complete one of the late replies."""
+        body, promise = self.late.pop(index)
         promise.complete(Outgoing(reply_to(body)))
 
     def collect(self) -> list[bytes]:
-        """Takes the replies that are ready, then lets the conversation go on, until nothing moves."""
-        taken: list[bytes] = []
+        """Take the replies that are ready and resume the conversation, until nothing changes any more."""
+        replies: list[bytes] = []
         while True:
-            before = len(taken), len(self.asked)
+            before = len(replies), len(self.requests)
             while (reply := self.conversation.next_reply()) is not None:
-                taken.append(bytes(reply))
+                replies.append(bytes(reply))
             self.conversation.resume()
-            if before == (len(taken), len(self.asked)):
+            if before == (len(replies), len(self.requests)):
                 break
-        self.replies += taken
-        return taken
+        self.replies += replies
+        return replies
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Lets a real loop turn until something is so; whoever calls bounds the time."""
+    """Run the event loop until the condition holds; the caller bounds the time."""
     while not condition():  # noqa: ASYNC110 - what is waited for has no event
         await asyncio.sleep(0)
 

@@ -1,7 +1,7 @@
-"""A wire client with nothing between the test and the socket: bytes out, bytes in, frames cut by hand.
+"""A wire client with nothing between the test and the socket: bytes out, bytes in, frames split by hand.
 
-What lives here: `Wire` (one connection), `message` (a kio request from plain values), `encode_request` (its bytes).
-What may not enter: any code of the product; these tests must not share its mistakes.
+It has `Wire` (one connection), `message` (a kio request from plain values) and `encode_request` (its bytes). It uses no
+code of Moldau: these tests must not share its mistakes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ API_KEYS = {name: key for key, name in api_key_map.items()}
 
 
 class ConnectionEnded(Exception):
-    """The broker closed the connection, politely or with a reset."""
+    """The broker closed the connection, in order or with a reset."""
 
 
 def entity_inside(annotation: Any) -> type | None:
-    """The dataclass in `tuple[X, ...]`, `X | None` or `X`; None for plain values."""
+    """Return the dataclass in `tuple[X, ...]`, `X | None` or `X`; None for plain values."""
     if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
         return annotation
     if typing.get_origin(annotation) in (tuple, typing.Union, types.UnionType):
@@ -46,7 +46,7 @@ def entity_hints(entity: type) -> dict[str, Any]:
 
 
 def build(entity: Any, values: dict[str, Any]) -> Any:
-    """A kio entity from dicts, lists and ints. Arrays not named are empty; milliseconds become timedeltas."""
+    """Return a kio entity from dicts, lists and ints. Missing arrays are empty; milliseconds become timedeltas."""
     hints = entity_hints(entity)
     known = {field.name: field for field in dataclasses.fields(entity)}
     unknown = values.keys() - known.keys()
@@ -72,7 +72,7 @@ def convert(value: Any, hint: Any, kafka_type: str) -> Any:
 
 
 def message(api: str, version: int, **values: Any) -> Any:
-    """A request payload of kio's, e.g. `message("metadata", 12, topics=None, allow_auto_topic_creation=False)`."""
+    """Return a request of kio, e.g. `message("metadata", 12, topics=None, allow_auto_topic_creation=False)`."""
     return build(load_request_schema(API_KEYS[api], version), values)
 
 
@@ -93,7 +93,7 @@ def encode_request(payload: Any, correlation_id: int = 0, client_id: str | None 
 
 
 def decode_response(payload: Any, body: bytes, correlation_id: int) -> Any:
-    """The response to `payload`; asserts that it is the right one and that every byte of it was understood."""
+    """Return the response to `payload`; check that it belongs to it and that every byte was decoded."""
     schema = load_response_schema(payload.__api_key__, payload.__version__)
     header_schema: Any = schema.__header_schema__
     header, header_size = entity_reader(header_schema)(body, 0)
@@ -160,14 +160,15 @@ class Wire:
         return bytes(parts)
 
     def answer_or_close(self) -> bytes | None:
-        """The next response's bytes, or None once the broker has closed. Silence is a failure (TimeoutError)."""
+        """Return the next response's bytes, or None if the broker has closed. No response is a failure
+        (TimeoutError)."""
         try:
             return self.receive_frame()
         except ConnectionEnded:
             return None
 
     def is_silent(self, seconds: float) -> bool:
-        """True if the connection stays open and says nothing for that long."""
+        """Whether the connection stays open without a byte for that long."""
         self.socket.settimeout(seconds)
         try:
             return self.socket.recv(1, socket.MSG_PEEK) is None

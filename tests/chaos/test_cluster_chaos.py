@@ -1,7 +1,7 @@
-"""Three nodes, real clients, and brokers that are killed, paused and cut off: what was acknowledged is there, once.
+"""Three nodes, real clients, and brokers that are killed, paused and cut off: every acknowledged record is there, once.
 
 Producers are idempotent with acks=all; every acknowledged record is read exactly once and in order, whatever happened.
-Chance comes from a seed (MOLDAU_CHAOS_SEED); how long it goes on is MOLDAU_CHAOS_SECONDS. MOLDAU_CHAOS_KAFKA_LIBS, a
+The faults are random, from a seed (MOLDAU_CHAOS_SEED), and last MOLDAU_CHAOS_SECONDS. MOLDAU_CHAOS_KAFKA_LIBS, a
 directory of Apache Kafka's jars, runs the same against Apache Kafka.
 """
 
@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_fire_faults import Nemesis
-from cluster_fire_history import History, Place, Read, Value, anomalies
-from cluster_fire_load import Load
-from cluster_fire_nodes import RECOVERY_S, Cluster, Node, cluster, until
-from cluster_fire_proxy import Network
+from chaos_faults import Nemesis
+from chaos_history import History, Place, Read, Value, anomalies
+from chaos_load import Load
+from chaos_nodes import RECOVERY_S, Cluster, Node, cluster, until
+from chaos_proxy import Network
 
 SEED = int(os.environ.get("MOLDAU_CHAOS_SEED", "1"))
 SECONDS = float(os.environ.get("MOLDAU_CHAOS_SECONDS", "60"))
@@ -50,7 +50,7 @@ def three(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def await_writes(running: Cluster, load: Load, what: str) -> float:
-    """Until every partition has had a record acknowledged that it had not before; gives how long that took."""
+    """Wait until every partition has another acknowledged record; return how long that took."""
     before, began = load.acks(), time.monotonic()
 
     def all_went_on() -> bool:
@@ -58,24 +58,24 @@ def await_writes(running: Cluster, load: Load, what: str) -> float:
         assert not load.faults, load.faults[:3]
         return all(count > before[partition] for partition, count in load.acks().items())
 
-    until(all_went_on, f"every partition is written {what}", RECOVERY_S, lambda: f"; {running.told(TOPIC)}")
+    until(all_went_on, f"every partition is written {what}", RECOVERY_S, lambda: f"; {running.describe(TOPIC)}")
     return time.monotonic() - began
 
 
-def finish_and_check(running: Cluster, load: Load, told: str) -> History:
+def finish_and_check(running: Cluster, load: Load, summary: str) -> History:
     running.await_in_sync(TOPIC, RECOVERY_S)
     await_writes(running, load, "when all is well again")
     history = load.finish()
     found = anomalies(history)
     reads = sum(map(len, history.polls.values())) + len(history.shared)
-    print(f"\n{told}: {len(history.acked)} records acknowledged, {reads} reads, {len(found)} anomalies", flush=True)
+    print(f"\n{summary}: {len(history.acked)} records acknowledged, {reads} reads, {len(found)} anomalies", flush=True)
     assert not found, found[:10]
     assert history.acked, "nothing was acknowledged: nothing was tested"
     return history
 
 
 def test_one_node_at_a_time_is_lost_and_writes_go_on(three: Cluster) -> None:
-    """Killed, paused or cut off: the other two go on, and the third comes back; no record is lost or twice."""
+    """Killed, paused or cut off: the other two continue, and the third comes back; no record is lost or duplicated."""
     nemesis, waits = Nemesis(three, random.Random(f"{SEED} one at a time")), []
     with Load(three.bootstrap, TOPIC, PARTITIONS) as load:
         await_writes(three, load, "at first")
@@ -87,13 +87,13 @@ def test_one_node_at_a_time_is_lost_and_writes_go_on(three: Cluster) -> None:
             time.sleep(nemesis.rng.uniform(0, 2))
             nemesis.end_all()
             three.await_in_sync(TOPIC, RECOVERY_S)
-        told = f"{nemesis.told()}; at most {max(waits):.1f} s until all partitions were written"
-        finish_and_check(three, load, told)
+        summary = f"{nemesis.describe()}; at most {max(waits):.1f} s until all partitions were written"
+        finish_and_check(three, load, summary)
 
 
 @pytest.mark.parametrize("name", FAULT_SETS)
 def test_random_faults_on_any_nodes_at_any_time(name: str, three: Cluster) -> None:
-    """Also on two or all at once, and before the last has healed: writing may stop, nothing acknowledged may go."""
+    """Faults on two or all nodes at once: writes may stop, but no acknowledged record may be lost."""
     nemesis, kinds = Nemesis(three, random.Random(f"{SEED} {name}")), FAULT_SETS[name]
     with Load(three.bootstrap, TOPIC, PARTITIONS) as load:
         await_writes(three, load, "at first")
@@ -108,11 +108,12 @@ def test_random_faults_on_any_nodes_at_any_time(name: str, three: Cluster) -> No
             time.sleep(nemesis.rng.uniform(0, 3))
         assert bool(nemesis.counts) == bool(kinds)
         assert bool(three.network.bytes_held) == bool(nemesis.counts.keys() - {"kill", "pause"})
-        finish_and_check(three, load, f"{name}: {nemesis.told()}")
+        finish_and_check(three, load, f"{name}: {nemesis.describe()}")
 
 
 def test_one_broker_of_three_is_left_and_serves(tmp_path: Path) -> None:
-    """Three replicas, min.insync 1: any two brokers die, the third takes reads and writes; the quorum lives apart."""
+    """Three replicas, min.insync.replicas=1, separate controllers: when any two brokers die, the third serves reads and
+    writes."""
     with cluster(tmp_path, APART, {"min.insync.replicas": "1"}) as running:
         running.create_topic(TOPIC, PARTITIONS, min_insync=1)
         nemesis = Nemesis(running, random.Random(f"{SEED} left"))
@@ -126,11 +127,11 @@ def test_one_broker_of_three_is_left_and_serves(tmp_path: Path) -> None:
                 await_reads(load, survivor)
                 nemesis.end_all()
                 running.await_in_sync(TOPIC, RECOVERY_S)
-            finish_and_check(running, load, f"one of three is left: {nemesis.told()}")
+            finish_and_check(running, load, f"one of three is left: {nemesis.describe()}")
 
 
 def await_reads(load: Load, survivor: Node) -> None:
-    """Until every reader has read something more."""
+    """Wait until every reader has read something more."""
     before = {name: len(reads) for name, reads in load.history.polls.items()}
     until(
         lambda: all(len(load.history.polls[name]) > count for name, count in before.items()),
@@ -139,12 +140,12 @@ def await_reads(load: Load, survivor: Node) -> None:
     )
 
 
-# ---- that the network can be cut, and that the checks bite
+# tests of the proxies and of the checks
 
 
 @pytest.fixture
 def echo() -> Iterator[socketserver.BaseServer]:
-    """Sends back each line, and notes it."""
+    """Send back each line, and record it."""
 
     class Echo(socketserver.StreamRequestHandler):
         def handle(self) -> None:
@@ -161,14 +162,14 @@ def echo() -> Iterator[socketserver.BaseServer]:
         server.shutdown()
 
 
-def test_what_is_said_over_a_cut_link_waits_until_it_is_mended(echo: socketserver.TCPServer) -> None:
+def test_bytes_over_a_cut_link_wait_until_it_is_restored(echo: socketserver.TCPServer) -> None:
     with Network() as network:
         port = network.proxy(2, echo.server_address[1])
         network.runs_as(1, os.getpid())
         with socket.create_connection(("127.0.0.1", port), 5) as connection, connection.makefile("rb") as answers:
 
             def say(line: bytes, cut: set[tuple[int, int]]) -> bytes | None:
-                """What comes back within a fifth of a second."""
+                """Return what comes back within a fifth of a second."""
                 network.cut(cut)
                 connection.sendall(line)
                 return answers.readline() if select.select([connection], [], [], 0.2)[0] else None
@@ -185,7 +186,7 @@ def test_what_is_said_over_a_cut_link_waits_until_it_is_mended(echo: socketserve
 
 
 def good_history() -> History:
-    """Two producers' records in one partition, acknowledged and read by all."""
+    """Return the records of two producers in one partition, acknowledged and read by all."""
     history = History()
     for offset, value in enumerate([Value(0, 0), Value(1, 0), Value(0, 1), Value(1, 1)]):
         history.sent[0].add(value)

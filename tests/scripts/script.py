@@ -1,4 +1,4 @@
-"""Conversations with state machines, written down as text: what is said, a line of dashes, and what is answered.
+"""Text scripts for state machines: a command, a line of dashes, and the expected answer.
 
 A script is a sequence of exchanges. Lines that begin with `#` are remarks.
 
@@ -7,7 +7,7 @@ A script is a sequence of exchanges. Lines that begin with `#` are remarks.
     ----
     the answer, up to the next empty line
 
-With MOLDAU_REWRITE=1 in the environment the answers are written into the file instead of being compared: read the
+With MOLDAU_REWRITE=1 in the environment, the answers are written into the file instead of being compared: read the
 difference before you keep it.
 """
 
@@ -23,7 +23,7 @@ REWRITE = "MOLDAU_REWRITE"
 
 
 @dataclass
-class Said:
+class Command:
     """One command: its name, its plain words and its words with a value."""
 
     name: str
@@ -42,17 +42,17 @@ class Exchange:
     at: int
 
     @property
-    def said(self) -> Said:
+    def command(self) -> Command:
         name, *rest = self.line.split()
         pairs = [(word.partition("=")[0], word.partition("=")[2]) for word in rest if "=" in word]
-        return Said(name, [word for word in rest if "=" not in word], dict(pairs))
+        return Command(name, [word for word in rest if "=" not in word], dict(pairs))
 
     def text(self) -> str:
         return "\n".join([*self.remarks, self.line, DASHES, *([self.answer] if self.answer else [])]) + "\n"
 
 
 def parse(text: str) -> tuple[list[Exchange], list[str]]:
-    """The exchanges, and the remarks that stand behind the last of them."""
+    """Return the exchanges, and the remarks after the last of them."""
     exchanges: list[Exchange] = []
     remarks: list[str] = []
     lines = text.splitlines()
@@ -66,7 +66,7 @@ def parse(text: str) -> tuple[list[Exchange], list[str]]:
         if not line:
             place += 1
             continue
-        assert place + 1 < len(lines), f"line {place + 1}: {line!r} has no {DASHES} behind it"
+        assert place + 1 < len(lines), f"line {place + 1}: {line!r} is not followed by {DASHES}"
         assert lines[place + 1] == DASHES, f"line {place + 2}: {DASHES} expected after {line!r}"
         end = place + 2
         while end < len(lines) and lines[end]:
@@ -76,13 +76,13 @@ def parse(text: str) -> tuple[list[Exchange], list[str]]:
     return exchanges, remarks
 
 
-def converse(path: Path, answer: Callable[[Said], str]) -> None:
-    """Says every line of the script, in order; compares the answers, or writes them down."""
+def run_script(path: Path, answer: Callable[[Command], str]) -> None:
+    """Run every command of the script, in order; compare the answers, or write them into the file."""
     exchanges, tail = parse(path.read_text())
-    assert exchanges, f"{path} says nothing"
+    assert exchanges, f"{path} has no commands"
     is_rewriting = bool(os.environ.get(REWRITE))
     for exchange in exchanges:
-        found = answer(exchange.said).rstrip("\n")
+        found = answer(exchange.command).rstrip("\n")
         assert "" not in found.split("\n") or not found, "an answer may not hold an empty line"
         if is_rewriting:
             exchange.answer = found

@@ -1,0 +1,77 @@
+"""Simulations of clusters with transactional clients, and of clusters with compacted topics, with all kinds of faults;
+and defects that the simulation must notice.
+
+`MOLDAU_SEEDS` sets the number of seeds; `make simulate WHAT=transactions SEEDS=1000` runs any number of them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import compaction_world
+import pytest
+import transactions_world
+from compaction_broken import RETENTION_DEFECTS
+from groups_world import Violation
+from seed_runs import SeedRuns
+from transactions_broken import COMPACTION_DEFECTS, TRANSACTION_DEFECTS, Defect
+
+DEFAULT_SEEDS = 6
+SEEDS = int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS))
+TRIES = 12
+EXPECTED_FAULTS = {
+    "a client is killed", "a client is given up and lives on", "a process is killed", "a log is cleaned",
+    "a cleaning is disturbed", "the network loses messages",
+}  # fmt: skip
+EXPECTED_FAULTS_OF = {
+    "transactions": {
+        "a topic is deleted while markers are due", "an id runs out of epochs", "records are deleted",
+    },
+    "compaction": {
+        "a swap of several segments", "records are deleted", "while segments are swapped: power",
+        "while segments are swapped: depose", "while segments are swapped: fill",
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs_by_kind() -> dict[str, SeedRuns]:
+    return {"transactions": SeedRuns(), "compaction": SeedRuns()}
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("what", ["transactions", "compaction"])
+def test_the_cluster_keeps_its_guarantees_under_faults(what: str, seed: int, runs_by_kind: dict[str, SeedRuns]) -> None:
+    runs_by_kind[what].run(what, seed)
+
+
+@pytest.mark.parametrize("what", ["transactions", "compaction"])
+def test_all_faults_occurred(what: str, runs_by_kind: dict[str, SeedRuns]) -> None:
+    runs_by_kind[what].check(EXPECTED_FAULTS | EXPECTED_FAULTS_OF[what], seeds=DEFAULT_SEEDS)
+
+
+@pytest.mark.parametrize("defect", TRANSACTION_DEFECTS, ids=lambda defect: defect.__name__)
+def test_broken_transactions_are_caught(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+    _catch(transactions_world, defect, TRANSACTION_DEFECTS[defect], monkeypatch)
+
+
+@pytest.mark.parametrize("defect", COMPACTION_DEFECTS | RETENTION_DEFECTS, ids=lambda defect: defect.__name__)
+def test_broken_compaction_is_caught(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+    _catch(compaction_world, defect, (COMPACTION_DEFECTS | RETENTION_DEFECTS)[defect], monkeypatch)
+
+
+def _catch(kind: Any, defect: Defect, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    defect(monkeypatch)
+    with pytest.raises(Violation):
+        _try(kind, range(first, first + TRIES))
+
+
+def _try(kind: Any, seeds: range) -> None:
+    for seed in seeds:
+        kind.World(seed).run()
+
+
+@pytest.mark.parametrize("what", ["transactions", "compaction"])
+def test_the_same_seed_gives_the_same_run_in_any_process(what: str, runs_by_kind: dict[str, SeedRuns]) -> None:
+    runs_by_kind[what].check_the_same_in_another_process(what, seed=3)
