@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import kafka
 import pytest
 from batches import now_ms
 from clients import CLIENTS, Message, confluent_consumer, confluent_producer
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -291,3 +292,14 @@ def test_kafka_python_pages_through_partitions(kafka_admin: Any, create_topic: C
     page = kafka_admin.describe_topic_partitions([name], response_partition_limit=2)
     assert [partition["partition_index"] for partition in page["topics"][0]["partitions"]] == [0, 1]
     assert page["next_cursor"] == {"topic_name": name, "partition_index": 2}
+
+
+def test_kafka_python_describes_a_group_with_its_operations(
+    bootstrap: str, kafka_admin: Any, create_topic: CreateTopic
+) -> None:
+    """It fails for a bit that stands for no operation."""
+    name, group = create_topic(), f"described-{uuid4().hex}"
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(name, 0, 0)], asynchronous=False)
+    consumer.close()
+    assert group in str(kafka_admin.describe_groups([group], include_authorized_operations=True))

@@ -110,6 +110,10 @@ def test_only_the_keys_asked_for(wire: Wire, name: str) -> None:
     assert sorted(config.name for config in result.configs) == ["retention.ms", "segment.ms"]
 
 
+def test_success_has_an_empty_error_message(wire: Wire, name: str) -> None:
+    assert describe(wire, TOPIC, name, ["retention.ms"]).error_message == ""
+
+
 def test_no_keys_at_all(wire: Wire, name: str) -> None:
     """An empty list and null both request everything."""
     assert len(describe(wire, TOPIC, name, []).configs) == len(describe(wire, TOPIC, name).configs) >= 33

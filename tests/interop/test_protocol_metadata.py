@@ -173,6 +173,8 @@ def test_describing_unknown_and_invalid_topics(wire: Wire, topic: Callable[[], s
     answer = describe(wire, [topic(), "not/valid"])
     codes = sorted(int(shown.error_code) for shown in answer.topics)
     assert codes == [3, 17]
+    (unknown,) = (shown for shown in answer.topics if shown.error_code == 3)
+    assert unknown.topic_authorized_operations == 3576
 
 
 def test_describing_no_topic_means_all(wire: Wire, create_topic: CreateTopic) -> None:

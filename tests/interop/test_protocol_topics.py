@@ -51,6 +51,7 @@ def test_the_answer_tells_what_was_made(wire: Wire, topic: Callable[[], str]) ->
     name = topic()
     (shown,) = create(wire, new_topic(name, 3, configs=[{"name": "retention.ms", "value": "5000"}])).topics
     assert (shown.error_code, shown.name, shown.num_partitions, shown.replication_factor) == (0, name, 3, 1)
+    assert shown.error_message is None
     assert isinstance(shown.topic_id, UUID)
     configs = {config.name: config for config in shown.configs}
     assert configs["retention.ms"].value == "5000"
