@@ -33,7 +33,7 @@ def watch(fail_above: float | None = None) -> BadRecords:
 )
 def test_a_share_above_a_tenth_is_told(records: int, bad: int, is_over: bool, is_told: bool) -> None:
     one, queries = watch(), [query("q", records, bad)]
-    assert bool(one.summary(queries) if is_over else one.news(queries)) is is_told
+    assert bool(one.summary(queries) if is_over else one.new_warnings(queries)) is is_told
     assert one.refusal(queries, is_over) is None
 
 
@@ -41,15 +41,15 @@ def test_at_the_end_every_bad_record_is_told() -> None:
     assert watch().summary([query("q", 44_234, 1_320)]) == [
         f"source orders: 1,320 of 44,234 records read by this run (2.98 %) are bad; {TOLD}"
     ]
-    assert watch().news([query("q", 44_234, 1_320)]) == []
+    assert watch().new_warnings([query("q", 44_234, 1_320)]) == []
 
 
 def test_it_is_told_once_and_by_the_query_that_has_come_furthest() -> None:
     one = watch()
     queries = [query("a", 200, 100), query("b", 110_000, 110_000), query("c", 0, 0)]
     told = [f"source orders: 110,000 of 110,000 records read by this run (100 %) are bad; {TOLD}"]
-    assert one.news(queries) == told
-    assert one.news(queries) == []
+    assert one.new_warnings(queries) == told
+    assert one.new_warnings(queries) == []
     assert one.summary(queries) == told
 
 
@@ -69,7 +69,7 @@ def test_what_spark_counted_adds_up_and_survives_its_file() -> None:
     for batch in range(3):
         counted = {"orders.parsed": {"records": 10, "bad": 2}, "other.parsed": {"records": None, "bad": None}}
         report = {"batchId": batch, "timestamp": str(batch), "observedMetrics": counted, "durationMs": {"addBatch": 1}}
-        gauge.take([report], batch)
+        gauge.add_reports([report], batch)
     assert gauge.status.bad_records == {"orders": Counted(30, 6), "other": Counted(0, 0)}
     run = RunStatus(
         pipeline="p", mode="m", state="running", pid=1, host="h", started="a", updated="b", queries=(gauge.status,)

@@ -12,7 +12,7 @@ from marked_yaml import WHOLE, load_text
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.running import launching
 from moldau.pipelines.running.identity import QueryIdentity
-from moldau.pipelines.running.launching import chosen, to_forget
+from moldau.pipelines.running.launching import choose_queries, queries_to_forget
 from moldau.pipelines.running.progress import QueryStatus, RunStatus
 from moldau.pipelines.running.state_directory import StateDirectory
 
@@ -30,7 +30,7 @@ QUERIES = {name: QueryIdentity({}) for name in ("events.dead-letters", "counts",
     ],
 )
 def test_sinks_choose_their_queries(only: Collection[str] | None, expected: list[str]) -> None:
-    assert list(chosen(QUERIES, only)) == expected
+    assert list(choose_queries(QUERIES, only)) == expected
 
 
 @pytest.mark.parametrize(
@@ -43,17 +43,17 @@ def test_sinks_choose_their_queries(only: Collection[str] | None, expected: list
 )
 def test_what_cannot_be_chosen(only: list[str], said: str) -> None:
     with pytest.raises(PipelineError) as refused:
-        chosen(QUERIES, only)
+        choose_queries(QUERIES, only)
     assert str(refused.value) == said
 
 
 def test_a_query_of_the_pipeline_as_it_was_is_forgotten_by_its_name(tmp_path: Path) -> None:
     directory = StateDirectory(tmp_path)
     directory.checkpoint("lake").mkdir(parents=True)
-    assert to_forget(QUERIES, ["lake"], directory) == ["lake"]
-    assert to_forget(QUERIES, ["lake", "counts"], directory) == ["lake", "counts"]
+    assert queries_to_forget(QUERIES, ["lake"], directory) == ["lake"]
+    assert queries_to_forget(QUERIES, ["lake", "counts"], directory) == ["lake", "counts"]
     with pytest.raises(PipelineError, match="name it too"):
-        to_forget(QUERIES, ["by-type"], directory)
+        queries_to_forget(QUERIES, ["by-type"], directory)
 
 
 def test_a_refused_run_leaves_what_is_known_of_the_last_one(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_refused_run_leaves_what_is_known_of_the_last_one(tmp_path: Path) -> N
     )
     directory.write_status(last.to_json())
     starting = replace(last, state="starting", queries=())
-    with pytest.raises(PipelineError, match="refused"), launching._told_if_failed(directory, starting):
+    with pytest.raises(PipelineError, match="refused"), launching._record_failed_start(directory, starting):
         raise PipelineError("refused")
     told = RunStatus.from_json(directory.read_status() or {})
     assert (told.state, told.message, told.queries) == ("failed", "refused", (counts,))

@@ -83,7 +83,7 @@ class Heard(Silence):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "LOOK_EVERY_S", 0.005)
-    monkeypatch.setattr(running, "TELL_EVERY_S", 0.005)
+    monkeypatch.setattr(running, "STATUS_EVERY_S", 0.005)
     monkeypatch.setattr(running, "STOP_LOOK_EVERY_S", 0.005)
     monkeypatch.setattr("moldau.pipelines.running.restarting.FIRST_PAUSE_S", 0.01)
 

@@ -73,7 +73,7 @@ class BadRecords:
     rules: Sequence[Rule]
     warned: set[str]
 
-    def news(self, queries: Iterable[QueryStatus]) -> list[str]:
+    def new_warnings(self, queries: Iterable[QueryStatus]) -> list[str]:
         """Warnings that were not given before, while the run goes on."""
         due = [each for each in self._known(queries) if each[0].warns(each[1], ENOUGH)]
         new = [(rule, counted) for rule, counted in due if rule.source not in self.warned]

@@ -23,19 +23,19 @@ class FailureLog:
     path: Path
     now: Callable[[], str]
 
-    def tell(self, who: str, message: str, error: BaseException) -> None:
+    def write(self, who: str, message: str, error: BaseException) -> None:
         """A log that cannot be written is no reason for a second failure."""
         with suppress(OSError):
             self._make_room()
             with self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(f"== {self.now()} {who}: {message}\n{story(error)}\n")
+                file.write(f"== {self.now()} {who}: {message}\n{format_error(error)}\n")
 
     def _make_room(self) -> None:
         if self.path.exists() and self.path.stat().st_size > BYTES_MAX:
             os.replace(self.path, self.path.with_name(f"{self.path.name}.1"))
 
 
-def story(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """The traceback, and below it those of Java, which PySpark keeps in its exceptions and does not show."""
     told = "".join(traceback.format_exception(error)).rstrip("\n")
     return "\n".join([told, *(f"In Java: {trace}" for trace in _java_traces(error))])

@@ -31,7 +31,7 @@ from moldau.pipelines.running.state_directory import StateDirectory, read_json, 
 from moldau.pipelines.spec import Pipeline
 
 PLAN: Final = "fresh.json"
-ANSWER_S: Final = 30.0
+TIMEOUT_S: Final = 30.0
 Existing = Literal["clear", "keep"]
 Decide = Callable[["Outputs"], Existing]
 """What to do with outputs that hold something."""
@@ -95,7 +95,7 @@ class FreshStart:
         if self.queries == ():
             return []
         write_json(directory.path / PLAN, asdict(self))
-        said = [*_emptied(pipeline, self.topics), *_renamed(self.tables)]
+        said = [*_empty_topics(pipeline, self.topics), *_rename_tables(self.tables)]
         groups = _groups_of_batches(pipeline, directory, self.queries)
         identity.forget(directory, self.queries)
         (directory.path / PLAN).unlink()
@@ -103,7 +103,7 @@ class FreshStart:
         return said
 
 
-def planned(
+def plan_fresh_start(
     pipeline: Pipeline, directory: StateDirectory, queries: Collection[str] | None, decide: Decide
 ) -> FreshStart:
     """For these queries, None for all."""
@@ -130,7 +130,7 @@ def _renamed_sinks(
     return {sink for sink in sinks - begun if before.intersection(outputs_of(pipeline, [sink]))}
 
 
-def held_already(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
+def existing_output_warnings(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
     """A line on the topics and tables that a batch adds to."""
     found = replace(_holding_something(pipeline, sinks), routes=())
     return [f"{found} already hold{'s' if len(found) == 1 else ''} something: a batch adds to it"] if found else []
@@ -147,7 +147,7 @@ def refuse_to_decide(found: Outputs) -> Existing:
 def _holding_something(pipeline: Pipeline, names: Collection[str]) -> Outputs:
     written = [where for name, where in written_by(pipeline).items() if name in names]
     by_kind = {kind: tuple(dict.fromkeys(at for its, at in written if its == kind)) for kind in (TOPIC, TABLE, ROUTE)}
-    with _asking(pipeline) as cluster:
+    with _connect(pipeline) as cluster:
         topics = tuple(topic for topic, ends in _ends(cluster, by_kind[TOPIC]).items() if ends)
     tables = tuple(path for path in by_kind[TABLE] if "://" in path or (Path(path).is_dir() and os.listdir(path)))
     return Outputs(topics, tables, by_kind[ROUTE])
@@ -164,17 +164,17 @@ def _ends(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[TopicPartit
     return found
 
 
-def _emptied(pipeline: Pipeline, topics: Collection[str]) -> Iterator[str]:
+def _empty_topics(pipeline: Pipeline, topics: Collection[str]) -> Iterator[str]:
     if not topics:
         return
-    with _asking(pipeline) as cluster:
+    with _connect(pipeline) as cluster:
         for topic, ends in _ends(cluster, topics).items():
             if ends:
                 cluster.delete_records(ends)
                 yield f"emptied topic {topic}"
 
 
-def _renamed(tables: Iterable[str]) -> Iterator[str]:
+def _rename_tables(tables: Iterable[str]) -> Iterator[str]:
     for path in tables:
         if not Path(path).exists():
             continue
@@ -194,15 +194,15 @@ def _groups_of_batches(pipeline: Pipeline, directory: StateDirectory, queries: C
 
 def _delete_groups(pipeline: Pipeline, groups: Iterable[str]) -> None:
     """As far as they are there, and may be deleted: they do no harm."""
-    with suppress(PipelineError), _asking(pipeline) as cluster:
-        Groups(cluster, int(ANSWER_S * 1000)).delete(groups)
+    with suppress(PipelineError), _connect(pipeline) as cluster:
+        Groups(cluster, int(TIMEOUT_S * 1000)).delete(groups)
 
 
 @contextmanager
-def _asking(pipeline: Pipeline) -> Iterator[Cluster]:
+def _connect(pipeline: Pipeline) -> Iterator[Cluster]:
     assert pipeline.bootstrap is not None
     try:
-        with closing(Cluster(pipeline.bootstrap, pipeline.kafka, ANSWER_S)) as cluster:
+        with closing(Cluster(pipeline.bootstrap, pipeline.kafka, TIMEOUT_S)) as cluster:
             yield cluster
     except UnusableProperty as error:
         raise PipelineError(f"it is not known what the topics hold: {error}; run with --existing keep") from error

@@ -20,7 +20,13 @@ from moldau.pipelines.queries import DEAD_LETTERS, sinks_of
 from moldau.pipelines.running import identity, topics
 from moldau.pipelines.running.bad_records import BadRecords, rules
 from moldau.pipelines.running.broker_watch import BrokerWatch
-from moldau.pipelines.running.fresh_start import Decide, FreshStart, held_already, planned, refuse_to_decide
+from moldau.pipelines.running.fresh_start import (
+    Decide,
+    FreshStart,
+    existing_output_warnings,
+    plan_fresh_start,
+    refuse_to_decide,
+)
 from moldau.pipelines.running.identity import QueryIdentity
 from moldau.pipelines.running.progress import Gauge, QueryStatus, RunStatus
 from moldau.pipelines.running.run import Broker, Job, NoBroker, Run, Stop, utc_now
@@ -48,7 +54,7 @@ SESSION_DEFAULTS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RunOptions:
     """How to run."""
 
     mode: Mode
@@ -65,32 +71,32 @@ class Wanted:
 def launch(
     pipeline: Pipeline,
     directory: StateDirectory,
-    wanted: Wanted,
+    options: RunOptions,
     session: Callable[[OnPhase], SparkSession],
     view: View,
     stop: Stop,
     phases: Callable[[str], AbstractContextManager[OnPhase]] = lambda first: nullcontext(lambda phase: None),
 ) -> RunStatus:
     """Runs the pipeline and returns how that ended. `phases` shows what takes long before there is a view."""
-    is_batch = wanted.mode.name == "BATCH"
+    is_batch = options.mode.name == "BATCH"
     queries = identity.of_pipeline(pipeline, apart=is_batch)
-    names = chosen(queries, wanted.only)
-    fresh = None if wanted.fresh is None else to_forget(queries, wanted.fresh, directory)
+    names = choose_queries(queries, options.only)
+    fresh = None if options.fresh is None else queries_to_forget(queries, options.fresh, directory)
     if is_batch:
         directory = batch_directory(directory)
     status = RunStatus(
-        pipeline=pipeline.name, mode=wanted.mode.value, state="starting", pid=os.getpid(), host=socket.gethostname(),
+        pipeline=pipeline.name, mode=options.mode.value, state="starting", pid=os.getpid(), host=socket.gethostname(),
         started=utc_now(), updated=utc_now(), file=str(pipeline.file.absolute()), bootstrap=pipeline.bootstrap,
     )  # fmt: skip
     with (
         directory.locked(Holder(status.pid, status.host, status.started)),
-        _told_if_failed(directory, status) as run_before,
+        _record_failed_start(directory, status) as run_before,
     ):
         directory.forget_stop()
         anew = FreshStart()
         if not is_batch:
             left_out = [name for name in queries if name not in names]
-            anew = _fresh_start(pipeline, directory, names, left_out, fresh, wanted.decide)
+            anew = _fresh_start(pipeline, directory, names, left_out, fresh, options.decide)
         with phases("looking at the topics") as show:
 
             def on_phase(phase: str) -> None:
@@ -100,7 +106,7 @@ def launch(
             made = topics.prepare(pipeline, {sink for name in names for sink in sinks_of(name)})
             spark = session(on_phase)
             on_phase(f"compiling {len(names)} {'query' if len(names) == 1 else 'queries'}")
-            jobs = _jobs(pipeline, spark, directory, wanted, names)
+            jobs = _jobs(pipeline, spark, directory, options, names)
         if not is_batch:
             # Last, when nothing can refuse the run any more: what is forgotten is written again.
             changed = identity.changed_meaning(directory, names, anew.queries)
@@ -111,7 +117,7 @@ def launch(
         warnings = _warnings(pipeline, queries, names, is_batch)
         for line in [*(f"made topic {topic}" for topic in made), *warnings, *bad_records.of_killed_run(run_before)]:
             view.say(line)
-        run = Run(jobs, directory, view, stop, status, random.random, wanted.debug)
+        run = Run(jobs, directory, view, stop, status, random.random, options.debug)
         run.pulse = lambda: _tasks_done(spark)
         run.bad_records = bad_records
         if not is_batch:
@@ -137,10 +143,10 @@ def _fresh_start(
     if unfinished is not None and fresh is not None:
         fresh = None if unfinished.queries is None else list(dict.fromkeys([*fresh, *unfinished.queries]))
     identity.check(directory, pipeline.name, names, fresh, left_out)
-    return planned(pipeline, directory, fresh, decide)
+    return plan_fresh_start(pipeline, directory, fresh, decide)
 
 
-def chosen(queries: Mapping[str, QueryIdentity], only: Collection[str] | None) -> dict[str, QueryIdentity]:
+def choose_queries(queries: Mapping[str, QueryIdentity], only: Collection[str] | None) -> dict[str, QueryIdentity]:
     """The queries of the sinks that are named, each by itself or as the query is called."""
     if only is None:
         return dict(queries)
@@ -159,14 +165,16 @@ def chosen(queries: Mapping[str, QueryIdentity], only: Collection[str] | None) -
     return found
 
 
-def to_forget(queries: Mapping[str, QueryIdentity], named: Collection[str], directory: StateDirectory) -> list[str]:
+def queries_to_forget(
+    queries: Mapping[str, QueryIdentity], named: Collection[str], directory: StateDirectory
+) -> list[str]:
     """Queries of the pipeline as it is, or as it was."""
     before = [name for name in named if name not in queries and name in directory.queries()]
-    return [*before, *chosen(queries, [name for name in named if name not in before])]
+    return [*before, *choose_queries(queries, [name for name in named if name not in before])]
 
 
 def _jobs(
-    pipeline: Pipeline, spark: SparkSession, directory: StateDirectory, wanted: Wanted, names: Collection[str]
+    pipeline: Pipeline, spark: SparkSession, directory: StateDirectory, options: RunOptions, names: Collection[str]
 ) -> list[Job]:
     from moldau.pipelines.planning.compiling import Compiled, compile_pipeline
     from moldau.pipelines.running.jobs import activate, jobs
@@ -174,9 +182,9 @@ def _jobs(
     activate(spark)
 
     def plan(again: bool) -> Compiled:
-        return compile_pipeline(pipeline, spark, wanted.mode, wanted.over, rereads_steps=not again)
+        return compile_pipeline(pipeline, spark, options.mode, options.over, rereads_steps=not again)
 
-    return jobs(plan, directory, wanted.mode, names)
+    return jobs(plan, directory, options.mode, names)
 
 
 def _warnings(
@@ -184,7 +192,7 @@ def _warnings(
 ) -> Iterator[str]:
     """What those who read only the end of a run would not know."""
     if is_batch:
-        yield from held_already(pipeline, {sink for name in names for sink in sinks_of(name)})
+        yield from existing_output_warnings(pipeline, {sink for name in names for sink in sinks_of(name)})
     sources_read = {source for query in names.values() for source in query.sources}
     for name in queries:
         source = name.removesuffix(DEAD_LETTERS)
@@ -217,7 +225,7 @@ def _tasks_done(spark: SparkSession) -> tuple[tuple[int, int], ...]:
 
 
 @contextmanager
-def _told_if_failed(directory: StateDirectory, status: RunStatus) -> Iterator[RunStatus | None]:
+def _record_failed_start(directory: StateDirectory, status: RunStatus) -> Iterator[RunStatus | None]:
     """Yields the status of the last run. What keeps this run from coming to its first query is for `moldau pipeline
     status` too, beside the queries of the last run."""
     before = last_run(directory)

@@ -132,7 +132,7 @@ class LagClock:
 
     samples: list[tuple[float, dict[TopicPartition, int]]] = field(default_factory=list)
 
-    def saw(self, now_s: float, latest: Offsets) -> None:
+    def add_sample(self, now_s: float, latest: Offsets) -> None:
         if self.samples and self.samples[-1][0] >= now_s:
             return
         self.samples.append((now_s, dict(latest)))
@@ -196,14 +196,14 @@ class Gauge:
     clock: LagClock = field(default_factory=LagClock)
     meter_in: Meter = field(default_factory=Meter)
     meter_out: Meter = field(default_factory=Meter)
-    last_taken: tuple[Any, ...] | None = None
+    last_report: tuple[Any, ...] | None = None
 
-    def take(self, reports: Sequence[Mapping[str, Any]], now_s: float) -> None:
+    def add_reports(self, reports: Sequence[Mapping[str, Any]], now_s: float) -> None:
         """Takes in the reports that are new among these, oldest first; one call is one tick of `rates`."""
-        fresh = self._fresh(reports)
+        fresh = self._select_new(reports)
         if fresh:
             for report in fresh:
-                self._take_one(report)
+                self._add_report(report)
             batches_s = sum(_batch_ms(report) or 0 for report in fresh) / 1000
             self.meter_in.count(sum(int(report.get("numInputRows") or 0) for report in fresh), batches_s, now_s)
             self.meter_out.count(sum(_rows_out(report) or 0 for report in fresh), batches_s, now_s)
@@ -221,24 +221,24 @@ class Gauge:
             self.status, position=to_json(self.position), lag_records=behind(self.position, ends), lag_seconds=None
         )
         if ends is not None and self.status.lag_records is not None:
-            self.clock.saw(ends.at_s, {where: ends.offsets[where] for where in self.position})
+            self.clock.add_sample(ends.at_s, {where: ends.offsets[where] for where in self.position})
             self.status = replace(self.status, lag_seconds=self.clock.seconds(now_s, self.position))
 
-    def became(self, state: QueryState, **changes: Any) -> None:
+    def set_state(self, state: QueryState, **changes: Any) -> None:
         """Another state, and whatever else changed with it. A query that does not run has no rate."""
         if state != "running":
             changes = {"rows_in_per_second": 0.0, "rows_out_per_second": None, **changes}
         self.status = replace(self.status, state=state, **changes)
 
-    def _fresh(self, reports: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    def _select_new(self, reports: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         """Those after the last one taken. An idle query reports the batch to come again and again, at other times."""
         keys = [(report.get("runId"), report["batchId"], report.get("timestamp")) for report in reports]
-        fresh = reports[keys.index(self.last_taken) + 1 :] if self.last_taken in keys else reports
+        fresh = reports[keys.index(self.last_report) + 1 :] if self.last_report in keys else reports
         if keys:
-            self.last_taken = keys[-1]
+            self.last_report = keys[-1]
         return fresh
 
-    def _take_one(self, report: Mapping[str, Any]) -> None:
+    def _add_report(self, report: Mapping[str, Any]) -> None:
         self.position = _position(report.get("sources") or ()) or self.position
         old, out, states = self.status, _rows_out(report), report.get("stateOperators") or ()
         self.status = replace(

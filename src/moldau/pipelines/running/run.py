@@ -26,12 +26,12 @@ from moldau.pipelines.running.state_directory import StateDirectory
 from moldau.pipelines.running.view import BATCH, View
 
 LOOK_EVERY_S: Final = 0.2
-TELL_EVERY_S: Final = 1.0
+STATUS_EVERY_S: Final = 1.0
 STOP_LOOK_EVERY_S: Final = 0.03
 """Spark plans a batch for longer than this: a query that is stopped between two has written nothing of the second."""
 IDLE: Final = "Waiting"
 """How Spark's messages begin about a query that waits for data, or for its next trigger."""
-ASKING_LOOKS: Final = 5
+GETTING_OFFSETS_LOOKS: Final = 5
 """A query without data asks for offsets nearly all the time: seen at that so often in a row, it has started."""
 STARTING_MAX: Final = 1
 """How many queries may be starting at once, from the start to the first job. Each wants Python processes, to which
@@ -118,13 +118,13 @@ class _Watched:
     gauge: Gauge
     restarts: Restarts
     query: Query | None = None
-    due_s: float | None = None
+    start_at_s: float | None = None
     """When to start it, if it does not run."""
-    looks_asking: int = 0
+    looks_getting_offsets: int = 0
 
     @property
     def is_over(self) -> bool:
-        return self.query is None and self.due_s is None
+        return self.query is None and self.start_at_s is None
 
 
 @dataclass(slots=True)
@@ -146,9 +146,9 @@ class Run:
     left_out: Sequence[Gauge] = ()
     """Queries of the pipeline that this run was told to leave out: they fall behind, and that is shown."""
     _watched: list[_Watched] = field(default_factory=list)
-    _told_s: float = 0.0
+    _published_s: float = 0.0
     _is_status_lost: bool = False
-    _has_told_slowness: bool = False
+    _has_reported_slowness: bool = False
     _is_refused: bool = False
     """Too many records were bad."""
 
@@ -157,80 +157,80 @@ class Run:
         now_s = time.monotonic()
         for job in self.jobs:
             gauge = Gauge(QueryStatus(name=job.name), dict(job.position()))
-            self._watched.append(_Watched(job, gauge, Restarts(self.chance), due_s=now_s))
+            self._watched.append(_Watched(job, gauge, Restarts(self.chance), start_at_s=now_s))
         tick = threading.Event()
         with self.view:
-            self._become("running")
+            self._set_state("running")
             try:
                 while not (self._is_to_stop() or all(each.is_over for each in self._watched)):
                     for each in self._watched:
-                        self._attend(each)
-                    self._tell_if_due()
+                        self._check_query(each)
+                    self._update_if_due()
                     tick.wait(LOOK_EVERY_S)
                 self._wind_down(tick)
             finally:
                 self._stop_all()
                 self._compare(self.broker.last_exchange)
                 self._judge_bad_records(is_over=True)
-                self._become(self._final_state(), self.status.message)
+                self._set_state(self._final_state(), self.status.message)
         return self.status
 
     # --- one query --------------------------------------------------------------------------------------------------
 
-    def _attend(self, each: _Watched) -> None:
+    def _check_query(self, each: _Watched) -> None:
         if each.query is None:
             if self._may_start(each):
                 self._start(each)
         elif not each.query.isActive:
-            self._ended(each, each.query)
+            self._on_end(each, each.query)
         elif each.gauge.status.state == "starting":
-            self._take(each, each.query)
+            self._read_progress(each, each.query)
 
     def _may_start(self, each: _Watched) -> bool:
-        if each.due_s is None or time.monotonic() < each.due_s or self.status.state != "running":
+        if each.start_at_s is None or time.monotonic() < each.start_at_s or self.status.state != "running":
             return False
         starting = [one for one in self._watched if one.query is not None and one.gauge.status.state == "starting"]
         return len(starting) < STARTING_MAX
 
     def _start(self, each: _Watched) -> None:
-        each.due_s, each.looks_asking = None, 0
-        each.gauge.became("starting")
+        each.start_at_s, each.looks_getting_offsets = None, 0
+        each.gauge.set_state("starting")
         try:
             each.query = each.job.start()
         except Exception as error:  # whatever kept it from starting is told, and tried again if that may help
-            self._failed(each, error)
+            self._on_failure(each, error)
 
-    def _ended(self, each: _Watched, query: Query) -> None:
-        self._take(each, query)
+    def _on_end(self, each: _Watched, query: Query) -> None:
+        self._read_progress(each, query)
         each.query = None
         error = query.exception()
         if error is not None:
-            self._failed(each, error)
+            self._on_failure(each, error)
         else:
-            each.gauge.became("stopped" if self.status.state == "stopping" else "finished")
+            each.gauge.set_state("stopped" if self.status.state == "stopping" else "finished")
 
-    def _failed(self, each: _Watched, error: Exception) -> None:
+    def _on_failure(self, each: _Watched, error: Exception) -> None:
         failure = _failure(error)
         status = each.gauge.status
         pause_s = each.restarts.pause_after(failure, status.batch_id, time.monotonic())
-        FailureLog(self.directory.failures, utc_now).tell(each.job.name, failure.message, error)
+        FailureLog(self.directory.failures, utc_now).write(each.job.name, failure.message, error)
         if self.debug:
             self.view.say(f"{each.job.name}: {error}")
         if pause_s is None or self.status.state != "running":
-            each.gauge.became("failed", last_error=failure.message)
+            each.gauge.set_state("failed", last_error=failure.message)
             if self.status.state == "running":
-                self._become("stopping", f"{each.job.name}: {failure.message}")
+                self._set_state("stopping", f"{each.job.name}: {failure.message}")
             return
         if failure.kind is Kind.UNKNOWN:
             each.job.replan()
-        if failure.is_slowness and not self._has_told_slowness:
-            self._has_told_slowness = True
+        if failure.is_slowness and not self._has_reported_slowness:
+            self._has_reported_slowness = True
             self.view.say(SLOW)
-        each.due_s = time.monotonic() + pause_s
-        each.gauge.became("waiting", last_error=failure.message, restarts=status.restarts + 1)
+        each.start_at_s = time.monotonic() + pause_s
+        each.gauge.set_state("waiting", last_error=failure.message, restarts=status.restarts + 1)
         self.view.say(f"{each.job.name}: {failure.message}; starting it again in {pause_s:.1f} s")
 
-    def _take(self, each: _Watched, query: Query) -> None:
+    def _read_progress(self, each: _Watched, query: Query) -> None:
         """Asks for all recent reports only when batches were missed: each costs a call into the JVM."""
         last, known = query.lastProgress, each.gauge.status.batch_id
         if last is None:
@@ -239,15 +239,15 @@ class Run:
             reports = [last]
         else:
             reports = query.recentProgress
-        each.gauge.take(reports, time.time())
+        each.gauge.add_reports(reports, time.time())
         if each.gauge.status.state == "starting" and self._is_at_work(each, query):
-            each.gauge.became("running")
+            each.gauge.set_state("running")
 
     def _is_at_work(self, each: _Watched, query: Query) -> bool:
         message = str(query.status["message"])
-        each.looks_asking = each.looks_asking + 1 if message.startswith("Getting") else 0
+        each.looks_getting_offsets = each.looks_getting_offsets + 1 if message.startswith("Getting") else 0
         is_computing = message.startswith("Processing") and each.job.has_submitted(query)
-        return message.startswith(IDLE) or is_computing or each.looks_asking >= ASKING_LOOKS
+        return message.startswith(IDLE) or is_computing or each.looks_getting_offsets >= GETTING_OFFSETS_LOOKS
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -255,13 +255,13 @@ class Run:
         if self.stop.reason is None and self.directory.stop_requested():
             self.stop.request("stopped by `moldau pipeline stop`")
         if self.stop.reason is not None and self.status.state == "running":
-            self._become("stopping", self.stop.reason)
+            self._set_state("stopping", self.stop.reason)
         return self.status.state == "stopping"
 
     def _wind_down(self, tick: threading.Event) -> None:
         """Stops each query when its batch is done, or all at once if asked twice or when that takes too long."""
         for each in self._watched:
-            each.due_s = None
+            each.start_at_s = None
         pulse, deadline_s = self.pulse(), time.monotonic() + LAST_BATCH_S
         going = {each.job.name: (each, each.query, _last_batch(each.query)) for each in self._watched if each.query}
         while going:
@@ -272,12 +272,12 @@ class Run:
                 if hurry or not _is_writing(query) or _last_batch(query) != batch:
                     self._stop_one(each, query)
                     del going[each.job.name]
-            self._tell_if_due()
+            self._update_if_due()
             tick.wait(STOP_LOOK_EVERY_S)
 
     def _stop_all(self) -> None:
         for each in self._watched:
-            each.due_s = None
+            each.start_at_s = None
             if each.query is not None:
                 self._stop_one(each, each.query)
 
@@ -286,9 +286,9 @@ class Run:
             query.stop()
         except Exception as error:  # it ends with the session; the run must come to its own end
             self.view.say(f"{each.job.name} does not stop: {_failure(error).message}")
-        self._take(each, query)
+        self._read_progress(each, query)
         each.query = None
-        each.gauge.became("stopped")
+        each.gauge.set_state("stopped")
 
     def _final_state(self) -> RunState:
         states = {each.gauge.status.state for each in self._watched}
@@ -301,7 +301,7 @@ class Run:
     def _judge_bad_records(self, is_over: bool) -> None:
         queries = [each.gauge.status for each in self._watched]
         if not is_over:
-            for warning in self.bad_records.news(queries):
+            for warning in self.bad_records.new_warnings(queries):
                 self.view.say(warning)
         elif told := [
             *(() if self._is_refused else self.bad_records.summary(queries)),
@@ -312,20 +312,20 @@ class Run:
         refusal = self.bad_records.refusal(queries, is_over)
         if refusal is not None and not self._is_refused:
             self._is_refused = True
-            self._become("stopping", refusal)
+            self._set_state("stopping", refusal)
 
-    def _become(self, state: RunState, message: str | None = None) -> None:
+    def _set_state(self, state: RunState, message: str | None = None) -> None:
         self.status = replace(self.status, state=state, message=message)
-        self._tell()
+        self._publish_status()
 
-    def _tell_if_due(self) -> None:
-        if time.monotonic() - self._told_s >= TELL_EVERY_S:
+    def _update_if_due(self) -> None:
+        if time.monotonic() - self._published_s >= STATUS_EVERY_S:
             for each in self._watched:
                 if each.query is not None:
-                    self._take(each, each.query)
+                    self._read_progress(each, each.query)
             self._compare(self.broker.exchange)
             self._judge_bad_records(is_over=False)
-            self._tell()
+            self._publish_status()
 
     def _compare(self, exchange: Callable[[Mapping[str, Offsets]], LogEnds | None]) -> None:
         gauges = [*(each.gauge for each in self._watched), *self.left_out]
@@ -333,8 +333,8 @@ class Run:
         for gauge in gauges:
             gauge.compare(ends, time.time())
 
-    def _tell(self) -> None:
-        self._told_s = time.monotonic()
+    def _publish_status(self) -> None:
+        self._published_s = time.monotonic()
         queries = (*(each.gauge.status for each in self._watched), *(gauge.status for gauge in self.left_out))
         self.status = replace(self.status, updated=utc_now(), queries=queries, note=self.broker.trouble)
         self.view.show(self.status)

@@ -15,7 +15,7 @@ from moldau.client.cluster import Cluster
 from moldau.pipelines.problems import InvalidPipeline, PipelineError, Problem, did_you_mean
 from moldau.pipelines.spec import Pipeline, TopicSink, TopicSource
 
-ANSWER_S: Final = 30.0
+TIMEOUT_S: Final = 30.0
 """Who refuses a connection is told of at once; a broker on a slow machine may take long to answer."""
 
 
@@ -23,7 +23,7 @@ def prepare(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
     """Names the topics that were made. InvalidPipeline if a topic is missing; PipelineError if nobody answers."""
     assert pipeline.bootstrap is not None
     try:
-        cluster = Cluster(pipeline.bootstrap, pipeline.kafka, ANSWER_S)
+        cluster = Cluster(pipeline.bootstrap, pipeline.kafka, TIMEOUT_S)
     except UnusableProperty as error:
         if pipeline.connector == "kafka":
             return []  # for Java's client alone, as keys in a JKS file are: its own connector will tell
