@@ -1,8 +1,8 @@
-"""Keeps the queries of a pipeline running: starts them, watches them, starts failed ones again, stops them cleanly.
+"""Keeps the queries of a pipeline running: starts them, monitors them, restarts failed ones, stops them cleanly.
 
-A query is anything that looks like Spark's StreamingQuery, started by a function: nothing here imports Spark. One
-thread looks at all of them in turn; signal handlers and the stop file only leave a note that it reads. A signal handler
-must not call `Event.set`, as the thread that it interrupts may hold the event's lock.
+A query is any object with the interface of Spark's StreamingQuery; nothing here imports Spark. One thread checks all of
+them in turn. Signal handlers and the stop file only set a flag that this thread reads: a signal handler must not call
+`Event.set`, as the thread that it interrupts may hold the event's lock.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from moldau.pipelines.running.view import BATCH, View
 LOOK_EVERY_S: Final = 0.2
 STATUS_EVERY_S: Final = 1.0
 STOP_LOOK_EVERY_S: Final = 0.03
-"""Spark plans a batch for longer than this: a query that is stopped between two has written nothing of the second."""
+"""Spark takes longer than this to plan a batch: a query stopped after one batch has written nothing of the next."""
 IDLE: Final = "Waiting"
-"""How Spark's messages begin about a query that waits for data, or for its next trigger."""
+"""Spark's status message starts with this while a query waits for data, or for its next trigger."""
 GETTING_OFFSETS_LOOKS: Final = 5
-"""A query without data asks for offsets nearly all the time: seen at that so often in a row, it has started."""
+"""A query without data gets offsets nearly all the time: if so many looks in a row see that, it has started."""
 STARTING_MAX: Final = 1
-"""How many queries may be starting at once, from the start to the first job. Each wants Python processes, to which
-Spark gives ten seconds to answer. And where two plan their first batches at the same moment, Spark now and then breaks
-what both of their plans hold: "Task not serializable", as long as those plans are used."""
+"""How many queries may be starting at once, from the start to the first job. Each needs Python processes, which Spark
+gives ten seconds to answer. And if two queries plan their first batches at the same time, Spark sometimes breaks an
+object that both plans share: "Task not serializable", as long as those plans are used."""
 LAST_BATCH_S: Final = 30.0
-"""How long a stop waits for batches that do not get on."""
+"""How long a stop waits for batches that make no progress."""
 SLOW: Final = "this machine is slow: Spark gave up on a Python process that took too long; its query is started again"
 
 
 class Query(Protocol):
-    """What is used of pyspark's StreamingQuery."""
+    """The part of pyspark's StreamingQuery that is used here."""
 
     @property
     def isActive(self) -> bool: ...
@@ -64,20 +64,20 @@ class Query(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A query to be kept running."""
+    """A query that Run starts and restarts."""
 
     name: str
     start: Callable[[], Query]
     has_submitted: Callable[[Query], bool] = lambda query: True
-    """Whether it has given Spark something to compute: then its first batch is planned."""
+    """Returns whether it has submitted a Spark job: then its first batch is planned."""
     replan: Callable[[], None] = lambda: None
-    """Forgets the plan that it was started with: the next start makes another."""
+    """Discards the plan of the query: the next start makes a new one."""
     position: Callable[[], Offsets] = dict
-    """Where its checkpoint says that it is."""
+    """Returns the position in its checkpoint."""
 
 
 class Broker(Protocol):
-    """What a run wants of its broker: see BrokerWatch."""
+    """The part of BrokerWatch that a run uses."""
 
     @property
     def trouble(self) -> str | None: ...
@@ -88,7 +88,7 @@ class Broker(Protocol):
 
 
 class NoBroker:
-    """For a run whose queries have no positions."""
+    """For a batch run, whose queries have no positions."""
 
     trouble: str | None = None
 
@@ -100,7 +100,7 @@ class NoBroker:
 
 @dataclass(slots=True)
 class Stop:
-    """Whether the run is to end; asked a second time, at once. Safe to call from a signal handler."""
+    """The request to stop a run; a second request stops it at once. Safe to call from a signal handler."""
 
     reason: str | None = None
     at_once: bool = False
@@ -119,8 +119,9 @@ class _Watched:
     restarts: Restarts
     query: Query | None = None
     start_at_s: float | None = None
-    """When to start it, if it does not run."""
+    """When to start it, if it is not running."""
     looks_getting_offsets: int = 0
+    """How many looks in a row saw it getting offsets."""
 
     @property
     def is_over(self) -> bool:
@@ -129,22 +130,23 @@ class _Watched:
 
 @dataclass(slots=True)
 class Run:
-    """One run of a pipeline, from the first start of its queries to the last look at them."""
+    """One run of a pipeline, from the first start of its queries to their final status."""
 
     jobs: Sequence[Job]
     directory: StateDirectory
     view: View
     stop: Stop
     status: RunStatus
-    """What is known before it begins: whose run it is."""
+    """At first with the facts about the run that are known before it begins."""
     chance: Callable[[], float]
+    """Returns a random number in [0, 1)."""
     debug: bool = False
     pulse: Callable[[], object] = lambda: None
-    """Something that changes as long as batches get on."""
+    """Returns a value that changes as long as batches make progress."""
     broker: Broker = field(default_factory=NoBroker)
     bad_records: BadRecords = field(default_factory=lambda: BadRecords((), set()))
     left_out: Sequence[Gauge] = ()
-    """Queries of the pipeline that this run was told to leave out: they fall behind, and that is shown."""
+    """Queries of the pipeline that are not part of this run: their growing lag is shown."""
     _watched: list[_Watched] = field(default_factory=list)
     _published_s: float = 0.0
     _is_status_lost: bool = False
@@ -153,7 +155,7 @@ class Run:
     """Too many records were bad."""
 
     def to_the_end(self) -> RunStatus:
-        """Runs until all queries have finished, one has failed for good, or a stop is asked for."""
+        """Run until all queries have finished, one has failed permanently, or a stop is requested."""
         now_s = time.monotonic()
         for job in self.jobs:
             gauge = Gauge(QueryStatus(name=job.name), dict(job.position()))
@@ -162,7 +164,7 @@ class Run:
         with self.view:
             self._set_state("running")
             try:
-                while not (self._is_to_stop() or all(each.is_over for each in self._watched)):
+                while not (self._must_stop() or all(each.is_over for each in self._watched)):
                     for each in self._watched:
                         self._check_query(each)
                     self._update_if_due()
@@ -170,8 +172,8 @@ class Run:
                 self._wind_down(tick)
             finally:
                 self._stop_all()
-                self._compare(self.broker.last_exchange)
-                self._judge_bad_records(is_over=True)
+                self._update_lag(self.broker.last_exchange)
+                self._check_bad_records(is_over=True)
                 self._set_state(self._final_state(), self.status.message)
         return self.status
 
@@ -197,7 +199,7 @@ class Run:
         each.gauge.set_state("starting")
         try:
             each.query = each.job.start()
-        except Exception as error:  # whatever kept it from starting is told, and tried again if that may help
+        except Exception as error:  # any error is reported, and the start is retried if that may help
             self._on_failure(each, error)
 
     def _on_end(self, each: _Watched, query: Query) -> None:
@@ -231,19 +233,19 @@ class Run:
         self.view.say(f"{each.job.name}: {failure.message}; starting it again in {pause_s:.1f} s")
 
     def _read_progress(self, each: _Watched, query: Query) -> None:
-        """Asks for all recent reports only when batches were missed: each costs a call into the JVM."""
-        last, known = query.lastProgress, each.gauge.status.batch_id
+        """Read all recent reports only if some batches were missed, because each report costs a call into the JVM."""
+        last, last_read = query.lastProgress, each.gauge.status.batch_id
         if last is None:
             reports: Sequence[Mapping[str, Any]] = ()
-        elif known is not None and last["batchId"] <= known + 1:
+        elif last_read is not None and last["batchId"] <= last_read + 1:
             reports = [last]
         else:
             reports = query.recentProgress
         each.gauge.add_reports(reports, time.time())
-        if each.gauge.status.state == "starting" and self._is_at_work(each, query):
+        if each.gauge.status.state == "starting" and self._has_started(each, query):
             each.gauge.set_state("running")
 
-    def _is_at_work(self, each: _Watched, query: Query) -> bool:
+    def _has_started(self, each: _Watched, query: Query) -> bool:
         message = str(query.status["message"])
         each.looks_getting_offsets = each.looks_getting_offsets + 1 if message.startswith("Getting") else 0
         is_computing = message.startswith("Processing") and each.job.has_submitted(query)
@@ -251,7 +253,7 @@ class Run:
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
-    def _is_to_stop(self) -> bool:
+    def _must_stop(self) -> bool:
         if self.stop.reason is None and self.directory.stop_requested():
             self.stop.request("stopped by `moldau pipeline stop`")
         if self.stop.reason is not None and self.status.state == "running":
@@ -259,7 +261,7 @@ class Run:
         return self.status.state == "stopping"
 
     def _wind_down(self, tick: threading.Event) -> None:
-        """Stops each query when its batch is done, or all at once if asked twice or when that takes too long."""
+        """Stop each query when its batch is done, or all at once if a second stop is requested or it takes too long."""
         for each in self._watched:
             each.start_at_s = None
         pulse, deadline_s = self.pulse(), time.monotonic() + LAST_BATCH_S
@@ -284,7 +286,7 @@ class Run:
     def _stop_one(self, each: _Watched, query: Query) -> None:
         try:
             query.stop()
-        except Exception as error:  # it ends with the session; the run must come to its own end
+        except Exception as error:  # the query will end with the session, and the run must end too
             self.view.say(f"{each.job.name} does not stop: {_failure(error).message}")
         self._read_progress(each, query)
         each.query = None
@@ -296,19 +298,19 @@ class Run:
             return "failed"
         return "finished" if states <= {"finished"} else "stopped"
 
-    # --- telling ----------------------------------------------------------------------------------------------------
+    # --- the status -------------------------------------------------------------------------------------------------
 
-    def _judge_bad_records(self, is_over: bool) -> None:
+    def _check_bad_records(self, is_over: bool) -> None:
         queries = [each.gauge.status for each in self._watched]
         if not is_over:
             for warning in self.bad_records.new_warnings(queries):
                 self.view.say(warning)
-        elif told := [
+        elif lines := [
             *(() if self._is_refused else self.bad_records.summary(queries)),
             *_late(queries),
             *(_dead_letters(queries) if self.status.mode == BATCH else ()),
         ]:
-            self.status = replace(self.status, message="; ".join(filter(None, [self.status.message, *told])))
+            self.status = replace(self.status, message="; ".join(filter(None, [self.status.message, *lines])))
         refusal = self.bad_records.refusal(queries, is_over)
         if refusal is not None and not self._is_refused:
             self._is_refused = True
@@ -323,11 +325,11 @@ class Run:
             for each in self._watched:
                 if each.query is not None:
                     self._read_progress(each, each.query)
-            self._compare(self.broker.exchange)
-            self._judge_bad_records(is_over=False)
+            self._update_lag(self.broker.exchange)
+            self._check_bad_records(is_over=False)
             self._publish_status()
 
-    def _compare(self, exchange: Callable[[Mapping[str, Offsets]], LogEnds | None]) -> None:
+    def _update_lag(self, exchange: Callable[[Mapping[str, Offsets]], LogEnds | None]) -> None:
         gauges = [*(each.gauge for each in self._watched), *self.left_out]
         ends = exchange({gauge.status.name: gauge.position for gauge in gauges})
         for gauge in gauges:
@@ -341,24 +343,24 @@ class Run:
         try:
             self.directory.write_status(self.status.to_json())
             self._is_status_lost = False
-        except StorageFault as fault:  # the queries can do without; whoever watches should know
+        except StorageFault as fault:  # the queries do not need the file, but the user should know
             if not self._is_status_lost:
                 self.view.say(f"`moldau pipeline status` shows old news: {fault}")
             self._is_status_lost = True
 
 
 def _late(queries: Sequence[QueryStatus]) -> list[str]:
-    """Spark counts rows of one window and key as one, task by task."""
+    """Return a line about late rows. Each task of Spark counts rows of the same window and key as one: "at least"."""
     late = [f"{query.name} at least {query.rows_late:,}" for query in queries if query.rows_late]
     return [f"rows that came later than the watermark allows were left out: {', '.join(late)}"] if late else []
 
 
 def _dead_letters(queries: Sequence[QueryStatus]) -> list[str]:
-    """Of a batch Spark does not tell what was parsed, but what was written is known."""
-    found = {query.name: query.rows_out for query in queries if query.name.endswith(DEAD_LETTERS)}
+    """Return a line per source with bad records. Of a batch, Spark reports only what was written."""
+    written = {query.name: query.rows_out for query in queries if query.name.endswith(DEAD_LETTERS)}
     return [
         f"source {name.removesuffix(DEAD_LETTERS)}: {rows:,} records are bad; they are the rows of {name}"
-        for name, rows in found.items()
+        for name, rows in written.items()
         if rows
     ]
 
@@ -379,6 +381,6 @@ def _last_batch(query: Query) -> int | None:
 
 
 def _is_writing(query: Query) -> bool:
-    """Whether a batch is under way that has something to write. A query that only waits for data is not."""
+    """Return whether a batch is running that may write something, not only waiting for data."""
     status = query.status
     return query.isActive and bool(status["isTriggerActive"]) and str(status["message"]).startswith("Processing")
