@@ -17,7 +17,7 @@ from moldau.client.groups import Groups
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.running import fresh_start, identity
-from moldau.pipelines.running.fresh_start import PLAN, FreshStart, Outputs, planned, refuse_to_decide
+from moldau.pipelines.running.fresh_start import PLAN, FreshStart, Outputs, plan_fresh_start, refuse_to_decide
 from moldau.pipelines.running.state_directory import StateDirectory, write_json
 from moldau.pipelines.spec import Pipeline
 
@@ -93,26 +93,26 @@ def clear(found: Outputs) -> fresh_start.Existing:
 
 def test_what_would_be_there_twice_is_named(world: World) -> None:
     with pytest.raises(PipelineError, match=f"^topic {world.out}, table .*lake/rows would hold everything twice: --ex"):
-        planned(world.pipeline, world.directory, None, refuse_to_decide)
-    assert planned(world.pipeline, world.directory, ["current"], refuse_to_decide) == FreshStart(("current",))
+        plan_fresh_start(world.pipeline, world.directory, None, refuse_to_decide)
+    assert plan_fresh_start(world.pipeline, world.directory, ["current"], refuse_to_decide) == FreshStart(("current",))
     asked: list[Outputs] = []
 
     def keep(found: Outputs) -> fresh_start.Existing:
         asked.append(found)
         return "keep"
 
-    assert planned(world.pipeline, world.directory, ["copy"], keep) == FreshStart(("copy",))
+    assert plan_fresh_start(world.pipeline, world.directory, ["copy"], keep) == FreshStart(("copy",))
     assert asked == [Outputs(topics=(world.out,))]
 
 
 def test_a_sink_that_never_ran_doubles_nothing(world: World) -> None:
     world.directory.forget("copy")
-    assert planned(world.pipeline, world.directory, ["copy"], refuse_to_decide) == FreshStart(("copy",))
+    assert plan_fresh_start(world.pipeline, world.directory, ["copy"], refuse_to_decide) == FreshStart(("copy",))
 
 
 def test_it_is_emptied_and_renamed(world: World) -> None:
-    said = planned(world.pipeline, world.directory, None, clear).perform(world.directory, world.pipeline)
-    assert [line.partition(" to ")[0] for line in said] == [
+    lines = plan_fresh_start(world.pipeline, world.directory, None, clear).perform(world.directory, world.pipeline)
+    assert [line.partition(" to ")[0] for line in lines] == [
         f"emptied topic {world.out}",
         f"renamed table {world.folder}/lake/rows",
     ]
@@ -122,11 +122,11 @@ def test_it_is_emptied_and_renamed(world: World) -> None:
     assert not (world.folder / "lake" / "rows").exists()
 
 
-@pytest.mark.parametrize("at", ["_emptied", "_renamed", "identity.forget"])
+@pytest.mark.parametrize("at", ["_empty_topics", "_rename_tables", "identity.forget"])
 def test_a_run_that_is_killed_on_the_way_is_finished_by_the_next(
     world: World, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = planned(world.pipeline, world.directory, ["copy", "rows"], clear)
+    plan = plan_fresh_start(world.pipeline, world.directory, ["copy", "rows"], clear)
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -147,22 +147,24 @@ def test_a_run_that_is_killed_on_the_way_is_finished_by_the_next(
 def test_what_another_sink_still_needs_is_not_cleared(world: World) -> None:
     world.change("sinks:\n", f"sinks:\n  - {{from: events, name: other, topic: {world.out}}}\n")
     with pytest.raises(PipelineError, match=f"topic {world.out} is also written by other, which does not begin anew"):
-        planned(world.pipeline, world.directory, ["copy"], clear)
+        plan_fresh_start(world.pipeline, world.directory, ["copy"], clear)
 
 
 def test_a_renamed_sink_begins_anew_with_what_it_wrote_under_its_old_name(world: World) -> None:
     world.change("name: copy", "name: twin")
-    assert planned(world.pipeline, world.directory, ["copy"], clear) == FreshStart(("copy",), (world.out,), ())
+    assert plan_fresh_start(world.pipeline, world.directory, ["copy"], clear) == FreshStart(("copy",), (world.out,), ())
     offsets = world.directory.checkpoint("twin") / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "0").write_text("v1")
-    assert planned(world.pipeline, world.directory, ["copy"], clear) == FreshStart(("copy",)), "which others write now"
+    assert plan_fresh_start(world.pipeline, world.directory, ["copy"], clear) == FreshStart(("copy",)), (
+        "which others write now"
+    )
 
 
 def test_topics_that_records_decide_are_left_to_people(world: World) -> None:
     world.change(f"topic: {world.out}}}", "route: a}")
     with pytest.raises(PipelineError, match="sink copy decides the topic of each record"):
-        planned(world.pipeline, world.directory, ["copy"], clear)
+        plan_fresh_start(world.pipeline, world.directory, ["copy"], clear)
 
 
 def test_a_topic_that_cannot_be_emptied_is_told(world: World) -> None:
@@ -177,5 +179,5 @@ def test_a_topic_that_cannot_be_emptied_is_told(world: World) -> None:
     for future in admin.incremental_alter_configs([resource]).values():
         future.result()
     with pytest.raises(PipelineError, match="compacted topic cannot be emptied: delete it"):
-        planned(world.pipeline, world.directory, ["copy"], clear).perform(world.directory, world.pipeline)
+        plan_fresh_start(world.pipeline, world.directory, ["copy"], clear).perform(world.directory, world.pipeline)
     assert "copy" in world.directory.queries()

@@ -60,12 +60,12 @@ def test_what_is_new_is_committed(bootstrap: str, create_topic: CreateTopic, tmp
     spec = pipeline(tmp_path, bootstrap, topic)
     said: list[str] = []
     with closing(Cluster(bootstrap, {})) as cluster:
-        told = Positions(spec.name, cluster, said.append)
-        told.tell("out", {})
+        positions = Positions(spec.name, cluster, said.append)
+        positions.commit("out", {})
         assert committed(bootstrap, f"{spec.name}.out") == {}
-        told.tell("out", {TopicPartition(topic, 0): 3, TopicPartition(topic, 1): 0})
-        told.tell("out", {TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 0})
-        told.tell("other", {TopicPartition(topic, 0): 1})
+        positions.commit("out", {TopicPartition(topic, 0): 3, TopicPartition(topic, 1): 0})
+        positions.commit("out", {TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 0})
+        positions.commit("other", {TopicPartition(topic, 0): 1})
     assert committed(bootstrap, f"{spec.name}.out") == {TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 0}
     assert committed(bootstrap, f"{spec.name}.other") == {TopicPartition(topic, 0): 1}
     assert said == []
@@ -78,11 +78,11 @@ def test_a_group_that_is_taken_is_told_once_and_not_asked_again(
     spec = pipeline(tmp_path, bootstrap, topic)
     said: list[str] = []
     with Group(bootstrap) as group, closing(Cluster(bootstrap, {})) as cluster:
-        told = Positions(spec.name, cluster, said.append)
+        positions = Positions(spec.name, cluster, said.append)
         group.id = f"{spec.name}.out"
         group.stable(topic=topic)
         for offset in range(3):
-            told.tell("out", {TopicPartition(topic, 0): offset})
+            positions.commit("out", {TopicPartition(topic, 0): offset})
     (line,) = said
     assert line.startswith("the position of out is not told as a consumer group: ")
 
@@ -95,9 +95,9 @@ def test_a_broker_that_does_not_answer_is_not_asked_at_once_again(monkeypatch: p
         raise TimeoutError
 
     monkeypatch.setattr(Groups, "commit", unanswered)
-    told = Positions("p", Cluster("127.0.0.1:1", {}), pytest.fail)
+    positions = Positions("p", Cluster("127.0.0.1:1", {}), pytest.fail)
     for offset in range(100):
-        told.tell("out", {TopicPartition("t", 0): offset})
+        positions.commit("out", {TopicPartition("t", 0): offset})
     assert asked == ["p.out"]
 
 

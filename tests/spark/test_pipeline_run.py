@@ -119,18 +119,18 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def run(
-    pipeline: Pipeline, spark: SparkSession | None, stop: Stop | None = None, view: View | None = None, **wanted: Any
+    pipeline: Pipeline, spark: SparkSession | None, stop: Stop | None = None, view: View | None = None, **options: Any
 ) -> RunStatus:
     from moldau.pipelines.planning.compiling import Mode
-    from moldau.pipelines.running.launching import Wanted, launch
+    from moldau.pipelines.running.launching import RunOptions, launch
 
     def session(on_phase: Callable[[str], None]) -> SparkSession:
         assert spark is not None, "Spark is not to be started for this"
         return spark
 
     directory = default_directory(pipeline.file, pipeline.name)
-    how = Wanted(**{"mode": Mode.UNTIL_CAUGHT_UP} | wanted)
-    return launch(pipeline, directory, how, session, view or Silence(), stop or Stop())
+    run_options = RunOptions(**{"mode": Mode.UNTIL_CAUGHT_UP} | options)
+    return launch(pipeline, directory, run_options, session, view or Silence(), stop or Stop())
 
 
 def positions(pipeline: Pipeline) -> dict[str, CommittedOffsets]:
@@ -169,10 +169,10 @@ def test_until_caught_up_and_on_from_there(spark: SparkSession, write: Callable[
     another = replace(pipeline, name="another")
     directory = StateDirectory(default_directory(pipeline.file, "shop").path)
     from moldau.pipelines.cases.case import Mode
-    from moldau.pipelines.running.launching import Wanted, launch
+    from moldau.pipelines.running.launching import RunOptions, launch
 
     with pytest.raises(WrongCheckpoint, match="checkpoints of pipeline shop, not of another"):
-        launch(another, directory, Wanted(mode=Mode.UNTIL_CAUGHT_UP), lambda on_phase: spark, Silence(), Stop())
+        launch(another, directory, RunOptions(mode=Mode.UNTIL_CAUGHT_UP), lambda on_phase: spark, Silence(), Stop())
 
 
 WINDOWS = """\

@@ -1,4 +1,4 @@
-"""When a share of bad records is worth a line, and when it ends the run."""
+"""When a share of bad records causes a warning, and when it ends the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from moldau.pipelines.running.bad_records import ENOUGH, BadRecords, Rule
 from moldau.pipelines.running.progress import Counted, Gauge, QueryStatus, RunState, RunStatus
 
-TOLD = "they are in topic o.dead"
+FATE = "they are in topic o.dead"
 
 
 def query(name: str, records: int, bad: int) -> QueryStatus:
@@ -17,11 +17,11 @@ def query(name: str, records: int, bad: int) -> QueryStatus:
 
 
 def watch(fail_above: float | None = None) -> BadRecords:
-    return BadRecords([Rule("orders", TOLD, fail_above)], set())
+    return BadRecords([Rule("orders", FATE, fail_above)], set())
 
 
 @pytest.mark.parametrize(
-    ("records", "bad", "is_over", "is_told"),
+    ("records", "bad", "is_over", "is_reported"),
     [
         (1000, 100, False, False),
         (1000, 101, False, True),
@@ -31,26 +31,26 @@ def watch(fail_above: float | None = None) -> BadRecords:
         (0, 0, True, False),
     ],
 )
-def test_a_share_above_a_tenth_is_told(records: int, bad: int, is_over: bool, is_told: bool) -> None:
+def test_a_share_above_a_tenth_is_reported(records: int, bad: int, is_over: bool, is_reported: bool) -> None:
     one, queries = watch(), [query("q", records, bad)]
-    assert bool(one.summary(queries) if is_over else one.news(queries)) is is_told
+    assert bool(one.summary(queries) if is_over else one.new_warnings(queries)) is is_reported
     assert one.refusal(queries, is_over) is None
 
 
-def test_at_the_end_every_bad_record_is_told() -> None:
+def test_at_the_end_every_bad_record_is_reported() -> None:
     assert watch().summary([query("q", 44_234, 1_320)]) == [
-        f"source orders: 1,320 of 44,234 records read by this run (2.98 %) are bad; {TOLD}"
+        f"source orders: 1,320 of 44,234 records read by this run (2.98 %) are bad; {FATE}"
     ]
-    assert watch().news([query("q", 44_234, 1_320)]) == []
+    assert watch().new_warnings([query("q", 44_234, 1_320)]) == []
 
 
-def test_it_is_told_once_and_by_the_query_that_has_come_furthest() -> None:
+def test_a_warning_comes_once_with_the_counts_of_the_query_that_read_most() -> None:
     one = watch()
     queries = [query("a", 200, 100), query("b", 110_000, 110_000), query("c", 0, 0)]
-    told = [f"source orders: 110,000 of 110,000 records read by this run (100 %) are bad; {TOLD}"]
-    assert one.news(queries) == told
-    assert one.news(queries) == []
-    assert one.summary(queries) == told
+    warning = [f"source orders: 110,000 of 110,000 records read by this run (100 %) are bad; {FATE}"]
+    assert one.new_warnings(queries) == warning
+    assert one.new_warnings(queries) == []
+    assert one.summary(queries) == warning
 
 
 @pytest.mark.parametrize(
@@ -61,15 +61,15 @@ def test_more_than_the_file_allows_ends_the_run(records: int, bad: int, is_over:
     refusal = watch(fail_above=0.5).refusal([query("q", records, bad)], is_over)
     assert (refusal is not None) is is_refused
     if refusal:
-        assert refusal.endswith(f"are bad, more than fail_above: 0.5%; {TOLD}")
+        assert refusal.endswith(f"are bad, more than fail_above: 0.5%; {FATE}")
 
 
-def test_what_spark_counted_adds_up_and_survives_its_file() -> None:
+def test_counts_of_spark_are_added_up_and_kept_in_json() -> None:
     gauge = Gauge(QueryStatus(name="q"))
     for batch in range(3):
         counted = {"orders.parsed": {"records": 10, "bad": 2}, "other.parsed": {"records": None, "bad": None}}
         report = {"batchId": batch, "timestamp": str(batch), "observedMetrics": counted, "durationMs": {"addBatch": 1}}
-        gauge.take([report], batch)
+        gauge.add_reports([report], batch)
     assert gauge.status.bad_records == {"orders": Counted(30, 6), "other": Counted(0, 0)}
     run = RunStatus(
         pipeline="p", mode="m", state="running", pid=1, host="h", started="a", updated="b", queries=(gauge.status,)
@@ -87,7 +87,7 @@ def killed_run(state: RunState, *queries: QueryStatus) -> RunStatus:
 def test_the_next_run_says_that_a_killed_one_has_not_counted_all(state: RunState) -> None:
     last = killed_run(state, query("a", 200, 12), query("b", 0, 0))
     expected = (
-        f"the last run was killed before it had counted all bad records of source orders (at least 12 of 200); {TOLD}"
+        f"the last run was killed before it had counted all bad records of source orders (at least 12 of 200); {FATE}"
     )
     assert watch().of_killed_run(last) == ([expected] if state in ("running", "stopping") else [])
 
@@ -95,4 +95,4 @@ def test_the_next_run_says_that_a_killed_one_has_not_counted_all(state: RunState
 def test_a_killed_run_may_have_counted_nothing() -> None:
     assert watch().of_killed_run(None) == []
     (line,) = watch().of_killed_run(killed_run("running"))
-    assert line.endswith(f"of source orders (none counted); {TOLD}")
+    assert line.endswith(f"of source orders (none counted); {FATE}")

@@ -1,4 +1,4 @@
-"""Which queries a run has, and which checkpoints it forgets, by the names of sinks."""
+"""Sinks select the queries of a run, and the checkpoints that it removes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from marked_yaml import WHOLE, load_text
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.running import launching
 from moldau.pipelines.running.identity import QueryIdentity
-from moldau.pipelines.running.launching import chosen, to_forget
+from moldau.pipelines.running.launching import choose_queries, queries_to_forget
 from moldau.pipelines.running.progress import QueryStatus, RunStatus
 from moldau.pipelines.running.state_directory import StateDirectory
 
@@ -30,44 +30,44 @@ QUERIES = {name: QueryIdentity({}) for name in ("events.dead-letters", "counts",
     ],
 )
 def test_sinks_choose_their_queries(only: Collection[str] | None, expected: list[str]) -> None:
-    assert list(chosen(QUERIES, only)) == expected
+    assert list(choose_queries(QUERIES, only)) == expected
 
 
 @pytest.mark.parametrize(
-    ("only", "said"),
+    ("only", "message"),
     [
         (["count"], "there is no sink count, did you mean 'counts'?"),
         (["zebra"], "there is no sink zebra; there are events.dead-letters, counts, by-type, lake"),
         (["lake"], "sink by-type is written by the same query (by-type+lake): name it too"),
     ],
 )
-def test_what_cannot_be_chosen(only: list[str], said: str) -> None:
+def test_wrong_names_of_sinks(only: list[str], message: str) -> None:
     with pytest.raises(PipelineError) as refused:
-        chosen(QUERIES, only)
-    assert str(refused.value) == said
+        choose_queries(QUERIES, only)
+    assert str(refused.value) == message
 
 
-def test_a_query_of_the_pipeline_as_it_was_is_forgotten_by_its_name(tmp_path: Path) -> None:
+def test_a_query_that_is_no_longer_in_the_pipeline_is_forgotten_by_its_name(tmp_path: Path) -> None:
     directory = StateDirectory(tmp_path)
     directory.checkpoint("lake").mkdir(parents=True)
-    assert to_forget(QUERIES, ["lake"], directory) == ["lake"]
-    assert to_forget(QUERIES, ["lake", "counts"], directory) == ["lake", "counts"]
+    assert queries_to_forget(QUERIES, ["lake"], directory) == ["lake"]
+    assert queries_to_forget(QUERIES, ["lake", "counts"], directory) == ["lake", "counts"]
     with pytest.raises(PipelineError, match="name it too"):
-        to_forget(QUERIES, ["by-type"], directory)
+        queries_to_forget(QUERIES, ["by-type"], directory)
 
 
-def test_a_refused_run_leaves_what_is_known_of_the_last_one(tmp_path: Path) -> None:
-    """Where its queries are has not changed by that."""
+def test_a_refused_run_keeps_the_queries_of_the_last_one(tmp_path: Path) -> None:
+    """The refused run has not changed their positions."""
     directory, counts = StateDirectory(tmp_path), QueryStatus(name="counts", state="stopped", lag_records=7)
     last = RunStatus(
         pipeline="p", mode="m", state="stopped", pid=1, host="h", started="a", updated="b", queries=(counts,)
     )
     directory.write_status(last.to_json())
     starting = replace(last, state="starting", queries=())
-    with pytest.raises(PipelineError, match="refused"), launching._told_if_failed(directory, starting):
+    with pytest.raises(PipelineError, match="refused"), launching._record_failed_start(directory, starting):
         raise PipelineError("refused")
-    told = RunStatus.from_json(directory.read_status() or {})
-    assert (told.state, told.message, told.queries) == ("failed", "refused", (counts,))
+    status = RunStatus.from_json(directory.read_status() or {})
+    assert (status.state, status.message, status.queries) == ("failed", "refused", (counts,))
 
 
 @pytest.mark.parametrize(("name", "count"), [("counts", 1), ("sensors", 0)])

@@ -1,4 +1,4 @@
-"""The whole story of failures in a file that does not grow for ever."""
+"""Failures are written in full to a file of limited size."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ def failure(text: str) -> Exception:
         return error
 
 
-def test_each_failure_with_its_cause(tmp_path: Path) -> None:
+def test_each_failure_is_written_with_its_cause(tmp_path: Path) -> None:
     log = FailureLog(tmp_path / "failures.log", lambda: "NOW")
-    log.tell("counts", "in a line", failure("Task not serializable\n\tat org.apache.spark…"))
-    log.tell("lake", "another", failure("\udcff no text"))
-    told = log.path.read_text()
-    assert told.startswith("== NOW counts: in a line\nTraceback")
-    assert "ValueError: the cause" in told
-    assert "RuntimeError: Task not serializable\n\tat org.apache.spark…\n== NOW lake: another\n" in told
+    log.write("counts", "in a line", failure("Task not serializable\n\tat org.apache.spark…"))
+    log.write("lake", "another", failure("\udcff no text"))
+    text = log.path.read_text()
+    assert text.startswith("== NOW counts: in a line\nTraceback")
+    assert "ValueError: the cause" in text
+    assert "RuntimeError: Task not serializable\n\tat org.apache.spark…\n== NOW lake: another\n" in text
 
 
-def test_old_ones_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failure_log, "BYTES_MAX", 10)
     log = FailureLog(tmp_path / "failures.log", lambda: "NOW")
     for number in range(5):
-        log.tell("q", str(number), failure("f"))
+        log.write("q", str(number), failure("f"))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["failures.log", "failures.log.1"]
     assert "NOW q: 4" in log.path.read_text()
 
 
-def test_a_place_that_cannot_be_written_is_no_second_failure(tmp_path: Path) -> None:
-    FailureLog(tmp_path / "nowhere" / "failures.log", lambda: "NOW").tell("q", "m", failure("f"))
+def test_an_error_of_the_log_file_is_ignored(tmp_path: Path) -> None:
+    FailureLog(tmp_path / "nowhere" / "failures.log", lambda: "NOW").write("q", "m", failure("f"))

@@ -102,7 +102,7 @@ def test_with_two_streams_steps_may_not_change_either(directory: StateDirectory)
         identity.check(directory, "shop", query(both, a="select 2"))
 
 
-def test_steps_that_changed_without_harm_are_told(directory: StateDirectory) -> None:
+def test_steps_that_changed_without_harm_are_reported(directory: StateDirectory) -> None:
     """Somebody should know that what was written before has another meaning."""
     ran(directory, query(a="select 1", b="select 2"))
     assert identity.changed_meaning(directory, query(a="select 1", b="select 2"), ()) == []
@@ -134,8 +134,8 @@ def test_a_sink_that_ran_in_another_query_is_refused(directory: StateDirectory, 
     identity.check(directory, "shop", {"others": QueryIdentity({})})
 
 
-def test_all_that_is_wrong_is_told_at_once(directory: StateDirectory) -> None:
-    """Who is told of one, forgets it and is then refused for the other has lost a checkpoint for nothing."""
+def test_all_conflicts_are_reported_at_once(directory: StateDirectory) -> None:
+    """Otherwise a user removes one checkpoint, and is then refused because of the other."""
     mine = {name: QueryIdentity({"events": ["topic clicks"]}) for name in ("a", "b", "c")}
     ran(directory, mine)
     others = {name: QueryIdentity({"events": ["topic views"]}) for name in ("a", "b")} | {"c": mine["c"]}
@@ -178,19 +178,19 @@ sinks:
 def test_the_identity_of_each_query_of_a_pipeline(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(PIPELINE)
-    found = identity.of_pipeline(load(file, check_files=False))
-    assert {name: query.sources for name, query in found.items()} == {
+    queries = identity.of_pipeline(load(file, check_files=False))
+    assert {name: query.sources for name, query in queries.items()} == {
         "users.dead-letters": {"users": ["topic users"]},
         "counts": {"events": ["topic clicks", "topic views"], "users": ["topic users"]},
         "others": {"files": ["files *.csv"]},
     }
-    assert set(found["counts"].steps) == {"counted", "joined", "events", "users"}
-    assert (found["counts"].mode, found["others"].mode) == ("update", "append")
+    assert set(queries["counts"].steps) == {"counted", "joined", "events", "users"}
+    assert (queries["counts"].mode, queries["others"].mode) == ("update", "append")
 
     file.write_text(PIPELINE.replace("count(*)", "sum(1)").replace("select 'events' as x,", "select 'events'   as x,"))
     changed = identity.of_pipeline(load(file, check_files=False))
-    differing = [step for step, text in changed["counts"].steps.items() if text != found["counts"].steps[step]]
-    assert (differing, changed["others"]) == (["counted"], found["others"])
+    differing = [step for step, text in changed["counts"].steps.items() if text != queries["counts"].steps[step]]
+    assert (differing, changed["others"]) == (["counted"], queries["others"])
 
 
 PYTHON = """
@@ -221,8 +221,8 @@ def test_the_code_of_a_python_step_belongs_to_the_query(directory: StateDirector
         python_queries(tmp_path, code.replace(">", ">="), limits="LIMIT = 5"),
         python_queries(tmp_path, code, limits="LIMIT = 6"),
     ):
-        (told,) = identity.changed_meaning(directory, queries, ())
-        assert told.startswith("sink out: step checked changed since the last run")
+        (line,) = identity.changed_meaning(directory, queries, ())
+        assert line.startswith("sink out: step checked changed since the last run")
         identity.check(directory, "shop", queries)
     (directory.checkpoint("out") / "state" / "0").mkdir(parents=True)
     with pytest.raises(WrongCheckpoint, match="its checkpoint holds state, and step checked changed since"):
@@ -243,8 +243,8 @@ def test_a_sink_with_another_name_does_not_write_everything_again(directory: Sta
     code = "def check(frame):\n    return frame\n"
     ran(directory, python_queries(tmp_path, code, sink="alarms"))
     renamed = python_queries(tmp_path, code, sink="alerts")
-    said = "sink alerts: it has no checkpoint, and sink alarms, no longer in the file, wrote to topic alarms before"
-    with pytest.raises(WrongCheckpoint, match=rf"^{said}; .*--fresh alarms"):
+    reason = "sink alerts: it has no checkpoint, and sink alarms, no longer in the file, wrote to topic alarms before"
+    with pytest.raises(WrongCheckpoint, match=rf"^{reason}; .*--fresh alarms"):
         identity.check(directory, "shop", renamed)
     identity.check(directory, "shop", renamed, left_out=["alarms"])  # both are in the file
     identity.check(directory, "shop", renamed, forgotten=["alarms"])

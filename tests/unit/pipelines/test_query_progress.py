@@ -46,11 +46,11 @@ def gauge() -> Gauge:
 def test_a_report_becomes_a_status() -> None:
     one = gauge()
     state = [{"numRowsTotal": 7, "memoryUsedBytes": 100}, {"numRowsTotal": 3, "memoryUsedBytes": 50}]
-    told = report(
+    batch_report = report(
         batch=4, rows=1000, end={"t": {"0": 10, "1": 5}}, latest={"t": {"0": 12, "1": 9}}, stateOperators=state,
         sink={"numOutputRows": 200}, eventTime={"watermark": "2026-11-15T11:00:00.000Z"},
     )  # fmt: skip
-    one.take([told], T0 + 0.5)
+    one.add_reports([batch_report], T0 + 0.5)
     one.compare(LogEnds(T0 + 1, {ONE: 12, TWO: 9}), T0 + 1)
     status = one.status
     assert status.position == {"t": {"0": 10, "1": 5}}
@@ -64,11 +64,11 @@ def test_a_report_becomes_a_status() -> None:
 def test_a_report_seen_again_is_not_counted_again() -> None:
     one = gauge()
     first, second = report(0, 0, rows=10), report(1, 1, rows=20)
-    one.take([first], T0 + 1)
-    one.take([first], T0 + 2)
+    one.add_reports([first], T0 + 1)
+    one.add_reports([first], T0 + 2)
     assert one.status.rows_in == 10
-    one.take([first, second], T0 + 3)
-    one.take([second], T0 + 4)
+    one.add_reports([first, second], T0 + 3)
+    one.add_reports([second], T0 + 4)
     assert one.status.rows_in == 30
     assert one.status.rows_out is None
 
@@ -76,41 +76,41 @@ def test_a_report_seen_again_is_not_counted_again() -> None:
 def test_batches_missed_between_two_looks_are_counted() -> None:
     one = gauge()
     reports = [report(number, number / 10, rows=5) for number in range(20)]
-    one.take(reports[:3], T0 + 1)
-    one.take(reports, T0 + 2)
+    one.add_reports(reports[:3], T0 + 1)
+    one.add_reports(reports, T0 + 2)
     assert one.status.rows_in == 100
     assert one.status.batch_id == 19
 
 
-def test_a_query_without_news_tells_of_a_batch_that_has_not_run() -> None:
+def test_a_query_without_data_reports_a_batch_that_has_not_run() -> None:
     one = gauge()
-    one.take([report(3, 0, rows=5, ms=400, stateOperators=[{"numRowsTotal": 7}])], T0)
-    one.take([report(4, 10, durationMs={"latestOffset": 2, "triggerExecution": 2})], T0 + 10)
+    one.add_reports([report(3, 0, rows=5, ms=400, stateOperators=[{"numRowsTotal": 7}])], T0)
+    one.add_reports([report(4, 10, durationMs={"latestOffset": 2, "triggerExecution": 2})], T0 + 10)
     assert (one.status.batch_id, one.status.batch_ms, one.status.state_rows) == (3, 400, 7)
     assert one.status.rows_in_per_second == 0
 
 
 def test_a_restarted_query_goes_on_counting() -> None:
     one = gauge()
-    one.take([report(0, 0, rows=10)], T0)
-    one.take([report(1, 9, rows=10, runId="s")], T0 + 10)
+    one.add_reports([report(0, 0, rows=10)], T0)
+    one.add_reports([report(1, 9, rows=10, runId="s")], T0 + 10)
     assert one.status.rows_in == 20
 
 
 def test_the_rate_is_that_of_the_rows_gone_by() -> None:
     one = gauge()
-    one.take([report(0, 0, rows=100, ms=1000)], T0 + 1)
-    one.take([report(1, 1, rows=300, ms=500)], T0 + 3)
+    one.add_reports([report(0, 0, rows=100, ms=1000)], T0 + 1)
+    one.add_reports([report(1, 1, rows=300, ms=500)], T0 + 3)
     assert one.status.rows_in_per_second == 150.0
 
 
 def test_the_rate_of_a_query_without_news_sinks() -> None:
     one = gauge()
-    told = report(0, 0, rows=1000, ms=1000)
-    one.take([told], T0 + 1)
+    batch_report = report(0, 0, rows=1000, ms=1000)
+    one.add_reports([batch_report], T0 + 1)
     rates = []
     for second in range(1, 6):
-        one.take([told], T0 + 1 + second)
+        one.add_reports([batch_report], T0 + 1 + second)
         rates.append(one.status.rows_in_per_second)
     assert rates == [1000.0, 500.0, pytest.approx(1000 / 3), 250.0, 200.0]
     assert one.status.rates == (1000.0, *rates)
@@ -118,7 +118,7 @@ def test_the_rate_of_a_query_without_news_sinks() -> None:
 
 def test_a_source_that_is_no_topic_has_no_lag() -> None:
     one = gauge()
-    one.take([report(0, rows=3, end={"logOffset": 4})], T0)
+    one.add_reports([report(0, rows=3, end={"logOffset": 4})], T0)
     one.compare(LogEnds(T0, {}), T0)
     assert (one.status.lag_records, one.status.lag_seconds) == (None, None)
 
@@ -126,23 +126,23 @@ def test_a_source_that_is_no_topic_has_no_lag() -> None:
 def test_a_topic_read_twice_lags_where_it_is_behind() -> None:
     one = gauge()
     sources = [{"endOffset": {"t": {"0": 10}}}, {"endOffset": '{"t": {"0": 15}}'}]
-    one.take([report(0, sources=sources)], T0)
+    one.add_reports([report(0, sources=sources)], T0)
     one.compare(LogEnds(T0, {ONE: 21}), T0)
     assert one.status.lag_records == 11
 
 
 def test_lag_grows_while_nothing_is_reported() -> None:
     one = gauge()
-    one.take([report(0, rows=3, end={"t": {"0": 3}}, latest={"t": {"0": 3}})], T0)
+    one.add_reports([report(0, rows=3, end={"t": {"0": 3}}, latest={"t": {"0": 3}})], T0)
     for second, end in enumerate((3, 3, 1003)):
         one.compare(LogEnds(T0 + second, {ONE: end}), T0 + second)
     assert (one.status.lag_records, one.status.lag_seconds) == (1000, 1.0)
 
 
 @pytest.mark.parametrize("ends", [None, LogEnds(T0 + 1, {}), LogEnds(T0 + 1, {ONE: 9})])
-def test_lag_is_not_known_unless_the_broker_tells_all_of_it(ends: LogEnds | None) -> None:
+def test_lag_is_unknown_unless_all_log_ends_are_known(ends: LogEnds | None) -> None:
     one = gauge()
-    one.take([report(0, rows=3, end={"t": {"0": 3, "1": 4}})], T0)
+    one.add_reports([report(0, rows=3, end={"t": {"0": 3, "1": 4}})], T0)
     one.compare(LogEnds(T0, {ONE: 3, TWO: 4}), T0)
     assert one.status.lag_records == 0
     one.compare(ends, T0 + 1)
@@ -155,34 +155,34 @@ def test_a_query_is_behind_from_its_checkpoint_on_before_it_reports() -> None:
     assert one.status.lag_records == 39_995
 
 
-@pytest.mark.parametrize("told", [None, "", "null", "12", "{", '{"a": 1}', {"a": {"b": 1}}, {"a": {"0": "x"}}, []])
-def test_offsets_that_are_none(told: Any) -> None:
-    assert offsets_in(told) == {}
+@pytest.mark.parametrize("content", [None, "", "null", "12", "{", '{"a": 1}', {"a": {"b": 1}}, {"a": {"0": "x"}}, []])
+def test_content_without_offsets(content: Any) -> None:
+    assert offsets_in(content) == {}
 
 
 def test_caught_up_is_no_lag() -> None:
     clock = LagClock()
-    clock.saw(T0, {ONE: 10})
+    clock.add_sample(T0, {ONE: 10})
     assert clock.seconds(T0 + 100, {ONE: 10}) == 0.0
 
 
 def test_a_backlog_from_before_has_no_known_age() -> None:
     clock = LagClock()
-    clock.saw(T0, {ONE: 10})
+    clock.add_sample(T0, {ONE: 10})
     assert clock.seconds(T0 + 1, {ONE: 3}) is None
 
 
 def test_the_partition_furthest_behind_counts() -> None:
     clock = LagClock()
     for second in range(11):
-        clock.saw(T0 + second, {ONE: second * 10, TWO: second})
+        clock.add_sample(T0 + second, {ONE: second * 10, TWO: second})
     assert clock.seconds(T0 + 10, {ONE: 85, TWO: 4}) == pytest.approx(6.0)
 
 
 def test_a_partition_that_came_later() -> None:
     clock = LagClock()
-    clock.saw(T0, {ONE: 10})
-    clock.saw(T0 + 1, {ONE: 10, TWO: 4})
+    clock.add_sample(T0, {ONE: 10})
+    clock.add_sample(T0 + 1, {ONE: 10, TWO: 4})
     assert clock.seconds(T0 + 1, {ONE: 10, TWO: 4}) == 0.0
     assert clock.seconds(T0 + 1, {ONE: 10, TWO: 2}) is None
 
@@ -196,37 +196,37 @@ steps = st.lists(
 def test_lag_is_the_time_since_the_end_passed_the_position(moves: list[tuple[float, int]], data: st.DataObject) -> None:
     """Against the plain definition: the last moment at which an evenly moving end was not beyond the position."""
     clock, path = LagClock(), [(T0, 0)]
-    clock.saw(T0, {ONE: 0})
+    clock.add_sample(T0, {ONE: 0})
     for seconds, records in moves:
         at, end = path[-1][0] + seconds, path[-1][1] + records
         path.append((at, end))
-        clock.saw(at, {ONE: end})
+        clock.add_sample(at, {ONE: end})
     position = data.draw(st.integers(0, path[-1][1]))
     now_s = path[-1][0] + 1
-    found = clock.seconds(now_s, {ONE: position})
+    lag_s = clock.seconds(now_s, {ONE: position})
     if position == path[-1][1]:
-        assert found == 0.0
+        assert lag_s == 0.0
         return
     before = max(index for index, (_, end) in enumerate(path) if end <= position)
     (from_s, low), (to_s, high) = path[before], path[before + 1]
-    assert found == pytest.approx(now_s - (from_s + (to_s - from_s) * (position - low) / (high - low)))
+    assert lag_s == pytest.approx(now_s - (from_s + (to_s - from_s) * (position - low) / (high - low)))
 
 
 @given(st.integers(1, 1000), st.floats(0.5, 300), st.integers(2 * SAMPLES_MAX, 5 * SAMPLES_MAX))
 def test_a_long_memory_is_coarse_but_right(per_second: int, behind_s: float, seconds: int) -> None:
     clock = LagClock()
     for second in range(seconds + 1):
-        clock.saw(T0 + second, {ONE: second * per_second})
+        clock.add_sample(T0 + second, {ONE: second * per_second})
     assert len(clock.samples) <= SAMPLES_MAX
     behind_s = min(behind_s, seconds / 2)
     position = int((seconds - behind_s) * per_second)
-    found = clock.seconds(T0 + seconds, {ONE: position})
-    assert found == pytest.approx(seconds - position / per_second, abs=1e-6)
+    lag_s = clock.seconds(T0 + seconds, {ONE: position})
+    assert lag_s == pytest.approx(seconds - position / per_second, abs=1e-6)
 
 
 def test_a_status_survives_its_file() -> None:
     one = gauge()
-    one.take([report(0, 0, rows=100)], T0 + 1)
+    one.add_reports([report(0, 0, rows=100)], T0 + 1)
     run = RunStatus(
         pipeline="p",
         mode="continuous",

@@ -1,4 +1,4 @@
-"""The loop that keeps queries running, over queries that do as a script says: restarts, ends, stops, what is told."""
+"""The loop that keeps queries running, with scripted queries: restarts, ends, stops, messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from moldau.pipelines.running.state_directory import StateDirectory
 
 
 class Script:
-    """A query whose course the test decides: it runs until it is told to end."""
+    """A query that the test controls: it runs until it is stopped."""
 
     def __init__(self, error: Exception | None = None, active: bool = True, writing: bool = False) -> None:
         self.error, self.active, self.writing = error, active, writing
@@ -64,11 +64,11 @@ class Script:
         self.stopped.set()
 
 
-class Heard(Silence):
-    """A view that remembers, and calls back when something is shown."""
+class RecordingView(Silence):
+    """A view that records what it gets, and calls `on_show` for each status."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.shown: list[RunStatus] = []
         self.on_show: Callable[[RunStatus], None] = lambda status: None
 
@@ -77,13 +77,13 @@ class Heard(Silence):
         self.on_show(status)
 
     def say(self, text: str) -> None:
-        self.said.append(text)
+        self.lines.append(text)
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "LOOK_EVERY_S", 0.005)
-    monkeypatch.setattr(running, "TELL_EVERY_S", 0.005)
+    monkeypatch.setattr(running, "STATUS_EVERY_S", 0.005)
     monkeypatch.setattr(running, "STOP_LOOK_EVERY_S", 0.005)
     monkeypatch.setattr("moldau.pipelines.running.restarting.FIRST_PAUSE_S", 0.01)
 
@@ -94,11 +94,11 @@ def directory(tmp_path: Path) -> StateDirectory:
 
 
 @pytest.fixture
-def view() -> Heard:
-    return Heard()
+def view() -> RecordingView:
+    return RecordingView()
 
 
-def make_run(directory: StateDirectory, view: Heard, stop: Stop | None = None, **queries: list[Script]) -> Run:
+def make_run(directory: StateDirectory, view: RecordingView, stop: Stop | None = None, **queries: list[Script]) -> Run:
     """Each job takes its scripts one after the other, as often as it is started."""
 
     def starter(scripts: list[Script]) -> Callable[[], Script]:
@@ -116,19 +116,19 @@ def ended(*batches: int, error: Exception | None = None) -> Script:
     return script
 
 
-def test_finished_queries_end_the_run(directory: StateDirectory, view: Heard) -> None:
+def test_finished_queries_end_the_run(directory: StateDirectory, view: RecordingView) -> None:
     status = make_run(directory, view, one=[ended(0, 1, 2)], two=[ended()]).to_the_end()
     assert status.state == "finished"
     assert [(query.name, query.state, query.rows_in) for query in status.queries] == [
         ("one", "finished", 30),
         ("two", "finished", 0),
     ]
-    told = directory.read_status()
-    assert told is not None
-    assert RunStatus.from_json(told) == status
+    content = directory.read_status()
+    assert content is not None
+    assert RunStatus.from_json(content) == status
 
 
-def test_queries_that_a_run_leaves_out_are_shown_with_their_lag(directory: StateDirectory, view: Heard) -> None:
+def test_queries_that_a_run_leaves_out_are_shown_with_their_lag(directory: StateDirectory, view: RecordingView) -> None:
     class Ends(running.NoBroker):
         def exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None:
             assert positions["two"] == {TopicPartition("t", 0): 3}
@@ -147,7 +147,7 @@ def test_queries_that_a_run_leaves_out_are_shown_with_their_lag(directory: State
     ]
 
 
-def test_few_queries_start_at_once(directory: StateDirectory, view: Heard) -> None:
+def test_few_queries_start_at_once(directory: StateDirectory, view: RecordingView) -> None:
     scripts = [Script() for _ in range(5)]
     for script in scripts:
         script.message = "Initializing sources"
@@ -169,34 +169,34 @@ def test_few_queries_start_at_once(directory: StateDirectory, view: Heard) -> No
     assert most == running.STARTING_MAX
 
 
-def test_a_query_that_failed_in_passing_is_started_again(directory: StateDirectory, view: Heard) -> None:
+def test_a_query_with_a_retriable_failure_is_restarted(directory: StateDirectory, view: RecordingView) -> None:
     away = ConnectionError("No broker answers: 127.0.0.1:9092: Connection refused")
     status = make_run(directory, view, one=[ended(0, error=away), ended(error=away), ended(1)]).to_the_end()
     (query,) = status.queries
     assert (status.state, query.state, query.restarts, query.rows_in) == ("finished", "finished", 2, 20)
     assert query.last_error is not None
     assert "No broker answers" in query.last_error
-    assert len(view.said) == 2
-    assert view.said[0].startswith("one: ConnectionError: No broker answers")
-    assert "starting it again in" in view.said[0]
+    assert len(view.lines) == 2
+    assert view.lines[0].startswith("one: ConnectionError: No broker answers")
+    assert "starting it again in" in view.lines[0]
 
 
 @pytest.mark.parametrize(
     ("error", "replans"),
     [(RuntimeError("Task not serializable"), 1), (ConnectionError("No broker answers"), 0), (None, 0)],
 )
-def test_what_failed_for_no_known_reason_is_planned_anew(
-    directory: StateDirectory, view: Heard, error: Exception | None, replans: int
+def test_a_query_that_failed_for_an_unknown_reason_is_replanned(
+    directory: StateDirectory, view: RecordingView, error: Exception | None, replans: int
 ) -> None:
     run = make_run(directory, view, one=[ended(0, error=error), ended(1)])
-    asked: list[str] = []
-    run.jobs = [Job(job.name, job.start, replan=partial(asked.append, job.name)) for job in run.jobs]
+    replanned: list[str] = []
+    run.jobs = [Job(job.name, job.start, replan=partial(replanned.append, job.name)) for job in run.jobs]
     assert run.to_the_end().state == "finished"
-    assert asked == ["one"] * replans
+    assert replanned == ["one"] * replans
 
 
 def test_a_query_has_started_when_it_computes(
-    directory: StateDirectory, view: Heard, monkeypatch: pytest.MonkeyPatch
+    directory: StateDirectory, view: RecordingView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = Script(writing=True), Script()
     stop, has_submitted = Stop(), False
@@ -218,43 +218,47 @@ def test_a_query_has_started_when_it_computes(
     assert run.to_the_end().state == "stopped"
 
 
-def test_a_query_that_only_asks_for_offsets_has_started(directory: StateDirectory, view: Heard) -> None:
+def test_a_query_that_only_gets_offsets_has_started(directory: StateDirectory, view: RecordingView) -> None:
     first, second, stop = Script(), Script(), Stop()
     first.message = "Getting offsets from a topic"
     stop_when(view, lambda status: all(query.state == "running" for query in status.queries), lambda: _once(stop))
     assert make_run(directory, view, stop, first=[first], second=[second]).to_the_end().state == "stopped"
 
 
-def test_where_spark_gives_up_on_a_worker_the_slowness_is_told_once(directory: StateDirectory, view: Heard) -> None:
+def test_slowness_is_reported_once_if_spark_gives_up_on_a_worker(
+    directory: StateDirectory, view: RecordingView
+) -> None:
     late = RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back.")
     status = make_run(directory, view, one=[ended(error=late), ended(error=late), ended(0)]).to_the_end()
     assert status.state == "finished"
-    assert view.said.count(running.SLOW) == 1
+    assert view.lines.count(running.SLOW) == 1
 
 
-def test_too_many_bad_records_end_the_run_where_the_file_says_so(directory: StateDirectory, view: Heard) -> None:
+def test_too_many_bad_records_end_the_run_where_the_file_says_so(
+    directory: StateDirectory, view: RecordingView
+) -> None:
     script = Script().batch(0)
     script.reports[0]["observedMetrics"] = {"orders.parsed": {"records": 1000, "bad": 400}}
     run = make_run(directory, view, one=[script])
     run.bad_records = BadRecords([Rule("orders", "they are left out", fail_above=10.0)], set())
     status = run.to_the_end()
-    told = "source orders: 400 of 1,000 records read by this run (40 %) are bad"
-    assert (status.state, status.message) == ("failed", f"{told}, more than fail_above: 10%; they are left out")
-    assert view.said == [f"{told}; they are left out"]
+    warning = "source orders: 400 of 1,000 records read by this run (40 %) are bad"
+    assert (status.state, status.message) == ("failed", f"{warning}, more than fail_above: 10%; they are left out")
+    assert view.lines == [f"{warning}; they are left out"]
     assert script.stopped.is_set()
 
 
-def test_a_run_that_finished_with_bad_records_alone_says_so(directory: StateDirectory, view: Heard) -> None:
+def test_a_run_that_finished_with_bad_records_alone_says_so(directory: StateDirectory, view: RecordingView) -> None:
     script = ended(0)
     script.reports[0]["observedMetrics"] = {"orders.parsed": {"records": 6, "bad": 6}}
     run = make_run(directory, view, one=[script])
     run.bad_records = BadRecords([Rule("orders", "they are left out")], set())
     status = run.to_the_end()
-    told = "source orders: 6 of 6 records read by this run (100 %) are bad; they are left out"
-    assert (status.state, status.message, view.said) == ("finished", told, [])
+    warning = "source orders: 6 of 6 records read by this run (100 %) are bad; they are left out"
+    assert (status.state, status.message, view.lines) == ("finished", warning, [])
 
 
-def test_rows_that_came_too_late_are_told_at_the_end(directory: StateDirectory, view: Heard) -> None:
+def test_late_rows_are_reported_at_the_end(directory: StateDirectory, view: RecordingView) -> None:
     script = ended(0, 1)
     for report in script.reports:
         report["stateOperators"] = [{"numRowsDroppedByWatermark": 50}, {"numRowsDroppedByWatermark": 3}]
@@ -262,14 +266,14 @@ def test_rows_that_came_too_late_are_told_at_the_end(directory: StateDirectory, 
     assert status.message == "rows that came later than the watermark allows were left out: windows at least 106"
 
 
-def test_every_failure_is_in_a_file_with_all_of_it(directory: StateDirectory, view: Heard) -> None:
+def test_every_failure_is_written_to_a_file_in_full(directory: StateDirectory, view: RecordingView) -> None:
     error = RuntimeError("[STREAM_FAILED] terminated with exception: Task not serializable\n\tat org.apache.spark")
     make_run(directory, view, one=[ended(0, error=error), ended(1)]).to_the_end()
-    assert "== " in (told := directory.failures.read_text())
-    assert "Task not serializable\n\tat org.apache.spark" in told
+    assert "== " in (text := directory.failures.read_text())
+    assert "Task not serializable\n\tat org.apache.spark" in text
 
 
-def test_a_lasting_failure_ends_the_run_and_stops_the_others(directory: StateDirectory, view: Heard) -> None:
+def test_a_lasting_failure_ends_the_run_and_stops_the_others(directory: StateDirectory, view: RecordingView) -> None:
     other = Script()
     lost = RuntimeError("DataLoss: t-0: offsets 3 to 8 are gone")
     status = make_run(directory, view, other=[other], one=[ended(error=lost)]).to_the_end()
@@ -281,14 +285,16 @@ def test_a_lasting_failure_ends_the_run_and_stops_the_others(directory: StateDir
     assert other.stopped.is_set()
 
 
-def test_an_unknown_failure_of_the_same_batch_ends_the_run(directory: StateDirectory, view: Heard) -> None:
+def test_an_unknown_failure_of_the_same_batch_ends_the_run(directory: StateDirectory, view: RecordingView) -> None:
     scripts = [ended(3, error=RuntimeError("odd")) for _ in range(9)]
     status = make_run(directory, view, one=scripts).to_the_end()
     assert status.state == "failed"
     assert len(scripts) == 6
 
 
-def test_a_query_that_cannot_be_started_fails_like_one_that_ends(directory: StateDirectory, view: Heard) -> None:
+def test_a_query_that_cannot_be_started_fails_like_one_that_ends(
+    directory: StateDirectory, view: RecordingView
+) -> None:
     def start() -> Script:
         raise ValueError("[UNRESOLVED_COLUMN] no column x")
 
@@ -300,7 +306,7 @@ def test_a_query_that_cannot_be_started_fails_like_one_that_ends(directory: Stat
     assert "no column x" in status.message
 
 
-def stop_when(view: Heard, condition: Callable[[RunStatus], bool], act: Callable[[], None]) -> None:
+def stop_when(view: RecordingView, condition: Callable[[RunStatus], bool], act: Callable[[], None]) -> None:
     def look(status: RunStatus) -> None:
         if condition(status):
             act()
@@ -308,7 +314,7 @@ def stop_when(view: Heard, condition: Callable[[RunStatus], bool], act: Callable
     view.on_show = look
 
 
-def test_the_stop_file_ends_the_run(directory: StateDirectory, view: Heard) -> None:
+def test_the_stop_file_ends_the_run(directory: StateDirectory, view: RecordingView) -> None:
     query = Script().batch(0)
     stop_when(view, lambda status: bool(status.queries) and status.queries[0].rows_in == 10, directory.request_stop)
     status = make_run(directory, view, one=[query]).to_the_end()
@@ -317,7 +323,7 @@ def test_the_stop_file_ends_the_run(directory: StateDirectory, view: Heard) -> N
     assert query.stopped.is_set()
 
 
-def test_a_stop_lets_the_batch_under_way_finish(directory: StateDirectory, view: Heard) -> None:
+def test_a_stop_lets_the_batch_under_way_finish(directory: StateDirectory, view: RecordingView) -> None:
     stop, query = Stop(), Script(writing=True).batch(0)
     looks = 0
 
@@ -337,8 +343,8 @@ def test_a_stop_lets_the_batch_under_way_finish(directory: StateDirectory, view:
     assert (status.state, status.queries[0].rows_in) == ("stopped", 20)
 
 
-def test_asked_twice_a_stop_does_not_wait(
-    directory: StateDirectory, view: Heard, monkeypatch: pytest.MonkeyPatch
+def test_a_second_stop_request_does_not_wait(
+    directory: StateDirectory, view: RecordingView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LAST_BATCH_S", 3600.0)
     stop, query = Stop(), Script(writing=True).batch(0)
@@ -356,8 +362,8 @@ def test_asked_twice_a_stop_does_not_wait(
     assert run.status.state == "stopped"
 
 
-def test_a_stop_waits_so_long_and_no_longer(
-    directory: StateDirectory, view: Heard, monkeypatch: pytest.MonkeyPatch
+def test_a_stop_waits_no_longer_than_its_limit(
+    directory: StateDirectory, view: RecordingView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LAST_BATCH_S", 0.1)
     stop = Stop("Ctrl-C")
@@ -372,8 +378,8 @@ def test_a_stop_waits_so_long_and_no_longer(
     assert not stop.at_once
 
 
-def test_a_stop_waits_for_a_batch_that_gets_on(
-    directory: StateDirectory, view: Heard, monkeypatch: pytest.MonkeyPatch
+def test_a_stop_waits_for_a_batch_that_makes_progress(
+    directory: StateDirectory, view: RecordingView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LAST_BATCH_S", 2.0)
     stop, query = Stop(), Script(writing=True).batch(0)
@@ -396,7 +402,7 @@ def _once(stop: Stop) -> None:
         stop.request("SIGTERM")
 
 
-def test_a_stop_during_the_pause_before_a_restart(directory: StateDirectory, view: Heard) -> None:
+def test_a_stop_during_the_pause_before_a_restart(directory: StateDirectory, view: RecordingView) -> None:
     stop = Stop()
     stop_when(view, lambda status: bool(status.queries) and status.queries[0].state == "waiting", lambda: _once(stop))
     run = make_run(directory, view, stop, one=[ended(error=ConnectionError("away"))])
@@ -405,15 +411,15 @@ def test_a_stop_during_the_pause_before_a_restart(directory: StateDirectory, vie
     assert status.state == "stopped"
 
 
-def test_a_status_that_cannot_be_written_is_said_once(tmp_path: Path, view: Heard) -> None:
+def test_a_status_that_cannot_be_written_is_reported_once(tmp_path: Path, view: RecordingView) -> None:
     (tmp_path / "file").write_text("")
     blocked = StateDirectory(tmp_path / "file" / "state")
     assert make_run(blocked, view, one=[ended(0)]).to_the_end().state == "finished"
-    assert len(view.said) == 1
-    assert "status" in view.said[0]
+    assert len(view.lines) == 1
+    assert "status" in view.lines[0]
 
 
-def test_a_batch_tells_its_dead_letters(directory: StateDirectory, view: Heard) -> None:
+def test_a_batch_reports_its_dead_letters(directory: StateDirectory, view: RecordingView) -> None:
     script = ended(0)
     script.reports[0]["sink"] = {"numOutputRows": 1452}
     run = make_run(directory, view, **{"rides.dead-letters": [script], "out": [ended(0)]})

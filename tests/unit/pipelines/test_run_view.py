@@ -63,7 +63,7 @@ def test_what_a_run_is_about_before_its_first_rows() -> None:
     assert view.phase(replace(both, state="stopping")) is None
 
 
-def test_the_table_tells_everything() -> None:
+def test_the_table_shows_everything() -> None:
     text = drawn(view.table(STATUS, 200))
     assert "● shop  running, continuous, since 2026-11-15 10:59:00 UTC, process 42 on here" in text
     row = next(line for line in text.splitlines() if line.startswith("counts"))
@@ -95,7 +95,7 @@ def test_every_state_can_be_drawn(state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lags", "told"),
+    ("lags", "expected"),
     [
         ([(1500, 2.25, 7), (0, 0.0, 7)], "lag 1.50k (2.2 s)"),
         ([(1500, None, 7), (0, 0.0, 7)], "lag 1.50k"),
@@ -105,16 +105,16 @@ def test_every_state_can_be_drawn(state: str) -> None:
         ([(None, None, None)], None),
     ],
 )
-def test_a_lag_that_is_not_known_is_not_told_as_none(
-    lags: list[tuple[int | None, float | None, int | None]], told: str | None
+def test_an_unknown_lag_is_not_shown_as_zero(
+    lags: list[tuple[int | None, float | None, int | None]], expected: str | None
 ) -> None:
-    """By query: records, seconds and the last batch. One without a batch has not said where it is; one with a batch and
+    """By query: records, seconds and the last batch. Without a batch, the position is unknown; one with a batch and
     without a lag reads no topic."""
     queries = tuple(
         replace(COUNTS, lag_records=records, lag_seconds=seconds, batch_id=batch) for records, seconds, batch in lags
     )
     parts = view.line(replace(STATUS, queries=queries)).split(" · ")
-    assert [part for part in parts if part.startswith("lag")] == ([told] if told else [])
+    assert [part for part in parts if part.startswith("lag")] == ([expected] if expected else [])
 
 
 def test_what_holds_a_run_up_is_shown() -> None:

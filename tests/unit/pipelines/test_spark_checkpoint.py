@@ -1,4 +1,4 @@
-"""What is read from a checkpoint of Spark's, and when the batch that Spark forgets is planned in its place."""
+"""What is read from a Spark checkpoint, and when the batch that Spark forgets is planned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OFFSETS = '{"t": {"0": 100, "1": 7}}'
 def checkpoint(
     folder: Path, planned: dict[int, int], committed: dict[int, int], operator: str | None = "stateStoreSave"
 ) -> SparkCheckpoint:
-    """By batch: its watermark, and that of the batch after it."""
+    """Write a checkpoint: `planned` watermarks by batch, and `committed` watermarks of the next batch by batch."""
     for kind in ("offsets", "commits"):
         (folder / kind).mkdir(parents=True, exist_ok=True)
     for batch, watermark in planned.items():
@@ -32,16 +32,16 @@ def checkpoint(
     return SparkCheckpoint(folder)
 
 
-def test_the_batch_that_is_owed_is_planned_as_spark_would(tmp_path: Path) -> None:
-    found = checkpoint(tmp_path, {0: 0, 1: 10}, {0: 10, 1: 20})
+def test_an_owed_batch_is_planned_as_spark_would(tmp_path: Path) -> None:
+    spark_checkpoint = checkpoint(tmp_path, {0: 0, 1: 10}, {0: 10, 1: 20})
     (tmp_path / "offsets" / ".2.crc").write_bytes(b"of an older file")
-    assert found.plan_owed_batch()
+    assert spark_checkpoint.plan_owed_batch()
     version, plan, *sources = (tmp_path / "offsets" / "2").read_text().split("\n")
     assert version == "v1"
     assert json.loads(plan) == {"batchWatermarkMs": 20, "batchTimestampMs": 5, "conf": {"a": "b"}}
     assert sources == [OFFSETS, "-"]
     assert sorted(file.name for file in (tmp_path / "offsets").iterdir()) == [".0.crc", ".1.crc", "0", "1", "2"]
-    assert not found.plan_owed_batch(), "it is planned now, and Spark will run it"
+    assert not spark_checkpoint.plan_owed_batch(), "it is planned now, and Spark will run it"
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_no_batch_is_owed(
 
 
 @pytest.mark.parametrize("text", ["v2\n{}\n{}", "", "v1", "v1\nno JSON\n{}", "v1\n[]\n{}", 'v1\n{"conf":{}}\n{}'])
-def test_what_is_not_understood_is_left_alone(text: str, tmp_path: Path) -> None:
-    found = checkpoint(tmp_path, {0: 0}, {0: 10})
+def test_files_in_another_format_are_left_alone(text: str, tmp_path: Path) -> None:
+    spark_checkpoint = checkpoint(tmp_path, {0: 0}, {0: 10})
     (tmp_path / "offsets" / "0").write_text(text)
-    assert not found.plan_owed_batch()
-    assert not found.plan_last_batch()
-    assert found.position() == {}
+    assert not spark_checkpoint.plan_owed_batch()
+    assert not spark_checkpoint.plan_last_batch()
+    assert spark_checkpoint.position() == {}
 
 
 def test_the_last_batch_closes_everything(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_the_last_batch_closes_everything(tmp_path: Path) -> None:
 
 
 def test_the_position_is_that_of_the_last_batch_that_is_done(tmp_path: Path) -> None:
-    found = checkpoint(tmp_path, {0: 0, 1: 0}, {0: 0})
+    spark_checkpoint = checkpoint(tmp_path, {0: 0, 1: 0}, {0: 0})
     (tmp_path / "offsets" / "1").write_text('v1\n{"batchWatermarkMs":0}\n{"t": {"0": 999}}')
-    assert found.position() == {TopicPartition("t", 0): 100, TopicPartition("t", 1): 7}
+    assert spark_checkpoint.position() == {TopicPartition("t", 0): 100, TopicPartition("t", 1): 7}
     assert SparkCheckpoint(tmp_path / "nowhere").position() == {}

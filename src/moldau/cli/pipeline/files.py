@@ -74,13 +74,13 @@ def plain_failures() -> Iterator[None]:
 
 def _save_trace(error: Exception) -> str:
     """Write the whole error to a file, and return where it is; empty if it cannot be written."""
-    from moldau.pipelines.running.failure_log import story
+    from moldau.pipelines.running.failure_log import format_error
     from moldau.spark.scripts import private_directories
 
     for directory in private_directories():
         with suppress(OSError):
             log = directory / "last-failure.log"
-            log.write_text(story(error) + "\n", encoding="utf-8", errors="backslashreplace")
+            log.write_text(format_error(error) + "\n", encoding="utf-8", errors="backslashreplace")
             return f" (all of it: {log})"
     return ""
 

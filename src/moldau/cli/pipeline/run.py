@@ -112,11 +112,11 @@ def run(
     if deploy_mode == "cluster":
         ctx.exit(submit_pipeline(chosen, master, conf, _driver_arguments(ctx)))
     from moldau.pipelines.planning.compiling import Mode, Range
-    from moldau.pipelines.running.launching import Wanted, launch
+    from moldau.pipelines.running.launching import RunOptions, launch
     from moldau.pipelines.running.run import Stop
 
     mode = Mode.BATCH if batch else Mode.UNTIL_CAUGHT_UP if until_caught_up else Mode.CONTINUOUS
-    wanted = Wanted(
+    options = RunOptions(
         mode=mode,
         over=Range(start=_bound(begin, "--from", pipeline), end=_bound(end, "--to", pipeline)) if batch else None,
         only=sinks or None,
@@ -124,11 +124,11 @@ def run(
         decide=_decide if existing is None else lambda outputs: existing,
         debug=bool(ctx.find_root().params.get("debug")),
     )
-    stop, log = Stop(), None if wanted.debug else chosen.directory.path / SPARK_LOG
+    stop, log = Stop(), None if options.debug else chosen.directory.path / SPARK_LOG
     failures = chosen.directory.failures
     stat_before = failures.stat() if failures.exists() else None
     with Session(pipeline, master, conf, log, stop) as session:
-        ended = launch(pipeline, chosen.directory, wanted, session.start, _view(), stop, phases)
+        ended = launch(pipeline, chosen.directory, options, session.start, _view(), stop, phases)
     if ended.state == "failed":
         is_new = failures.exists() and failures.stat() != stat_before
         details = [path for path in (failures, log) if path is not None and path.exists()] if is_new else []

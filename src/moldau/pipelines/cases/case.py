@@ -33,7 +33,7 @@ from moldau.pipelines.planning.flows import LAKE
 from moldau.pipelines.problems import PipelineError, did_you_mean
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query
 from moldau.pipelines.running.failures import failure_of
-from moldau.pipelines.running.launching import Wanted, launch
+from moldau.pipelines.running.launching import RunOptions, launch
 from moldau.pipelines.running.run import Stop
 from moldau.pipelines.running.silence import Silence
 from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
@@ -199,8 +199,8 @@ def _run(pipeline: Pipeline, directory: StateDirectory, spark: SparkSession) -> 
 
 
 def _run_queries(pipeline: Pipeline, directory: StateDirectory, spark: SparkSession, only: Collection[str]) -> None:
-    wanted = Wanted(mode=Mode.UNTIL_CAUGHT_UP, only=only)
-    ended = launch(pipeline, directory, wanted, lambda on_phase: spark, Silence(), Stop())
+    options = RunOptions(mode=Mode.UNTIL_CAUGHT_UP, only=only)
+    ended = launch(pipeline, directory, options, lambda on_phase: spark, Silence(), Stop())
     if ended.state == "failed":
         raise PipelineError(ended.message or "the run failed")
 

@@ -122,7 +122,7 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def told(difference: Difference, most: int = 20) -> list[str]:
+def difference_lines(difference: Difference, most: int = 20) -> list[str]:
     """Return lines for a terminal: "-" is expected but missing, "+" is unexpected. At most `most` of each."""
     lines = [f"{difference.sink}:"]
     for sign, differing in (("-", difference.missing), ("+", difference.unexpected)):

@@ -1,7 +1,6 @@
-"""Whether too many records of a source are bad: a line above a share, and the end of the run where the file says so.
+"""Warns if too many records of a source are bad, and ends the run if the pipeline file says so (fail_above).
 
-A schema that fits no record sends all of them to the dead letters, and nothing fails. Pure: numbers come in, words go
-out.
+With a schema that fits no record, all records become dead letters, and nothing fails. Pure: counts in, messages out.
 """
 
 from __future__ import annotations
@@ -15,26 +14,27 @@ from moldau.pipelines.spec import DROP, Pipeline, TopicSource
 
 WARN_ABOVE: Final = 0.1
 UNFINISHED: Final[frozenset[RunState]] = frozenset({"running", "stopping"})
-"""States that only a run that was killed leaves behind."""
+"""If the last status has one of these states, its run was killed."""
 ENOUGH: Final = 100
-"""Records, before a share of them says something; at the end of a run every number does."""
+"""A running pipeline judges the share of bad records only after so many records; at the end any number will do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is thought of the bad records of one source."""
+    """When the bad records of one source cause a warning, and when they end the run."""
 
     source: str
     fate: str
-    """What becomes of them, in words."""
+    """Where the bad records go, for messages."""
     fail_above: float | None = None
+    """In percent."""
 
     def warning(self, counted: Counted) -> str:
         return f"source {self.source}: {_share(counted)} are bad; {self.fate}"
 
     def at_least(self, counted: Counted) -> str:
-        known = f"at least {counted.bad:,} of {counted.records:,}" if counted.records else "none counted"
-        return f"source {self.source} ({known}); {self.fate}"
+        count = f"at least {counted.bad:,} of {counted.records:,}" if counted.records else "none counted"
+        return f"source {self.source} ({count}); {self.fate}"
 
     def refusal(self, counted: Counted) -> str:
         assert self.fail_above is not None
@@ -51,42 +51,42 @@ class Rule:
 
 
 def rules(pipeline: Pipeline) -> list[Rule]:
-    """One for each topic whose records can be bad: raw bytes never are."""
+    """Return a rule for each topic source whose records can be bad: all except those of format raw."""
     topics = [source for source in pipeline.sources.values() if isinstance(source, TopicSource)]
     sources = [source for source in topics if source.format != "raw"]
     return [Rule(source.name, _fate(source), source.fail_above) for source in sources]
 
 
 def counted_by_source(queries: Iterable[QueryStatus]) -> dict[str, Counted]:
-    """Several queries may read one source, each its own way through it: the one that has come furthest counts."""
-    found: dict[str, Counted] = {}
+    """Return the counts by source. If several queries read a source, the one that has read most records counts."""
+    counts: dict[str, Counted] = {}
     for query in queries:
         for source, counted in query.bad_records.items():
-            found[source] = max(found.get(source, counted), counted)
-    return found
+            counts[source] = max(counts.get(source, counted), counted)
+    return counts
 
 
 @dataclass(slots=True)
 class BadRecords:
-    """Watches over a run. What was said is not said again."""
+    """The bad records of a run. Warns only once of each source while it runs."""
 
     rules: Sequence[Rule]
     warned: set[str]
 
-    def news(self, queries: Iterable[QueryStatus]) -> list[str]:
-        """Warnings that were not given before, while the run goes on."""
-        due = [each for each in self._known(queries) if each[0].warns(each[1], ENOUGH)]
-        new = [(rule, counted) for rule, counted in due if rule.source not in self.warned]
+    def new_warnings(self, queries: Iterable[QueryStatus]) -> list[str]:
+        """Return the warnings that it has not returned before."""
+        warnings = [(rule, counted) for rule, counted in self._counts(queries) if rule.warns(counted, ENOUGH)]
+        new = [(rule, counted) for rule, counted in warnings if rule.source not in self.warned]
         self.warned |= {rule.source for rule, _ in new}
         return [rule.warning(counted) for rule, counted in new]
 
     def summary(self, queries: Iterable[QueryStatus]) -> list[str]:
-        """All that were bad, when the run is over."""
-        return [rule.warning(counted) for rule, counted in self._known(queries) if counted.bad]
+        """Return a line for each source with bad records, for the end of the run."""
+        return [rule.warning(counted) for rule, counted in self._counts(queries) if counted.bad]
 
     def of_killed_run(self, last: RunStatus | None) -> list[str]:
-        """What the last run would have said at its end, if it was killed before it could. Its counts end with its last
-        status: batches that were committed after that are in none."""
+        """Return the summary of the last run if it was killed before it could print one. Batches that were committed
+        after its last status are not in its counts."""
         if last is None or last.state not in UNFINISHED:
             return []
         counts = counted_by_source(last.queries)
@@ -94,12 +94,12 @@ class BadRecords:
         return [f"the last run was killed before it had counted all bad records of {line}" for line in lines]
 
     def refusal(self, queries: Iterable[QueryStatus], is_over: bool) -> str | None:
-        """Why the run must end, if it must."""
+        """Return why the run must end as failed, or None."""
         enough = 1 if is_over else ENOUGH
-        known = self._known(queries)
-        return next((rule.refusal(counted) for rule, counted in known if rule.refuses(counted, enough)), None)
+        counts = self._counts(queries)
+        return next((rule.refusal(counted) for rule, counted in counts if rule.refuses(counted, enough)), None)
 
-    def _known(self, queries: Iterable[QueryStatus]) -> list[tuple[Rule, Counted]]:
+    def _counts(self, queries: Iterable[QueryStatus]) -> list[tuple[Rule, Counted]]:
         counted = counted_by_source(queries)
         return [(rule, counted[rule.source]) for rule in self.rules if rule.source in counted]
 

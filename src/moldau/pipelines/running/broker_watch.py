@@ -1,8 +1,8 @@
-"""A run and its broker, in a thread of its own: once a second it asks where logs end, and tells where queries are.
+"""Asks the broker once a second for the log end offsets, and commits the positions of the queries, in its own thread.
 
-The run itself never waits for a broker: it hands over its positions and takes the last answer. That answer is gone as
-soon as the broker does not give another one, so that no lag is shown which is not true any more. Silence of the broker
-is told in a line, and so is its return.
+The run itself never waits for the broker: it passes its positions and gets the last answer. The answer is dropped when
+the next request fails, so that no outdated lag is shown. One line says that the broker does not answer, another that it
+answers again.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from moldau.pipelines.running.progress import LogEnds, Offsets
 from moldau.pipelines.spec import Pipeline
 
 ASK_EVERY_S: Final = 1.0
-ANSWER_S: Final = 5.0
-"""Who refuses a connection does so at once; a broker on a slow machine may take long to answer."""
+TIMEOUT_S: Final = 5.0
+"""A refused connection fails at once; a broker on a slow machine may take long to answer."""
 LAST_TRIES: Final = 3
 SILENT_AFTER: Final = 2
-"""Questions in a row without an answer, before that is told."""
+"""After so many requests in a row without a response, a line says so."""
 
 
 class BrokerWatch:
-    """Started and ended by `with`. `say` is for a line when the broker is silent, and when it is back."""
+    """Runs for the length of a `with`. It calls `say` when the broker does not answer, and when it answers again."""
 
     def __init__(self, pipeline: Pipeline, say: Callable[[str], None]) -> None:
         self._bootstrap, self._say = pipeline.bootstrap, say
         self._read_committed = is_read_committed(pipeline)
         self._cluster = cluster_of_pipeline(pipeline)
-        self._told = None if self._cluster is None else Positions(pipeline.name, self._cluster, say)
+        self._groups = None if self._cluster is None else Positions(pipeline.name, self._cluster, say)
         self._positions: Mapping[str, Offsets] = {}
         self._ends: LogEnds | None = None
         self._unanswered = 0
         self.trouble: str | None = None
-        """Why nothing gets on, while the broker is silent."""
+        """Why the queries make no progress, while the broker does not answer."""
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._go, name="broker watch", daemon=True)
+        self._thread = threading.Thread(target=self._poll_until_over, name="broker watch", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -53,47 +53,47 @@ class BrokerWatch:
             self._cluster.close()
 
     def exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None:
-        """Where queries are, for where logs end; None while that is not known."""
+        """Set the positions of the queries; return the last known log ends, or None while they are unknown."""
         self._positions = positions
         return self._ends
 
     def last_exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None:
-        """Waits for an answer of now: what is shown when a run is over is what it ended with."""
+        """Stop the thread and wait for a new answer, so that the summary shows the lag at the end of the run."""
         self._end()
         self._positions, self._ends = positions, None
         for _ in range(LAST_TRIES):
             if self._ends is None:
-                self._once()
+                self._poll()
         return self._ends
 
     def _end(self) -> None:
         self._over.set()
         self._thread.join()
 
-    def _go(self) -> None:
+    def _poll_until_over(self) -> None:
         while not self._over.is_set():
             try:
-                self._once()
-            except Exception as error:  # no end that is known would be true for long
+                self._poll()
+            except Exception as error:  # the known ends would soon be outdated
                 self._ends = None
                 self._say(f"lag is not known any more: {type(error).__name__}: {error}")
                 return
             self._over.wait(ASK_EVERY_S)
 
-    def _once(self) -> None:
+    def _poll(self) -> None:
         positions = self._positions
-        partitions = {where for position in positions.values() for where in position}
-        if self._cluster is None or self._told is None or not partitions:
+        partitions = {partition for position in positions.values() for partition in position}
+        if self._cluster is None or self._groups is None or not partitions:
             return
-        self._ends = self._asked(self._cluster, partitions)
+        self._ends = self._request_ends(self._cluster, partitions)
         if self._ends is not None:
             for query, position in positions.items():
-                self._told.tell(query, position)
+                self._groups.commit(query, position)
 
-    def _asked(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> LogEnds | None:
+    def _request_ends(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> LogEnds | None:
         try:
             ends = cluster.latest(partitions, self._read_committed)
-        except KafkaError:  # a topic that is gone, a partition without a leader: its queries tell of that
+        except KafkaError:  # a deleted topic, a partition without a leader: the queries that read it report that
             cluster.forget()
             return None
         except (OSError, MalformedData) as error:
@@ -110,7 +110,7 @@ class BrokerWatch:
 
 
 def ends_now(pipeline: Pipeline, partitions: Iterable[TopicPartition]) -> LogEnds | None:
-    """Asked once, for a pipeline that does not run; None if the broker does not say."""
+    """Request the log ends once, for a pipeline that does not run; None if the broker does not answer."""
     cluster = cluster_of_pipeline(pipeline)
     if cluster is None:
         return None
@@ -127,9 +127,9 @@ def is_read_committed(pipeline: Pipeline) -> bool:
 
 
 def cluster_of_pipeline(pipeline: Pipeline) -> Cluster | None:
-    """None where only Java's client can speak to it."""
+    """Return a connection to the pipeline's cluster; None if only the Java client supports its settings."""
     assert pipeline.bootstrap is not None
     try:
-        return Cluster(pipeline.bootstrap, pipeline.kafka, ANSWER_S)
+        return Cluster(pipeline.bootstrap, pipeline.kafka, TIMEOUT_S)
     except UnusableProperty:
         return None

@@ -1,7 +1,7 @@
-"""The whole story of each failure, in a file: the line that people read leaves out traces, causes and Java's words.
+"""Writes every failure in full to a file: the one-line message leaves out tracebacks, causes and Java's messages.
 
 == 2026-11-16T17:31:37.539Z counts: ConnectionError: …
-the traceback of Python, with what Spark and Java said
+Python's traceback, and the messages and stack traces of Spark and Java
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 BYTES_MAX: Final = 1 << 20
-"""Beyond it the file is put aside as failures.log.1, over an older one: a run that fails for weeks fills no disk."""
+"""A larger file is renamed to failures.log.1 and replaces the older one: a run that fails for weeks fills no disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,22 +23,22 @@ class FailureLog:
     path: Path
     now: Callable[[], str]
 
-    def tell(self, who: str, message: str, error: BaseException) -> None:
-        """A log that cannot be written is no reason for a second failure."""
+    def write(self, query: str, message: str, error: BaseException) -> None:
+        """Append the failure. Ignore errors of the file system: they must not cause a second failure."""
         with suppress(OSError):
-            self._make_room()
+            self._rotate()
             with self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(f"== {self.now()} {who}: {message}\n{story(error)}\n")
+                file.write(f"== {self.now()} {query}: {message}\n{format_error(error)}\n")
 
-    def _make_room(self) -> None:
+    def _rotate(self) -> None:
         if self.path.exists() and self.path.stat().st_size > BYTES_MAX:
             os.replace(self.path, self.path.with_name(f"{self.path.name}.1"))
 
 
-def story(error: BaseException) -> str:
-    """The traceback, and below it those of Java, which PySpark keeps in its exceptions and does not show."""
-    told = "".join(traceback.format_exception(error)).rstrip("\n")
-    return "\n".join([told, *(f"In Java: {trace}" for trace in _java_traces(error))])
+def format_error(error: BaseException) -> str:
+    """Return the traceback, and after it Java's stack traces, which PySpark's exceptions hold and do not show."""
+    python_trace = "".join(traceback.format_exception(error)).rstrip("\n")
+    return "\n".join([python_trace, *(f"In Java: {trace}" for trace in _java_traces(error))])
 
 
 def _java_traces(error: BaseException | None) -> Iterator[str]:

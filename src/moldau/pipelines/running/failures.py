@@ -1,7 +1,7 @@
-"""What Spark says when a query dies, in one line, and whether trying again may help.
+"""Turns the error of a failed query into one line, and decides whether a retry may help.
 
 Spark wraps the reason in layers: its own name for the failed query, the task that failed, the traceback of a Python
-worker, the JVM's stack. The reason is the innermost of these. Pure text work: no Spark in here.
+worker, the JVM's stack. The reason is the innermost of these. Works on text only, without Spark.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MESSAGE_LENGTH_MAX: Final = 400
 
 class Kind(Enum):
     RETRIABLE = "retriable"
-    """The world's, and likely to pass: a broker that is away, an executor that died."""
+    """Caused by the environment and likely temporary: an unreachable broker, an executor that died."""
     LASTING = "lasting"
-    """Will be the same however often it is tried: wrong SQL, lost data, a topic that is not there."""
+    """A retry will fail in the same way: wrong SQL, lost data, a topic that does not exist."""
     UNKNOWN = "unknown"
 
 
@@ -53,11 +53,11 @@ LASTING: Final = re.compile(
     r"|CANNOT_LOAD_STATE|USER_RAISED|DATA_SOURCE_NOT_FOUND"
     r"|STREAMING_STATEFUL_OPERATOR|STREAM_FAILED_CHECKPOINT|UNSUPPORTED|CONCURRENT_STREAM_LOG_UPDATE)"
 )
-SPEAK_FOR_THEMSELVES: Final = {
+NAMES_LEFT_OUT: Final = {
     "DataLoss", "KafkaError", "Unreachable", "PipelineError", "StreamingQueryException", "SparkException",
     "AnalysisException", "SparkClassNotFoundException", "SparkRuntimeException",
 }  # fmt: skip
-"""Exceptions whose name adds nothing to what they say."""
+"""Exceptions whose name adds nothing to their message."""
 _LAYERS: Final = (
     re.compile(r"^.*?An error occurred while calling \S+\n: ", re.DOTALL),
     re.compile(r"^.*?\bterminated with exception: ", re.DOTALL),
@@ -77,33 +77,33 @@ TRACEBACK: Final = "Traceback (most recent call last):"
 
 
 def failure_of(text: str) -> Failure:
-    """The reason in what Spark or Python said about the end of a query."""
+    """Return the reason in the text of an exception from Spark or Python."""
     reason = _connector_reason(text) or _python_reason(text) or _java_reason(text)
-    message = f"{_own_code(text)}{_condensed(reason)}"
+    message = f"{_user_code_place(text)}{_condense(reason)}"
     if LASTING.search(reason):
         return Failure(Kind.LASTING, message)
     return Failure(Kind.RETRIABLE if RETRIABLE.search(reason) else Kind.UNKNOWN, message)
 
 
 def _connector_reason(text: str) -> str | None:
-    """What our data sources said in a Python process of Spark's, without a trace."""
-    found = worker_error(text)
-    return None if found is None else f"{found.name}: {found.sentence}"
+    """Return the error that Moldau's data source raised in a Python worker of Spark, without its traceback."""
+    error = worker_error(text)
+    return None if error is None else f"{error.name}: {error.sentence}"
 
 
 def _python_reason(text: str) -> str | None:
-    """The last line of the last traceback: the exception and what it says. Code and places are indented."""
+    """Return the exception and its message from the last traceback. The other lines there are indented."""
     if TRACEBACK not in text:
         return None
     lines = text.rpartition(TRACEBACK)[2].splitlines()
     return next((line.strip() for line in lines if _PYTHON_ERROR.match(line)), None)
 
 
-def _own_code(text: str) -> str:
-    """Where the user's own Python failed, as file:line; nothing if that is not in the last traceback."""
+def _user_code_place(text: str) -> str:
+    """Return where the user's Python code failed, as "file:line: "; "" if the last traceback has no user code."""
     frames = _FRAME.findall(text.rpartition(TRACEBACK)[2]) if TRACEBACK in text else []
-    own = [(file, line) for file, line in frames if PurePath(file).is_absolute() and not _LIBRARY.search(file)]
-    return f"{PurePath(own[-1][0]).name}:{own[-1][1]}: " if own else ""
+    places = [(file, line) for file, line in frames if PurePath(file).is_absolute() and not _LIBRARY.search(file)]
+    return f"{PurePath(places[-1][0]).name}:{places[-1][1]}: " if places else ""
 
 
 def _java_reason(text: str) -> str:
@@ -112,10 +112,10 @@ def _java_reason(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), text)
 
 
-def _condensed(reason: str) -> str:
-    found = _PYTHON_ERROR.match(reason)
-    if found and found[2] and found[1] in SPEAK_FOR_THEMSELVES:
-        reason = found[2]
+def _condense(reason: str) -> str:
+    match = _PYTHON_ERROR.match(reason)
+    if match and match[2] and match[1] in NAMES_LEFT_OUT:
+        reason = match[2]
     reason = _SQLSTATE.sub("", _QUALIFIED.sub("", reason))
     flat = " ".join(_ERROR_CLASS.sub("", reason).split())
     return flat if len(flat) <= MESSAGE_LENGTH_MAX else flat[: MESSAGE_LENGTH_MAX - 1] + "…"

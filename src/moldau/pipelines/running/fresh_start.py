@@ -1,12 +1,14 @@
-"""A query that begins anew writes everything once more. What it wrote before is emptied first, or doubled on purpose.
+"""Starts queries from scratch (--fresh): they write everything again, so their earlier output is cleared if the user
+wants that, and doubled otherwise.
 
-Topics are emptied, tables are renamed: a topic cannot be renamed, and a table that nobody misses is deleted as easily.
-Tables that are written by key or as a whole (upsert, complete) hold nothing twice, and stay.
+Topics are emptied, because a topic cannot be renamed. Tables are renamed; the user can delete them later. Tables that
+are written by key or as a whole (upsert, complete) stay, because nothing in them is doubled.
 
-    fresh.json = {"queries": [whose checkpoints go] or null for all, "topics": [to empty], "tables": [to rename]}
+    fresh.json = {"queries": [whose checkpoints are removed] or null for all, "topics": [to empty],
+                  "tables": [to rename]}
 
-is written first and removed last. A run that is killed between emptying a topic and forgetting the checkpoint would
-otherwise leave a query that goes on behind records that are gone; the next run finishes what was begun.
+This file is written first and removed last, so that the next run finishes the work of a killed one. Otherwise a run
+that is killed between the topic and the checkpoint would leave a query that resumes after records that are deleted.
 """
 
 from __future__ import annotations
@@ -31,39 +33,39 @@ from moldau.pipelines.running.state_directory import StateDirectory, read_json, 
 from moldau.pipelines.spec import Pipeline
 
 PLAN: Final = "fresh.json"
-ANSWER_S: Final = 30.0
+TIMEOUT_S: Final = 30.0
 Existing = Literal["clear", "keep"]
 Decide = Callable[["Outputs"], Existing]
-"""What to do with outputs that hold something."""
+"""Decides what to do with outputs that are not empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a query that begins anew would double."""
+    """The outputs in which a query that starts from scratch would double everything."""
 
     topics: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     routes: tuple[str, ...] = ()
-    """Sinks that decide the topic of each record: nobody knows which topics those were."""
+    """Sinks that choose the topic of each record: it is not known which topics they wrote to."""
 
     def __len__(self) -> int:
         return len(self.topics) + len(self.tables) + len(self.routes)
 
     def __str__(self) -> str:
-        told = [f"topic {name}" for name in self.topics] + [f"table {path}" for path in self.tables]
-        return ", ".join(told + [f"what sink {name} routed" for name in self.routes])
+        names = [f"topic {name}" for name in self.topics] + [f"table {path}" for path in self.tables]
+        return ", ".join(names + [f"what sink {name} routed" for name in self.routes])
 
     def check_clearing(self, pipeline: Pipeline, kept: Collection[str]) -> None:
-        """PipelineError if a query that goes on would lose something, or if nobody knows what to clear."""
+        """Raise PipelineError if a sink in `kept` would lose its output, or if it is not known what to clear."""
         if self.routes:
             raise PipelineError(
                 f"sink {self.routes[0]} decides the topic of each record, so nobody knows which ones to empty:"
                 " empty or delete them yourself, then run with --existing keep"
             )
-        for name, (kind, where) in written_by(pipeline).items():
-            if name in kept and where in (self.topics if kind == TOPIC else self.tables):
+        for name, (kind, target) in written_by(pipeline).items():
+            if name in kept and target in (self.topics if kind == TOPIC else self.tables):
                 raise PipelineError(
-                    f"{kind} {where} is also written by {name}, which does not begin anew: name it too"
+                    f"{kind} {target} is also written by {name}, which does not begin anew: name it too"
                     f" (--fresh {name}), or run with --existing keep"
                 )
         if remote := [path for path in self.tables if "://" in path]:
@@ -74,107 +76,111 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class FreshStart:
-    """Which queries begin anew, and what is emptied for that."""
+    """Which queries start from scratch, and which of their outputs are cleared first."""
 
     queries: tuple[str, ...] | None = ()
-    """Whose checkpoints are forgotten; None for all that there are."""
+    """Their checkpoints are removed; None for all."""
     topics: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
 
     @staticmethod
     def read(directory: StateDirectory) -> FreshStart | None:
-        """The one that a run began and did not finish."""
-        told = read_json(directory.path / PLAN)
-        if told is None:
+        """Return the one that an earlier run did not finish, or None."""
+        content = read_json(directory.path / PLAN)
+        if content is None:
             return None
-        queries = None if told["queries"] is None else tuple(told["queries"])
-        return FreshStart(queries, tuple(told["topics"]), tuple(told["tables"]))
+        queries = None if content["queries"] is None else tuple(content["queries"])
+        return FreshStart(queries, tuple(content["topics"]), tuple(content["tables"]))
 
     def perform(self, directory: StateDirectory, pipeline: Pipeline) -> list[str]:
-        """Does it, and says what was done, a line each."""
+        """Clear the outputs and remove the checkpoints. Return a line for each output that was cleared."""
         if self.queries == ():
             return []
         write_json(directory.path / PLAN, asdict(self))
-        said = [*_emptied(pipeline, self.topics), *_renamed(self.tables)]
-        groups = _groups_of_batches(pipeline, directory, self.queries)
+        lines = [*_empty_topics(pipeline, self.topics), *_rename_tables(self.tables)]
+        groups = _batch_groups(pipeline, directory, self.queries)
         identity.forget(directory, self.queries)
         (directory.path / PLAN).unlink()
         _delete_groups(pipeline, groups)
-        return said
+        return lines
 
 
-def planned(
+def plan_fresh_start(
     pipeline: Pipeline, directory: StateDirectory, queries: Collection[str] | None, decide: Decide
 ) -> FreshStart:
-    """For these queries, None for all."""
-    there = [name for name in directory.queries() if directory.has_progress(name)]
-    forgotten_now = [name for name in there if queries is None or name in queries]
-    begun = {sink for name in forgotten_now for sink in sinks_of(name)}
-    begun |= _renamed_sinks(pipeline, directory, there, forgotten_now)
-    found = _holding_something(pipeline, begun) if begun else Outputs()
-    forgotten = None if queries is None else tuple(queries)
-    if not found or decide(found) == "keep":
-        return FreshStart(forgotten)
-    found.check_clearing(pipeline, kept=written_by(pipeline).keys() - begun)
-    return FreshStart(forgotten, found.topics, found.tables)
+    """Return the plan for these queries, None for all; `decide` is called if some of their outputs are not empty."""
+    with_progress = [name for name in directory.queries() if directory.has_progress(name)]
+    forgotten_queries = [name for name in with_progress if queries is None or name in queries]
+    sinks = {sink for name in forgotten_queries for sink in sinks_of(name)}
+    sinks |= _renamed_sinks(pipeline, directory, with_progress, forgotten_queries)
+    outputs = _nonempty_outputs(pipeline, sinks) if sinks else Outputs()
+    to_forget = None if queries is None else tuple(queries)
+    if not outputs or decide(outputs) == "keep":
+        return FreshStart(to_forget)
+    outputs.check_clearing(pipeline, kept=written_by(pipeline).keys() - sinks)
+    return FreshStart(to_forget, outputs.topics, outputs.tables)
 
 
 def _renamed_sinks(
-    pipeline: Pipeline, directory: StateDirectory, there: Collection[str], forgotten: Collection[str]
+    pipeline: Pipeline, directory: StateDirectory, with_progress: Collection[str], forgotten: Collection[str]
 ) -> set[str]:
-    """Sinks without a checkpoint that write what a forgotten query wrote whose sinks are not in the file any more."""
+    """Return the sinks without a checkpoint that write to the output of a forgotten query whose sinks are no longer in
+    the file."""
     sinks = {sink.name for sink in pipeline.sinks}
-    gone = [name for name in forgotten if sinks.isdisjoint(sinks_of(name))]
-    before = identity.outputs_written(directory, gone)
-    begun = {sink for name in there for sink in sinks_of(name)}
-    return {sink for sink in sinks - begun if before.intersection(outputs_of(pipeline, [sink]))}
+    removed = [name for name in forgotten if sinks.isdisjoint(sinks_of(name))]
+    outputs_before = identity.outputs_written(directory, removed)
+    with_checkpoint = {sink for name in with_progress for sink in sinks_of(name)}
+    return {sink for sink in sinks - with_checkpoint if outputs_before.intersection(outputs_of(pipeline, [sink]))}
 
 
-def held_already(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
-    """A line on the topics and tables that a batch adds to."""
-    found = replace(_holding_something(pipeline, sinks), routes=())
-    return [f"{found} already hold{'s' if len(found) == 1 else ''} something: a batch adds to it"] if found else []
+def existing_output_warnings(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
+    """Return a line that names the topics and tables to which a batch will append, if some are not empty."""
+    outputs = replace(_nonempty_outputs(pipeline, sinks), routes=())
+    verb = "holds" if len(outputs) == 1 else "hold"
+    return [f"{outputs} already {verb} something: a batch adds to it"] if outputs else []
 
 
-def refuse_to_decide(found: Outputs) -> Existing:
-    """For whoever cannot be asked."""
+def refuse_to_decide(outputs: Outputs) -> Existing:
+    """Raise PipelineError: for callers that cannot ask the user."""
     raise PipelineError(
-        f"{found} would hold everything twice: --existing clear empties topics and renames tables first,"
+        f"{outputs} would hold everything twice: --existing clear empties topics and renames tables first,"
         " --existing keep writes everything once more"
     )
 
 
-def _holding_something(pipeline: Pipeline, names: Collection[str]) -> Outputs:
-    written = [where for name, where in written_by(pipeline).items() if name in names]
-    by_kind = {kind: tuple(dict.fromkeys(at for its, at in written if its == kind)) for kind in (TOPIC, TABLE, ROUTE)}
-    with _asking(pipeline) as cluster:
+def _nonempty_outputs(pipeline: Pipeline, names: Collection[str]) -> Outputs:
+    by_kind: dict[str, tuple[str, ...]] = {TOPIC: (), TABLE: (), ROUTE: ()}
+    written = [output for name, output in written_by(pipeline).items() if name in names]
+    for kind, target in dict.fromkeys(written):
+        by_kind[kind] += (target,)
+    with _connect(pipeline) as cluster:
         topics = tuple(topic for topic, ends in _ends(cluster, by_kind[TOPIC]).items() if ends)
     tables = tuple(path for path in by_kind[TABLE] if "://" in path or (Path(path).is_dir() and os.listdir(path)))
     return Outputs(topics, tables, by_kind[ROUTE])
 
 
 def _ends(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[TopicPartition, int]]:
-    """Of those topics that are there, the ends of the partitions that hold something."""
-    there = cluster.topics()
-    found = {}
+    """Return the log end offsets of the partitions that are not empty, by topic; none for a topic that is missing."""
+    existing = cluster.topics()
+    nonempty = {}
     for topic in topics:
-        partitions = [TopicPartition(topic, number) for number in there[topic].leaders] if topic in there else []
-        begins, ends = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST)), cluster.latest(partitions)
-        found[topic] = {where: end for where, end in ends.items() if end > begins[where]}
-    return found
+        partitions = [TopicPartition(topic, number) for number in existing[topic].leaders] if topic in existing else []
+        starts, ends = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST)), cluster.latest(partitions)
+        nonempty[topic] = {partition: end for partition, end in ends.items() if end > starts[partition]}
+    return nonempty
 
 
-def _emptied(pipeline: Pipeline, topics: Collection[str]) -> Iterator[str]:
+def _empty_topics(pipeline: Pipeline, topics: Collection[str]) -> Iterator[str]:
     if not topics:
         return
-    with _asking(pipeline) as cluster:
+    with _connect(pipeline) as cluster:
         for topic, ends in _ends(cluster, topics).items():
             if ends:
                 cluster.delete_records(ends)
                 yield f"emptied topic {topic}"
 
 
-def _renamed(tables: Iterable[str]) -> Iterator[str]:
+def _rename_tables(tables: Iterable[str]) -> Iterator[str]:
     for path in tables:
         if not Path(path).exists():
             continue
@@ -186,23 +192,23 @@ def _renamed(tables: Iterable[str]) -> Iterator[str]:
         yield f"renamed table {path} to {aside}"
 
 
-def _groups_of_batches(pipeline: Pipeline, directory: StateDirectory, queries: Collection[str] | None) -> list[str]:
-    """In which exactly-once sinks hold the numbers of their batches; nobody asks for those of a query that is gone."""
-    gone = [name for name in directory.queries() if queries is None or name in queries]
-    return [f"{pipeline.name}.{sink}-{directory.query_id(name)}" for name in gone for sink in sinks_of(name)]
+def _batch_groups(pipeline: Pipeline, directory: StateDirectory, queries: Collection[str] | None) -> list[str]:
+    """Return the groups in which exactly-once sinks commit their batch ids: no longer needed without a checkpoint."""
+    removed = [name for name in directory.queries() if queries is None or name in queries]
+    return [f"{pipeline.name}.{sink}-{directory.query_id(name)}" for name in removed for sink in sinks_of(name)]
 
 
 def _delete_groups(pipeline: Pipeline, groups: Iterable[str]) -> None:
-    """As far as they are there, and may be deleted: they do no harm."""
-    with suppress(PipelineError), _asking(pipeline) as cluster:
-        Groups(cluster, int(ANSWER_S * 1000)).delete(groups)
+    """Delete the groups, and ignore errors: groups that stay do no harm."""
+    with suppress(PipelineError), _connect(pipeline) as cluster:
+        Groups(cluster, int(TIMEOUT_S * 1000)).delete(groups)
 
 
 @contextmanager
-def _asking(pipeline: Pipeline) -> Iterator[Cluster]:
+def _connect(pipeline: Pipeline) -> Iterator[Cluster]:
     assert pipeline.bootstrap is not None
     try:
-        with closing(Cluster(pipeline.bootstrap, pipeline.kafka, ANSWER_S)) as cluster:
+        with closing(Cluster(pipeline.bootstrap, pipeline.kafka, TIMEOUT_S)) as cluster:
             yield cluster
     except UnusableProperty as error:
         raise PipelineError(f"it is not known what the topics hold: {error}; run with --existing keep") from error

@@ -1,13 +1,13 @@
-"""Whose checkpoints these are: refuses to resume a query from a checkpoint that another query, or another plan, wrote.
+"""Refuses to resume a query from a checkpoint that another query, or the same query with another plan, wrote.
 
     identity.json = {"pipeline": name, "id": random hex, "queries": {query: {"id": Spark's query id or null,
                      "sources": {name: [what is read]}, "steps": {name: digest of its text}, "mode": output mode,
                      "code": {Python step: digest of its modules}, "writes": [what is appended to]}}}
 
-Spark itself trusts a checkpoint: with other sources it reads other topics from the offsets of the old ones, with
-another aggregation it fails deep in its state store or, worse, does not. A sink with another name has no checkpoint and
-writes everything again. So what each query was is written down here before its first batch, and compared before the
-next run. No Spark in here.
+Spark itself does not check this: with other sources it reads other topics from the offsets of the old ones, with
+another aggregation it fails deep in its state store or, worse, does not. A renamed sink has no checkpoint and writes
+everything again. So the identity of each query is written before its first batch, and compared before the next run.
+This module does not use Spark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from moldau.pipelines.drawing.sql_names import views_used
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query, sinks_of
@@ -31,15 +31,15 @@ IDENTITY: Final = "identity.json"
 
 @dataclass(frozen=True, slots=True)
 class QueryIdentity:
-    """What a checkpoint is bound to."""
+    """The parts of a query on which its checkpoint depends."""
 
     sources: Mapping[str, Sequence[str]]
-    """Each stream it reads, and from where: topics, patterns, files."""
+    """The topics, patterns and files that it reads, by stream."""
     steps: Mapping[str, str] = field(default_factory=dict)
-    """Each step on the way, and the digest of its text."""
+    """Digests of the texts of its steps."""
     mode: str = "append"
     code: Mapping[str, str] = field(default_factory=dict)
-    """Each Python step among them, and the digest of its modules."""
+    """Digests of the modules of its Python steps."""
     writes: Sequence[str] = ()
     """The topics and tables that it appends to."""
     id: str | None = None
@@ -51,18 +51,18 @@ class WrongCheckpoint(StateRefused):
 
 
 def digest(text: str) -> str:
-    """Of a step's text, white space aside: a re-indented query is the same query."""
+    """Return a digest of a step's text that ignores white space: a re-indented query is the same query."""
     return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
 
 
 def of_pipeline(pipeline: Pipeline, apart: bool = False) -> dict[str, QueryIdentity]:
-    """Every query that a run of the pipeline has, by name: one per sink, where sinks that share a query count as one
-    unless `apart`, and one per source with a dead-letter topic."""
+    """Return all queries of the pipeline by name: one per sink, and one per source with a dead-letter topic. Sinks that
+    share a query have one together, unless `apart`."""
     views = {view.name.casefold(): view for view in (*pipeline.sources.values(), *pipeline.steps)}
     folder = pipeline.file.parent
     queries = {
         (name := f"{source.name}{DEAD_LETTERS}"): QueryIdentity(
-            _read_by([source], folder), writes=outputs_of(pipeline, [name])
+            _streams_read([source], folder), writes=outputs_of(pipeline, [name])
         )
         for source in pipeline.sources.values()
         if isinstance(source, TopicSource) and source.dead_letter_topic is not None and source.format != "raw"
@@ -73,41 +73,45 @@ def of_pipeline(pipeline: Pipeline, apart: bool = False) -> dict[str, QueryIdent
         steps = {view.name: digest(_text(view)) for view in upstream if not isinstance(view, TableSource)}
         code = {view.name: code_digest(view.module, folder) for view in upstream if isinstance(view, PythonStep)}
         queries[name] = QueryIdentity(
-            _read_by(sources, folder), steps, sinks[0].mode, code, outputs_of(pipeline, [sink.name for sink in sinks])
+            _streams_read(sources, folder),
+            steps,
+            sinks[0].mode,
+            code,
+            outputs_of(pipeline, [sink.name for sink in sinks]),
         )
     return queries
 
 
 def _upstream(view: Source | Step, views: Mapping[str, Source | Step]) -> list[Source | Step]:
-    """The view and all it is made of, by name."""
-    found: dict[str, Source | Step] = {}
+    """Return the view and all views that it reads, directly or through others, sorted by name."""
+    upstream: dict[str, Source | Step] = {}
     waiting = [view]
     while waiting:
         one = waiting.pop()
-        if one.name in found:
+        if one.name in upstream:
             continue
-        found[one.name] = one
+        upstream[one.name] = one
         if isinstance(one, SqlStep):
             waiting += [views[use.view] for use in views_used(one.sql, views)]
         elif isinstance(one, PythonStep):
             waiting += [views[name.casefold()] for name in one.inputs]
-    return [found[name] for name in sorted(found)]
+    return [upstream[name] for name in sorted(upstream)]
 
 
 def _text(view: Source | Step) -> str:
-    """What of a view the state of a query depends on. A watermark may be moved: Spark takes that well."""
+    """Return the parts of a view on which state depends, as text. The watermark's delay may change: Spark allows it."""
     assert not isinstance(view, TableSource)
     watermark = view.watermark.column if view.watermark else ""
-    kept = f"watermark {watermark} deduplicate {' '.join(view.deduplicate)}"
+    stateful = f"watermark {watermark} deduplicate {' '.join(view.deduplicate)}"
     if isinstance(view, SqlStep):
-        return f"{view.sql} {kept}"
+        return f"{view.sql} {stateful}"
     if isinstance(view, PythonStep):
-        return f"{view.module}:{view.function}({', '.join(view.inputs)}) {dict(view.args)} {kept}"
-    return kept
+        return f"{view.module}:{view.function}({', '.join(view.inputs)}) {dict(view.args)} {stateful}"
+    return stateful
 
 
-def _read_by(sources: Iterable[Source | Step], folder: Path) -> dict[str, list[str]]:
-    """What the streams among the sources read. Paths are told from the folder, which may be moved as a whole."""
+def _streams_read(sources: Iterable[Source | Step], folder: Path) -> dict[str, list[str]]:
+    """Return what the streams among the sources read. Paths are relative to the folder, which may move."""
     read: dict[str, list[str]] = {}
     for source in sources:
         if isinstance(source, TopicSource):
@@ -125,46 +129,53 @@ def check(
     forgotten: Collection[str] | None = (),
     left_out: Collection[str] = (),
 ) -> None:
-    """WrongCheckpoint, for all of them at once, if any of the queries could not rightly go on from its checkpoint.
-    `forgotten` are the queries whose checkpoints are to be removed, if this goes well; None for all there are.
-    `left_out` are queries of the pipeline that are not to run now."""
-    known = read_json(directory.path / IDENTITY)
-    if known is not None and known["pipeline"] != pipeline:
+    """Raise one WrongCheckpoint that names all queries which must not resume from their checkpoints.
+
+    The caller will remove the checkpoints of `forgotten` queries afterwards; None for all. The queries of `left_out`
+    belong to the pipeline, but not to this run.
+    """
+    recorded = read_json(directory.path / IDENTITY)
+    if recorded is not None and recorded["pipeline"] != pipeline:
         raise WrongCheckpoint(
-            f"{directory.path} holds the checkpoints of pipeline {known['pipeline']}, not of {pipeline};"
+            f"{directory.path} holds the checkpoints of pipeline {recorded['pipeline']}, not of {pipeline};"
             " give this one a directory of its own with --state DIR"
         )
     if forgotten is None:
         return
     kept = [name for name in directory.queries() if name not in forgotten and directory.has_progress(name)]
-    wrong = [found for name, query in queries.items() for found in _wrong(directory, name, query, kept, known)]
-    gone = [name for name in kept if name not in queries and name not in left_out]
-    new = {name: query for name, query in queries.items() if name not in kept}
-    wrong += [found for name, query in new.items() for found in _renamed(query, name, gone, known)]
-    if wrong:
-        reasons = "; ".join(f"sink {sink}: {reason}" for sink, reason, _ in wrong)
-        raise WrongCheckpoint(f"{reasons}; {_way_out(dict.fromkeys(checkpoint for _, _, checkpoint in wrong))}")
+    conflicts: list[_Conflict] = []
+    for name, query in queries.items():
+        conflicts += _checkpoint_conflicts(directory, name, query, kept, recorded)
+    removed = [name for name in kept if name not in queries and name not in left_out]
+    for name, query in queries.items():
+        if name not in kept:
+            conflicts += _rename_conflicts(query, name, removed, recorded)
+    if conflicts:
+        reasons = "; ".join(f"sink {conflict.sink}: {conflict.reason}" for conflict in conflicts)
+        raise WrongCheckpoint(f"{reasons}; {_hint(dict.fromkeys(conflict.checkpoint for conflict in conflicts))}")
 
 
 def changed_meaning(
     directory: StateDirectory, queries: Mapping[str, QueryIdentity], forgotten: Collection[str] | None
 ) -> list[str]:
-    """A line for each query that goes on rightly, but not as it was: nothing is kept but offsets, so other steps do no
-    harm. What was written before has the old meaning, and somebody should know."""
-    known = (read_json(directory.path / IDENTITY) or {"queries": {}})["queries"]
+    """Return a line for each query that may resume although its steps changed, as its checkpoint has only offsets.
+
+    Its earlier output comes from the old steps, and the user should know that.
+    """
+    recorded = _recorded_queries(directory)
     if forgotten is None:
         return []
     return [
         f"sink {name}: step{'s' if len(changed) > 1 else ''} {', '.join(changed)} changed since the last run; what was"
         f" written before stays as it is, `--fresh {name}` writes it anew"
         for name, query in queries.items()
-        if name in known and name not in forgotten and directory.has_progress(name)
-        if (changed := _changed_steps(query, known[name]))
+        if name in recorded and name not in forgotten and directory.has_progress(name)
+        if (changed := _changed_steps(query, recorded[name]))
     ]
 
 
 def _changed_steps(now: QueryIdentity, before: Mapping[str, Any]) -> list[str]:
-    old, code = before["steps"], before.get("code", now.code)  # which versions before did not write down
+    old, code = before["steps"], before.get("code", now.code)  # older versions did not record `code`
     return [
         step
         for step in {**old, **now.steps}
@@ -172,80 +183,96 @@ def _changed_steps(now: QueryIdentity, before: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _wrong(
-    directory: StateDirectory, name: str, query: QueryIdentity, kept: Collection[str], known: Mapping[str, Any] | None
-) -> Iterator[tuple[str, str, str]]:
-    """Each checkpoint that is in the query's way: the sink, what is wrong, and whose checkpoint it is."""
+class _Conflict(NamedTuple):
+    """Why a sink must not run with the checkpoints as they are, and the query whose checkpoint is the reason."""
+
+    sink: str
+    reason: str
+    checkpoint: str
+
+
+def _checkpoint_conflicts(
+    directory: StateDirectory,
+    name: str,
+    query: QueryIdentity,
+    kept: Collection[str],
+    recorded: Mapping[str, Any] | None,
+) -> Iterator[_Conflict]:
     for other in kept:
-        again = [sink for sink in sinks_of(name) if sink in sinks_of(other)]
-        if other != name and again:
-            # In this query it would begin anew, and write all of it again.
-            yield again[0], f"it ran as {_company(other)} before, and is to run as {_company(name)}", other
-    if name in kept and (refused := _why_not(directory, name, query, known)):
-        yield name, refused, name
+        shared = [sink for sink in sinks_of(name) if sink in sinks_of(other)]
+        if other != name and shared:
+            # In this query the sink would start from scratch and write everything again.
+            reason = f"it ran as {_query_phrase(other)} before, and is to run as {_query_phrase(name)}"
+            yield _Conflict(shared[0], reason, other)
+    if name in kept and (mismatch := _why_not_resume(directory, name, query, recorded)):
+        yield _Conflict(name, mismatch, name)
 
 
-def _renamed(
-    query: QueryIdentity, name: str, gone: Collection[str], known: Mapping[str, Any] | None
-) -> Iterator[tuple[str, str, str]]:
-    """A query without a checkpoint would write once more what one wrote that is not in the file any more."""
-    for other in gone:
-        written = (known or {"queries": {}})["queries"].get(other, {}).get("writes", ())
-        if again := [output for output in query.writes if output in written]:
-            yield (
-                name,
-                f"it has no checkpoint, and sink {other}, no longer in the file, wrote to {again[0]} before",
-                other,
-            )
+def _rename_conflicts(
+    query: QueryIdentity, name: str, removed: Collection[str], recorded: Mapping[str, Any] | None
+) -> Iterator[_Conflict]:
+    """Yield a conflict if a query without a checkpoint would write again what a removed query wrote before."""
+    for other in removed:
+        written = (recorded or {"queries": {}})["queries"].get(other, {}).get("writes", ())
+        if shared := [output for output in query.writes if output in written]:
+            reason = f"it has no checkpoint, and sink {other}, no longer in the file, wrote to {shared[0]} before"
+            yield _Conflict(name, reason, other)
 
 
-def _why_not(directory: StateDirectory, name: str, query: QueryIdentity, known: Mapping[str, Any] | None) -> str | None:
-    if known is None:
+def _why_not_resume(
+    directory: StateDirectory, name: str, query: QueryIdentity, recorded: Mapping[str, Any] | None
+) -> str | None:
+    if recorded is None:
         place = directory.checkpoint(name)
         return f"{place} is a checkpoint, but nothing says of which pipeline ({IDENTITY} is missing)"
-    written = known["queries"].get(name)
-    return _mismatch(directory, name, query, written) if written else "is not among those that ran here"
+    before = recorded["queries"].get(name)
+    return _mismatch(directory, name, query, before) if before else "is not among those that ran here"
 
 
 def record(
     directory: StateDirectory, pipeline: str, queries: Mapping[str, QueryIdentity], new_id: Callable[[], str]
 ) -> str:
-    """Writes down what the queries are, beside what is known of others; returns the pipeline's id."""
-    known = read_json(directory.path / IDENTITY) or {"pipeline": pipeline, "id": new_id(), "queries": {}}
-    told = {name: asdict(query) | {"id": directory.query_id(name)} for name, query in queries.items()}
-    wanted: dict[str, Any] = known | {"queries": known["queries"] | told}
-    if wanted != known or not (directory.path / IDENTITY).exists():
-        write_json(directory.path / IDENTITY, wanted)
-    return str(known["id"])
+    """Write the identities of the queries to identity.json, keep those of other queries, return the pipeline's id."""
+    recorded = read_json(directory.path / IDENTITY) or {"pipeline": pipeline, "id": new_id(), "queries": {}}
+    identities = {name: asdict(query) | {"id": directory.query_id(name)} for name, query in queries.items()}
+    updated: dict[str, Any] = recorded | {"queries": recorded["queries"] | identities}
+    if updated != recorded or not (directory.path / IDENTITY).exists():
+        write_json(directory.path / IDENTITY, updated)
+    return str(recorded["id"])
 
 
 def outputs_written(directory: StateDirectory, queries: Iterable[str]) -> set[str]:
-    """What these queries appended to, in the words of outputs.py."""
-    known = (read_json(directory.path / IDENTITY) or {"queries": {}})["queries"]
-    return {output for name in queries for output in known.get(name, {}).get("writes", ())}
+    """Return the topics and tables to which these queries appended, as texts of outputs.outputs_of."""
+    recorded = _recorded_queries(directory)
+    return {output for name in queries for output in recorded.get(name, {}).get("writes", ())}
+
+
+def _recorded_queries(directory: StateDirectory) -> Mapping[str, Any]:
+    queries: Mapping[str, Any] = (read_json(directory.path / IDENTITY) or {"queries": {}})["queries"]
+    return queries
 
 
 def forget(directory: StateDirectory, queries: Iterable[str] | None) -> list[str]:
-    """Removes the checkpoints of these queries, or with None of all there are; returns whose there was."""
-    there = directory.queries()
-    gone = there if queries is None else [name for name in queries if name in there]
-    for name in gone:
+    """Remove the checkpoints of these queries, or with None all; return the queries that had one."""
+    existing = directory.queries()
+    removed = existing if queries is None else [name for name in queries if name in existing]
+    for name in removed:
         directory.forget(name)
     if queries is None:
         (directory.path / IDENTITY).unlink(missing_ok=True)
-    return gone
+    return removed
 
 
-def _company(query: str) -> str:
+def _query_phrase(query: str) -> str:
     sinks = sinks_of(query)
     return f"a query of {' and '.join(sinks)}" if len(sinks) > 1 else "a query of its own"
 
 
 def _mismatch(directory: StateDirectory, name: str, now: QueryIdentity, before: Mapping[str, Any]) -> str | None:
-    """Why `now` cannot resume what `before` began, or None.
+    """Return why `now` cannot resume from the checkpoint of `before`, or None.
 
-    A source may get more topics: they begin where its `start` says. Steps may change freely while nothing but offsets
-    is kept, and those of one stream: Spark tells the offsets of several apart by their order in the plan.
+    A source may get more topics: their records are read from its `start`. Steps may change freely if the checkpoint
+    has only the offsets of one stream. Spark identifies the offsets of several streams by their order in the plan.
     """
     if before["id"] and directory.query_id(name) not in (None, before["id"]):
         return f"{directory.checkpoint(name)} was put there by another query"
@@ -271,7 +298,7 @@ def _streams(sources: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(f"{name} ({', '.join(read)})" for name, read in sources.items()) or "no stream"
 
 
-def _way_out(checkpoints: Iterable[str]) -> str:
+def _hint(checkpoints: Iterable[str]) -> str:
     names = " ".join(f"--fresh {name}" for name in checkpoints)
     return (
         f"undo the change, or `moldau pipeline run FILE {names}` begins again where `start` of the sources says, and"

@@ -1,4 +1,4 @@
-"""The flows of a compiled pipeline as jobs to keep running: streaming queries, or batch writes that look like them."""
+"""Makes jobs for Run from the flows of a compiled pipeline: streaming queries, or batch writes that look like them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
 from moldau.pipelines.running.state_directory import StateDirectory
 
 Plan = Callable[[bool], Compiled]
-"""Plans the pipeline, for the first time or again."""
+"""Compiles the pipeline; the argument is False for the first time, True for another."""
 
 
 def jobs(plan: Plan, directory: StateDirectory, mode: Mode, only: Collection[str]) -> list[Job]:
-    """One per flow whose name is in `only`, in the order of the pipeline. A job whose plan is of no more use asks for
-    another one."""
+    """Return a job for each flow whose name is in `only`, in the order of the pipeline. A job calls `plan` again when
+    it needs a new plan."""
     compiled = plan(False)
     flows = [flow for flow in compiled.flows if flow.name in only]
     assert {flow.name for flow in flows} == set(only), (
         "the identity of a pipeline names the queries that it is compiled to"
     )
     if mode is Mode.BATCH:
-        run_id = uuid.uuid4().hex  # one for all attempts: a table that has the batch already skips it
-        return [Job(flow.name, partial(_written, compiled, flow, run_id, directory)) for flow in flows]
+        run_id = uuid.uuid4().hex  # the same for all attempts: a table that already has the batch skips it
+        return [Job(flow.name, partial(_start_batch_write, compiled, flow, run_id, directory)) for flow in flows]
     until_caught_up = mode is Mode.UNTIL_CAUGHT_UP
     tracker = compiled.session.sparkContext.statusTracker()
 
@@ -46,12 +46,12 @@ def jobs(plan: Plan, directory: StateDirectory, mode: Mode, only: Collection[str
 
 
 def activate(session: SparkSession) -> None:
-    """Makes it the session of this thread: Spark looks up the formats of Python packages in that one alone."""
-    java: Any = SparkSession
-    java._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+    """Make it the session of this thread: Spark looks up the formats of Python packages only in the active session."""
+    session_class: Any = SparkSession
+    session_class._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
 
 
-def _written(compiled: Compiled, flow: Flow, run_id: str, directory: StateDirectory) -> Query:
+def _start_batch_write(compiled: Compiled, flow: Flow, run_id: str, directory: StateDirectory) -> Query:
     context = compiled.session.sparkContext
 
     def write() -> int:
@@ -63,7 +63,7 @@ def _written(compiled: Compiled, flow: Flow, run_id: str, directory: StateDirect
 
 
 class Stream:
-    """A flow as a streaming query, started as often as need be."""
+    """A flow as a streaming query that can be started again."""
 
     def __init__(self, flow: Flow, plan: Plan, directory: StateDirectory, until_caught_up: bool) -> None:
         self.name = flow.name
@@ -72,11 +72,11 @@ class Stream:
 
     def start(self) -> Query:
         if self._is_stale:
-            # Where that is not possible now, as when a file is just being replaced, the plan that is there has to do.
+            # If this fails, for example because a file is being replaced, use the old plan.
             with suppress(PipelineError, PySparkException):
                 (self._flow,) = (flow for flow in self._plan(True).flows if flow.name == self.name)
                 self._is_stale = False
-        if self._flow.mode != "complete":  # which writes all windows all the time
+        if self._flow.mode != "complete":  # mode complete writes all windows in each batch
             SparkCheckpoint(self._checkpoint).plan_owed_batch()
         return start(self._flow, self._checkpoint, self._until_caught_up)
 
@@ -88,7 +88,7 @@ class Stream:
 
 
 class BatchWrite:
-    """A batch write in a thread of its own, with the face of a streaming query that runs one batch."""
+    """A batch write in its own thread, with the interface of a streaming query that runs one batch."""
 
     def __init__(self, write: Callable[[], int], cancel: Callable[[], None]) -> None:
         self._write, self._cancel = write, cancel
@@ -96,14 +96,14 @@ class BatchWrite:
         self._error: Exception | None = None
         self._report: dict[str, Any] | None = None
         self._is_cancelled = False
-        self._thread = threading.Thread(target=self._go, name="batch write", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="batch write", daemon=True)
         self._thread.start()
 
-    def _go(self) -> None:
+    def _run(self) -> None:
         began = utc_now()
         try:
             rows = self._write()
-        except Exception as error:  # told by exception(), as a streaming query does
+        except Exception as error:  # exception() returns it, as for a streaming query
             self._error = error
             return
         took_ms = int((time.monotonic() - self._began_s) * 1000)

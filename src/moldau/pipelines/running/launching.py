@@ -1,7 +1,7 @@
-"""One run of a pipeline from the lock to the last look: what must hold before Spark is started, then Spark, then Run.
+"""One run of a pipeline from start to end: take the lock, check the preconditions, start Spark, then Run.
 
-The order matters to whoever waits: a second run, a checkpoint of something else and a missing topic are told before the
-seconds that Spark takes to start. Whoever calls brings the session, the view and the wish to stop.
+The checks come first, so that the user does not wait for Spark to start before a second run, a wrong checkpoint or a
+missing topic is reported. The caller provides the session, the view and the stop request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from moldau.pipelines.queries import DEAD_LETTERS, sinks_of
 from moldau.pipelines.running import identity, topics
 from moldau.pipelines.running.bad_records import BadRecords, rules
 from moldau.pipelines.running.broker_watch import BrokerWatch
-from moldau.pipelines.running.fresh_start import Decide, FreshStart, held_already, planned, refuse_to_decide
+from moldau.pipelines.running.fresh_start import (
+    Decide,
+    FreshStart,
+    existing_output_warnings,
+    plan_fresh_start,
+    refuse_to_decide,
+)
 from moldau.pipelines.running.identity import QueryIdentity
 from moldau.pipelines.running.progress import Gauge, QueryStatus, RunStatus
 from moldau.pipelines.running.run import Broker, Job, NoBroker, Run, Stop, utc_now
@@ -36,10 +42,10 @@ if TYPE_CHECKING:
     from moldau.pipelines.planning.compiling import Mode, Range
 
 BATCH_DIRECTORY: Final = "batch"
-"""Inside the state directory: a batch over the past may run beside the pipeline itself, as it has no checkpoints."""
+"""Inside the state directory: a --batch run may run beside the pipeline itself, as it has no checkpoints."""
 
 OnPhase = Callable[[str], None]
-"""Is told what takes so long."""
+"""Called with a description of each phase that takes long."""
 
 SESSION_DEFAULTS: Final = {
     "spark.sql.streaming.stopTimeout": "120s",
@@ -48,70 +54,70 @@ SESSION_DEFAULTS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """How to run."""
+class RunOptions:
+    """The options of one run."""
 
     mode: Mode
     over: Range | None = None
     only: Collection[str] | None = None
     """Names of sinks, or of queries; None for all."""
     fresh: Collection[str] | None = field(default=())
-    """Queries whose checkpoints are forgotten first; None for all."""
+    """Names of queries whose checkpoints are removed first; None for all."""
     decide: Decide = refuse_to_decide
-    """What becomes of topics and tables that would hold everything twice then."""
+    """Decides what happens to topics and tables that would then hold everything twice."""
     debug: bool = False
 
 
 def launch(
     pipeline: Pipeline,
     directory: StateDirectory,
-    wanted: Wanted,
+    options: RunOptions,
     session: Callable[[OnPhase], SparkSession],
     view: View,
     stop: Stop,
     phases: Callable[[str], AbstractContextManager[OnPhase]] = lambda first: nullcontext(lambda phase: None),
 ) -> RunStatus:
-    """Runs the pipeline and returns how that ended. `phases` shows what takes long before there is a view."""
-    is_batch = wanted.mode.name == "BATCH"
+    """Run the pipeline and return its final status. `phases` shows what takes long before the view is shown."""
+    is_batch = options.mode.name == "BATCH"
     queries = identity.of_pipeline(pipeline, apart=is_batch)
-    names = chosen(queries, wanted.only)
-    fresh = None if wanted.fresh is None else to_forget(queries, wanted.fresh, directory)
+    names = choose_queries(queries, options.only)
+    fresh = None if options.fresh is None else queries_to_forget(queries, options.fresh, directory)
     if is_batch:
         directory = batch_directory(directory)
     status = RunStatus(
-        pipeline=pipeline.name, mode=wanted.mode.value, state="starting", pid=os.getpid(), host=socket.gethostname(),
+        pipeline=pipeline.name, mode=options.mode.value, state="starting", pid=os.getpid(), host=socket.gethostname(),
         started=utc_now(), updated=utc_now(), file=str(pipeline.file.absolute()), bootstrap=pipeline.bootstrap,
     )  # fmt: skip
     with (
         directory.locked(Holder(status.pid, status.host, status.started)),
-        _told_if_failed(directory, status) as run_before,
+        _record_failed_start(directory, status) as run_before,
     ):
         directory.forget_stop()
-        anew = FreshStart()
+        fresh_start = FreshStart()
         if not is_batch:
             left_out = [name for name in queries if name not in names]
-            anew = _fresh_start(pipeline, directory, names, left_out, fresh, wanted.decide)
+            fresh_start = _plan_fresh_start(pipeline, directory, names, left_out, fresh, options.decide)
         with phases("looking at the topics") as show:
 
             def on_phase(phase: str) -> None:
                 show(phase)
                 directory.write_status(replace(status, updated=utc_now(), message=phase).to_json())
 
-            made = topics.prepare(pipeline, {sink for name in names for sink in sinks_of(name)})
+            created = topics.prepare(pipeline, {sink for name in names for sink in sinks_of(name)})
             spark = session(on_phase)
             on_phase(f"compiling {len(names)} {'query' if len(names) == 1 else 'queries'}")
-            jobs = _jobs(pipeline, spark, directory, wanted, names)
+            jobs = _jobs(pipeline, spark, directory, options, names)
         if not is_batch:
-            # Last, when nothing can refuse the run any more: what is forgotten is written again.
-            changed = identity.changed_meaning(directory, names, anew.queries)
-            for line in [*changed, *anew.perform(directory, pipeline)]:
+            # Last, when no check can refuse the run any more: a query without its checkpoint writes everything again.
+            changed = identity.changed_meaning(directory, names, fresh_start.queries)
+            for line in [*changed, *fresh_start.perform(directory, pipeline)]:
                 view.say(line)
             identity.record(directory, pipeline.name, names, lambda: uuid.uuid4().hex)
         bad_records = BadRecords(rules(pipeline), set())
         warnings = _warnings(pipeline, queries, names, is_batch)
-        for line in [*(f"made topic {topic}" for topic in made), *warnings, *bad_records.of_killed_run(run_before)]:
+        for line in [*(f"made topic {topic}" for topic in created), *warnings, *bad_records.of_killed_run(run_before)]:
             view.say(line)
-        run = Run(jobs, directory, view, stop, status, random.random, wanted.debug)
+        run = Run(jobs, directory, view, stop, status, random.random, options.debug)
         run.pulse = lambda: _tasks_done(spark)
         run.bad_records = bad_records
         if not is_batch:
@@ -120,7 +126,7 @@ def launch(
             return run.to_the_end()
 
 
-def _fresh_start(
+def _plan_fresh_start(
     pipeline: Pipeline,
     directory: StateDirectory,
     names: Mapping[str, QueryIdentity],
@@ -128,20 +134,20 @@ def _fresh_start(
     fresh: Collection[str] | None,
     decide: Decide,
 ) -> FreshStart:
-    """What begins anew: what is asked for, or what a run that was killed had begun. The others may go on."""
+    """Plan the fresh start of the `fresh` queries, and of those that a killed run did not finish. Check the others."""
     unfinished = FreshStart.read(directory)
     if fresh is not None and not fresh:
-        anew = unfinished or FreshStart()
-        identity.check(directory, pipeline.name, names, anew.queries, left_out)
-        return anew
+        fresh_start = unfinished or FreshStart()
+        identity.check(directory, pipeline.name, names, fresh_start.queries, left_out)
+        return fresh_start
     if unfinished is not None and fresh is not None:
         fresh = None if unfinished.queries is None else list(dict.fromkeys([*fresh, *unfinished.queries]))
     identity.check(directory, pipeline.name, names, fresh, left_out)
-    return planned(pipeline, directory, fresh, decide)
+    return plan_fresh_start(pipeline, directory, fresh, decide)
 
 
-def chosen(queries: Mapping[str, QueryIdentity], only: Collection[str] | None) -> dict[str, QueryIdentity]:
-    """The queries of the sinks that are named, each by itself or as the query is called."""
+def choose_queries(queries: Mapping[str, QueryIdentity], only: Collection[str] | None) -> dict[str, QueryIdentity]:
+    """Return the queries that `only` selects by the names of sinks or queries; PipelineError if a name is wrong."""
     if only is None:
         return dict(queries)
     sinks = [sink for query in queries for sink in sinks_of(query)]
@@ -149,24 +155,26 @@ def chosen(queries: Mapping[str, QueryIdentity], only: Collection[str] | None) -
         if name not in sinks and name not in queries:
             near = did_you_mean(name, sinks) or f"; there are {', '.join(sinks)}"
             raise PipelineError(f"there is no sink {name}{near}")
-    found = {}
+    selected = {}
     for name, query in queries.items():
         left_out = [sink for sink in sinks_of(name) if sink not in only]
         if name not in only and 0 < len(left_out) < len(sinks_of(name)):
             raise PipelineError(f"sink {left_out[0]} is written by the same query ({name}): name it too")
         if name in only or not left_out:
-            found[name] = query
-    return found
+            selected[name] = query
+    return selected
 
 
-def to_forget(queries: Mapping[str, QueryIdentity], named: Collection[str], directory: StateDirectory) -> list[str]:
-    """Queries of the pipeline as it is, or as it was."""
+def queries_to_forget(
+    queries: Mapping[str, QueryIdentity], named: Collection[str], directory: StateDirectory
+) -> list[str]:
+    """Return the named queries; they may also be queries that only an earlier version of the pipeline had."""
     before = [name for name in named if name not in queries and name in directory.queries()]
-    return [*before, *chosen(queries, [name for name in named if name not in before])]
+    return [*before, *choose_queries(queries, [name for name in named if name not in before])]
 
 
 def _jobs(
-    pipeline: Pipeline, spark: SparkSession, directory: StateDirectory, wanted: Wanted, names: Collection[str]
+    pipeline: Pipeline, spark: SparkSession, directory: StateDirectory, options: RunOptions, names: Collection[str]
 ) -> list[Job]:
     from moldau.pipelines.planning.compiling import Compiled, compile_pipeline
     from moldau.pipelines.running.jobs import activate, jobs
@@ -174,17 +182,17 @@ def _jobs(
     activate(spark)
 
     def plan(again: bool) -> Compiled:
-        return compile_pipeline(pipeline, spark, wanted.mode, wanted.over, rereads_steps=not again)
+        return compile_pipeline(pipeline, spark, options.mode, options.over, rereads_steps=not again)
 
-    return jobs(plan, directory, wanted.mode, names)
+    return jobs(plan, directory, options.mode, names)
 
 
 def _warnings(
     pipeline: Pipeline, queries: Collection[str], names: Mapping[str, QueryIdentity], is_batch: bool
 ) -> Iterator[str]:
-    """What those who read only the end of a run would not know."""
+    """Yield warnings about this run that its final status does not contain."""
     if is_batch:
-        yield from held_already(pipeline, {sink for name in names for sink in sinks_of(name)})
+        yield from existing_output_warnings(pipeline, {sink for name in names for sink in sinks_of(name)})
     sources_read = {source for query in names.values() for source in query.sources}
     for name in queries:
         source = name.removesuffix(DEAD_LETTERS)
@@ -193,7 +201,7 @@ def _warnings(
 
 
 def waiting_query(directory: StateDirectory, query: str) -> Gauge:
-    """One that does not run, where its checkpoint says that it is."""
+    """Return the gauge of a query that is not running, with the position from its checkpoint."""
     position = SparkCheckpoint(directory.checkpoint(query)).position()
     return Gauge(QueryStatus(name=query, state="not running", position=to_json(position)), dict(position))
 
@@ -203,30 +211,30 @@ def _broker(pipeline: Pipeline, view: View, is_batch: bool) -> AbstractContextMa
 
 
 def _quiet() -> AbstractContextManager[None]:
-    """Spark's Python side logs the SQL of a failed query as JSON; the run tells it in a line of its own."""
+    """Silence PySpark's log, which prints the SQL of a failed query as JSON; the run reports it in one line."""
     from moldau.pipelines.planning.sql_errors import quiet
 
     return quiet()
 
 
 def _tasks_done(spark: SparkSession) -> tuple[tuple[int, int], ...]:
-    """The stages under way, and of each how many of its tasks are done: changes as long as Spark gets on."""
+    """Return the active stages with their numbers of completed tasks: this changes as long as Spark makes progress."""
     tracker = spark.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     return tuple(sorted((stage.stageId, stage.numCompletedTasks) for stage in stages if stage is not None))
 
 
 @contextmanager
-def _told_if_failed(directory: StateDirectory, status: RunStatus) -> Iterator[RunStatus | None]:
-    """Yields the status of the last run. What keeps this run from coming to its first query is for `moldau pipeline
-    status` too, beside the queries of the last run."""
+def _record_failed_start(directory: StateDirectory, status: RunStatus) -> Iterator[RunStatus | None]:
+    """Yield the status of the last run. If this run fails before its first query, write its error and the queries of
+    the last run as the new status, for `moldau pipeline status`."""
     before = last_run(directory)
     directory.write_status(status.to_json())
     try:
         yield before
     except Exception as error:
-        known = directory.read_status()
-        if known is not None and known["state"] == "starting":
+        current = directory.read_status()
+        if current is not None and current["state"] == "starting":
             failed = replace(status, state="failed", updated=utc_now(), message=str(error))
             failed = replace(failed, queries=() if before is None else before.queries)
             directory.write_status(failed.to_json())
@@ -234,14 +242,14 @@ def _told_if_failed(directory: StateDirectory, status: RunStatus) -> Iterator[Ru
 
 
 def batch_directory(directory: StateDirectory) -> StateDirectory:
-    """The state directory of --batch runs of the same pipeline."""
+    """Return the state directory of --batch runs of the same pipeline."""
     return StateDirectory(directory.path / BATCH_DIRECTORY)
 
 
 def last_run(directory: StateDirectory) -> RunStatus | None:
-    """The status that the last run left; None if there is none that this version can read."""
+    """Return the status that the last run wrote; None if there is none that this version can read."""
     try:
-        known = directory.read_status()
-        return None if known is None else RunStatus.from_json(known)
-    except (StateRefused, ValueError):  # of another version, or no status at all: it is written over
+        content = directory.read_status()
+        return None if content is None else RunStatus.from_json(content)
+    except (StateRefused, ValueError):  # of another version, or damaged: the next status replaces it
         return None

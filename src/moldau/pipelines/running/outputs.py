@@ -1,4 +1,4 @@
-"""What the queries of a pipeline append to: begun anew, or under another name, they would write everything twice."""
+"""The topics and tables that queries append to. A query that restarts from scratch would write everything twice."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ROUTE: Final = "route"
 
 
 def written_by(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
-    """By sink, or query of dead letters: the kind of output and its name. A route stands for topics that records
-    decide; consoles forget, and tables that are written by key or as a whole hold nothing twice."""
+    """Return the kind and name of the output, by sink or dead-letter query. A route stands for topics that are chosen
+    record by record. Consoles, and tables that are written by key or as a whole, are left out: nothing is doubled."""
     written = {}
     for sink in pipeline.sinks:
         if isinstance(sink, TopicSink):
@@ -30,10 +30,10 @@ def written_by(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
 
 
 def outputs_of(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
-    """The same in words that can be kept: paths are told from the pipeline's folder, which may be moved as a whole."""
-    told = []
-    for name, (kind, where) in written_by(pipeline).items():
+    """Return the outputs as texts for identity.json. Paths are relative to the pipeline's folder, which may move."""
+    outputs = []
+    for name, (kind, target) in written_by(pipeline).items():
         if name in sinks and kind != ROUTE:
-            is_here = kind == TABLE and "://" not in where
-            told.append(f"{kind} {os.path.relpath(where, pipeline.file.parent) if is_here else where}")
-    return told
+            is_local = kind == TABLE and "://" not in target
+            outputs.append(f"{kind} {os.path.relpath(target, pipeline.file.parent) if is_local else target}")
+    return outputs

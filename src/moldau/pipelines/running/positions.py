@@ -1,7 +1,7 @@
-"""Where a pipeline's queries are, told to the broker as consumer groups: every tool that shows lag then shows theirs.
+"""Commits the positions of a pipeline's queries as consumer groups, so that every tool that shows lag shows theirs.
 
-Each query is a group of its own, `<pipeline>.<sink>`, without members. It is told for those who watch: what a query
-goes on from is its checkpoint alone, and a broker that cannot be told is no reason to stop.
+Each query is a group of its own, `<pipeline>.<sink>`, without members. The groups are only for monitoring: a query
+resumes from its checkpoint alone, and it does not stop when a commit fails.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from moldau.base.ids import TopicPartition
 from moldau.client.cluster import Cluster
 from moldau.client.groups import Groups
 
-ANSWER_S: Final = 2.0
-AGAIN_AFTER_S: Final = 30.0
-"""After a refusal."""
+TIMEOUT_S: Final = 2.0
+RETRY_AFTER_ERROR_S: Final = 30.0
 
 
 def group_of(pipeline: str, query: str) -> str:
@@ -25,28 +24,28 @@ def group_of(pipeline: str, query: str) -> str:
 
 
 class Positions:
-    """Told where queries are, tells the broker what is new of it. `say` is for the one line if that fails."""
+    """Commits the offsets that changed. On the first error it calls `say` with one line."""
 
     def __init__(self, pipeline: str, cluster: Cluster, say: Callable[[str], None]) -> None:
         self._pipeline = pipeline
         self._say = say
-        self._told: dict[str, dict[TopicPartition, int]] = {}
+        self._committed: dict[str, dict[TopicPartition, int]] = {}
         self._not_before_s = 0.0
-        self._has_said = False
-        self._groups = Groups(cluster, int(ANSWER_S * 1000))
+        self._has_reported_error = False
+        self._groups = Groups(cluster, int(TIMEOUT_S * 1000))
 
-    def tell(self, query: str, position: Mapping[TopicPartition, int]) -> None:
-        known = self._told.get(query, {})
-        news = {where: offset for where, offset in position.items() if known.get(where) != offset}
-        if not news or time.monotonic() < self._not_before_s:
+    def commit(self, query: str, position: Mapping[TopicPartition, int]) -> None:
+        committed = self._committed.get(query, {})
+        changed = {partition: offset for partition, offset in position.items() if committed.get(partition) != offset}
+        if not changed or time.monotonic() < self._not_before_s:
             return
         try:
-            self._groups.commit(group_of(self._pipeline, query), news)
-            self._told[query] = {**known, **news}
-        except (MalformedData, OSError):  # whether the broker answers is told by who asks it all the time
-            self._not_before_s = time.monotonic() + ANSWER_S
+            self._groups.commit(group_of(self._pipeline, query), changed)
+            self._committed[query] = {**committed, **changed}
+        except (MalformedData, OSError):  # BrokerWatch reports a broker that does not answer
+            self._not_before_s = time.monotonic() + TIMEOUT_S
         except KafkaError as error:
-            self._not_before_s = time.monotonic() + AGAIN_AFTER_S
-            if not self._has_said:
-                self._has_said = True
+            self._not_before_s = time.monotonic() + RETRY_AFTER_ERROR_S
+            if not self._has_reported_error:
+                self._has_reported_error = True
                 self._say(f"the position of {query} is not told as a consumer group: {error}")

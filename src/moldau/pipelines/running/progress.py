@@ -1,7 +1,7 @@
-"""What Spark tells about a streaming query, turned into what a person wants to know: rates, lag, state, watermark.
+"""Turns Spark's reports about a streaming query into a status for people: rates, lag, state, watermark.
 
-In: Spark's StreamingQueryProgress as a mapping, in the order the batches ran, and where the broker says that the logs
-end. Out: a frozen QueryStatus. Time comes from outside; no Spark and no drawing in here.
+Input: Spark's StreamingQueryProgress as a mapping, in the order of the batches, and the log end offsets of the broker.
+Output: a frozen QueryStatus. The caller passes the time. This module uses no Spark and prints nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from moldau.pipelines.queries import PARSED
 from moldau.spark.offsets import offsets_in, to_json
 
 QueryState = Literal["starting", "running", "waiting", "failed", "finished", "stopped", "not running"]
-"""`waiting`: failed, and due to be started again after a pause. `not running`: left out of this run (--sink)."""
+"""`waiting`: failed, and will be restarted after a pause. `not running`: left out of this run (--sink)."""
 
 RATES_MAX: Final = 30
 SAMPLES_MAX: Final = 256
@@ -25,13 +25,15 @@ Offsets = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """Where the logs of a broker ended at a moment."""
+    """The log end offsets at the time `at_s`."""
 
     at_s: float
     offsets: Offsets
 
 
 class Counted(NamedTuple):
+    """How many records a query parsed, and how many of them were bad."""
+
     records: int
     bad: int
 
@@ -41,34 +43,34 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryStatus:
-    """One query at one moment. None means not known (yet), or that the query has no such thing."""
+    """One query at one moment. None means that a value is not known yet, or that the query has no such value."""
 
     name: str
     state: QueryState = "starting"
     rows_in_per_second: float = 0.0
     rows_out_per_second: float | None = None
     rows_in: int = 0
-    """Since the run began; rows of a batch that was tried again count once."""
+    """Since the run began; rows of a retried batch count once."""
     rows_out: int | None = None
     bad_records: Mapping[str, Counted] = field(default_factory=dict)
-    """By source: how many records this query parsed, and how many of them were bad."""
+    """By source."""
     position: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By topic and partition: up to where records are processed and committed."""
+    """By topic and partition: the offset up to which records are processed and committed."""
     lag_records: int | None = None
-    """From there to the ends of the logs, as the broker tells them now."""
+    """Records between `position` and the current log end offsets."""
     lag_seconds: float | None = None
     batch_id: int | None = None
     batch_ms: int | None = None
     rows_late: int = 0
-    """Behind the watermark, and left out by windows, joins and deduplication. Spark counts them after it has put rows
-    together that come to the same window, so there may be more."""
+    """Rows behind the watermark that windows, joins and deduplication left out. Spark counts them after it has merged
+    rows of the same window, so there may be more."""
     state_rows: int | None = None
     state_bytes: int | None = None
     watermark: str | None = None
     restarts: int = 0
     last_error: str | None = None
     rates: tuple[float, ...] = ()
-    """Rows per second in of the last ticks, the newest last."""
+    """Input rows per second of the last ticks, the newest last."""
 
 
 RunState = Literal["starting", "running", "stopping", "finished", "stopped", "failed"]
@@ -76,7 +78,7 @@ RunState = Literal["starting", "running", "stopping", "finished", "stopped", "fa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
-    """A whole run at one moment: what status.json holds."""
+    """A whole run at one moment: the content of status.json."""
 
     pipeline: str
     mode: str
@@ -87,23 +89,23 @@ class RunStatus:
     updated: str
     """Both ISO 8601 in UTC."""
     file: str | None = None
-    """The pipeline's."""
+    """The file of the pipeline."""
     bootstrap: str | None = None
     message: str | None = None
     """Why it failed, or why it stops."""
     note: str | None = None
-    """What holds it up now."""
+    """Why it makes no progress now."""
     queries: tuple[QueryStatus, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Lists for tuples, as reading it back would give."""
+        """Return the status as JSON would give it back: with lists instead of tuples."""
         return asdict(self) | {"queries": [_query_to_json(query) for query in self.queries]}
 
     @staticmethod
-    def from_json(told: Mapping[str, Any]) -> RunStatus:
-        """ValueError if a run of another version wrote it."""
+    def from_json(content: Mapping[str, Any]) -> RunStatus:
+        """Return the status; raise ValueError if a run of another version wrote it."""
         try:
-            return RunStatus(**{**told, "queries": tuple(map(_query_from_json, told["queries"]))})
+            return RunStatus(**{**content, "queries": tuple(map(_query_from_json, content["queries"]))})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a status of this version ({error})") from error
 
@@ -113,26 +115,25 @@ def _query_to_json(query: QueryStatus) -> dict[str, Any]:
     return asdict(query) | {"rates": list(query.rates), "bad_records": counted}
 
 
-def _query_from_json(told: Mapping[str, Any]) -> QueryStatus:
-    counted = {source: Counted(**counted) for source, counted in told.get("bad_records", {}).items()}
-    return QueryStatus(**{**told, "rates": tuple(told["rates"]), "bad_records": counted})
+def _query_from_json(content: Mapping[str, Any]) -> QueryStatus:
+    counted = {source: Counted(**counted) for source, counted in content.get("bad_records", {}).items()}
+    return QueryStatus(**{**content, "rates": tuple(content["rates"]), "bad_records": counted})
 
 
 @dataclass(slots=True)
 class LagClock:
-    """How old the first record is that has not been processed yet, without asking the log for it.
+    """Estimates the age of the first record that is not processed yet, without reading that record.
 
-    The broker tells again and again where the logs end. So it is known, within the distance of two answers, when the
-    end of a log passed any offset seen since: between two answers it is taken to have moved evenly. The position of the
-    query is such an offset, and the lag is the time since the log's end passed it. A backlog that was there before the
-    first answer has no known age until the query has worked through it.
+    Each sample holds the log end offsets at one time. The time at which a log end passed an offset is interpolated
+    between two samples. The lag is the time since the log end passed the position of the query. The age of a backlog
+    from before the first sample is unknown until the query has processed it.
 
-    Of more than SAMPLES_MAX answers every other one is dropped, so a long run keeps a long but coarse memory.
+    If there are more than SAMPLES_MAX samples, every other one is dropped: a long run keeps a long but coarse history.
     """
 
     samples: list[tuple[float, dict[TopicPartition, int]]] = field(default_factory=list)
 
-    def saw(self, now_s: float, latest: Offsets) -> None:
+    def add_sample(self, now_s: float, latest: Offsets) -> None:
         if self.samples and self.samples[-1][0] >= now_s:
             return
         self.samples.append((now_s, dict(latest)))
@@ -140,38 +141,38 @@ class LagClock:
             self.samples = self.samples[-1::-2][::-1]
 
     def seconds(self, now_s: float, position: Offsets) -> float | None:
-        """The lag of the partition that is furthest behind; None if that cannot be told."""
+        """Return the lag of the partition that is furthest behind; None if that is unknown."""
         worst = 0.0
         for partition, offset in position.items():
-            behind = self._behind(now_s, partition, offset)
-            if behind is None:
+            lag_s = self._partition_lag_s(now_s, partition, offset)
+            if lag_s is None:
                 return None
-            worst = max(worst, behind)
+            worst = max(worst, lag_s)
         return worst
 
-    def _behind(self, now_s: float, partition: TopicPartition, offset: int) -> float | None:
+    def _partition_lag_s(self, now_s: float, partition: TopicPartition, offset: int) -> float | None:
         later: tuple[float, int] | None = None
-        for at, latest in reversed(self.samples):
+        for at_s, latest in reversed(self.samples):
             end = latest.get(partition)
             if end is None:
                 break
             if end <= offset:
-                return 0.0 if later is None else now_s - _passed((at, end), later, offset)
-            later = at, end
+                return 0.0 if later is None else now_s - _time_passed((at_s, end), later, offset)
+            later = at_s, end
         return None if later else 0.0
 
 
-def _passed(before: tuple[float, int], after: tuple[float, int], offset: int) -> float:
-    """When the end of the log, moving evenly from one answer to the next, was at the offset."""
+def _time_passed(before: tuple[float, int], after: tuple[float, int], offset: int) -> float:
+    """Return when the log end passed the offset, by linear interpolation between two samples."""
     (from_s, from_offset), (to_s, to_offset) = before, after
     return from_s + (to_s - from_s) * (offset - from_offset) / (to_offset - from_offset)
 
 
 @dataclass(slots=True)
 class Meter:
-    """Rows per second as they went by: those of the last reports over the time since the ones before.
+    """Rows per second: the rows of the last reports, divided by the time since the reports before.
 
-    While no report comes the rate sinks, but a batch may take as long as the last one before it does.
+    While no report comes the rate falls, but only after a batch takes longer than the last one did.
     """
 
     rows: int = 0
@@ -189,24 +190,24 @@ class Meter:
 
 @dataclass(slots=True)
 class Gauge:
-    """Watches one query: takes each report of Spark in, knows the status at any time."""
+    """Builds the status of one query from Spark's reports."""
 
     status: QueryStatus
     position: dict[TopicPartition, int] = field(default_factory=dict)
     clock: LagClock = field(default_factory=LagClock)
     meter_in: Meter = field(default_factory=Meter)
     meter_out: Meter = field(default_factory=Meter)
-    last_taken: tuple[Any, ...] | None = None
+    last_report: tuple[Any, ...] | None = None
 
-    def take(self, reports: Sequence[Mapping[str, Any]], now_s: float) -> None:
-        """Takes in the reports that are new among these, oldest first; one call is one tick of `rates`."""
-        fresh = self._fresh(reports)
-        if fresh:
-            for report in fresh:
-                self._take_one(report)
-            batches_s = sum(_batch_ms(report) or 0 for report in fresh) / 1000
-            self.meter_in.count(sum(int(report.get("numInputRows") or 0) for report in fresh), batches_s, now_s)
-            self.meter_out.count(sum(_rows_out(report) or 0 for report in fresh), batches_s, now_s)
+    def add_reports(self, reports: Sequence[Mapping[str, Any]], now_s: float) -> None:
+        """Add those of the reports that are new, oldest first. Each call adds one value to `rates`."""
+        new = self._select_new(reports)
+        if new:
+            for report in new:
+                self._add_report(report)
+            batches_s = sum(_batch_ms(report) or 0 for report in new) / 1000
+            self.meter_in.count(sum(int(report.get("numInputRows") or 0) for report in new), batches_s, now_s)
+            self.meter_out.count(sum(_rows_out(report) or 0 for report in new), batches_s, now_s)
         rate = self.meter_in.rate(now_s)
         self.status = replace(
             self.status,
@@ -221,24 +222,25 @@ class Gauge:
             self.status, position=to_json(self.position), lag_records=behind(self.position, ends), lag_seconds=None
         )
         if ends is not None and self.status.lag_records is not None:
-            self.clock.saw(ends.at_s, {where: ends.offsets[where] for where in self.position})
+            self.clock.add_sample(ends.at_s, {partition: ends.offsets[partition] for partition in self.position})
             self.status = replace(self.status, lag_seconds=self.clock.seconds(now_s, self.position))
 
-    def became(self, state: QueryState, **changes: Any) -> None:
-        """Another state, and whatever else changed with it. A query that does not run has no rate."""
+    def set_state(self, state: QueryState, **changes: Any) -> None:
+        """Set the state and other fields of the status. A query that does not run has no rate."""
         if state != "running":
             changes = {"rows_in_per_second": 0.0, "rows_out_per_second": None, **changes}
         self.status = replace(self.status, state=state, **changes)
 
-    def _fresh(self, reports: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """Those after the last one taken. An idle query reports the batch to come again and again, at other times."""
+    def _select_new(self, reports: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """Return the reports after the last one added. An idle query reports its next batch again and again, with other
+        timestamps."""
         keys = [(report.get("runId"), report["batchId"], report.get("timestamp")) for report in reports]
-        fresh = reports[keys.index(self.last_taken) + 1 :] if self.last_taken in keys else reports
+        new = reports[keys.index(self.last_report) + 1 :] if self.last_report in keys else reports
         if keys:
-            self.last_taken = keys[-1]
-        return fresh
+            self.last_report = keys[-1]
+        return new
 
-    def _take_one(self, report: Mapping[str, Any]) -> None:
+    def _add_report(self, report: Mapping[str, Any]) -> None:
         self.position = _position(report.get("sources") or ()) or self.position
         old, out, states = self.status, _rows_out(report), report.get("stateOperators") or ()
         self.status = replace(
@@ -257,24 +259,24 @@ class Gauge:
 
 
 def _has_run(report: Mapping[str, Any]) -> bool:
-    """A query without news reports too, and names the batch that is yet to come."""
+    """Return whether the batch has run. A query without new data reports too, with the id of its next batch."""
     return "addBatch" in (report.get("durationMs") or {})
 
 
 def _batch_ms(report: Mapping[str, Any]) -> int | None:
     durations = report.get("durationMs") or {}
-    found = durations.get("triggerExecution", report.get("batchDuration"))
-    return None if found is None else int(found)
+    batch_ms = durations.get("triggerExecution", report.get("batchDuration"))
+    return None if batch_ms is None else int(batch_ms)
 
 
 def _rows_out(report: Mapping[str, Any]) -> int | None:
-    """Spark says -1 of a sink that does not count."""
-    found = (report.get("sink") or {}).get("numOutputRows")
-    return None if found is None or int(found) < 0 else int(found)
+    """Return the rows written; None if the sink does not count them, for which Spark reports -1."""
+    rows = (report.get("sink") or {}).get("numOutputRows")
+    return None if rows is None or int(rows) < 0 else int(rows)
 
 
 def _bad_records(report: Mapping[str, Any]) -> dict[str, Counted]:
-    """Queries count what they parse under the name "<source>.parsed"."""
+    """Return the counts of parsed records by source. Their metric is called "<source>.parsed"."""
     observed = report.get("observedMetrics") or {}
     return {
         name.removesuffix(PARSED): Counted(int(counted["records"] or 0), int(counted["bad"] or 0))
@@ -289,7 +291,7 @@ def _sum(before: Mapping[str, Counted], more: Mapping[str, Counted]) -> Mapping[
 
 
 def _position(sources: Sequence[Mapping[str, Any]]) -> dict[TopicPartition, int]:
-    """Where the query is, over all its sources; a topic read twice counts where it is behind."""
+    """Return the position of the query over all its sources; of a partition that is read twice, the lower offset."""
     position: dict[TopicPartition, int] = {}
     for source in sources:
         for partition, offset in offsets_in(source.get("endOffset")).items():
@@ -298,7 +300,7 @@ def _position(sources: Sequence[Mapping[str, Any]]) -> dict[TopicPartition, int]
 
 
 def behind(position: Offsets, ends: LogEnds | None) -> int | None:
-    """How many records are left; None if that is not known of every partition."""
+    """Return how many records are left; None if the log end of some partition is unknown."""
     if ends is None or not position or not position.keys() <= ends.offsets.keys():
         return None
-    return sum(max(0, ends.offsets[where] - offset) for where, offset in position.items())
+    return sum(max(0, ends.offsets[partition] - offset) for partition, offset in position.items())

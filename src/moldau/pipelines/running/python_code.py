@@ -1,4 +1,4 @@
-"""The code of a Python step as a digest: whether it changed, layout and comments aside. It is read, never run."""
+"""Digests of the code of Python steps, which ignore layout and comments. The code is parsed, never run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def code_digest(module: str, folder: Path) -> str:
-    """Of the module and of those beside it that it imports, as they are now."""
+    """Return a digest of the module and of the modules in the folder that it imports."""
     seen: dict[Path, str] = {}
     waiting = [_file(module, folder)]
     while waiting:
@@ -19,13 +19,13 @@ def code_digest(module: str, folder: Path) -> str:
         text = file.read_text(encoding="utf-8", errors="replace")
         try:
             tree = ast.parse(text)
-        except (SyntaxError, ValueError):  # whoever compiles it tells
+        except (SyntaxError, ValueError):  # reported when the step is compiled
             seen[file] = text
             continue
         seen[file] = ast.dump(tree)
         waiting += [_file(name, folder) for name in _imported(tree)]
-    told = "\n".join(f"{file.name} {seen[file]}" for file in sorted(seen))
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    code = "\n".join(f"{file.name} {seen[file]}" for file in sorted(seen))
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
 
 
 def _file(module: str, folder: Path) -> Path:

@@ -1,7 +1,7 @@
-"""When a failed query is started again, and when it is not. Pure: chance and time come from outside.
+"""Decides whether and when a failed query is restarted. Pure: the caller passes random numbers and the time.
 
-The pause doubles from failure to failure up to a bound, and half of it is left to chance, so that queries that failed
-together do not come back together. A query that then ran well for a while starts over with short pauses.
+The pause doubles with each failure up to a maximum, and half of it is random, so that queries that failed together do
+not restart together. After a query has run for a while without failure, its pauses are short again.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from moldau.pipelines.running.failures import Failure, Kind
 FIRST_PAUSE_S: Final = 1.0
 PAUSE_S_MAX: Final = 30.0
 HEALTHY_S: Final = 60.0
-"""After so long without a failure the query counts as healthy, and its failures are forgotten."""
+"""After so long without a failure the query is healthy, and its earlier failures no longer count."""
 PASSING_MAX: Final = 20
-"""Failures in a row that may pass by themselves: with these pauses about nine minutes of trying."""
+"""Give up after so many failures in a row: with these pauses after about nine minutes."""
 SAME_BATCH_MAX: Final = 3
-"""An unknown failure of the same batch, so many times in a row, will not go away."""
+"""Give up after so many unknown failures of the same batch in a row."""
 
 
 @dataclass(slots=True)
 class Restarts:
-    """The failures of one query, as far as they count."""
+    """Counts the failures of one query since it was last healthy."""
 
     chance: Callable[[], float]
     """A number in [0, 1)."""
@@ -34,7 +34,7 @@ class Restarts:
     last_failure_s: float | None = None
 
     def pause_after(self, failure: Failure, batch_id: int | None, now_s: float) -> float | None:
-        """Seconds until the query is started again; None if it is not."""
+        """Return the seconds until the query is restarted; None if it is not restarted."""
         if self.last_failure_s is not None and now_s - self.last_failure_s > HEALTHY_S + PAUSE_S_MAX:
             self.in_a_row = self.same_batch = 0
         self.last_failure_s = now_s

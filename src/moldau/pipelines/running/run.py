@@ -1,8 +1,8 @@
-"""Keeps the queries of a pipeline running: starts them, watches them, starts failed ones again, stops them cleanly.
+"""Keeps the queries of a pipeline running: starts them, monitors them, restarts failed ones, stops them cleanly.
 
-A query is anything that looks like Spark's StreamingQuery, started by a function: nothing here imports Spark. One
-thread looks at all of them in turn; signal handlers and the stop file only leave a note that it reads. A signal handler
-must not call `Event.set`, as the thread that it interrupts may hold the event's lock.
+A query is any object with the interface of Spark's StreamingQuery; nothing here imports Spark. One thread checks all of
+them in turn. Signal handlers and the stop file only set a flag that this thread reads: a signal handler must not call
+`Event.set`, as the thread that it interrupts may hold the event's lock.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from moldau.pipelines.running.state_directory import StateDirectory
 from moldau.pipelines.running.view import BATCH, View
 
 LOOK_EVERY_S: Final = 0.2
-TELL_EVERY_S: Final = 1.0
+STATUS_EVERY_S: Final = 1.0
 STOP_LOOK_EVERY_S: Final = 0.03
-"""Spark plans a batch for longer than this: a query that is stopped between two has written nothing of the second."""
+"""Spark takes longer than this to plan a batch: a query stopped after one batch has written nothing of the next."""
 IDLE: Final = "Waiting"
-"""How Spark's messages begin about a query that waits for data, or for its next trigger."""
-ASKING_LOOKS: Final = 5
-"""A query without data asks for offsets nearly all the time: seen at that so often in a row, it has started."""
+"""Spark's status message starts with this while a query waits for data, or for its next trigger."""
+GETTING_OFFSETS_LOOKS: Final = 5
+"""A query without data gets offsets nearly all the time: if so many looks in a row see that, it has started."""
 STARTING_MAX: Final = 1
-"""How many queries may be starting at once, from the start to the first job. Each wants Python processes, to which
-Spark gives ten seconds to answer. And where two plan their first batches at the same moment, Spark now and then breaks
-what both of their plans hold: "Task not serializable", as long as those plans are used."""
+"""How many queries may be starting at once, from the start to the first job. Each needs Python processes, which Spark
+gives ten seconds to answer. And if two queries plan their first batches at the same time, Spark sometimes breaks an
+object that both plans share: "Task not serializable", as long as those plans are used."""
 LAST_BATCH_S: Final = 30.0
-"""How long a stop waits for batches that do not get on."""
+"""How long a stop waits for batches that make no progress."""
 SLOW: Final = "this machine is slow: Spark gave up on a Python process that took too long; its query is started again"
 
 
 class Query(Protocol):
-    """What is used of pyspark's StreamingQuery."""
+    """The part of pyspark's StreamingQuery that is used here."""
 
     @property
     def isActive(self) -> bool: ...
@@ -64,20 +64,20 @@ class Query(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A query to be kept running."""
+    """A query that Run starts and restarts."""
 
     name: str
     start: Callable[[], Query]
     has_submitted: Callable[[Query], bool] = lambda query: True
-    """Whether it has given Spark something to compute: then its first batch is planned."""
+    """Returns whether it has submitted a Spark job: then its first batch is planned."""
     replan: Callable[[], None] = lambda: None
-    """Forgets the plan that it was started with: the next start makes another."""
+    """Discards the plan of the query: the next start makes a new one."""
     position: Callable[[], Offsets] = dict
-    """Where its checkpoint says that it is."""
+    """Returns the position in its checkpoint."""
 
 
 class Broker(Protocol):
-    """What a run wants of its broker: see BrokerWatch."""
+    """The part of BrokerWatch that a run uses."""
 
     @property
     def trouble(self) -> str | None: ...
@@ -88,7 +88,7 @@ class Broker(Protocol):
 
 
 class NoBroker:
-    """For a run whose queries have no positions."""
+    """For a batch run, whose queries have no positions."""
 
     trouble: str | None = None
 
@@ -100,7 +100,7 @@ class NoBroker:
 
 @dataclass(slots=True)
 class Stop:
-    """Whether the run is to end; asked a second time, at once. Safe to call from a signal handler."""
+    """The request to stop a run; a second request stops it at once. Safe to call from a signal handler."""
 
     reason: str | None = None
     at_once: bool = False
@@ -118,150 +118,152 @@ class _Watched:
     gauge: Gauge
     restarts: Restarts
     query: Query | None = None
-    due_s: float | None = None
-    """When to start it, if it does not run."""
-    looks_asking: int = 0
+    start_at_s: float | None = None
+    """When to start it, if it is not running."""
+    looks_getting_offsets: int = 0
+    """How many looks in a row saw it getting offsets."""
 
     @property
     def is_over(self) -> bool:
-        return self.query is None and self.due_s is None
+        return self.query is None and self.start_at_s is None
 
 
 @dataclass(slots=True)
 class Run:
-    """One run of a pipeline, from the first start of its queries to the last look at them."""
+    """One run of a pipeline, from the first start of its queries to their final status."""
 
     jobs: Sequence[Job]
     directory: StateDirectory
     view: View
     stop: Stop
     status: RunStatus
-    """What is known before it begins: whose run it is."""
+    """At first with the facts about the run that are known before it begins."""
     chance: Callable[[], float]
+    """Returns a random number in [0, 1)."""
     debug: bool = False
     pulse: Callable[[], object] = lambda: None
-    """Something that changes as long as batches get on."""
+    """Returns a value that changes as long as batches make progress."""
     broker: Broker = field(default_factory=NoBroker)
     bad_records: BadRecords = field(default_factory=lambda: BadRecords((), set()))
     left_out: Sequence[Gauge] = ()
-    """Queries of the pipeline that this run was told to leave out: they fall behind, and that is shown."""
+    """Queries of the pipeline that are not part of this run: their growing lag is shown."""
     _watched: list[_Watched] = field(default_factory=list)
-    _told_s: float = 0.0
+    _published_s: float = 0.0
     _is_status_lost: bool = False
-    _has_told_slowness: bool = False
+    _has_reported_slowness: bool = False
     _is_refused: bool = False
     """Too many records were bad."""
 
     def to_the_end(self) -> RunStatus:
-        """Runs until all queries have finished, one has failed for good, or a stop is asked for."""
+        """Run until all queries have finished, one has failed permanently, or a stop is requested."""
         now_s = time.monotonic()
         for job in self.jobs:
             gauge = Gauge(QueryStatus(name=job.name), dict(job.position()))
-            self._watched.append(_Watched(job, gauge, Restarts(self.chance), due_s=now_s))
+            self._watched.append(_Watched(job, gauge, Restarts(self.chance), start_at_s=now_s))
         tick = threading.Event()
         with self.view:
-            self._become("running")
+            self._set_state("running")
             try:
-                while not (self._is_to_stop() or all(each.is_over for each in self._watched)):
+                while not (self._must_stop() or all(each.is_over for each in self._watched)):
                     for each in self._watched:
-                        self._attend(each)
-                    self._tell_if_due()
+                        self._check_query(each)
+                    self._update_if_due()
                     tick.wait(LOOK_EVERY_S)
                 self._wind_down(tick)
             finally:
                 self._stop_all()
-                self._compare(self.broker.last_exchange)
-                self._judge_bad_records(is_over=True)
-                self._become(self._final_state(), self.status.message)
+                self._update_lag(self.broker.last_exchange)
+                self._check_bad_records(is_over=True)
+                self._set_state(self._final_state(), self.status.message)
         return self.status
 
     # --- one query --------------------------------------------------------------------------------------------------
 
-    def _attend(self, each: _Watched) -> None:
+    def _check_query(self, each: _Watched) -> None:
         if each.query is None:
             if self._may_start(each):
                 self._start(each)
         elif not each.query.isActive:
-            self._ended(each, each.query)
+            self._on_end(each, each.query)
         elif each.gauge.status.state == "starting":
-            self._take(each, each.query)
+            self._read_progress(each, each.query)
 
     def _may_start(self, each: _Watched) -> bool:
-        if each.due_s is None or time.monotonic() < each.due_s or self.status.state != "running":
+        if each.start_at_s is None or time.monotonic() < each.start_at_s or self.status.state != "running":
             return False
         starting = [one for one in self._watched if one.query is not None and one.gauge.status.state == "starting"]
         return len(starting) < STARTING_MAX
 
     def _start(self, each: _Watched) -> None:
-        each.due_s, each.looks_asking = None, 0
-        each.gauge.became("starting")
+        each.start_at_s, each.looks_getting_offsets = None, 0
+        each.gauge.set_state("starting")
         try:
             each.query = each.job.start()
-        except Exception as error:  # whatever kept it from starting is told, and tried again if that may help
-            self._failed(each, error)
+        except Exception as error:  # any error is reported, and the start is retried if that may help
+            self._on_failure(each, error)
 
-    def _ended(self, each: _Watched, query: Query) -> None:
-        self._take(each, query)
+    def _on_end(self, each: _Watched, query: Query) -> None:
+        self._read_progress(each, query)
         each.query = None
         error = query.exception()
         if error is not None:
-            self._failed(each, error)
+            self._on_failure(each, error)
         else:
-            each.gauge.became("stopped" if self.status.state == "stopping" else "finished")
+            each.gauge.set_state("stopped" if self.status.state == "stopping" else "finished")
 
-    def _failed(self, each: _Watched, error: Exception) -> None:
+    def _on_failure(self, each: _Watched, error: Exception) -> None:
         failure = _failure(error)
         status = each.gauge.status
         pause_s = each.restarts.pause_after(failure, status.batch_id, time.monotonic())
-        FailureLog(self.directory.failures, utc_now).tell(each.job.name, failure.message, error)
+        FailureLog(self.directory.failures, utc_now).write(each.job.name, failure.message, error)
         if self.debug:
             self.view.say(f"{each.job.name}: {error}")
         if pause_s is None or self.status.state != "running":
-            each.gauge.became("failed", last_error=failure.message)
+            each.gauge.set_state("failed", last_error=failure.message)
             if self.status.state == "running":
-                self._become("stopping", f"{each.job.name}: {failure.message}")
+                self._set_state("stopping", f"{each.job.name}: {failure.message}")
             return
         if failure.kind is Kind.UNKNOWN:
             each.job.replan()
-        if failure.is_slowness and not self._has_told_slowness:
-            self._has_told_slowness = True
+        if failure.is_slowness and not self._has_reported_slowness:
+            self._has_reported_slowness = True
             self.view.say(SLOW)
-        each.due_s = time.monotonic() + pause_s
-        each.gauge.became("waiting", last_error=failure.message, restarts=status.restarts + 1)
+        each.start_at_s = time.monotonic() + pause_s
+        each.gauge.set_state("waiting", last_error=failure.message, restarts=status.restarts + 1)
         self.view.say(f"{each.job.name}: {failure.message}; starting it again in {pause_s:.1f} s")
 
-    def _take(self, each: _Watched, query: Query) -> None:
-        """Asks for all recent reports only when batches were missed: each costs a call into the JVM."""
-        last, known = query.lastProgress, each.gauge.status.batch_id
+    def _read_progress(self, each: _Watched, query: Query) -> None:
+        """Read all recent reports only if some batches were missed, because each report costs a call into the JVM."""
+        last, last_read = query.lastProgress, each.gauge.status.batch_id
         if last is None:
             reports: Sequence[Mapping[str, Any]] = ()
-        elif known is not None and last["batchId"] <= known + 1:
+        elif last_read is not None and last["batchId"] <= last_read + 1:
             reports = [last]
         else:
             reports = query.recentProgress
-        each.gauge.take(reports, time.time())
-        if each.gauge.status.state == "starting" and self._is_at_work(each, query):
-            each.gauge.became("running")
+        each.gauge.add_reports(reports, time.time())
+        if each.gauge.status.state == "starting" and self._has_started(each, query):
+            each.gauge.set_state("running")
 
-    def _is_at_work(self, each: _Watched, query: Query) -> bool:
+    def _has_started(self, each: _Watched, query: Query) -> bool:
         message = str(query.status["message"])
-        each.looks_asking = each.looks_asking + 1 if message.startswith("Getting") else 0
+        each.looks_getting_offsets = each.looks_getting_offsets + 1 if message.startswith("Getting") else 0
         is_computing = message.startswith("Processing") and each.job.has_submitted(query)
-        return message.startswith(IDLE) or is_computing or each.looks_asking >= ASKING_LOOKS
+        return message.startswith(IDLE) or is_computing or each.looks_getting_offsets >= GETTING_OFFSETS_LOOKS
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
-    def _is_to_stop(self) -> bool:
+    def _must_stop(self) -> bool:
         if self.stop.reason is None and self.directory.stop_requested():
             self.stop.request("stopped by `moldau pipeline stop`")
         if self.stop.reason is not None and self.status.state == "running":
-            self._become("stopping", self.stop.reason)
+            self._set_state("stopping", self.stop.reason)
         return self.status.state == "stopping"
 
     def _wind_down(self, tick: threading.Event) -> None:
-        """Stops each query when its batch is done, or all at once if asked twice or when that takes too long."""
+        """Stop each query when its batch is done, or all at once if a second stop is requested or it takes too long."""
         for each in self._watched:
-            each.due_s = None
+            each.start_at_s = None
         pulse, deadline_s = self.pulse(), time.monotonic() + LAST_BATCH_S
         going = {each.job.name: (each, each.query, _last_batch(each.query)) for each in self._watched if each.query}
         while going:
@@ -272,23 +274,23 @@ class Run:
                 if hurry or not _is_writing(query) or _last_batch(query) != batch:
                     self._stop_one(each, query)
                     del going[each.job.name]
-            self._tell_if_due()
+            self._update_if_due()
             tick.wait(STOP_LOOK_EVERY_S)
 
     def _stop_all(self) -> None:
         for each in self._watched:
-            each.due_s = None
+            each.start_at_s = None
             if each.query is not None:
                 self._stop_one(each, each.query)
 
     def _stop_one(self, each: _Watched, query: Query) -> None:
         try:
             query.stop()
-        except Exception as error:  # it ends with the session; the run must come to its own end
+        except Exception as error:  # the query will end with the session, and the run must end too
             self.view.say(f"{each.job.name} does not stop: {_failure(error).message}")
-        self._take(each, query)
+        self._read_progress(each, query)
         each.query = None
-        each.gauge.became("stopped")
+        each.gauge.set_state("stopped")
 
     def _final_state(self) -> RunState:
         states = {each.gauge.status.state for each in self._watched}
@@ -296,69 +298,69 @@ class Run:
             return "failed"
         return "finished" if states <= {"finished"} else "stopped"
 
-    # --- telling ----------------------------------------------------------------------------------------------------
+    # --- the status -------------------------------------------------------------------------------------------------
 
-    def _judge_bad_records(self, is_over: bool) -> None:
+    def _check_bad_records(self, is_over: bool) -> None:
         queries = [each.gauge.status for each in self._watched]
         if not is_over:
-            for warning in self.bad_records.news(queries):
+            for warning in self.bad_records.new_warnings(queries):
                 self.view.say(warning)
-        elif told := [
+        elif lines := [
             *(() if self._is_refused else self.bad_records.summary(queries)),
             *_late(queries),
             *(_dead_letters(queries) if self.status.mode == BATCH else ()),
         ]:
-            self.status = replace(self.status, message="; ".join(filter(None, [self.status.message, *told])))
+            self.status = replace(self.status, message="; ".join(filter(None, [self.status.message, *lines])))
         refusal = self.bad_records.refusal(queries, is_over)
         if refusal is not None and not self._is_refused:
             self._is_refused = True
-            self._become("stopping", refusal)
+            self._set_state("stopping", refusal)
 
-    def _become(self, state: RunState, message: str | None = None) -> None:
+    def _set_state(self, state: RunState, message: str | None = None) -> None:
         self.status = replace(self.status, state=state, message=message)
-        self._tell()
+        self._publish_status()
 
-    def _tell_if_due(self) -> None:
-        if time.monotonic() - self._told_s >= TELL_EVERY_S:
+    def _update_if_due(self) -> None:
+        if time.monotonic() - self._published_s >= STATUS_EVERY_S:
             for each in self._watched:
                 if each.query is not None:
-                    self._take(each, each.query)
-            self._compare(self.broker.exchange)
-            self._judge_bad_records(is_over=False)
-            self._tell()
+                    self._read_progress(each, each.query)
+            self._update_lag(self.broker.exchange)
+            self._check_bad_records(is_over=False)
+            self._publish_status()
 
-    def _compare(self, exchange: Callable[[Mapping[str, Offsets]], LogEnds | None]) -> None:
+    def _update_lag(self, exchange: Callable[[Mapping[str, Offsets]], LogEnds | None]) -> None:
         gauges = [*(each.gauge for each in self._watched), *self.left_out]
         ends = exchange({gauge.status.name: gauge.position for gauge in gauges})
         for gauge in gauges:
             gauge.compare(ends, time.time())
 
-    def _tell(self) -> None:
-        self._told_s = time.monotonic()
+    def _publish_status(self) -> None:
+        self._published_s = time.monotonic()
         queries = (*(each.gauge.status for each in self._watched), *(gauge.status for gauge in self.left_out))
         self.status = replace(self.status, updated=utc_now(), queries=queries, note=self.broker.trouble)
         self.view.show(self.status)
         try:
             self.directory.write_status(self.status.to_json())
             self._is_status_lost = False
-        except StorageFault as fault:  # the queries can do without; whoever watches should know
+        except StorageFault as fault:  # the queries do not need the file, but the user should know
             if not self._is_status_lost:
                 self.view.say(f"`moldau pipeline status` shows old news: {fault}")
             self._is_status_lost = True
 
 
 def _late(queries: Sequence[QueryStatus]) -> list[str]:
-    """Spark counts rows of one window and key as one, task by task."""
+    """Return a line about late rows. Each task of Spark counts rows of the same window and key as one: "at least"."""
     late = [f"{query.name} at least {query.rows_late:,}" for query in queries if query.rows_late]
     return [f"rows that came later than the watermark allows were left out: {', '.join(late)}"] if late else []
 
 
 def _dead_letters(queries: Sequence[QueryStatus]) -> list[str]:
-    """Of a batch Spark does not tell what was parsed, but what was written is known."""
-    found = {query.name: query.rows_out for query in queries if query.name.endswith(DEAD_LETTERS)}
+    """Return a line per source with bad records. Of a batch, Spark reports only what was written."""
+    written = {query.name: query.rows_out for query in queries if query.name.endswith(DEAD_LETTERS)}
     return [
         f"source {name.removesuffix(DEAD_LETTERS)}: {rows:,} records are bad; they are the rows of {name}"
-        for name, rows in found.items()
+        for name, rows in written.items()
         if rows
     ]
 
@@ -379,6 +381,6 @@ def _last_batch(query: Query) -> int | None:
 
 
 def _is_writing(query: Query) -> bool:
-    """Whether a batch is under way that has something to write. A query that only waits for data is not."""
+    """Return whether a batch is running that may write something, not only waiting for data."""
     status = query.status
     return query.isActive and bool(status["isTriggerActive"]) and str(status["message"]).startswith("Processing")

@@ -1,4 +1,4 @@
-"""A run that shows nothing of itself."""
+"""A view that shows nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from moldau.pipelines.running.progress import RunStatus
 
 
 class Silence:
-    """A view of a run for whoever only wants to know how it ended."""
+    """A view for callers that only need the final status of a run."""
 
     def __enter__(self) -> Silence:
         return self

@@ -1,15 +1,15 @@
-"""What Spark wrote into the checkpoint of a query, and the one thing that it forgets over a restart.
+"""Reads the checkpoint of a Spark query, and plans the batch that Spark forgets in a restart.
 
     offsets/<batch>     a line "v1", a line of JSON with the batch's watermark, then a line per source: where the batch
                         ends. Written before the batch runs.
-    commits/<batch>     a line "v1", a line of JSON with the watermark of the batch after it. Written when it is done.
+    commits/<batch>     a line "v1", a line of JSON with the watermark of the next batch. Written when it is done.
     state/<n>/_metadata/metadata    a line "v1", a line of JSON that names the stateful operator
 
-A batch moves the watermark, and the one after it writes the windows that are over by then. Where no more data comes,
-Spark runs that batch without data. But it only does so for a batch of the same run: a query that was stopped between
-the two writes its windows when the next record comes, which may be never. `plan_owed_batch` writes the plan of the
-missing batch, as Spark itself would have, and Spark runs it as it runs any batch that was planned and not done.
-Files in another format are left alone. No Spark in here.
+A batch moves the watermark, and the next batch writes the windows that are over by then. If there is no new data, Spark
+runs that next batch without data. But it does so only within one run: a query that was stopped between the two writes
+its windows when the next record comes, which may be never. `plan_owed_batch` writes the plan of the missing batch as
+Spark would have, and Spark runs it like any batch that was planned and not finished. Files in another format are left
+alone. This module does not use Spark.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ FORMAT: Final = "v1"
 WATERMARK: Final = "batchWatermarkMs"
 NEXT_WATERMARK: Final = "nextBatchWatermarkMs"
 END_OF_TIME_MS: Final = 253_402_300_799_000
-"""The last second of the year 9999, beyond which Spark's timestamps do not go."""
-ONLY_REMEMBER: Final = ("dedupe", "dedupeWithinWatermark")
-"""Operators that write nothing when the watermark moves: they only forget."""
+"""The last second of the year 9999, the end of Spark's timestamps."""
+WRITE_NOTHING: Final = ("dedupe", "dedupeWithinWatermark")
+"""Operators that write nothing when the watermark moves: they only drop state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class SparkCheckpoint:
     path: Path
 
     def plan_owed_batch(self) -> bool:
-        """Plans the batch without data that the last one asked for, if Spark has not; whether there was one."""
+        """Plan the batch without data that has to follow the last one, unless Spark has; return whether it did."""
         done = self._last_done()
         if done is None or not self._writes_with_watermark():
             return False
@@ -50,7 +50,7 @@ class SparkCheckpoint:
         return True
 
     def plan_last_batch(self) -> bool:
-        """Plans a batch without data at the end of time, which closes every window; whether there is any use in it."""
+        """Plan a batch without data at END_OF_TIME_MS, which closes every window; return False if none is needed."""
         done = self._last_done()
         plan = None if done is None else self._plan(done)
         if done is None or plan is None or not self._writes_with_watermark():
@@ -59,19 +59,19 @@ class SparkCheckpoint:
         return True
 
     def position(self) -> dict[TopicPartition, int]:
-        """Up to where records are processed and committed; empty if nothing is."""
+        """Return the offsets up to which records are processed and committed; empty if there is no commit."""
         done = self._last_committed()
         plan = None if done is None else self._plan(done)
-        found: dict[TopicPartition, int] = {}
+        position: dict[TopicPartition, int] = {}
         for line in plan.sources if plan else ():
             for partition, offset in offsets_in(line).items():
-                found[partition] = min(offset, found.get(partition, offset))
-        return found
+                position[partition] = min(offset, position.get(partition, offset))
+        return position
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def _last_done(self) -> int | None:
-        """The last batch, if it is committed: else Spark has one to run anyway."""
+        """Return the last batch if it is committed; None otherwise, as Spark will then run it anyway."""
         planned, committed = _last(self.path / "offsets"), self._last_committed()
         return committed if planned == committed else None
 
@@ -86,34 +86,34 @@ class SparkCheckpoint:
 
     def _next_watermark(self, batch: int) -> int | None:
         lines = _lines(self.path / "commits" / str(batch))
-        told = _object(lines[0]) if lines else None
-        return None if told is None else told.get(NEXT_WATERMARK)
+        commit = _object(lines[0]) if lines else None
+        return None if commit is None else commit.get(NEXT_WATERMARK)
 
     def _writes_with_watermark(self) -> bool:
-        return any(name not in ONLY_REMEMBER for name in self._operators())
+        return any(name not in WRITE_NOTHING for name in self._operators())
 
     def _operators(self) -> Iterator[str]:
         for file in self.path.glob("state/*/_metadata/metadata"):
-            told = _object((_lines(file) or [""])[0])
-            yield "" if told is None else str((told.get("operatorInfo") or {}).get("operatorName", ""))
+            metadata = _object((_lines(file) or [""])[0])
+            yield "" if metadata is None else str((metadata.get("operatorInfo") or {}).get("operatorName", ""))
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def _write(self, batch: int, plan: _Plan) -> None:
-        """As Spark does: aside, then renamed. A checksum of an older file of that name would not fit any more."""
+        """Write a temporary file and rename it, as Spark does. Remove the checksum of an older file of that name."""
         target = self.path / "offsets" / str(batch)
-        aside = target.with_name(f".{batch}.{os.getpid()}.tmp")
-        aside.write_text("\n".join([FORMAT, json.dumps(plan.metadata), *plan.sources]), encoding="utf-8")
+        temporary = target.with_name(f".{batch}.{os.getpid()}.tmp")
+        temporary.write_text("\n".join([FORMAT, json.dumps(plan.metadata), *plan.sources]), encoding="utf-8")
         with suppress(FileNotFoundError):
             target.with_name(f".{batch}.crc").unlink()
-        os.replace(aside, target)
+        os.replace(temporary, target)
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
     metadata: Mapping[str, Any]
     sources: tuple[str, ...]
-    """The offset of each, as text."""
+    """The offsets of each source, as text."""
 
     @property
     def watermark_ms(self) -> int:
@@ -130,7 +130,7 @@ def _last(folder: Path) -> int | None:
 
 
 def _lines(file: Path) -> list[str] | None:
-    """Those after the format; None for another format, or without a file."""
+    """Return the lines after the format; None for another format, or if there is no file."""
     try:
         first, *rest = file.read_text(encoding="utf-8").split("\n")
     except (FileNotFoundError, UnicodeDecodeError):
@@ -140,7 +140,7 @@ def _lines(file: Path) -> list[str] | None:
 
 def _object(line: str) -> dict[str, Any] | None:
     try:
-        told = json.loads(line)
+        content = json.loads(line)
     except ValueError:
         return None
-    return told if isinstance(told, dict) else None
+    return content if isinstance(content, dict) else None

@@ -1,16 +1,17 @@
-"""What a pipeline keeps between runs, and what a running one shows to other terminals: one directory of small files.
+"""The directory in which a pipeline keeps its state between runs, and in which a run writes its status for others.
 
     <pipeline>/                 `.moldau/pipelines/<name>` beside the pipeline's file, unless --state names another
-      lock                      flock'ed for as long as a run lives; its text is JSON and says who: pid, host, since
-      identity.json             which pipeline the checkpoints belong to, and what each query was (identity.py)
-      fresh.json                while queries are made to begin anew: which, and what is emptied (fresh_start.py)
-      status.json               JSON, replaced every second by the run: what `moldau pipeline status` shows
-      failures.log              the whole story of each failure of a query (failure_log.py)
-      stop                      made by `moldau pipeline stop`: the run ends itself when it sees it
+      lock                      flock'ed while a run is alive; its text is JSON with pid, host and start of the run
+      identity.json             which pipeline the checkpoints belong to, and the identity of each query (identity.py)
+      fresh.json                while queries are reset: which, and what is cleared (fresh_start.py)
+      status.json               replaced every second by the run: what `moldau pipeline status` shows
+      failures.log              each failure of a query in full (failure_log.py)
+      stop                      created by `moldau pipeline stop`: the run ends when it sees it
       checkpoints/<query>/      Spark's: offsets, commits, state
 
-The kernel lets go of the lock when its process dies, however it dies, so a dead run is never in the way. Files are
-written aside and renamed: a reader sees the old text or the new one. No Spark, no clock in here.
+The kernel releases the lock when the process dies, however it dies, so a dead run never blocks a new one. Files are
+written under a temporary name and renamed: a reader sees the old text or the new one. This module uses no Spark and no
+clock.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ STOP: Final = "stop"
 FAILURES: Final = "failures.log"
 CHECKPOINTS: Final = "checkpoints"
 LOCK_PATIENCE_S: Final = 0.5
-LOCK_AGAIN_S: Final = 0.02
-"""Whoever looks whether a run lives holds the lock for a moment, so one refusal does not mean another run yet."""
+LOCK_RETRY_S: Final = 0.02
+"""`holder` takes the lock for a moment, so a single failure to lock does not mean that another run is alive."""
 
 
 class StateRefused(PipelineError):
@@ -46,7 +47,7 @@ class StateRefused(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The run that holds a lock, as it introduced itself; pid 0 if it has not come to that yet."""
+    """The run that holds the lock, as it wrote into it; pid 0 if it has not written yet."""
 
     pid: int
     host: str
@@ -80,12 +81,12 @@ class StateDirectory:
 
     @contextmanager
     def locked(self, holder: Holder) -> Iterator[None]:
-        """Holds the lock for the length of a `with`; AlreadyRunning if another process does."""
+        """Hold the lock for the length of a `with`; raise AlreadyRunning if another process holds it."""
         with _faults_of(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            self._lock_soon(lock)
+            self._wait_for_lock(lock)
             os.ftruncate(lock, 0)
             os.pwrite(lock, json.dumps(asdict(holder)).encode(), 0)
             yield
@@ -93,31 +94,31 @@ class StateDirectory:
         finally:
             os.close(lock)
 
-    def _lock_soon(self, lock: int) -> None:
+    def _wait_for_lock(self, lock: int) -> None:
         pause = threading.Event()
-        for _ in range(int(LOCK_PATIENCE_S / LOCK_AGAIN_S)):
+        for _ in range(int(LOCK_PATIENCE_S / LOCK_RETRY_S)):
             if try_lock(lock):
                 return
-            pause.wait(LOCK_AGAIN_S)
-        raise AlreadyRunning(self.path, _introduced(lock))
+            pause.wait(LOCK_RETRY_S)
+        raise AlreadyRunning(self.path, _read_holder(lock))
 
     def holder(self) -> Holder | None:
-        """The run that is alive now, or None."""
+        """Return the run that is alive now, or None."""
         try:
             lock = os.open(self.path / LOCK, os.O_RDONLY)
         except FileNotFoundError:
             return None
         try:
-            return None if try_lock(lock, shared=True) else _introduced(lock)
+            return None if try_lock(lock, shared=True) else _read_holder(lock)
         finally:
             os.close(lock)
 
     def write_status(self, status: Mapping[str, Any]) -> None:
-        """Not synced: after a power cut it would be out of date anyway."""
+        """Replace status.json, without fsync: after a power failure it would be out of date anyway."""
         write_json(self.path / STATUS, status, sync=False)
 
     def read_status(self) -> dict[str, Any] | None:
-        """What the last run said about itself, or None if none ever did."""
+        """Return the status that the last run wrote, or None if there was none."""
         return read_json(self.path / STATUS)
 
     def request_stop(self) -> None:
@@ -131,66 +132,66 @@ class StateDirectory:
         (self.path / STOP).unlink(missing_ok=True)
 
     def has_progress(self, query: str) -> bool:
-        """True once the query has planned a batch: from then on its checkpoint is bound to what the query is."""
+        """Return whether the query has planned a batch: from then on its checkpoint fits only this query."""
         offsets = self.checkpoint(query) / "offsets"
         return offsets.is_dir() and any(name.name.isdigit() for name in offsets.iterdir())
 
     def has_state(self, query: str) -> bool:
-        """True if the query that wrote the checkpoint aggregated, joined or deduplicated: Spark then keeps state."""
+        """Return whether the checkpoint has state: its query aggregated, joined or deduplicated."""
         state = self.checkpoint(query) / "state"
         return state.is_dir() and any(state.iterdir())
 
     def query_id(self, query: str) -> str | None:
-        """The id that Spark gave the query when the checkpoint was made."""
-        found = read_json(self.checkpoint(query) / "metadata")
-        return None if found is None else str(found.get("id"))
+        """Return the id that Spark gave the query when it created the checkpoint."""
+        metadata = read_json(self.checkpoint(query) / "metadata")
+        return None if metadata is None else str(metadata.get("id"))
 
     def queries(self) -> list[str]:
-        """The queries that have a checkpoint."""
+        """Return the queries that have a checkpoint."""
         if not self.checkpoints.is_dir():
             return []
         return sorted(entry.name for entry in self.checkpoints.iterdir() if entry.is_dir())
 
     def forget(self, query: str) -> None:
-        """Removes a checkpoint. It is renamed first: a removal that is cut short leaves nothing that looks whole."""
+        """Remove a checkpoint. Rename it first, so that an interrupted removal leaves no incomplete checkpoint."""
         checkpoint = self.checkpoint(query)
         if not checkpoint.exists():
             return
         with _faults_of(checkpoint):
-            aside = checkpoint.with_name(f".forgotten-{query}-{os.getpid()}")
-            checkpoint.rename(aside)
-            shutil.rmtree(aside)
+            removed = checkpoint.with_name(f".forgotten-{query}-{os.getpid()}")
+            checkpoint.rename(removed)
+            shutil.rmtree(removed)
 
 
 def default_directory(file: Path, name: str) -> StateDirectory:
-    """Where the pipeline of that name, told in that file, keeps its state."""
+    """Return the state directory of the pipeline `name` that is defined in `file`."""
     return StateDirectory(file.parent / ".moldau" / "pipelines" / name)
 
 
 def known_directories(folder: Path) -> list[StateDirectory]:
-    """The state directories of all pipelines whose files are in a folder and that have ever been run."""
+    """Return the state directories of all pipelines whose files are in the folder and that have been run."""
     root = folder / ".moldau" / "pipelines"
     return [StateDirectory(path) for path in sorted(root.iterdir()) if path.is_dir()] if root.is_dir() else []
 
 
 def write_json(path: Path, content: Mapping[str, Any], sync: bool = True) -> None:
-    """Replaces a file in one step. With `sync` it is on the disk afterwards, under its name."""
+    """Replace a file atomically. With `sync` the file and its name are on the disk afterwards."""
     with _faults_of(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
-        with open(aside, "w", encoding="utf-8") as file:
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        with open(temporary, "w", encoding="utf-8") as file:
             json.dump(content, file, indent=1)
             file.write("\n")
             if sync:
                 file.flush()
                 sync_file(file.fileno())
-        os.replace(aside, path)
+        os.replace(temporary, path)
         if sync:
             sync_directory(str(path.parent))
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a file; None if there is no file. StateRefused if the text is none of ours."""
+    """Return the JSON object in a file; None if there is no file. Raise StateRefused if it holds anything else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -202,16 +203,17 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content
 
 
-def _introduced(lock: int) -> Holder:
-    said = os.pread(lock, 4096, 0)
+def _read_holder(lock: int) -> Holder:
+    text = os.pread(lock, 4096, 0)
     try:
-        return Holder(**json.loads(said))
+        return Holder(**json.loads(text))
     except (ValueError, TypeError):
         return Holder(0, "", "")
 
 
 @contextmanager
 def _faults_of(path: Path) -> Iterator[None]:
+    """Raise an OSError of the `with` block as a StorageFault of the path."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""What a person sees of a run: a table that renews itself on a terminal, a line every ten seconds elsewhere.
+"""Shows a run: as a live table on a terminal, elsewhere as a line every ten seconds.
 
-A RunStatus comes in and text goes out; the same table serves `run`, `status` and the summary at the end. Nothing here
-looks at Spark, files or the clock.
+Turns a RunStatus into text, for `run`, `status` and the summary at the end. Nothing here uses Spark, files or the
+clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from moldau.pipelines.running.progress import QueryStatus, RunStatus
 
 LINE_EVERY_S: Final = 10.0
 BATCH: Final = "batch"
-"""The mode of a run over a range of the past."""
+"""The mode of a run with --batch."""
 SPARKS: Final = "▁▂▃▄▅▆▇█"
 COLUMNS: Final = (
     "QUERY",
@@ -52,7 +52,7 @@ DOTS: Final = {
 
 
 def number(value: float | None) -> str:
-    """Short for a person: 950, 12.3k, 4.56M."""
+    """Return a short text for people: 950, 12.3k, 4.56M."""
     if value is None:
         return "-"
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -63,7 +63,7 @@ def number(value: float | None) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """One bar per value, the largest of them at full height."""
+    """Return one bar per value; the largest value has full height."""
     top = max(values, default=0.0)
     if top <= 0:
         return SPARKS[0] * len(values)
@@ -71,7 +71,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def cells(query: QueryStatus) -> tuple[str, ...]:
-    """One query under COLUMNS."""
+    """Return the cells of one query for COLUMNS."""
     return (
         query.name,
         query.state,
@@ -87,7 +87,7 @@ def cells(query: QueryStatus) -> tuple[str, ...]:
 
 
 def summary_cells(query: QueryStatus, mode: str) -> tuple[str, ...]:
-    """One query under SUMMARY_COLUMNS. Of a batch Spark does not tell what it read."""
+    """Return the cells of one query for SUMMARY_COLUMNS. Spark does not report what a batch read."""
     return (
         query.name,
         query.state,
@@ -101,42 +101,42 @@ def summary_cells(query: QueryStatus, mode: str) -> tuple[str, ...]:
 
 
 def clock_time(timestamp: str | None) -> str:
-    """A watermark without its date if that is all it has: Spark begins with 1970, which means none yet."""
+    """Return a timestamp for people; "-" for none, and for 1970, with which Spark's watermarks start."""
     if timestamp is None or timestamp.startswith("1970-01-01T00:00:00"):
         return "-"
     return timestamp.replace("T", " ").removesuffix("Z").partition(".")[0]
 
 
 def table(status: RunStatus, width: int) -> RenderableType:
-    """All queries as they are now, with a sparkline each, and what went wrong below; no wider than that."""
+    """Return a table of all queries with sparklines, not wider than `width`, and their errors below."""
     rows = [(*cells(query), sparkline(query.rates)) for query in status.queries]
-    shown = _fitting((*COLUMNS, RATES), rows, width)
+    shown = _fit_columns((*COLUMNS, RATES), rows, width)
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for column in shown:
         drawn.add_column(column, justify="left" if column in LEFT else "right", no_wrap=True)
     for query, row in zip(status.queries, rows, strict=True):
         dot, colour = DOTS[query.state]
-        told = dict(zip((*COLUMNS, RATES), row, strict=True))
-        styled = {"STATE": Text(f"{dot} {query.state}", style=colour), RATES: Text(told[RATES], style="cyan")}
-        drawn.add_row(*(styled.get(column, told[column]) for column in shown))
+        by_column = dict(zip((*COLUMNS, RATES), row, strict=True))
+        styled = {"STATE": Text(f"{dot} {query.state}", style=colour), RATES: Text(by_column[RATES], style="cyan")}
+        drawn.add_row(*(styled.get(column, by_column[column]) for column in shown))
     return Group(_title(status), drawn, *_errors(status))
 
 
-def _fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """The columns that there is room for; the least telling ones go first."""
-    needed = {
-        column: max(map(len, told)) + (2 if column == "STATE" else 0)
-        for column, *told in zip(columns, columns, *rows, strict=True)
+def _fit_columns(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return the columns that fit into the width; leave out the least important ones first."""
+    widths = {
+        column: max(map(len, texts)) + (2 if column == "STATE" else 0)
+        for column, *texts in zip(columns, columns, *rows, strict=True)
     }
     for column in FIRST_TO_GO:
-        if sum(needed.values()) + 2 * (len(needed) - 1) <= width:
+        if sum(widths.values()) + 2 * (len(widths) - 1) <= width:
             break
-        del needed[column]
-    return list(needed)
+        del widths[column]
+    return list(widths)
 
 
 def summary(status: RunStatus) -> RenderableType:
-    """The run as a whole, once it is over."""
+    """Return the summary of a run that is over."""
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for column in SUMMARY_COLUMNS:
         drawn.add_column(column, justify="left" if column in LEFT else "right")
@@ -148,7 +148,7 @@ def summary(status: RunStatus) -> RenderableType:
 
 
 def plain_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str] = LEFT) -> list[str]:
-    """A table as padded text, without escape codes: two spaces between columns, those in `left` to the left."""
+    """Return a table as padded text without escape codes, two spaces between columns; `left` ones are left-aligned."""
     lines = [list(columns), *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
@@ -161,7 +161,7 @@ def plain_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Coll
 
 
 def phase(status: RunStatus) -> str | None:
-    """What the run is about before all its queries have done something; None from then on."""
+    """Return what the run waits for until each query has run a batch; None from then on."""
     if status.state == "starting":
         return status.message
     if status.state != "running":
@@ -178,45 +178,45 @@ def _has_done_nothing(query: QueryStatus) -> bool:
 
 
 def line(status: RunStatus) -> str:
-    """The run in one line, for a log file."""
+    """Return the run in one line, for a log file."""
     now = phase(status)
     if now is not None and not any(query.rows_in for query in status.queries):
         return f"{_time_of_day(status.updated)} {status.pipeline} {status.state} · {now}"
     running = sum(query.state == "running" for query in status.queries)
-    told = [
+    parts = [
         f"{_time_of_day(status.updated)} {status.pipeline} {status.state}",
         f"{running} of {len(status.queries)} queries running",
     ]
     if status.mode == BATCH:
-        told.append(f"{sum(query.rows_out or 0 for query in status.queries):,} rows written by all of them")
+        parts.append(f"{sum(query.rows_out or 0 for query in status.queries):,} rows written by all of them")
     else:
-        told.append(f"{number(sum(query.rows_in_per_second for query in status.queries))} rows/s in")
-        told.append(f"{sum(query.rows_in for query in status.queries):,} rows read by all of them")
+        parts.append(f"{number(sum(query.rows_in_per_second for query in status.queries))} rows/s in")
+        parts.append(f"{sum(query.rows_in for query in status.queries):,} rows read by all of them")
     if (lag := _lag(status)) is not None:
-        told.append(lag)
+        parts.append(lag)
     if restarts := sum(query.restarts for query in status.queries):
-        told.append(f"{restarts} restart{'s' if restarts > 1 else ''}")
-    return " · ".join(told)
+        parts.append(f"{restarts} restart{'s' if restarts > 1 else ''}")
+    return " · ".join(parts)
 
 
 def _lag(status: RunStatus) -> str | None:
-    """Of the query that is furthest behind; "at least" while some have not said where they are."""
+    """Return the lag of the query that is furthest behind; "at least" while the position of some is unknown."""
     running = [query for query in status.queries if query.state != "not running"]
-    known = [query for query in running if query.lag_records is not None]
-    if not known:
+    with_lag = [query for query in running if query.lag_records is not None]
+    if not with_lag:
         return None
     unknown = [query for query in running if query.lag_records is None and query.batch_id is None]
-    largest = max(query.lag_records or 0 for query in known)
+    largest = max(query.lag_records or 0 for query in with_lag)
     if unknown and not largest:
         return None
-    ages = [query.lag_seconds for query in known if query.lag_records]
+    ages = [query.lag_seconds for query in with_lag if query.lag_records]
     oldest = max((age for age in ages if age is not None), default=0.0)
     seconds = "" if unknown or None in ages else f" ({number(oldest)} s)"
     return f"lag {'at least ' if unknown else ''}{number(largest)}{seconds}"
 
 
 class View(Protocol):
-    """Where a run shows itself."""
+    """The output of a run."""
 
     def __enter__(self) -> View: ...
 
@@ -225,14 +225,14 @@ class View(Protocol):
     ) -> None: ...
 
     def show(self, status: RunStatus) -> None:
-        """The state of things; called about once a second."""
+        """Show the status; called about once a second."""
 
     def say(self, text: str) -> None:
-        """Something happened that is worth a line."""
+        """Print a line about an event."""
 
 
 class LiveView:
-    """A table at the bottom of the terminal; what is said scrolls by above it. Ends with the summary in its place."""
+    """A table at the bottom of the terminal, with the lines of `say` above it. The summary replaces it at the end."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -259,7 +259,7 @@ class LiveView:
 
 
 class PlainView:
-    """A line every ten seconds on `out`, the summary at the end; what is said goes to `err`, with the time."""
+    """A line every ten seconds and the summary on `out`; the lines of `say` on `err`, with the time."""
 
     def __init__(self, out: TextIO, err: TextIO, now: Callable[[], str]) -> None:
         self._out, self._err, self._now = out, err, now
@@ -292,25 +292,25 @@ class PlainView:
 
 def _title(status: RunStatus) -> Text:
     dot, colour = DOTS[status.state]
-    told = Text.assemble((f"{dot} ", colour), (status.pipeline, "bold"), f"  {status.state}, {status.mode}")
+    title = Text.assemble((f"{dot} ", colour), (status.pipeline, "bold"), f"  {status.state}, {status.mode}")
     if (now := phase(status)) is not None:
-        told.append(f", {now}", style="yellow")
-    told.append(f", since {clock_time(status.started)} UTC, process {status.pid} on {status.host}", style="dim")
-    told.no_wrap, told.overflow = True, "ellipsis"
-    return told
+        title.append(f", {now}", style="yellow")
+    title.append(f", since {clock_time(status.started)} UTC, process {status.pid} on {status.host}", style="dim")
+    title.no_wrap, title.overflow = True, "ellipsis"
+    return title
 
 
 def _errors(status: RunStatus) -> list[Text]:
-    told = [
+    lines = [
         Text(f"{query.name}: {query.last_error}", style="red")
         for query in status.queries
         if query.last_error and query.state in ("waiting", "failed")
     ]
     if status.note:
-        told.append(Text(status.note, style="yellow"))
+        lines.append(Text(status.note, style="yellow"))
     if status.message:
-        told.append(Text(status.message, style="red" if status.state == "failed" else "yellow"))
-    return told
+        lines.append(Text(status.message, style="red" if status.state == "failed" else "yellow"))
+    return lines
 
 
 def _time_of_day(timestamp: str) -> str:
