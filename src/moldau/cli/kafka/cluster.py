@@ -65,8 +65,10 @@ def _admin(arguments: Arguments) -> ClusterAdmin:
         raise UsageError(
             "kafka-cluster: error: one of the arguments --bootstrap-server/-b --bootstrap-controller/-C is required"
         )
-    java_config = properties.load(arguments.text("command-config"))
-    return connect(arguments.text("bootstrap-server"), arguments.text("bootstrap-controller"), java_config)
+    java_config = properties.load(arguments.single_value("command-config"))
+    return connect(
+        arguments.single_value("bootstrap-server"), arguments.single_value("bootstrap-controller"), java_config
+    )
 
 
 def _cluster_id(arguments: Arguments) -> int:

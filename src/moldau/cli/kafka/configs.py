@@ -112,8 +112,8 @@ def _main(arguments: Arguments, words: Sequence[str]) -> int:
         raise UsageError("Command must include exactly one action: --describe, --alter")
     entities = named_entities(arguments)
     _check(arguments, entities)
-    servers = arguments.text("bootstrap-server") or arguments.text("bootstrap-controller") or ""
-    java_config = properties.load(arguments.text("command-config"))
+    servers = arguments.single_value("bootstrap-server") or arguments.single_value("bootstrap-controller") or ""
+    java_config = properties.load(arguments.single_value("command-config"))
     change = _change(arguments)
     with clients.channel(servers, java_config) as channel:
         command = Command(channel, java_config, entities)
@@ -185,9 +185,9 @@ def _check(arguments: Arguments, entities: list[Entity]) -> None:
 
 def _change(arguments: Arguments) -> tuple[dict[str, str], list[str]]:
     """Return the configs to set, and the names of configs to remove."""
-    added = properties.load(arguments.text("add-config-file"))
-    added.update(parse_added(arguments.text("add-config")))
-    removed = [name.strip() for text in arguments.texts("delete-config") for name in text.split(",")]
+    added = properties.load(arguments.single_value("add-config-file"))
+    added.update(parse_added(arguments.single_value("add-config")))
+    removed = [name.strip() for text in arguments.values_of("delete-config") for name in text.split(",")]
     return added, removed
 
 

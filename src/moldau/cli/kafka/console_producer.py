@@ -58,7 +58,7 @@ FLAGS = Flags(
             "bootstrap-server",
             "REQUIRED: Brokers, HOST1:PORT1,HOST2:PORT2.",
             "server to connect to",
-            older=("broker-list",),
+            former_names=("broker-list",),
         ),
         Flag("topic", "REQUIRED: The topic to write to.", "topic"),
         Flag("sync", "Wait for each record to be acknowledged before the next is sent."),
@@ -100,7 +100,7 @@ FLAGS = Flags(
         Flag("producer.config", "A file of producer properties.", "config file", replaced_by="command-config"),
     ),
     warning="Warning: --{old} is deprecated and will be removed in a future version. Use --{new} instead.",
-    clash="Options --{new} and --{old} cannot be specified together.",
+    conflict_message="Options --{new} and --{old} cannot be specified together.",
 )
 
 
@@ -112,12 +112,15 @@ def _main(arguments: Arguments) -> int:
     arguments.require("topic")
     if not arguments.has("bootstrap-server"):
         raise UsageError('Missing required argument "[bootstrap-server]"')
-    topic = arguments.text("topic") or ""
-    line_reader = arguments.text("line-reader")
+    topic = arguments.single_value("topic") or ""
+    line_reader = arguments.single_value("line-reader")
     if line_reader is not None and not line_reader.endswith("LineMessageReader"):
         raise ToolFailed(f"{line_reader} is not available here; leave --line-reader out to use LineMessageReader")
     reader = LineReader.from_properties(
-        {**properties.load(arguments.text("reader-config")), **key_values(arguments.texts("reader-property"))}
+        {
+            **properties.load(arguments.single_value("reader-config")),
+            **key_values(arguments.values_of("reader-property")),
+        }
     )
     failures = Failures()
     own: dict[str, Any] = {**OWN_CONFIG, "on_delivery": failures.delivered}
@@ -126,7 +129,7 @@ def _main(arguments: Arguments) -> int:
     own["enable.idempotence"] = (
         java_config.get("acks", "all") in ("all", "-1") and not NOT_IDEMPOTENT & java_config.keys()
     )
-    producer = clients.producer(arguments.text("bootstrap-server") or "", java_config, own)
+    producer = clients.producer(arguments.single_value("bootstrap-server") or "", java_config, own)
     with Poller(producer):
         try:
             _send(producer, topic, reader, sync=arguments.has("sync"))
@@ -138,15 +141,15 @@ def _main(arguments: Arguments) -> int:
 
 def _java_config(arguments: Arguments) -> dict[str, str]:
     """Return the producer's properties: from the file, then single ones, then those that are flags."""
-    java_config = properties.load(arguments.text("command-config"))
-    java_config.update(key_values(arguments.texts("command-property")))
+    java_config = properties.load(arguments.single_value("command-config"))
+    java_config.update(key_values(arguments.values_of("command-property")))
     for flag, name in TO_PROPERTY.items():
         if arguments.has(flag):
             java_config[name] = str(
-                arguments.text(flag) if flag == "request-required-acks" else arguments.integer(flag)
+                arguments.single_value(flag) if flag == "request-required-acks" else arguments.integer(flag)
             )
     if arguments.has("compression-codec"):
-        java_config["compression.type"] = arguments.text("compression-codec") or "gzip"
+        java_config["compression.type"] = arguments.single_value("compression-codec") or "gzip"
     for name, choices in (("compression.type", CODECS), ("acks", ACKS)):
         if name in java_config and java_config[name] not in choices:
             listed = ", ".join(choices)

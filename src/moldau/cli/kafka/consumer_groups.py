@@ -124,7 +124,7 @@ def _main(arguments: Arguments) -> int:
     _check_available(arguments)
     _check(arguments)
     if arguments.has("validate-regex"):
-        print(regex_verdict(arguments.text("validate-regex") or ""))
+        print(regex_verdict(arguments.single_value("validate-regex") or ""))
         return 0
     try:
         _act(arguments)
@@ -137,12 +137,12 @@ def _main(arguments: Arguments) -> int:
 
 
 def _act(arguments: Arguments) -> None:
-    servers = arguments.text("bootstrap-server") or ""
+    servers = arguments.single_value("bootstrap-server") or ""
     for number in ("to-offset", "shift-by", "timeout"):
-        for text in arguments.texts(number):
+        for text in arguments.values_of(number):
             Arguments(arguments.flags, {number: [text]}).integer(number)
     timeout_ms = min(max(arguments.integer("timeout") or 0, TIMEOUT_MS_MIN), TIMEOUT_MS_MAX)
-    java_config = properties.load(arguments.text("command-config"))
+    java_config = properties.load(arguments.single_value("command-config"))
     cluster = clients.cluster(servers, java_config, timeout_ms / 1000)
     groups = Groups(cluster, timeout_ms)
     try:
@@ -189,8 +189,8 @@ def _check(arguments: Arguments) -> None:
         raise UsageError("Option [delete-offsets] takes the following options: [group], [topic]")
     if arguments.has("reset-offsets"):
         _check_reset(arguments)
-    arguments.refuse("group", "all-groups", "list")
-    arguments.refuse("topic", "list", "describe")
+    arguments.forbid_together("group", "all-groups", "list")
+    arguments.forbid_together("topic", "list", "describe")
     if sum(map(arguments.has, ACTIONS)) != 1:
         raise UsageError(f"Command must include exactly one action: {', '.join(f'--{name}' for name in ACTIONS)}")
 
@@ -204,7 +204,7 @@ def _check_describe(arguments: Arguments) -> None:
     _require_groups(arguments, "describe")
     if sum(map(arguments.has, ("members", "offsets", "state"))) > 1:
         raise UsageError("Option [describe] takes at most one of these options: [members], [offsets], [state]")
-    if arguments.texts("state"):
+    if arguments.values_of("state"):
         raise UsageError("Option [describe] does not take a value for [state]")
 
 
@@ -215,7 +215,7 @@ def _check_reset(arguments: Arguments) -> None:
         complain(NO_ACTION_WARNING)
     _require_groups(arguments, "reset-offsets")
     for scenario in SCENARIOS:
-        arguments.refuse(scenario, *(other for other in SCENARIOS if other != scenario))
+        arguments.forbid_together(scenario, *(other for other in SCENARIOS if other != scenario))
 
 
 def regex_verdict(regex: str) -> str:
@@ -242,7 +242,7 @@ def _list(arguments: Arguments, groups: Groups, _: Cluster) -> None:
         for group_id in listed_ids(groups):
             print(group_id)
         return
-    types, states = parse_types(arguments.text("type")), parse_states(arguments.text("state"))
+    types, states = parse_types(arguments.single_value("type")), parse_states(arguments.single_value("state"))
     try:
         listed = {group.group_id: group for group in groups.listed(states, types) if group.protocol_type in CONSUMERS}
     except KafkaError as error:

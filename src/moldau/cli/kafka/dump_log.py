@@ -83,7 +83,7 @@ def _run(arguments: Arguments) -> int:
     records = RecordPrinter(arguments)
     findings = Findings()
     bytes_max = arguments.integer("max-bytes") or 0
-    for path in (arguments.text("files") or "").split(","):
+    for path in (arguments.single_value("files") or "").split(","):
         print(f"Dumping {path}")
         try:
             _dump(path, arguments, records, findings, bytes_max)
@@ -192,7 +192,7 @@ def _parser(arguments: Arguments) -> Parser:
     for name, parse in LOG_DECODERS.items():
         if arguments.has(name):
             return parse
-    key, value = (_decoder(arguments.text(name)) for name in ("key-decoder-class", "value-decoder-class"))
+    key, value = (_decoder(arguments.single_value(name)) for name in ("key-decoder-class", "value-decoder-class"))
     return lambda record: (
         None if record.key is None else key(record.key),
         None if record.value is None else value(record.value),

@@ -51,7 +51,7 @@ FLAGS = Flags(
         ),
     ),
     warning="Option --{old} has been deprecated and will be removed in a future version. Use --{new} instead.",
-    clash='Option "[{old}]" can\'t be used with option "[{new}]"',
+    conflict_message='Option "[{old}]" can\'t be used with option "[{new}]"',
 )
 
 
@@ -62,9 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(arguments: Arguments) -> int:
     kind = _check(arguments)
     partitions = _partitions(arguments)
-    java_config = properties.load(arguments.text("command-config"))
+    java_config = properties.load(arguments.single_value("command-config"))
     try:
-        with connect_to_brokers(arguments.text("bootstrap-server") or "", java_config) as admin:
+        with connect_to_brokers(arguments.single_value("bootstrap-server") or "", java_config) as admin:
             outcomes = admin.elect_leaders(kind, partitions)
     except KafkaError as error:
         raise _failure(error) from error
@@ -81,7 +81,7 @@ def _check(arguments: Arguments) -> ElectionType:
         raise UsageError("Missing required option(s): partition")
     if arguments.has("partition") and not arguments.has("topic"):
         raise UsageError("Option partition is only allowed if topic is used")
-    kind = arguments.text("election-type") or ""
+    kind = arguments.single_value("election-type") or ""
     if kind.upper() not in ElectionType.__members__:
         raise UsageError(f"Cannot parse argument '{kind}' of option election-type")
     return ElectionType[kind.upper()]
@@ -89,10 +89,10 @@ def _check(arguments: Arguments) -> ElectionType:
 
 def _partitions(arguments: Arguments) -> list[TopicPartition] | None:
     """Return the named partitions; None for all."""
-    path = arguments.text("path-to-json-file")
+    path = arguments.single_value("path-to-json-file")
     if path is not None:
         return parse_partitions(json_input.read_file(path))
-    topic, partition = arguments.text("topic"), arguments.integer("partition")
+    topic, partition = arguments.single_value("topic"), arguments.integer("partition")
     return None if topic is None or partition is None else [TopicPartition(topic, partition)]
 
 

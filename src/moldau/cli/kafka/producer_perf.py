@@ -52,8 +52,19 @@ FLAGS = Flags(
         Flag("payload-monotonic", "Records that count from 0."),
         Flag("payload-delimiter", "The separator of records in --payload-file.", "PAYLOAD-DELIMITER", default="\\n"),
         Flag("throughput", "REQUIRED: At most about this many records a second; -1: no limit.", "THROUGHPUT", "Double"),
-        Flag("command-property", "Properties of the producer, key=value.", "PROP-NAME=PROP-VALUE", many=True),
-        Flag("producer-props", "Properties of the producer.", "K=V", replaced_by="command-property", many=True),
+        Flag(
+            "command-property",
+            "Properties of the producer, key=value.",
+            "PROP-NAME=PROP-VALUE",
+            takes_several_words=True,
+        ),
+        Flag(
+            "producer-props",
+            "Properties of the producer.",
+            "K=V",
+            replaced_by="command-property",
+            takes_several_words=True,
+        ),
         Flag("command-config", "A file of producer properties.", "CONFIG-FILE"),
         Flag("producer.config", "A file of producer properties.", "CONFIG-FILE", replaced_by="command-config"),
         Flag("print-metrics", "Print the client's statistics at the end."),
@@ -63,7 +74,7 @@ FLAGS = Flags(
         Flag("reporting-interval", "How often progress is printed, in ms.", "INTERVAL-MS", "Long", "5000"),
     ),
     warning="Option --{old} has been deprecated and will be removed in a future version. Use --{new} instead.",
-    clash=f"{TOOL}: error: --{{new}} and --{{old}} cannot be specified together.",
+    conflict_message=f"{TOOL}: error: --{{new}} and --{{old}} cannot be specified together.",
 )
 
 
@@ -137,21 +148,21 @@ def _error(message: str) -> UsageError:
 
 
 def _number(arguments: Arguments, name: str) -> int:
-    text = arguments.text(name) or "0"
+    text = arguments.single_value(name) or "0"
     try:
         return int(text)
     except ValueError:
-        message = f"could not convert '{text}' to {FLAGS.kind(name)} (For input string: \"{text}\")"
+        message = f"could not convert '{text}' to {FLAGS.type_in_help(name)} (For input string: \"{text}\")"
         raise _error(f"argument --{name}: {message}") from None
 
 
 def _java_config(arguments: Arguments) -> dict[str, str]:
-    java_config = properties.load(arguments.text("command-config"))
-    java_config.update(key_values(arguments.texts("command-property")))
+    java_config = properties.load(arguments.single_value("command-config"))
+    java_config.update(key_values(arguments.values_of("command-property")))
     if arguments.has("bootstrap-server"):
-        java_config["bootstrap.servers"] = arguments.text("bootstrap-server") or ""
+        java_config["bootstrap.servers"] = arguments.single_value("bootstrap-server") or ""
     if arguments.has("transactional-id"):
-        java_config["transactional.id"] = arguments.text("transactional-id") or ""
+        java_config["transactional.id"] = arguments.single_value("transactional-id") or ""
     return java_config
 
 
@@ -159,11 +170,13 @@ def _plan(arguments: Arguments, java_config: dict[str, str]) -> Plan:
     in_transactions = arguments.has("transaction-duration-ms") or "transactional.id" in java_config
     duration_ms = _number(arguments, "transaction-duration-ms") or TRANSACTION_MS
     try:
-        per_second = float(arguments.text("throughput") or "-1")
+        per_second = float(arguments.single_value("throughput") or "-1")
     except ValueError:
-        raise _error(f"argument --throughput: could not convert '{arguments.text('throughput')}' to Double") from None
+        raise _error(
+            f"argument --throughput: could not convert '{arguments.single_value('throughput')}' to Double"
+        ) from None
     return Plan(
-        topic=arguments.text("topic") or "",
+        topic=arguments.single_value("topic") or "",
         records=_number(arguments, "num-records"),
         per_second=per_second,
         warmup=_number(arguments, "warmup-records"),
@@ -180,7 +193,9 @@ def _payloads(arguments: Arguments) -> Iterator[bytes]:
     rng = random.Random(0)
     if arguments.has("record-size"):
         return cycle(random_records(_number(arguments, "record-size"), rng))
-    lines = _file_records(arguments.text("payload-file") or "", arguments.text("payload-delimiter") or "\n")
+    lines = _file_records(
+        arguments.single_value("payload-file") or "", arguments.single_value("payload-delimiter") or "\n"
+    )
     return iter(lambda: rng.choice(lines), None)
 
 

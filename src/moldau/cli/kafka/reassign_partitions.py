@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(arguments: Arguments) -> int:
     action = selected_action(arguments)
     try:
-        java_config = properties.load(arguments.text("command-config"))
+        java_config = properties.load(arguments.single_value("command-config"))
         act = {"generate": _generate, "execute": _execute, "verify": _verify, "cancel": _cancel, "list": _list}[action]
         act(arguments, lambda: _admin(arguments, java_config))
         return 0
@@ -156,11 +156,13 @@ OpenAdmin = Callable[[], "ClusterAdmin"]
 
 
 def _admin(arguments: Arguments, java_config: Mapping[str, str]) -> ClusterAdmin:
-    return connect(arguments.text("bootstrap-server"), arguments.text("bootstrap-controller"), java_config)
+    return connect(
+        arguments.single_value("bootstrap-server"), arguments.single_value("bootstrap-controller"), java_config
+    )
 
 
 def _plan(arguments: Arguments) -> Plan:
-    return parse_plan(json_input.read_file(arguments.text("reassignment-json-file") or ""))
+    return parse_plan(json_input.read_file(arguments.single_value("reassignment-json-file") or ""))
 
 
 # --- list and verify ------------------------------------------------------------------------------------------------
@@ -308,8 +310,8 @@ def _cancel(arguments: Arguments, open_admin: OpenAdmin) -> None:
 
 
 def _generate(arguments: Arguments, open_admin: OpenAdmin) -> None:
-    text = json_input.read_file(arguments.text("topics-to-move-json-file") or "")
-    brokers = parse_brokers(arguments.text("broker-list") or "")
+    text = json_input.read_file(arguments.single_value("topics-to-move-json-file") or "")
+    brokers = parse_brokers(arguments.single_value("broker-list") or "")
     topics = parse_topics(text)
     with open_admin() as admin:
         topics_by_name = admin.topics()

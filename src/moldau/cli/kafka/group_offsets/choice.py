@@ -24,7 +24,7 @@ def error_line(message: str) -> str:
 
 
 def chosen_groups(arguments: Arguments, groups: Groups) -> list[str]:
-    return listed_ids(groups) if arguments.has("all-groups") else arguments.texts("group")
+    return listed_ids(groups) if arguments.has("all-groups") else arguments.values_of("group")
 
 
 def listed_ids(groups: Groups) -> list[str]:

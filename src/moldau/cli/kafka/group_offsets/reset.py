@@ -69,7 +69,7 @@ def _print_plan(arguments: Arguments, plan: reset_plan.Plan) -> None:
         for line in lines.reset_table(plan):
             print(line)
         return
-    has_one_group = len(arguments.texts("group")) == 1
+    has_one_group = len(arguments.values_of("group")) == 1
     for group_id, offsets in plan.items():
         for where, offset in offsets.items():
             print(reset_plan.csv_line([*([] if has_one_group else [group_id]), *where, offset]))
@@ -100,7 +100,7 @@ def _partitions_to_reset(arguments: Arguments, groups: Groups, cluster: Cluster,
     if arguments.has("all-topics"):
         return hash_order.partitions(_committed(groups, group_id))
     if arguments.has("topic"):
-        partitions, topics = split_topics(arguments.texts("topic"))
+        partitions, topics = split_topics(arguments.values_of("topic"))
         try:
             return [
                 *partitions,
@@ -137,17 +137,17 @@ def _new_offsets(
     """Return the offsets of the first scenario whose flag is present."""
     now_ms = time.time_ns() // 1_000_000
     scenarios: dict[str, Callable[[], Offsets]] = {
-        "to-offset": lambda: _clamped(cluster, dict.fromkeys(partitions, int(arguments.texts("to-offset")[0]))),
+        "to-offset": lambda: _clamped(cluster, dict.fromkeys(partitions, int(arguments.values_of("to-offset")[0]))),
         "to-earliest": lambda: _list_offsets(cluster, partitions, EARLIEST),
         "to-latest": lambda: _list_offsets(cluster, partitions, LATEST),
         "shift-by": lambda: _shifted(
             cluster, partitions, _committed(groups, group_id), arguments.integer("shift-by") or 0
         ),
         "to-datetime": lambda: _at_time(
-            cluster, partitions, reset_plan.parse_date_time(arguments.texts("to-datetime")[0])
+            cluster, partitions, reset_plan.parse_date_time(arguments.values_of("to-datetime")[0])
         ),
         "by-duration": lambda: _at_time(
-            cluster, partitions, reset_plan.parse_duration(arguments.text("by-duration") or "", now_ms)
+            cluster, partitions, reset_plan.parse_duration(arguments.single_value("by-duration") or "", now_ms)
         ),
         "from-file": lambda: _from_file(arguments, cluster, group_id),
         "to-current": lambda: _current(cluster, partitions, _committed(groups, group_id)),
@@ -199,13 +199,13 @@ def _current(cluster: Cluster, partitions: Sequence[TopicPartition], committed: 
 
 
 def _from_file(arguments: Arguments, cluster: Cluster, group_id: str) -> Offsets:
-    path = arguments.texts("from-file")[0]
+    path = arguments.values_of("from-file")[0]
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise ToolFailed(f"java.io.IOException: Unable to read file {path}") from error
-    plan = reset_plan.parse_plan(text, arguments.texts("group"))
+    plan = reset_plan.parse_plan(text, arguments.values_of("group"))
     if group_id not in plan:
         print(error_line(f"No reset plan for group {group_id} found"))
         return {}
@@ -232,8 +232,8 @@ def _check_planned(cluster: Cluster, offsets: Offsets) -> None:
 
 
 def delete_offsets(arguments: Arguments, groups: Groups, cluster: Cluster) -> None:
-    group_id = arguments.text("group") or ""
-    partitions_to_delete, topics = split_topics(arguments.texts("topic"))
+    group_id = arguments.single_value("group") or ""
+    partitions_to_delete, topics = split_topics(arguments.values_of("topic"))
     statuses: dict[TopicPartition, str] = {}
     for topic in topics:
         try:
