@@ -95,7 +95,7 @@ def chosen_topics(
         raise CommandFailed(f"no topic {', '.join(missing)}; {NEXT_STEPS['_UNKNOWN_TOPIC']}")
     selected = set(names)
     if not selected and group is not None:
-        selected = {where.topic for where in view.readers_of(group)}
+        selected = {partition.topic for partition in view.readers_of(group)}
     if selected:
         return [topics[name] for name in sorted(selected) if name in topics]
     return [topic for name, topic in sorted(topics.items()) if internal or not topic.is_internal]

@@ -163,8 +163,8 @@ def _controller_ports(preferred: Sequence[int], taken: set[int]) -> list[int]:
     uses those for connections, and a node that restarts must find its port free."""
     ports: list[int] = []
     for port in preferred:
-        candidates = (each for each in range(port, PORT_MAX + 1) if each not in taken)
-        free = next((each for each in candidates if is_free(each)), None)
+        candidates = (candidate for candidate in range(port, PORT_MAX + 1) if candidate not in taken)
+        free = next((candidate for candidate in candidates if is_free(candidate)), None)
         if free is None:
             raise CommandFailed(f"no port above {port} is free for a controller; choose a lower --base-port")
         taken.add(free)

@@ -179,5 +179,5 @@ def announcement(directory: ClusterDirectory, description: Description, seconds:
 
 
 def _command(directory: ClusterDirectory, words: str) -> str:
-    where = "" if str(directory.path) == DEFAULT_DIRECTORY else f" --data-dir {directory.path}"
-    return f"moldau cluster {words}{where}"
+    data_dir_option = "" if str(directory.path) == DEFAULT_DIRECTORY else f" --data-dir {directory.path}"
+    return f"moldau cluster {words}{data_dir_option}"

@@ -68,29 +68,31 @@ def _list_rows(client: GroupClient, listed: Sequence[ListedGroup]) -> Iterable[t
     described = client.groups.described(consumers)
     committed = client.groups.committed(consumers)
     readers = [offsets for offsets in committed.values() if not holds_batch_numbers(offsets)]
-    ends = log_ends(client.cluster, (where for offsets in readers for where in offsets))
+    ends = log_ends(client.cluster, (partition for offsets in readers for partition in offsets))
     for entry in listed:
         description = described.get(entry.group_id)
         offsets = committed.get(entry.group_id, {})
         if not isinstance(description, DescribedGroup):
             yield entry.group_id, entry.state or None, entry.type or None, None, None, None
             continue
-        topics = {where.topic for where in _partitions(description, offsets)}
+        topics = {partition.topic for partition in _partitions(description, offsets)}
         if holds_batch_numbers(offsets):
             yield entry.group_id, BATCH_NUMBERS, description.type, len(description.members), len(topics), None
             continue
-        lag = _total(PartitionLag(where, position.offset, ends[where], None) for where, position in offsets.items())
+        lag = _total(
+            PartitionLag(partition, position.offset, ends[partition], None) for partition, position in offsets.items()
+        )
         yield entry.group_id, description.state, description.type, len(description.members), len(topics), lag
 
 
 def _partitions(described: DescribedGroup, committed: CommittedOffsets) -> set[TopicPartition]:
-    return set(committed) | {where for member in described.members for where in member.assignment}
+    return set(committed) | {partition for member in described.members for partition in member.assignment}
 
 
 def _total(lags: Iterable[PartitionLag]) -> int | None:
     """Return the sum of the known lags; None if none is known."""
-    known = [lag.records for lag in lags if lag.records is not None]
-    return sum(known) if known else None
+    record_lags = [lag.records for lag in lags if lag.records is not None]
+    return sum(record_lags) if record_lags else None
 
 
 @group.command(short_help="Show members, offsets and lag of groups.")
@@ -118,8 +120,8 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
             if are_batches:
                 described = replace(described, state=BATCH_NUMBERS)
                 lags = [
-                    PartitionLag(where, committed_offset.offset, None, None)
-                    for where, committed_offset in sorted(committed.items())
+                    PartitionLag(partition, committed_offset.offset, None, None)
+                    for partition, committed_offset in sorted(committed.items())
                 ]
             else:
                 now_ms = time.time_ns() // 1_000_000
@@ -151,12 +153,12 @@ def _summary(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
 
 
 def _offsets(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
-    readers = {where: member for member in described.members for where in member.assignment}
+    readers = {partition: member for member in described.members for partition in member.assignment}
     rows = []
     for lag in lags:
-        reader = readers.get(lag.where)
+        reader = readers.get(lag.partition)
         member_name = reader and (reader.instance_id or reader.member_id)
-        rows.append((*lag.where, lag.committed, lag.log_end, lag.records, _seconds(lag), member_name))
+        rows.append((*lag.partition, lag.committed, lag.log_end, lag.records, _seconds(lag), member_name))
     columns = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "LAG SECONDS", "MEMBER")
     return Table(columns, rows, empty="no offsets committed, nothing assigned")
 
@@ -164,7 +166,7 @@ def _offsets(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
 def _batches(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
     """Return, in place of the offsets, the last batch that was written to each topic."""
     title = f"{described.group_id} {KEEPS_BATCH_NUMBERS}, no offsets: leave it alone"
-    return Table(("TOPIC", "BATCH"), [(lag.where.topic, lag.committed) for lag in lags], title)
+    return Table(("TOPIC", "BATCH"), [(lag.partition.topic, lag.committed) for lag in lags], title)
 
 
 class Assigned(dict[str, list[int]]):

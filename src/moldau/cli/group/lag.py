@@ -27,7 +27,7 @@ FETCH_BYTES_MAX: Final = 16 << 20
 class PartitionLag(NamedTuple):
     """The lag in one partition. None: unknown, or not committed."""
 
-    where: TopicPartition
+    partition: TopicPartition
     committed: int | None
     log_end: int | None
     seconds: float | None
@@ -51,13 +51,13 @@ def log_ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[Top
 def partitions_with_leader(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Return those of the partitions that have a leader."""
     partitions = list(partitions)
-    cluster.refresh({where.topic for where in partitions})
+    cluster.refresh({partition.topic for partition in partitions})
     nodes = cluster.nodes()
     led = []
-    for where in partitions:
+    for partition in partitions:
         try:
-            if cluster.topic(where.topic).leaders.get(where.partition) in nodes:
-                led.append(where)
+            if cluster.topic(partition.topic).leaders.get(partition.partition) in nodes:
+                led.append(partition)
         except KafkaError as error:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
@@ -71,63 +71,63 @@ def partition_lags(
     ordered = sorted(set(partitions) | set(committed))
     ends = log_ends(cluster, ordered)
     behind = {
-        where: committed_offset.offset
-        for where, committed_offset in committed.items()
-        if (end := ends[where]) is not None and committed_offset.offset < end
+        partition: committed_offset.offset
+        for partition, committed_offset in committed.items()
+        if (end := ends[partition]) is not None and committed_offset.offset < end
     }
     timestamps = first_timestamps(cluster, behind)
     lags = []
-    for where in ordered:
-        offset = committed[where].offset if where in committed else None
-        seconds = None if offset is None or ends[where] is None else 0.0
-        if where in behind:
-            seconds = None if where not in timestamps else max(0, now_ms - timestamps[where]) / 1000
-        lags.append(PartitionLag(where, offset, ends[where], seconds))
+    for partition in ordered:
+        offset = committed[partition].offset if partition in committed else None
+        seconds = None if offset is None or ends[partition] is None else 0.0
+        if partition in behind:
+            seconds = None if partition not in timestamps else max(0, now_ms - timestamps[partition]) / 1000
+        lags.append(PartitionLag(partition, offset, ends[partition], seconds))
     return lags
 
 
-def first_timestamps(cluster: Cluster, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def first_timestamps(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Return the timestamp of the first record at or after each offset, where there is one with a timestamp."""
-    pending = dict(at)
+    pending = dict(offsets)
     timestamps: dict[TopicPartition, int] = {}
     while pending:
         before = dict(pending)
-        for where, data in _fetch(cluster, before):
-            _take_timestamp(cluster, where, data, pending, timestamps)
+        for partition, data in _fetch(cluster, before):
+            _take_timestamp(cluster, partition, data, pending, timestamps)
         if pending == before:
             break
-    return {where: timestamp for where, timestamp in timestamps.items() if timestamp >= 0}
+    return {partition: timestamp for partition, timestamp in timestamps.items() if timestamp >= 0}
 
 
 def _take_timestamp(
     cluster: Cluster,
-    where: TopicPartition,
+    partition: TopicPartition,
     data: PartitionData,
     pending: dict[TopicPartition, int],
     timestamps: dict[TopicPartition, int],
 ) -> None:
     """Take the timestamp of the partition's first record, or advance its offset in `pending`."""
     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-        start = cluster.list_offsets({where: EARLIEST})[where]
-        if pending[where] < start:
-            pending[where] = start
+        start = cluster.list_offsets({partition: EARLIEST})[partition]
+        if pending[partition] < start:
+            pending[partition] = start
         else:
-            del pending[where]
+            del pending[partition]
         return
     if data.error_code or not data.records:
         return
     assert isinstance(data.records, memoryview)
     for header, batch in whole_batches(data.records):
-        timestamp = first_timestamp(header, batch, pending[where])
+        timestamp = first_timestamp(header, batch, pending[partition])
         if timestamp is not None:
-            timestamps[where] = timestamp
-            del pending[where]
+            timestamps[partition] = timestamp
+            del pending[partition]
             return
-        pending[where] = max(pending[where], header.next_offset)
+        pending[partition] = max(pending[partition], header.next_offset)
 
 
-def _fetch(cluster: Cluster, at: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, PartitionData]]:
-    for node, partitions in cluster.by_leader(at).items():
+def _fetch(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, PartitionData]]:
+    for node, partitions in cluster.by_leader(offsets).items():
         topics = [
             FetchTopic(
                 cluster.topic(name).topic_id,
@@ -135,7 +135,7 @@ def _fetch(cluster: Cluster, at: Mapping[TopicPartition, int]) -> Iterator[tuple
                 [
                     FetchPartition(
                         index,
-                        fetch_offset=at[TopicPartition(name, index)],
+                        fetch_offset=offsets[TopicPartition(name, index)],
                         partition_max_bytes=PARTITION_BYTES_MAX,
                     )
                     for index in indexes

@@ -51,7 +51,7 @@ class Move(NamedTuple):
     multiple=True,
     metavar="TOPIC[:P,P]",
     shell_complete=complete_topics,
-    help="With --to: only this topic, or only these partitions. Repeatable. Default: all that the group has offsets in.",
+    help="With --to: only this topic, or only these partitions. Repeatable. Default: all with offsets of the group.",
 )
 @click.option("--execute", is_flag=True, help="Commit the offsets. Without this the plan is only shown.")
 @click.option("--new", is_flag=True, help="The group need not exist yet: it will begin at these offsets.")

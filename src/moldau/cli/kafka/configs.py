@@ -283,7 +283,9 @@ class Command:
         resource_type = RESOURCES[kind].resource_type
         request = ListConfigResourcesRequest(resource_types=[resource_type])
         response = self.channel.ask(ApiKey.LIST_CONFIG_RESOURCES, request, ListConfigResourcesResponse)
-        return {each.resource_name for each in response.config_resources if each.resource_type == resource_type}
+        return {
+            resource.resource_name for resource in response.config_resources if resource.resource_type == resource_type
+        }
 
     def _groups(self) -> set[str]:
         from moldau.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse

@@ -41,7 +41,7 @@ TO_PROPERTY: Final = {
 }
 """Flags that are client properties under another name."""
 
-OWN_CONFIG: Final = {
+TOOL_CONFIG: Final = {
     "client.id": "console-producer",
     "partitioner": "murmur2_random",  # Java's choice of partition for a key
     "acks": "all",
@@ -123,13 +123,13 @@ def _main(arguments: Arguments) -> int:
         }
     )
     failures = Failures()
-    own: dict[str, Any] = {**OWN_CONFIG, "on_delivery": failures.delivered}
+    tool_config: dict[str, Any] = {**TOOL_CONFIG, "on_delivery": failures.delivered}
     java_config = _java_config(arguments)
     # Like Java's producer: idempotent, unless the properties rule it out.
-    own["enable.idempotence"] = (
+    tool_config["enable.idempotence"] = (
         java_config.get("acks", "all") in ("all", "-1") and not NOT_IDEMPOTENT & java_config.keys()
     )
-    producer = clients.producer(arguments.single_value("bootstrap-server") or "", java_config, own)
+    producer = clients.producer(arguments.single_value("bootstrap-server") or "", java_config, tool_config)
     with Poller(producer):
         try:
             _send(producer, topic, reader, sync=arguments.has("sync"))

@@ -253,14 +253,14 @@ def _list(arguments: Arguments, groups: Groups, _: Cluster) -> None:
 
 def parse_states(text: str | None) -> list[str]:
     """Parse `stable,empty`; return Kafka's spelling. No text stands for all states."""
-    states = [state_name(each.strip()) for each in (text or "").rstrip(",").split(",")] if text else []
+    states = [state_name(name.strip()) for name in (text or "").rstrip(",").split(",")] if text else []
     if not set(states) <= set(STATES):
         raise WrongArgument(f"Invalid state list '{text}'. Valid states are: {', '.join(STATES)}")
     return states
 
 
 def parse_types(text: str | None) -> list[str]:
-    types = [type_name(each.strip()) for each in (text or "").rstrip(",").split(",")] if text else []
+    types = [type_name(name.strip()) for name in (text or "").rstrip(",").split(",")] if text else []
     if not set(types) <= {CLASSIC, CONSUMER}:
         raise WrongArgument(f"Invalid types list '{text}'. Valid types are: {CONSUMER}, {CLASSIC}")
     return types
@@ -269,8 +269,9 @@ def parse_types(text: str | None) -> list[str]:
 def _delete(arguments: Arguments, groups: Groups, _: Cluster) -> None:
     group_ids = chosen_groups(arguments, groups)
     results = groups.delete(group_ids)
-    deleted = ", ".join(f"'{each}'" for each in hash_order.strings(g for g, code in results.items() if not code))
-    failed = hash_order.strings(each for each, code in results.items() if code)
+    deleted_ids = hash_order.strings(group_id for group_id, code in results.items() if not code)
+    deleted = ", ".join(f"'{group_id}'" for group_id in deleted_ids)
+    failed = hash_order.strings(group_id for group_id, code in results.items() if code)
     if not failed:
         print(f"Deletion of requested consumer groups ({deleted}) was successful.")
         return
@@ -334,8 +335,8 @@ def _describe_offsets(groups: Groups, cluster: Cluster, described: Sequence[Desc
         committed = groups.committed(group.group_id for group in described)
     except KafkaError as error:
         raise ToolFailed(WRAPPED + exception_text(error)) from error
-    partitions = {where for offsets in committed.values() for where in offsets}
-    partitions |= {where for group in described for member in group.members for where in member.assignment}
+    partitions = {partition for offsets in committed.values() for partition in offsets}
+    partitions |= {partition for group in described for member in group.members for partition in member.assignment}
     try:
         ends = log_ends(cluster, partitions)
     except KafkaError as error:

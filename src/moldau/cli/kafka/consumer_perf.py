@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from moldau.client.confluent import Consumer
 
 MEGABYTE: Final = 1024 * 1024
-RECORDS_AT_ONCE: Final = 2000
+MAX_RECORDS_PER_POLL: Final = 2000
 POLL_SECONDS: Final = 0.1
 COLUMNS: Final = (
     "data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec,"
     " rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
 )
-OWN_CONFIG: Final = {
+TOOL_CONFIG: Final = {
     "client.id": "perf-consumer-client",
     "check.crcs": False,
     "queued.min.messages": 1_000_000,
@@ -141,8 +141,8 @@ def _consumer(arguments: Arguments, more_config: dict[str, Any]) -> tuple[Consum
     start = "latest" if arguments.has("from-latest") else "earliest"
     if group is not None:
         clients.require_groups(servers, java_config)
-    own = {
-        **OWN_CONFIG,
+    tool_config = {
+        **TOOL_CONFIG,
         "group.id": group or "perf-consumer",
         "enable.auto.commit": group is not None,
         "auto.offset.reset": start,
@@ -150,7 +150,7 @@ def _consumer(arguments: Arguments, more_config: dict[str, Any]) -> tuple[Consum
         "socket.receive.buffer.bytes": arguments.integer("socket-buffer-size"),
         **more_config,
     }
-    consumer = clients.consumer(servers, java_config, own)
+    consumer = clients.consumer(servers, java_config, tool_config)
     topic = arguments.single_value("topic")
     if group is None:
         pattern = include_list(arguments.single_value("include")) if topic is None else topic
@@ -161,17 +161,17 @@ def _consumer(arguments: Arguments, more_config: dict[str, Any]) -> tuple[Consum
 def consume(consumer: Consumer, subscription: Any, report: Report, records: int, timeout_seconds: float) -> bool:
     """Read this many records; return False if none came for the timeout."""
     report.begin()
-    last = time.monotonic()
+    last_record_time = time.monotonic()
     while report.records < records:
         now = time.monotonic()
-        if now - last > timeout_seconds:
+        if now - last_record_time > timeout_seconds:
             return False
         if subscription is not None:
             subscription.refresh(now)
-        messages = consumer.consume(min(RECORDS_AT_ONCE, records - report.records), POLL_SECONDS)
+        messages = consumer.consume(min(MAX_RECORDS_PER_POLL, records - report.records), POLL_SECONDS)
         received = [record for record in messages if record.error() is None]
         if received:
-            last = time.monotonic()
+            last_record_time = time.monotonic()
             keys = [key for record in received if (key := record.key()) is not None]
             report.add(len(received), sum(map(len, received)) + sum(map(len, keys)))
     return True

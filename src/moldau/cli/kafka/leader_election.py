@@ -88,7 +88,7 @@ def _check(arguments: Arguments) -> ElectionType:
 
 
 def _partitions(arguments: Arguments) -> list[TopicPartition] | None:
-    """Return the named partitions; None for all."""
+    """Return the partitions that flags or the JSON file name. None means all partitions."""
     path = arguments.single_value("path-to-json-file")
     if path is not None:
         return parse_partitions(json_input.read_file(path))
@@ -127,16 +127,17 @@ def _failure(error: KafkaError) -> ToolFailed:
 
 
 def report(kind: ElectionType, outcomes: Mapping[TopicPartition, KafkaError | None]) -> int:
-    elected = [where for where, error in outcomes.items() if error is None]
-    errors = {where: error for where, error in outcomes.items() if error is not None}
-    not_needed = [where for where, error in errors.items() if error.code is ErrorCode.ELECTION_NOT_NEEDED]
+    elected = [partition for partition, error in outcomes.items() if error is None]
+    errors = {partition: error for partition, error in outcomes.items() if error is not None}
+    not_needed = [partition for partition, error in errors.items() if error.code is ErrorCode.ELECTION_NOT_NEEDED]
     if elected:
         print(f"Successfully completed leader election ({kind.name}) for partitions {_listed(elected)}")
     if not_needed:
         print(f"Valid replica already elected for partitions {_listed(not_needed)}")
-    failed = hash_order.partitions(where for where in errors if where not in not_needed)
-    for where in failed:
-        print(f"Error completing leader election ({kind.name}) for partition: {where}: {exception_text(errors[where])}")
+    failed = hash_order.partitions(partition for partition in errors if partition not in not_needed)
+    for partition in failed:
+        reason = exception_text(errors[partition])
+        print(f"Error completing leader election ({kind.name}) for partition: {partition}: {reason}")
     if failed:
         raise ToolFailed(f"{len(failed)} replica(s) could not be elected")
     return 0

@@ -32,7 +32,7 @@ FULL_QUEUE_SECONDS: Final = 0.05
 TRANSACTION_MS: Final = 3000
 
 # Not idempotent by default: librdkafka takes half a second to get a producer id, which would distort a short run.
-OWN_CONFIG: Final = {
+TOOL_CONFIG: Final = {
     "client.id": "perf-producer-client",
     "partitioner": "murmur2_random",
     "queue.buffering.max.kbytes": 32768,  # Java's buffer.memory: latency is mostly the time spent in this queue
@@ -108,10 +108,10 @@ def _main(arguments: Arguments) -> int:
     plan = _plan(arguments, java_config)
     stats = ClientStats()
     failures = Failures()
-    own = {**OWN_CONFIG, **(stats.config if arguments.has("print-metrics") else {})}
+    tool_config = {**TOOL_CONFIG, **(stats.config if arguments.has("print-metrics") else {})}
     if plan.transaction_seconds is not None:
         java_config.setdefault("transactional.id", f"performance-producer-{uuid.uuid4()}")
-    producer = clients.producer(servers, java_config, own)
+    producer = clients.producer(servers, java_config, tool_config)
     try:
         Run(plan, producer, failures).send_all()
     except KafkaException as error:

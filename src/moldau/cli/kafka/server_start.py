@@ -101,8 +101,8 @@ def _run(settings: Settings) -> int:
     except ListenFault as error:
         raise ToolFailed(_cannot_listen(error)) from error
     except OSError as error:  # of two brokers that start at once, both bind the address, but only one can listen
-        where = ", ".join(listener.address for listener in (*settings.listeners, *settings.controller_listeners))
-        raise ToolFailed(_cannot_listen(ListenFault(where, error))) from error
+        addresses = ", ".join(listener.address for listener in (*settings.listeners, *settings.controller_listeners))
+        raise ToolFailed(_cannot_listen(ListenFault(addresses, error))) from error
 
 
 def _cannot_store(fault: StorageFault) -> str:

@@ -259,6 +259,6 @@ def trim(broker: Broker, name: str, before: str, only: tuple[int, ...], yes: boo
     confirm(f"Delete all records of {name} before {before}?", yes)
     to_delete = [TopicPartition(name, number, resolved.begin) for (_, number), resolved in sorted(ranges.items())]
     rows = []
-    for where, future in admin.delete_records(to_delete).items():
-        rows.append((where.partition, outcome(future, f"{name} partition {where.partition}").low_watermark))
+    for partition, future in admin.delete_records(to_delete).items():
+        rows.append((partition.partition, outcome(future, f"{name} partition {partition.partition}").low_watermark))
     show("table", Table(("PARTITION", "START"), sorted(rows), f"{name} now begins at"))

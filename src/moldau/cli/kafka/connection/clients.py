@@ -41,16 +41,16 @@ def admin(bootstrap_servers: str, java_config: Mapping[str, str]) -> AdminClient
     return _create(AdminClient, bootstrap_servers, java_config, {"topic.metadata.refresh.interval.ms": -1})
 
 
-def producer(bootstrap_servers: str, java_config: Mapping[str, str], own: Mapping[str, Any]) -> Producer:
+def producer(bootstrap_servers: str, java_config: Mapping[str, str], tool_config: Mapping[str, Any]) -> Producer:
     from moldau.client.confluent import Producer
 
-    return _create(Producer, bootstrap_servers, java_config, own)
+    return _create(Producer, bootstrap_servers, java_config, tool_config)
 
 
-def consumer(bootstrap_servers: str, java_config: Mapping[str, str], own: Mapping[str, Any]) -> Consumer:
+def consumer(bootstrap_servers: str, java_config: Mapping[str, str], tool_config: Mapping[str, Any]) -> Consumer:
     from moldau.client.confluent import Consumer
 
-    return _create(Consumer, bootstrap_servers, java_config, own)
+    return _create(Consumer, bootstrap_servers, java_config, tool_config)
 
 
 def require_librdkafka() -> None:
@@ -65,7 +65,10 @@ def require_librdkafka() -> None:
 
 
 def _create(
-    kind: Callable[[dict[str, Any]], C], bootstrap_servers: str, java_config: Mapping[str, str], own: Mapping[str, Any]
+    kind: Callable[[dict[str, Any]], C],
+    bootstrap_servers: str,
+    java_config: Mapping[str, str],
+    tool_config: Mapping[str, Any],
 ) -> C:
     """Create a client. `own` are the tool's properties, in librdkafka's names; the user's properties override them."""
     from moldau.client.confluent import KafkaException
@@ -73,7 +76,7 @@ def _create(
 
     first_reachable(bootstrap_servers)
     quiet = {"error_cb": ErrorLog().report} if debugging() else {"error_cb": ErrorLog().report, "log_level": 0}
-    config = {**quiet, **own, **for_librdkafka(java_config), "bootstrap.servers": bootstrap_servers}
+    config = {**quiet, **tool_config, **for_librdkafka(java_config), "bootstrap.servers": bootstrap_servers}
     while True:
         try:
             return kind(dict(config))

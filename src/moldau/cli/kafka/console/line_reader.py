@@ -64,9 +64,9 @@ class LineReader:
         }
         pairs = [("headers.delimiter", "headers.separator"), ("headers.delimiter", "headers.key.separator")]
         pairs.append(("headers.separator", "headers.key.separator"))
-        for one, other in pairs:
-            if names[one] == names[other]:
-                raise ToolFailed(f"{one} and {other} may not be equal")
+        for name, other in pairs:
+            if names[name] == names[other]:
+                raise ToolFailed(f"{name} and {other} may not be equal")
         for name, value in {"key.separator": self.key_separator, **names}.items():
             if value == self.null_marker:
                 raise ToolFailed(f"null.marker and {name} may not be equal")

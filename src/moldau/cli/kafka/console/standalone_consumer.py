@@ -40,7 +40,7 @@ class StandaloneConsumer:
         if now < self._next_refresh:
             return
         offset = OFFSET_BEGINNING if self._next_refresh else self._first_offset
-        fresh = [where for where in self._partitions() if where not in self._assigned]
+        fresh = [partition for partition in self._partitions() if partition not in self._assigned]
         self._next_refresh = now + (REFRESH_SECONDS if self._assigned or fresh else FIRST_REFRESH_SECONDS)
         if fresh:
             self._assigned.update(fresh)

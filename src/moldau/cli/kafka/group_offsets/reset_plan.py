@@ -71,7 +71,7 @@ def parse_duration(text: str, now_ms: int) -> int:
     match = DURATION.fullmatch(text)
     if match is None or (match[3] or "").upper() == "T" or (match[2] is None and match[3] is None):
         raise ToolFailed("Text cannot be parsed to a Duration")
-    days, hours, minutes, seconds = (int(match[at] or 0) for at in (2, 4, 5, 6))
+    days, hours, minutes, seconds = (int(match[group_number] or 0) for group_number in (2, 4, 5, 6))
     nanoseconds = int((match[7] or "").ljust(9, "0"))
     if (match[6] or "").startswith("-"):
         nanoseconds = -nanoseconds
@@ -152,8 +152,8 @@ def parse_plan(text: str, groups: Sequence[str]) -> Plan:
     for line in lines:
         record = read_record(line, FIELDS_WITHOUT_GROUP if has_no_group else FIELDS_WITH_GROUP)
         group = groups[0] if has_no_group else str(record["group"])
-        where = TopicPartition(str(record["topic"]), int(record["partition"]))
-        plan.setdefault(group, {})[where] = int(record["offset"])
+        partition = TopicPartition(str(record["topic"]), int(record["partition"]))
+        plan.setdefault(group, {})[partition] = int(record["offset"])
     return plan
 
 
@@ -182,13 +182,13 @@ def clamp(
 ) -> dict[TopicPartition, int]:
     """Return the offsets moved into the bounds of their logs; warn about each that had to be moved."""
     clamped = {}
-    for where, offset in offsets.items():
-        start, end = bounds[where]
-        clamped[where] = min(max(offset, start), end)
-        if clamped[where] != offset:
+    for partition, offset in offsets.items():
+        start, end = bounds[partition]
+        clamped[partition] = min(max(offset, start), end)
+        if clamped[partition] != offset:
             side = "higher than latest" if offset > end else "lower than earliest"
-            reason = f"New offset ({offset}) is {side} offset for topic partition {where}."
-            warn(f"{reason} Value will be set to {clamped[where]}")
+            reason = f"New offset ({offset}) is {side} offset for topic partition {partition}."
+            warn(f"{reason} Value will be set to {clamped[partition]}")
     return clamped
 
 

@@ -23,19 +23,21 @@ def is_moving(log_dir: ReplicaLogDir) -> bool:
 
 def status_line(replica: Replica, log_dir: ReplicaLogDir, target: str) -> str:
     """Return the progress of a replica on its way to the target directory."""
-    where, broker = replica.where, replica.broker
+    partition, broker = replica.where, replica.broker
     if log_dir.current is None:
         return (
-            f"Partition {where} is not found in any live log dir on broker {broker}."
+            f"Partition {partition} is not found in any live log dir on broker {broker}."
             " There is likely an offline log directory on the broker."
         )
     if log_dir.future is None:
         if log_dir.current == target:
             return f"Reassignment of replica {replica} completed successfully."
-        return f"Partition {where} on broker {broker} is not being moved from log dir {log_dir.current} to {target}."
+        return (
+            f"Partition {partition} on broker {broker} is not being moved from log dir {log_dir.current} to {target}."
+        )
     if log_dir.future == target:
         return f"Reassignment of replica {replica} is still in progress."
-    return f"Partition {where} on broker {broker} is being moved to log dir {log_dir.future} instead of {target}."
+    return f"Partition {partition} on broker {broker} is being moved to log dir {log_dir.future} instead of {target}."
 
 
 def by_broker_first(replica: Replica) -> tuple[int, str, int]:
