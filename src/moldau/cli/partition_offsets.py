@@ -17,7 +17,7 @@ Bounds = dict[Partition, tuple[int, int]]
 
 
 class ResolvedRange(NamedTuple):
-    """Offsets to read in one partition: from `begin` on, before `end` (None: without end)."""
+    """Offsets to read in one partition: from `begin` on, before `end`. If `end` is None, reading never ends."""
 
     begin: int
     end: int | None
@@ -29,7 +29,7 @@ def partitions_with_leader(topics: Iterable[TopicMetadata]) -> list[Partition]:
 
 
 def partitions_of(topic: TopicMetadata, only: Sequence[int]) -> list[Partition]:
-    """Return the partitions of a topic, or of them those in `only`, which must exist."""
+    """Return the partitions of a topic. If `only` is not empty, return just those numbers; they must exist."""
     missing = [number for number in only if number not in topic.partitions]
     if missing:
         raise CommandFailed(

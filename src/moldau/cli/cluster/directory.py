@@ -79,7 +79,7 @@ class ClusterDirectory:
         return self.path / FOREGROUND
 
     def description(self) -> Description:
-        """Return the cluster in the directory; CommandFailed if there is none."""
+        """Return the cluster in the directory; raise CommandFailed if the directory has none."""
         description = self._read_description()
         if description is None:
             raise CommandFailed(
@@ -112,10 +112,10 @@ class ClusterDirectory:
         """Return the cluster to start: the one in the directory, or a new one. Write nothing yet."""
         description = self._read_description()
         if description is None:
-            self._refuse_foreign_content()
+            self._check_no_foreign_content()
             description = _new_description(nodes or DEFAULT_NODES, base_port or DEFAULT_BASE_PORT, uuid_text(new_id))
         else:
-            _refuse_other_shape(self.path, description, nodes, base_port)
+            _check_same_nodes_and_ports(self.path, description, nodes, base_port)
         return Description(description.cluster_id, description.nodes, dict(overrides), dict(log_variables or {}))
 
     def lay_out(self, description: Description) -> None:
@@ -126,7 +126,7 @@ class ClusterDirectory:
                 write_text(properties, properties_text(description, node, self.node_path(node.id) / "data"))
         write_json(self.path / DESCRIPTION, asdict(description))
 
-    def _refuse_foreign_content(self) -> None:
+    def _check_no_foreign_content(self) -> None:
         if "," in str(self.path.absolute()):
             raise CommandFailed(f"{self.path.absolute()} contains a comma, which separates directories in log.dirs")
         if self.path.is_file():
@@ -137,7 +137,7 @@ class ClusterDirectory:
             )
 
 
-def _refuse_other_shape(path: Path, description: Description, nodes: int | None, base_port: int | None) -> None:
+def _check_same_nodes_and_ports(path: Path, description: Description, nodes: int | None, base_port: int | None) -> None:
     if nodes not in (None, len(description.nodes)):
         raise CommandFailed(
             f"{path} holds a cluster of {len(description.nodes)} nodes; leave --nodes out, or choose another --data-dir"
@@ -159,7 +159,7 @@ def _new_description(count: int, base_port: int, cluster_id: str) -> Description
 
 
 def _controller_ports(preferred: Sequence[int], taken: set[int]) -> list[int]:
-    """Return the preferred ports where they are free, else the next free ones. Not ephemeral ports: the system also
+    """Return the preferred ports, or for each that is not free the next free one. Not ephemeral ports: the system also
     uses those for connections, and a node that restarts must find its port free."""
     ports: list[int] = []
     for port in preferred:
@@ -177,13 +177,13 @@ def is_free(port: int) -> bool:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind((HOST, port))
-            sock.listen(1)  # with SO_REUSEADDR two may bind, but only one may listen
+            sock.listen(1)  # With SO_REUSEADDR two sockets can bind a port, but only one can listen on it.
         except OSError:
             return False
         return True
 
 
-def refuse_busy_ports(description: Description) -> None:
+def check_ports_are_free(description: Description) -> None:
     for node in description.nodes:
         for port in (node.port, node.controller_port):
             if not is_free(port):
@@ -200,7 +200,7 @@ def properties_text(description: Description, node: NodeAddress, data: Path) -> 
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object in a JSON file; None if there is no such file or it holds no object."""
+    """Return the object in a JSON file. Return None if the file does not exist or contains no object."""
     try:
         content = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError, ValueError):

@@ -28,7 +28,7 @@ class BrokerRow(NamedTuple):
     address: str | None
     rack: str | None
     state: str
-    """up, fenced, or gone: a replica's broker that is no longer registered."""
+    """`up`, `fenced` or `gone`. A broker is gone if partitions still have replicas on it but it is not registered."""
     leads: int
     replicas: int
 
@@ -134,7 +134,7 @@ def partition_rows(
 
 
 def note_of(partition: PartitionReplicas, move: Reassignment | None) -> str:
-    """Return in a few words what is wrong with a partition; empty if nothing is."""
+    """Return in a few words what is wrong with a partition. Return an empty text if nothing is wrong."""
     notes = []
     if partition.leader < 0:
         notes.append("no leader")

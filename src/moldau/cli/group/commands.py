@@ -23,7 +23,7 @@ from moldau.cli.group.connect import (
     existing_groups,
     group_client,
     host_of,
-    refuse_active,
+    require_no_members,
 )
 from moldau.cli.group.lag import PartitionLag, log_ends, partition_lags
 from moldau.cli.group.reset import reset
@@ -63,7 +63,7 @@ def list_groups(broker: Broker, output_format: str) -> None:
 
 
 def _list_rows(client: GroupClient, listed: Sequence[ListedGroup]) -> Iterable[tuple[Any, ...]]:
-    """Yield the rows; each kind of request is sent once for all groups, not once for each."""
+    """Yield the rows. One request of each kind asks for all groups at once, not one request for each group."""
     consumers = [entry.group_id for entry in listed if entry.is_consumer_group]
     described = client.groups.described(consumers)
     committed = client.groups.committed(consumers)
@@ -90,7 +90,7 @@ def _partitions(described: DescribedGroup, committed: CommittedOffsets) -> set[T
 
 
 def _total(lags: Iterable[PartitionLag]) -> int | None:
-    """Return the sum of the known lags; None if none is known."""
+    """Return the sum of the lags that are known. Return None if the lag of no partition is known."""
     record_lags = [lag.records for lag in lags if lag.records is not None]
     return sum(record_lags) if record_lags else None
 
@@ -170,7 +170,7 @@ def _batches(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
 
 
 class Assigned(dict[str, list[int]]):
-    """Partitions by topic: a mapping for programs, one line for people."""
+    """Partitions by topic, printed as a mapping in JSON and YAML and as one line in a table."""
 
     def __str__(self) -> str:
         return "; ".join(f"{topic}: {','.join(map(str, indexes))}" for topic, indexes in self.items())
@@ -202,7 +202,7 @@ def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
     """
     with group_client(broker) as client:
         for described in existing_groups(client, names):
-            refuse_active(described)
+            require_no_members(described)
         confirm(f"Delete {', '.join(names)} and all offsets of {'it' if len(names) == 1 else 'them'}?", yes)
         failures: list[CommandFailed] = []
         for name, code in client.groups.delete(names).items():

@@ -21,7 +21,7 @@ from moldau.cli.group.connect import (
     GroupClient,
     group_client,
     is_unknown,
-    refuse_active,
+    require_no_members,
 )
 from moldau.cli.group.targets import Kind, Target, parse_target, parse_topic, resolve
 from moldau.cli.kafka.group_offsets import reset_plan
@@ -122,7 +122,7 @@ def _parse_topic_option(text: str) -> tuple[str, list[int]]:
 
 
 def _check_group(client: GroupClient, name: str, new: bool) -> None:
-    """Fail if the group has members, or if it does not exist and need not be `new`."""
+    """Fail if the group has members, or if it does not exist although `new` is false."""
     description = client.groups.described([name])[name]
     if is_unknown(description):
         if not new:
@@ -132,7 +132,7 @@ def _check_group(client: GroupClient, name: str, new: bool) -> None:
     elif isinstance(description, KafkaError):
         raise kafka_failure(description, f"group {name}")
     else:
-        refuse_active(description)
+        require_no_members(description)
 
 
 def _select_partitions(

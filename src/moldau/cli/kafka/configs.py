@@ -133,7 +133,7 @@ def _main(arguments: Arguments, words: Sequence[str]) -> int:
 class Entity:
     kind: str
     name: str | None = None
-    """Empty: the default of its kind. None: all entities of the kind."""
+    """The entity's name. An empty name is the default of its kind, None stands for all entities of the kind."""
 
 
 def named_entities(arguments: Arguments) -> list[Entity]:

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console.record_lines import Formatter
-from moldau.cli.kafka.tool import ToolFailed, complain, discard_stdout, run
+from moldau.cli.kafka.tool import ToolFailed, discard_stdout, print_to_stderr, run
 from moldau.cli.stop_signals import Stop
 from moldau.cli.stored_offsets import MEMBER_CONFIG, store_printed
 
@@ -312,7 +312,7 @@ class PrintLoop:
             raise clients.ClientError(error)
         if line not in self._reported:
             self._reported.add(line)
-            complain(f"WARN {line}")
+            print_to_stderr(f"WARN {line}")
         return True
 
     def _print(self, out: IO[bytes], records: list[Any]) -> None:
@@ -342,7 +342,7 @@ class PrintLoop:
             except ToolFailed as error:
                 if not self._skip_errors:
                     raise
-                complain(f"WARN {error}; the record is skipped")
+                print_to_stderr(f"WARN {error}; the record is skipped")
             finally:
                 # Store also the offset of a record that cannot be printed, even if its error ends the tool. Otherwise
                 # the next run of this group would start with the same record and fail again.
@@ -372,7 +372,7 @@ def _finish(arguments: Arguments, print_loop: PrintLoop) -> None:
     if arguments.has("enable-systest-events"):
         print("shutdown_complete")
     print_loop.close()
-    complain(f"Processed a total of {print_loop.count} messages")
+    print_to_stderr(f"Processed a total of {print_loop.count} messages")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console.line_reader import LineReader, without_line_end
-from moldau.cli.kafka.tool import ToolFailed, complain, run
+from moldau.cli.kafka.tool import ToolFailed, print_to_stderr, run
 
 if TYPE_CHECKING:
     from moldau.client.confluent import Producer
@@ -125,7 +125,7 @@ def _main(arguments: Arguments) -> int:
     failures = Failures()
     tool_config: dict[str, Any] = {**TOOL_CONFIG, "on_delivery": failures.delivered}
     java_config = _java_config(arguments)
-    # Like Java's producer: idempotent, unless the properties rule it out.
+    # Java's producer is idempotent unless acks is not `all` or another property excludes it.
     tool_config["enable.idempotence"] = (
         java_config.get("acks", "all") in ("all", "-1") and not NOT_IDEMPOTENT & java_config.keys()
     )
@@ -134,13 +134,13 @@ def _main(arguments: Arguments) -> int:
         try:
             _send(producer, topic, reader, sync=arguments.has("sync"))
         finally:
-            # Records read before a wrong line or Ctrl-C are still sent.
+            # After a wrong line or Ctrl-C, still send the records that were read before.
             unsent = producer.flush((arguments.integer("max-block-ms") or 0) / 1000)
     return failures.summary(unsent)
 
 
 def _java_config(arguments: Arguments) -> dict[str, str]:
-    """Return the producer's properties: from the file, then single ones, then those that are flags."""
+    """Return the producer's properties. --command-property overrides the file, and the flags in TO_PROPERTY both."""
     java_config = properties.load(arguments.single_value("command-config"))
     java_config.update(key_values(arguments.values_of("command-property")))
     for flag, name in TO_PROPERTY.items():
@@ -206,7 +206,7 @@ def _blocking_produce(producer: Producer) -> Callable[..., None]:
 
 
 class Poller:
-    """Serves callbacks while the main thread waits for lines, so that failures are reported when they happen."""
+    """Runs delivery callbacks while the main thread waits for lines, so that failures are reported when they happen."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -238,7 +238,7 @@ class Failures:
         if self.count <= FAILURES_SHOWN:
             key = "null" if message.key() is None else f"{len(message.key())} bytes"
             value = "null" if message.value() is None else f"{len(message.value())} bytes"
-            complain(
+            print_to_stderr(
                 f"ERROR Error when sending message to topic {message.topic()} with key: {key},"
                 f" value: {value} with error: {clients.describe_error(error)}"
             )
@@ -246,7 +246,7 @@ class Failures:
     def summary(self, unsent: int) -> int:
         lost = self.count + unsent
         if lost > FAILURES_SHOWN or unsent:
-            complain(f"ERROR {lost} messages were not delivered.")
+            print_to_stderr(f"ERROR {lost} messages were not delivered.")
         return 1 if lost else 0
 
 

@@ -129,7 +129,7 @@ def _main(arguments: Arguments) -> int:
 
 
 def _consumer(arguments: Arguments, more_config: dict[str, Any]) -> tuple[Consumer, Any]:
-    """Return a consumer, and a subscription to refresh (None if librdkafka finds new partitions by itself)."""
+    """Return a consumer, and the subscription to refresh; None if librdkafka finds new partitions by itself."""
     from moldau.cli.kafka.console.group_member import subscribe
     from moldau.cli.kafka.console.standalone_consumer import StandaloneConsumer, first_offset
     from moldau.cli.kafka.topics import include_list
@@ -159,7 +159,7 @@ def _consumer(arguments: Arguments, more_config: dict[str, Any]) -> tuple[Consum
 
 
 def consume(consumer: Consumer, subscription: Any, report: Report, records: int, timeout_seconds: float) -> bool:
-    """Read this many records; return False if none came for the timeout."""
+    """Read this many records. Return False if no record came for `timeout_seconds`."""
     report.begin()
     last_record_time = time.monotonic()
     while report.records < records:

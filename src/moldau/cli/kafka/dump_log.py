@@ -59,7 +59,7 @@ LOG_DECODERS: Final[dict[str, Parser]] = {
     "transaction-log-decoder": transaction_log_texts,
     "cluster-metadata-decoder": metadata_texts,
 }
-"""If several flags are present, the first counts, as in Kafka."""
+"""The parser of each --…-decoder flag. If several are present, Kafka and this tool use the first in this order."""
 _DECODERS: Final[dict[str, Decoder]] = {
     "StringDecoder": lambda raw: raw.decode(errors="replace"),
     "IntegerDecoder": lambda raw: str(struct.unpack(">i", raw)[0]),
@@ -92,7 +92,7 @@ def _run(arguments: Arguments) -> int:
         except (MalformedData, ValueError, struct.error) as error:
             raise tool.ToolFailed(f"{path}: {error}") from error
     for line in findings.lines():
-        tool.complain(line)
+        tool.print_to_stderr(line)
     return 0
 
 
@@ -113,7 +113,7 @@ def _dump(path: str, arguments: Arguments, records: RecordPrinter, findings: Fin
                 f" lastStableOffset: {stable}"
             )
     else:
-        tool.complain(f"Ignoring unknown file {path}")
+        tool.print_to_stderr(f"Ignoring unknown file {path}")
 
 
 def _dump_batches(path: str, records: RecordPrinter, findings: Findings, bytes_max: int) -> None:
@@ -177,7 +177,7 @@ class RecordPrinter:
         self.is_enabled = self._contents or arguments.has("deep-iteration")
 
     def print(self, record: Record, batch: BatchHeader) -> None:
-        """Print one line; empty if the flags leave nothing of the record."""
+        """Print one line. It is empty if the flags leave out all parts of the record."""
         parts = [_record_metadata(record, batch)] if self._metadata else []
         if batch.is_control:
             parts += [_control_text(record)] if self._metadata else []

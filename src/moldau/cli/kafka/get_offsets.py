@@ -14,7 +14,7 @@ from moldau.base.errors import ErrorCode
 from moldau.cli.flags import Arguments, Flag, Flags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import Cluster, Partition, by_leader, cluster
-from moldau.cli.kafka.tool import ToolFailed, complain, run
+from moldau.cli.kafka.tool import ToolFailed, print_to_stderr, run
 from moldau.cli.kafka.topics import include_list
 from moldau.wire.apis import ApiKey
 
@@ -145,7 +145,9 @@ def _offsets(
 
     for partition in partitions:
         if metadata.leaders[partition] not in metadata.brokers:
-            complain(f"Skip getting offsets for topic-partition {partition} since it does not have a leader right now.")
+            print_to_stderr(
+                f"Skip getting offsets for topic-partition {partition} since it does not have a leader right now."
+            )
     offsets: dict[Partition, int] = {}
     for channel, topics in by_leader(metadata, partitions, java_config):
         request_topics = [
@@ -162,7 +164,7 @@ def _offsets(
                 partition = Partition(topic.name, result.partition_index)
                 if result.error_code:
                     reason = ErrorCode(result.error_code).name
-                    complain(f"Skip getting offsets for topic-partition {partition} due to error: {reason}")
+                    print_to_stderr(f"Skip getting offsets for topic-partition {partition} due to error: {reason}")
                 elif result.offset >= 0:
                     offsets[partition] = result.offset
     return offsets

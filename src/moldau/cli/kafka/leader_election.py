@@ -67,7 +67,7 @@ def _main(arguments: Arguments) -> int:
         with connect_to_brokers(arguments.single_value("bootstrap-server") or "", java_config) as admin:
             outcomes = admin.elect_leaders(kind, partitions)
     except KafkaError as error:
-        raise _failure(error) from error
+        raise _report_failure(error) from error
     return report(kind, outcomes)
 
 
@@ -114,8 +114,8 @@ def _partition(row: dict[str, Any]) -> TopicPartition:
     return TopicPartition(topic, json_input.integer(json_input.field(row, "partition")))
 
 
-def _failure(error: KafkaError) -> ToolFailed:
-    """Return the error; like Kafka, print the two common ones on stdout too."""
+def _report_failure(error: KafkaError) -> ToolFailed:
+    """Return the error to raise. Kafka prints the two most common errors on stdout too, so print them here."""
     message = {
         ErrorCode.REQUEST_TIMED_OUT: "Timeout waiting for election results",
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Not authorized to perform leader election",

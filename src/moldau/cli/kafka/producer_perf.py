@@ -200,7 +200,7 @@ def _payloads(arguments: Arguments) -> Iterator[bytes]:
 
 
 def random_records(size: int, rng: random.Random) -> list[bytes]:
-    """Return records of capital letters, as Kafka's tool: like real records, they compress a little."""
+    """Return random capital letters, which Kafka's tool sends too: like real records, they compress a little."""
     letters = (string.ascii_uppercase * 10)[:256].encode()
     amount = max(1, min(POOL_RECORDS_MAX, POOL_BYTES // size))
     return [rng.randbytes(size).translate(letters) for _ in range(amount)]
@@ -261,7 +261,7 @@ class Run:
             print(steady.total_line(now, mean))
 
     def _send(self, records: int, on_delivery: Callable[[Any, Any], None]) -> None:
-        """Send in chunks; between them serve callbacks, print progress, limit the rate and end transactions."""
+        """Send in chunks; between them run delivery callbacks, print progress, limit the rate and end transactions."""
         per_second = self._plan.per_second
         # With a limit, check about every 10 ms, so that the rate is even.
         chunk = POLL_EVERY if per_second <= 0 else max(1, min(POLL_EVERY, int(per_second / 100)))
@@ -285,7 +285,7 @@ class Run:
                 self._produce_when_possible(payload, on_delivery)
 
     def _produce_when_possible(self, payload: bytes, on_delivery: Callable[[Any, Any], None]) -> None:
-        """The queue is full: serve callbacks until there is room."""
+        """Send a record when the full queue has room again; until then run delivery callbacks, which make room."""
         while True:
             self._producer.poll(FULL_QUEUE_SECONDS)
             try:
@@ -323,7 +323,7 @@ class Run:
 def _delivery_callback(
     failures: Failures, whole: Latencies, steady: Latencies | None = None
 ) -> Callable[[Any, Any], None]:
-    """Return the delivery callback, which costs one append per record."""
+    """Return the delivery callback. It is called for every record, so it only appends to lists."""
     append = whole.fresh.append
     append_steady = steady.fresh.append if steady is not None else None
 

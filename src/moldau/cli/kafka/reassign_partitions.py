@@ -186,7 +186,7 @@ def _verify(arguments: Arguments, open_admin: OpenAdmin) -> None:
         current = {} if set(plan.replicas) <= set(active) else _current(admin)
         print("\n".join(["Status of partition reassignment:", *status_lines(plan.replicas, active, current)]))
         log_dirs = replica_log_dirs(admin, plan.log_dirs)
-        ordered = sorted(plan.log_dirs, key=log_dir_moves.by_broker_first)
+        ordered = sorted(plan.log_dirs, key=log_dir_moves.broker_first_key)
         lines = [log_dir_moves.status_line(replica, log_dirs[replica], plan.log_dirs[replica]) for replica in ordered]
         print("\n".join(lines))
         moving = active or any(map(log_dir_moves.is_moving, log_dirs.values()))

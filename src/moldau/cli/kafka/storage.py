@@ -194,7 +194,7 @@ def _only_voter(settings: Settings) -> InitialController:
 
 
 def _check_features(arguments: argparse.Namespace, is_dynamic: bool) -> None:
-    """Refuse levels other than those of the only release, with which a new cluster begins."""
+    """Fail if a flag sets another level than the one in RELEASE: new clusters have no other."""
     levels = dict(map(parse_level, arguments.feature))
     if arguments.release_version is not None:
         if METADATA_VERSION in levels:

@@ -35,7 +35,7 @@ UUID_BYTES: Final = 16
 class PartitionLine:
     index: int
     leader: int
-    """-1: none."""
+    """The id of the leader, or -1 if the partition has none."""
     replicas: Sequence[int]
     isr: Sequence[int]
     elr: Sequence[int] | None

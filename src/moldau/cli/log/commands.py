@@ -270,7 +270,7 @@ def _verified(path: str, progress: Progress) -> tuple[str, int | None, int | Non
 
 
 def _verify_batches(file: BatchFile, progress: Progress) -> tuple[int, int, str | None]:
-    """Return (batches, records, the first problem)."""
+    """Return the numbers of batches and of records, and the first problem, or None if the file has no problem."""
     batches = records = 0
     problem: str | None = None
     last_offset = -1
@@ -287,7 +287,7 @@ def _verify_batches(file: BatchFile, progress: Progress) -> tuple[int, int, str 
 
 
 def _index_problem(path: str) -> str | None:
-    """Return the first entry that does not point at a batch ending with its offset, as a sentence; None if all do."""
+    """Describe the first entry that does not point at a batch ending with the entry's offset. Return None if all do."""
     log_path = data_files.sibling(path, layout.LOG)
     index = data_files.read_offset_index(path)
     if not os.path.exists(log_path):
@@ -296,7 +296,7 @@ def _index_problem(path: str) -> str | None:
     for number in range(len(index)):
         offset, position = index.entry(number)
         if (offset, position) == (index.base_offset, 0):
-            continue  # the zeros of a file laid out before its first entry
+            continue  # A preallocated index file without entries contains zeros, which look like this entry.
         batch = segment.batch_at(position)
         if batch is None or batch.header.last_offset != offset:
             return f"entry {number} sends offset {offset} to {position}, where no batch ends with it"

@@ -119,7 +119,7 @@ def consume(
     FORMAT %t topic  %p partition  %o offset  %k key  %v value  %h headers  %K %V lengths  %i count
            %T milliseconds  %d{iso}  %d{strftime[%F %T]}  %v{hex}  %v{base64}  %h{%k=%v;}  \\n \\t \\xHH
     """
-    _refuse_contradictions(as_json, record_format, group, offset, only)
+    _check_option_conflicts(as_json, record_format, group, offset, only)
     printer = Printer(_formatter(record_format, as_json), sys.stdout.buffer, num)
     config = CLIENT_CONFIG | {"isolation.level": isolation_level}
     metadata = broker.metadata()
@@ -142,7 +142,7 @@ def consume(
             consumer.close()
 
 
-def _refuse_contradictions(
+def _check_option_conflicts(
     as_json: bool, record_format: str | None, group: str | None, offset: str | None, only: tuple[int, ...]
 ) -> None:
     context = click.get_current_context()

@@ -66,7 +66,7 @@ class Deliveries:
 def send_lines(
     producer: Any, topic: str, lines: Iterable[bytes], parse: LineParser, partition: int, eager: bool
 ) -> Deliveries:
-    """Send every line; stop at the first that is not a record, or when the broker refused a record for good."""
+    """Send every line. Stop at the first line that is not a record, or when the delivery of a record has failed."""
     deliveries = Deliveries()
     produce, report, poll = producer.produce, deliveries.report, producer.poll
     poll_every = 1 if eager else POLL_EVERY_LINES

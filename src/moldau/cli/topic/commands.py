@@ -170,7 +170,7 @@ def _config_table(admin: Any, topic_metadata: TopicMetadata) -> Table:
 
 
 def _default_of(entry: Any) -> str | None:
-    """Return the value without the topic's own: the next of the synonyms in the response."""
+    """Return the value that applies if the topic's own is removed: the next of the synonyms in the response."""
     others = [synonym.value for synonym in entry.synonyms.values() if synonym.source != entry.source]
     return others[0] if others else None
 

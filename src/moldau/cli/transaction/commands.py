@@ -138,7 +138,7 @@ def _summary(described: DescribedTransaction, now_ms: int) -> Table:
 
 
 def _partitions(client: TransactionClient, described: DescribedTransaction) -> Table:
-    """Return where the transaction begins in each partition, as far as its leader knows."""
+    """Return a table of the offsets where the transaction begins; empty where the partition's leader knows none."""
     topics = client.cluster.topics() if described.partitions else {}
     # A topic may have been deleted during the transaction.
     existing = [partition for partition in described.partitions if partition.topic in topics]

@@ -16,7 +16,7 @@ from moldau.client.groups import Groups
 
 
 class WrongArgument(Exception):
-    """The value of a flag is wrong, detected when it is used: reported as a usage error."""
+    """The value of a flag is wrong. It is detected after the tool has connected, and reported as a usage error."""
 
 
 def error_line(message: str) -> str:

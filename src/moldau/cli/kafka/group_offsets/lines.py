@@ -19,7 +19,7 @@ OFFSET_HEADER: Final = (
 
 
 class OffsetRow(NamedTuple):
-    """A partition, its group's offset in it, and its consumer. None is shown as a dash."""
+    """A partition, the group's offset in it, and the member that reads it. None is shown as a dash."""
 
     group: str
     partition: TopicPartition
@@ -63,15 +63,15 @@ def listing(groups: Sequence[ListedGroup], with_type: bool, with_state: bool) ->
 def offset_rows(
     group: DescribedGroup, committed: CommittedOffsets, log_ends: Mapping[TopicPartition, int | None]
 ) -> list[OffsetRow]:
-    """Return the partitions of each member, the one with most first, then those with an offset and no consumer."""
+    """Return the rows of each member, that with most partitions first; then partitions that no member reads."""
 
     def rows(partitions: Iterable[TopicPartition], *consumer: str) -> list[OffsetRow]:
-        made = []
+        new_rows = []
         for partition in sorted(partitions):
             position = committed.get(partition)
             offset, epoch = (None, None) if position is None else (position.offset, position.leader_epoch)
-            made.append(OffsetRow(group.group_id, partition, offset, log_ends.get(partition), epoch, *consumer))
-        return made
+            new_rows.append(OffsetRow(group.group_id, partition, offset, log_ends.get(partition), epoch, *consumer))
+        return new_rows
 
     readers = sorted((m for m in group.members if m.assignment), key=lambda member: -len(member.assignment))
     assigned_rows = [row for m in readers for row in rows(m.assignment, m.member_id, m.host, m.client_id)]
@@ -80,7 +80,7 @@ def offset_rows(
 
 
 def offsets(rows: Sequence[OffsetRow], verbose: bool) -> Iterator[str]:
-    """Yield the table; like Kafka's, it begins with an empty line."""
+    """Yield the lines of the table. Kafka prints an empty line before it."""
     header = list(OFFSET_HEADER)
     if verbose:
         header.insert(3, "LEADER-EPOCH")

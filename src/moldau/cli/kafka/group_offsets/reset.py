@@ -16,7 +16,7 @@ from moldau.cli.kafka.group_offsets import lines, reset_plan
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, split_topics
 from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text, message_of, without_message
-from moldau.cli.kafka.tool import ToolFailed, complain
+from moldau.cli.kafka.tool import ToolFailed, print_to_stderr
 from moldau.client.cluster import EARLIEST, LATEST, Cluster
 from moldau.client.group_values import CommittedOffsets
 from moldau.client.groups import Groups
@@ -97,6 +97,7 @@ def _committed(groups: Groups, group_id: str) -> CommittedOffsets:
 
 
 def _partitions_to_reset(arguments: Arguments, groups: Groups, cluster: Cluster, group_id: str) -> list[TopicPartition]:
+    """Return the partitions that --all-topics or --topic selects; none with --from-file, which names them itself."""
     if arguments.has("all-topics"):
         return hash_order.partitions(_committed(groups, group_id))
     if arguments.has("topic"):
@@ -140,7 +141,7 @@ def _check_partitions(cluster: Cluster, partitions: Sequence[TopicPartition]) ->
 def _new_offsets(
     arguments: Arguments, groups: Groups, cluster: Cluster, group_id: str, partitions: Sequence[TopicPartition]
 ) -> Offsets:
-    """Return the offsets of the first scenario whose flag is present."""
+    """Return the new offsets by the flag that is present, such as --to-earliest (Kafka calls these flags scenarios)."""
     now_ms = time.time_ns() // 1_000_000
     scenarios: dict[str, Callable[[], Offsets]] = {
         "to-offset": lambda: _clamped(cluster, dict.fromkeys(partitions, int(arguments.values_of("to-offset")[0]))),
@@ -158,10 +159,10 @@ def _new_offsets(
         "from-file": lambda: _from_file(arguments, cluster, group_id),
         "to-current": lambda: _current(cluster, partitions, _committed(groups, group_id)),
     }
-    for name, offsets in scenarios.items():
+    for name, compute_offsets in scenarios.items():
         if arguments.has(name):
             try:
-                return offsets()
+                return compute_offsets()
             except KafkaError as error:
                 text = exception_text(without_message(error))
                 raise ToolFailed(WRAPPED + text) from error
@@ -179,7 +180,7 @@ def _clamped(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> Offsets
     starts, ends = cluster.list_offsets(dict.fromkeys(offsets, EARLIEST)), cluster.latest(offsets)
     bounds = {partition: (starts[partition], ends[partition]) for partition in offsets}
     ordered = {partition: offsets[partition] for partition in hash_order.partitions(offsets)}
-    return reset_plan.clamp(ordered, bounds, lambda line: complain(f"WARN {line}"))
+    return reset_plan.clamp(ordered, bounds, lambda line: print_to_stderr(f"WARN {line}"))
 
 
 def _shifted(
@@ -195,6 +196,7 @@ def _shifted(
 
 def _at_time(cluster: Cluster, partitions: Sequence[TopicPartition], moment_ms: int) -> Offsets:
     offsets = _list_offsets(cluster, partitions, moment_ms)
+    # A broker answers -1, the same number as LATEST, if no record is that young.
     without_offset = [partition for partition in hash_order.partitions(partitions) if offsets[partition] == LATEST]
     for topic, index in without_offset:
         print(f"\nWarn: Partition {index} from topic {topic} is empty. Falling back to latest known offset.")
@@ -223,7 +225,7 @@ def _from_file(arguments: Arguments, cluster: Cluster, group_id: str) -> Offsets
 
 
 def _check_planned(cluster: Cluster, offsets: Offsets) -> None:
-    """Fail at once if a partition does not exist; Kafka's tool retries until its timeout."""
+    """Fail at once if a partition of the plan does not exist. Kafka's tool retries until its timeout."""
     for partition in offsets:
         try:
             cluster.topic(partition.topic)

@@ -85,7 +85,7 @@ def parse_duration(text: str, now_ms: int) -> int:
 class Field(NamedTuple):
     text: str
     column: int
-    """Where it begins, counted from 1."""
+    """The column of the line where the field begins, counted from 1."""
 
 
 def split_line(line: str) -> list[Field]:
@@ -105,7 +105,7 @@ def split_line(line: str) -> list[Field]:
 
 
 def read_record(line: str, names: Sequence[str]) -> dict[str, str | int]:
-    """Return a line's values by name. Missing fields at the end are empty or zero; extra fields are refused."""
+    """Return a line's values by name. Missing fields at the end are empty or zero; extra fields are an error."""
     line = line.rstrip("\r")
     if not line:
         raise ToolFailed(
@@ -144,7 +144,10 @@ def _number(field: Field, name: str, kind: str) -> int:
 
 
 def parse_plan(text: str, groups: Sequence[str]) -> Plan:
-    """Parse lines of `topic,partition,offset` for the one group named, or of `group,topic,partition,offset`."""
+    """Parse lines of `group,topic,partition,offset`. If `groups` has one group, the lines may leave out the group.
+
+    Which of the two forms the file has is decided by its first line, as in Kafka's tool.
+    """
     stripped = text.rstrip("\n")
     lines = [] if text and not stripped else stripped.split("\n")
     has_no_group = len(groups) == 1 and bool(lines) and _is_record(FIELDS_WITHOUT_GROUP, lines[0])

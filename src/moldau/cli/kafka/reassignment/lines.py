@@ -13,7 +13,7 @@ from moldau.client.cluster_values import PartitionReplicas, Reassignment
 
 
 class PlainFailure(ToolFailed):
-    """Printed without "Error: " before it, as Kafka prints expected refusals."""
+    """An error that Kafka's tool expects, and therefore prints without "Error: " before it."""
 
 
 def reassignment_line(partition: TopicPartition, move: Reassignment) -> str:
