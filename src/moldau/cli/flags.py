@@ -95,8 +95,8 @@ class Arguments:
     flags: dict[str, Flag]
     values: dict[str, list[str]] = field(default_factory=dict)
     order: list[tuple[str, str]] = field(default_factory=list)
-    """(flag, value) in the order of the command line, with an empty value for a switch. kafka-configs needs it: there
-    an --entity-name belongs to the --entity-type beside it."""
+    """(flag, value) in the order of the command line, with an empty value for a switch. kafka-configs needs it: the
+    n-th --entity-name or --entity-default belongs to the n-th --entity-type."""
     warnings: list[str] = field(default_factory=list)
     """What Kafka prints about deprecated flags. The tool prints it on stdout, where Kafka prints it."""
     notes: list[str] = field(default_factory=list)

@@ -102,10 +102,10 @@ def _total(lags: Iterable[PartitionLag]) -> int | None:
 def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None:
     """Show the state of groups, their members, and where they are in each partition.
 
-    LAG is how many records of a partition the group has still to consume: the end of its log less the offset the group
-    committed, markers of transactions included. LAG SECONDS is how long the first of those records has been waiting:
-    now less its timestamp. Both are 0 where the group is at the end, and unknown (-) where it has not
-    committed yet. For a whole group, LAG is the sum and LAG SECONDS the longest.
+    LAG is how many records of a partition the group has still to consume: the log end offset minus the committed
+    offset, which counts transaction markers too. LAG SECONDS is how long the first of those records has been waiting:
+    now minus its timestamp. Both are 0 in a partition that the group has read to the end, and unknown (-) if the group
+    has not committed there yet. For a whole group, LAG is the sum and LAG SECONDS the longest.
 
     \b
     moldau group describe billing

@@ -107,10 +107,10 @@ def _dump(path: str, arguments: Arguments, records: RecordPrinter, findings: Fin
     elif path.endswith(layout.SNAPSHOT):
         _dump_producers(path)
     elif path.endswith(layout.TXN_INDEX):
-        for version, producer_id, first, last, stable in data_files.read_txn_index(path):
+        for version, producer_id, first_offset, last_offset, last_stable_offset in data_files.read_txn_index(path):
             print(
-                f"version: {version} producerId: {producer_id} firstOffset: {first} lastOffset: {last}"
-                f" lastStableOffset: {stable}"
+                f"version: {version} producerId: {producer_id} firstOffset: {first_offset}"
+                f" lastOffset: {last_offset} lastStableOffset: {last_stable_offset}"
             )
     else:
         tool.print_to_stderr(f"Ignoring unknown file {path}")
@@ -129,6 +129,7 @@ def _dump_batches(path: str, records: RecordPrinter, findings: Findings, bytes_m
                 last_offset = record.offset
                 records.print(record, batch.header)
     trailing = file.size - file.valid_bytes
+    # With --max-bytes the file may be cut inside a batch: then the bytes after it are not invalid.
     if trailing and bytes_max == INT_MAX:
         print(f"Found {trailing} invalid bytes at the end of {os.path.basename(path)}")
 
@@ -210,6 +211,7 @@ def _decoder(class_name: str | None) -> Decoder:
 def _record_metadata(record: Record, batch: BatchHeader) -> str:
     sequence = -1
     if batch.base_sequence >= 0:
+        # Sequence numbers start again at 0 after the largest int32.
         sequence = (batch.base_sequence + record.offset - batch.base_offset) & INT_MAX
     return (
         f"offset: {record.offset} {_timestamp_type(batch)}: {record.timestamp} keySize: {_size(record.key)}"
