@@ -119,6 +119,7 @@ class ClusterDirectory:
         return Description(description.cluster_id, description.nodes, dict(overrides), dict(log_variables or {}))
 
     def lay_out(self, description: Description) -> None:
+        """Write the files of the cluster. A server.properties that exists is kept: the user may have edited it."""
         for node in description.nodes:
             self.node_path(node.id).mkdir(parents=True, exist_ok=True)
             properties = self.properties_path(node.id)
@@ -127,8 +128,12 @@ class ClusterDirectory:
         write_json(self.path / DESCRIPTION, asdict(description))
 
     def _check_no_foreign_content(self) -> None:
+        """Fail if a new cluster cannot be created in this directory."""
         if "," in str(self.path.absolute()):
-            raise CommandFailed(f"{self.path.absolute()} contains a comma, which separates directories in log.dirs")
+            raise CommandFailed(
+                f"{self.path.absolute()} contains a comma, which separates directories in log.dirs;"
+                " choose another --data-dir"
+            )
         if self.path.is_file():
             raise CommandFailed(f"{self.path} is a file; choose another --data-dir")
         if self.path.is_dir() and any(self.path.iterdir()):
@@ -153,22 +158,22 @@ def _new_description(count: int, base_port: int, cluster_id: str) -> Description
     ports = range(base_port, base_port + count)
     if ports[-1] > PORT_MAX:
         raise CommandFailed(f"--base-port {base_port} leaves no room for {count} ports; the last is {PORT_MAX}")
-    controller_ports = _controller_ports([port + CONTROLLER_PORTS_ABOVE for port in ports], taken=set(ports))
+    controller_ports = _controller_ports([port + CONTROLLER_PORTS_ABOVE for port in ports], used_ports=set(ports))
     nodes = (NodeAddress(1 + index, port, controller_ports[index]) for index, port in enumerate(ports))
     return Description(cluster_id, tuple(nodes))
 
 
-def _controller_ports(preferred: Sequence[int], taken: set[int]) -> list[int]:
+def _controller_ports(preferred: Sequence[int], used_ports: set[int]) -> list[int]:
     """Return the preferred ports, or for each that is not free the next free one. Not ephemeral ports: the system also
     uses those for connections, and a node that restarts must find its port free."""
     ports: list[int] = []
     for port in preferred:
-        candidates = (candidate for candidate in range(port, PORT_MAX + 1) if candidate not in taken)
-        free = next((candidate for candidate in candidates if is_free(candidate)), None)
-        if free is None:
+        candidates = (candidate for candidate in range(port, PORT_MAX + 1) if candidate not in used_ports)
+        free_port = next((candidate for candidate in candidates if is_free(candidate)), None)
+        if free_port is None:
             raise CommandFailed(f"no port above {port} is free for a controller; choose a lower --base-port")
-        taken.add(free)
-        ports.append(free)
+        used_ports.add(free_port)
+        ports.append(free_port)
     return ports
 
 

@@ -47,24 +47,24 @@ def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer
     from moldau.client.confluent import TopicPartition
 
     ends = {partition: ENDLESS if span.end is None else span.end for partition, span in ranges.items()}
-    waiting = {partition for partition, span in ranges.items() if span.begin < ends[partition]}
-    consumer.assign([TopicPartition(*partition, ranges[partition].begin) for partition in waiting])
-    while waiting and not printer.is_full():
+    unfinished = {partition for partition, span in ranges.items() if span.begin < ends[partition]}
+    consumer.assign([TopicPartition(*partition, ranges[partition].begin) for partition in unfinished])
+    while unfinished and not printer.is_full():
         for message in poll_messages(consumer):
             partition = (message.topic() or "", message.partition() or 0)
             if message.error() is not None:
                 offset = eof_offset(message)
             else:
                 offset = message.offset() or 0
-                if offset < ends[partition] and partition in waiting:
+                if offset < ends[partition] and partition in unfinished:
                     printer.print(message)
                     offset += 1
                     if printer.is_full():
                         break
             # The last record before the end may be compacted away or a marker: then the end-of-log event, or the
             # first record after the end, completes the partition.
-            if offset >= ends[partition] and partition in waiting:
-                waiting.discard(partition)
+            if offset >= ends[partition] and partition in unfinished:
+                unfinished.discard(partition)
                 consumer.pause([TopicPartition(*partition)])
         printer.flush()
 

@@ -48,7 +48,7 @@ class Membership:
         self._at_end.discard(partition)
 
     def is_done(self) -> bool:
-        """Return whether all assigned partitions are at their end; also true for a member without partitions."""
+        """Return whether all assigned partitions are at their end; also if this member was assigned no partition."""
         return self.has_joined and self._assigned <= self._at_end
 
 
@@ -84,7 +84,7 @@ def _print(consumer: Any, messages: Sequence[Message], printer: Printer, members
     for message in messages:
         partition = (message.topic() or "", message.partition() or 0)
         if message.error() is not None:
-            eof_offset(message)
+            eof_offset(message)  # Raises the error unless it only says that the partition's end was reached.
             membership.reached_end(partition)
             continue
         if printer.is_full():
