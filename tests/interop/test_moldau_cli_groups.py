@@ -196,7 +196,9 @@ class TestReset:
     def test_a_group_that_is_yet_to_come(self, run: Run, group: Group, filled: str) -> None:
         words = ("group", "reset", group.id, "--to", "end", "--topic", f"{filled}:0", "--execute")
         said = refusal(run(*words, status=1))
-        assert said.startswith(f"no group {group.id}; `moldau group list` shows the groups there are, --new")
+        assert said.startswith(
+            f"group {group.id} does not exist; `moldau group list` shows the groups there are, and --new"
+        )
         run(*words, "--new")
         assert group.committed(filled) == 10
 
@@ -205,10 +207,13 @@ class TestReset:
         [
             (
                 "--to earliest --topic no-such-topic",
-                "no topic no-such-topic; `moldau topic list` shows the topics there are",
+                "topic no-such-topic does not exist; `moldau topic list` shows the topics there are",
             ),
             ("--to earliest --topic {topic}:0,7", "{topic} has no partition 7; it has 0 to 1"),
-            ("--to +1 --topic {topic}", "{topic} partition 1 has no offset to count from; name others with --topic"),
+            (
+                "--to +1 --topic {topic}",
+                "{topic} partition 1 has no committed offset to count from; select other partitions",
+            ),
             ("--to nowhere", "Invalid value for --to: 'nowhere' is not a position; use earliest, latest, current"),
             ("--to end --topic {topic}:x", "Invalid value for --topic: '{topic}:x' is not a topic with partitions"),
             ("", "choose one: --to WHERE, or --from-file CSV."),
@@ -292,8 +297,8 @@ class TestBatchNumbers:
     def test_they_are_not_moved(self, run: Run, sink: str) -> None:
         said = refusal(run("group", "reset", sink, "--to", "earliest", "--execute", status=1))
         assert said == (
-            f"group {sink} keeps the numbers of micro-batches that a Spark query has written;"
-            " other numbers would make it write batches twice or skip them"
+            f"group {sink} cannot be reset: it keeps the numbers of micro-batches that a Spark query has written,"
+            " and with other numbers the query would write batches twice or skip them"
         )
 
     def test_a_number_without_a_remark_is_one_too(self, bootstrap: str, group: Group, filled: str) -> None:

@@ -55,7 +55,7 @@ NEXT_STEPS: Final = {
 
 class PartitionMetadata(Protocol):
     leader: int
-    """-1 while there is none."""
+    """The id of the leader, or -1 while the partition has none."""
     replicas: list[int]
     isrs: list[int]
 

@@ -61,10 +61,11 @@ def doctor(
         return finding.check, Styled(status, STYLES[status]), finding.found, finding.todo
 
     data = [
-        {"check": each.check, "status": each.status.value, "found": each.found, "todo": each.todo} for each in findings
+        {"check": finding.check, "status": finding.status.value, "found": finding.found, "todo": finding.todo}
+        for finding in findings
     ]
-    show(output_format, Table(COLUMNS, [row(each) for each in findings]), data=data)
-    ctx.exit(1 if any(each.status is Status.BROKEN for each in findings) else 0)
+    show(output_format, Table(COLUMNS, [row(finding) for finding in findings]), data=data)
+    ctx.exit(1 if any(finding.status is Status.BROKEN for finding in findings) else 0)
 
 
 def _settings(file: str | None, data_dir: str | None, listen: str | None, overrides: tuple[str, ...]) -> Settings:

@@ -1,7 +1,9 @@
 """Command-line flags as Kafka's tools (jopt-simple) parse them: `--topic x`, `--topic=x`, `-topic x`; a flag may be
-repeated; words that belong to no flag are ignored; names cannot be abbreviated; numbers are parsed on access.
+repeated; names cannot be abbreviated; numbers are parsed on access. A word that belongs to no flag is ignored, because
+Kafka's tools ignore it too and a script that runs with them must run with these.
 
-This module has names, help texts and the rules between flags. Tools decide what a flag does; import no client here.
+This module has names, help texts and the rules between flags. Tools decide what a flag does. Import no client here:
+`--help` and usage errors must not wait until librdkafka is loaded, and must work where it is not installed.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Final
 
 from moldau import __version__
@@ -16,17 +19,22 @@ from moldau import __version__
 KAFKA_VERSION: Final = "4.3.1"
 """The release whose flags and output these tools follow."""
 HELP_WIDTH: Final = 80
-LEFT_COLUMN_MAX: Final = 40
+USAGE_COLUMN_MAX: Final = 40
+
+# A flag that is no longer current is in one of three places:
+# - Flag.former_names: Kafka no longer has the name, but its meaning is clear. It works, with a note of ours on stderr.
+# - Flag.replaced_by: Kafka still accepts the flag and calls it deprecated. It works, with Kafka's warning on stdout.
+# - REMOVED_FLAGS: neither Kafka nor we can do what the flag asks for. It is a usage error that says what to write.
 
 REMOVED_FLAGS: Final = {
     "zookeeper": "--zookeeper is gone: there is no ZooKeeper. Name a broker: --bootstrap-server localhost:9092",
     "new-consumer": "--new-consumer is gone: there is one consumer. Leave the flag out",
 }
-"""Flags from old tutorials that no tool accepts today, and what to write instead."""
+"""Flags from old tutorials that no tool accepts today, and the error that says what to write instead."""
 
 
 class UsageError(Exception):
-    """The command line is wrong. The text is Kafka's; the tool adds how to get help."""
+    """The command line is wrong. The message is Kafka's, except in REMOVED_FLAGS; the tool adds how to get help."""
 
 
 class HelpRequested(Exception):
@@ -34,40 +42,44 @@ class HelpRequested(Exception):
 
 
 class VersionRequested(Exception):
-    pass
+    """`--version`: the tool prints its version and exits with status 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A flag without its dashes. `takes` is the name of its argument in the help; a switch has none."""
+    """A flag of a tool. Names are written without dashes."""
 
     name: str
     description: str
-    takes: str = ""
-    kind: str = "String"
+    argument_name: str = ""
+    """The name of the argument in the help. A switch takes no argument and has an empty name here."""
+    type_in_help: str = "String"
+    """The Java type of the argument. It is only printed, never checked."""
     default: str | None = None
     argument_optional: bool = False
     short: str = ""
-    """One letter, in the tools that have short flags."""
-    many: bool = False
-    """Takes all words up to the next one that begins with a dash."""
-    older: tuple[str, ...] = ()
-    """Names in former releases, accepted with a warning."""
+    """One letter, in the tools that have short flags; empty if the flag has no short name."""
+    takes_several_words: bool = False
+    """The argument is all words up to the next one that begins with a dash."""
+    former_names: tuple[str, ...] = ()
+    """Names in former releases, accepted with a note on stderr."""
     replaced_by: str = ""
-    """Deprecated by Kafka: accepted with a warning, and refused together with the flag named here."""
+    """The flag to use instead of this deprecated one. Both together are a usage error."""
 
     @property
-    def left(self) -> str:
-        """The flag in the left column of the help."""
-        if not self.takes:
+    def help_usage(self) -> str:
+        """The left column of the help: the flag and its argument."""
+        if not self.argument_name:
             return f"--{self.name}"
-        if self.many:
-            return f"--{self.name} {self.takes} ..."
-        argument = self.kind if self.takes == self.kind else f"{self.kind}: {self.takes}"
+        if self.takes_several_words:
+            return f"--{self.name} {self.argument_name} ..."
+        is_type_enough = self.argument_name == self.type_in_help
+        argument = self.type_in_help if is_type_enough else f"{self.type_in_help}: {self.argument_name}"
         return f"--{self.name} [{argument}]" if self.argument_optional else f"--{self.name} <{argument}>"
 
     @property
-    def right(self) -> str:
+    def help_description(self) -> str:
+        """The right column of the help."""
         text = f"(DEPRECATED: use --{self.replaced_by}) {self.description}" if self.replaced_by else self.description
         return text if self.default is None else f"{text} (default: {self.default})"
 
@@ -83,88 +95,100 @@ class Arguments:
     flags: dict[str, Flag]
     values: dict[str, list[str]] = field(default_factory=dict)
     order: list[tuple[str, str]] = field(default_factory=list)
-    """Flags and values in order, a switch with an empty value: for a tool where one flag belongs to another."""
+    """(flag, value) in the order of the command line, with an empty value for a switch. kafka-configs needs it: the
+    n-th --entity-name or --entity-default belongs to the n-th --entity-type."""
     warnings: list[str] = field(default_factory=list)
-    """What Kafka prints about deprecated flags; like Kafka, on stdout."""
+    """What Kafka prints about deprecated flags. The tool prints it on stdout, where Kafka prints it."""
     notes: list[str] = field(default_factory=list)
-    """Our own remarks, on stderr."""
+    """What Kafka does not print: that a former name was used. The tool prints it on stderr."""
 
     def has(self, name: str) -> bool:
         return name in self.values
 
-    def texts(self, name: str) -> list[str]:
+    def values_of(self, name: str) -> list[str]:
+        """Return all values of a flag that may be repeated; defaults do not count."""
         return self.values.get(name, [])
 
-    def text(self, name: str) -> str | None:
-        """Return the flag's one value, or its default."""
+    def single_value(self, name: str) -> str | None:
+        """Return the value of a flag, or its default if it is absent. Raise UsageError if it is repeated."""
         values = self.values.get(name, [])
         if len(values) > 1:
             raise UsageError(f"Found multiple arguments for option {name}, but you asked for only one")
         return values[0] if values else self.flags[name].default
 
     def integer(self, name: str) -> int | None:
-        text = self.text(name)
-        if text is None:
+        value = self.single_value(name)
+        if value is None:
             return None
         try:
-            return int(text)
+            return int(value)
         except ValueError:
-            raise UsageError(f"Cannot parse argument '{text}' of option {name}") from None
+            raise UsageError(f"Cannot parse argument '{value}' of option {name}") from None
 
     def require(self, *names: str) -> None:
         for name in names:
             if not self.has(name):
                 raise UsageError(f'Missing required argument "[{name}]"')
 
-    def refuse(self, used: str, *others: str) -> None:
-        """Raise UsageError if `used` stands together with any of `others`."""
+    def forbid_together(self, name: str, *others: str) -> None:
+        """Raise UsageError if the flag `name` is used together with any of `others`."""
         for other in others:
-            if self.has(used) and self.has(other):
-                raise UsageError(f'Option "[{used}]" can\'t be used with option "[{other}]"')
+            if self.has(name) and self.has(other):
+                raise UsageError(f'Option "[{name}]" can\'t be used with option "[{other}]"')
 
-    def require_one(self, *names: str) -> None:
+    def require_exactly_one(self, *names: str) -> None:
         if sum(map(self.has, names)) != 1:
             listed = ", ".join(f"[{name}]" for name in names)
             raise UsageError(f"Exactly one of the following arguments is required: {listed}")
 
-    def settle(self, old: str, new: str, warning: str, clash: str) -> None:
-        """Treat a deprecated flag as the new one, with a `warning`; raise `clash` if both are present."""
+    def replace_deprecated(self, old: str, new: str, warning: str, conflict_message: str) -> None:
+        """Give the values of the deprecated flag `old` to `new`, with a `warning`.
+
+        Raise UsageError with `conflict_message` if both flags are present. {old} and {new} in both texts are replaced.
+        """
         if not self.has(old):
             return
         if self.has(new):
-            raise UsageError(clash.format(old=old, new=new))
+            raise UsageError(conflict_message.format(old=old, new=new))
         self.warnings.append(warning.format(old=old, new=new))
         self.values[new] = self.values[old]
 
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """The flags of one tool. `warning` and `clash` are worded differently by each of Kafka's tools."""
+    """The flags of one tool. Each of Kafka's tools has its own wording of `warning` and `conflict_message`."""
 
     intro: str
     flags: Sequence[Flag]
     warning: str = "Option --{old} is deprecated and will be removed in a future version. Use --{new} instead."
-    clash: str = "Options --{old} and --{new} cannot be specified together."
+    conflict_message: str = "Options --{old} and --{new} cannot be specified together."
 
     def parse(self, argv: Sequence[str]) -> Arguments:
-        """Parse a command line; HelpRequested and VersionRequested take precedence over any UsageError."""
+        """Parse a command line.
+
+        An unknown flag or a missing argument raises UsageError even beside `--help`. HelpRequested and
+        VersionRequested then take precedence over conflicts between flags, which the tool checks later.
+        """
         if not argv:
             raise HelpRequested
-        arguments = self._read(argv)
+        arguments = self._split(argv)
         if arguments.has("help"):
             raise HelpRequested
         if arguments.has("version"):
             raise VersionRequested
         for flag in self.flags:
             if flag.replaced_by:
-                arguments.settle(flag.name, flag.replaced_by, self.warning, self.clash)
+                arguments.replace_deprecated(flag.name, flag.replaced_by, self.warning, self.conflict_message)
         return arguments
 
-    def _read(self, argv: Sequence[str]) -> Arguments:
+    def _split(self, argv: Sequence[str]) -> Arguments:
+        """Return the flags of a command line with their values, before any rule between flags is checked."""
         arguments = Arguments({flag.name: flag for flag in (*self.flags, HELP, VERSION)})
         flags_by_name = dict(arguments.flags)
-        flags_by_name.update((old, flag) for flag in self.flags for old in (*flag.older, flag.short))
-        words = list(reversed(argv))
+        for flag in self.flags:
+            # Most flags have no short name. An empty one would make a flag of `---`, which has no name either.
+            flags_by_name.update((name, flag) for name in (*flag.former_names, flag.short) if name)
+        words = list(reversed(argv))  # The next word is the last of the list: cheap to pop.
         while words:
             word = words.pop()
             if word == "--":
@@ -173,11 +197,11 @@ class Flags:
                 continue
             name, equals, value = word.lstrip("-").partition("=")
             flag = self._flag(flags_by_name, name)
-            if name in flag.older:
+            if name in flag.former_names:
                 arguments.notes.append(f"Option --{name} is deprecated. Use --{flag.name} instead.")
-            argument = _argument(flag, value if equals else None, words)
-            arguments.values.setdefault(flag.name, []).extend(argument)
-            arguments.order.append((flag.name, " ".join(argument)))
+            values = _pop_values(flag, value if equals else None, words)
+            arguments.values.setdefault(flag.name, []).extend(values)
+            arguments.order.append((flag.name, " ".join(values)))
         return arguments
 
     def _flag(self, flags_by_name: dict[str, Flag], name: str) -> Flag:
@@ -185,22 +209,27 @@ class Flags:
             return flags_by_name[name]
         raise UsageError(REMOVED_FLAGS.get(name, f"{name} is not a recognized option"))
 
-    def kind(self, name: str) -> str:
-        return next(flag.kind for flag in self.flags if flag.name == name)
+    def type_in_help(self, name: str) -> str:
+        return next(flag.type_in_help for flag in self.flags if flag.name == name)
 
     def help(self) -> str:
         """Return the help in two columns, sorted by name."""
         flags = sorted((*self.flags, HELP, VERSION), key=lambda flag: flag.name)
-        width = min(LEFT_COLUMN_MAX, max(len(flag.left) for flag in flags))
-        rows = [(self.intro, ""), *_row("Option", "Description", width), *_row("------", "-----------", width)]
+        width = min(USAGE_COLUMN_MAX, max(len(flag.help_usage) for flag in flags))
+        lines = [(self.intro, "")]
+        lines += _wrap_row("Option", "Description", width)
+        lines += _wrap_row("------", "-----------", width)
         for flag in flags:
-            rows += _row(flag.left, flag.right, width)
-        return "\n".join(f"{left:<{width}} {right}".rstrip() for left, right in rows)
+            lines += _wrap_row(flag.help_usage, flag.help_description, width)
+        return "\n".join(f"{usage:<{width}} {description}".rstrip() for usage, description in lines)
 
 
-def _argument(flag: Flag, attached: str | None, words: list[str]) -> list[str]:
-    """Return the values of a flag: none for a switch. `words` is the rest of the command line, last word first."""
-    if not flag.takes:
+def _pop_values(flag: Flag, attached: str | None, words: list[str]) -> list[str]:
+    """Return the values of a flag, which are none for a switch, and remove them from `words`.
+
+    `attached` is the value after an equals sign. `words` is the rest of the command line, last word first.
+    """
+    if not flag.argument_name:
         return []
     if attached is not None:
         return [attached]
@@ -209,21 +238,20 @@ def _argument(flag: Flag, attached: str | None, words: list[str]) -> list[str]:
     if not words:
         raise UsageError(f"Option {flag.name} requires an argument")
     values = [words.pop()]
-    while flag.many and words and not words[-1].startswith("-"):
+    while flag.takes_several_words and words and not words[-1].startswith("-"):
         values.append(words.pop())
     return values
 
 
-def _row(left: str, right: str, width: int) -> Iterable[tuple[str, str]]:
-    """Yield the lines of one row of the help; both cells are wrapped, further lines of a cell indented by two."""
-    lefts = textwrap.wrap(left, width, subsequent_indent="  ", break_long_words=False)
-    rights = textwrap.wrap(right, HELP_WIDTH - width - 1, subsequent_indent="  ")
-    for row in range(max(len(lefts), len(rights))):
-        yield (lefts[row] if row < len(lefts) else "", rights[row] if row < len(rights) else "")
+def _wrap_row(usage: str, description: str, width: int) -> Iterable[tuple[str, str]]:
+    """Return the lines of one row of the help; both cells are wrapped, further lines of a cell indented by two."""
+    usage_lines = textwrap.wrap(usage, width, subsequent_indent="  ", break_long_words=False)
+    description_lines = textwrap.wrap(description, HELP_WIDTH - width - 1, subsequent_indent="  ")
+    return zip_longest(usage_lines, description_lines, fillvalue="")
 
 
 def key_values(pairs: Iterable[str]) -> dict[str, str]:
-    """Parse `key=value` arguments; a value may contain equals signs, and a key without one has an empty value."""
+    """Parse `key=value` arguments. A value may contain equals signs; without any, the word is a key with value ""."""
     return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
 
 

@@ -47,7 +47,7 @@ END: Final = Position(Anchor.BEFORE_END, 0)
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """From `begin` on; up to `end`, exclusive, or without end."""
+    """The offsets from `begin` on, before `end`. If `end` is None, reading goes on with new records."""
 
     begin: Position
     end: Position | None = None
@@ -55,12 +55,16 @@ class OffsetRange:
     @property
     def times(self) -> tuple[int, ...]:
         """The timestamps whose offsets a broker has to look up before the range can be resolved."""
-        return tuple(at.value for at in (self.begin, self.end) if at is not None and at.anchor is Anchor.TIME)
+        return tuple(
+            position.value
+            for position in (self.begin, self.end)
+            if position is not None and position.anchor is Anchor.TIME
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionBounds:
-    """A partition's log start and log end, and the first offset at or after each requested time (absent if none)."""
+    """A partition's log start and end, and by time the first offset at or after it, absent if all records are older."""
 
     start: int
     end: int
@@ -68,7 +72,7 @@ class PartitionBounds:
 
 
 class BadOffset(ValueError):
-    """The text does not follow the grammar; the message says which part, and what would."""
+    """The text does not follow the grammar. The message quotes the wrong part and shows what is allowed."""
 
 
 _UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
@@ -80,7 +84,7 @@ OFFSET_MAX: Final = 2**63 - 1
 
 def parse_range(text: str, now_ms: int) -> OffsetRange:
     """Parse the text of `-o`; raise BadOffset if it is wrong."""
-    parsed = _time_range(text[1:], now_ms) if text.startswith("@") else _offset_range(text)
+    parsed = _parse_time_range(text[1:], now_ms) if text.startswith("@") else _parse_offset_range(text)
     if _runs_backwards(parsed):
         raise BadOffset(f"{text!r} ends before it begins")
     return parsed
@@ -95,33 +99,33 @@ def _runs_backwards(range_: OffsetRange) -> bool:
 
 def parse_position(text: str, now_ms: int) -> Position:
     """Parse one position without an end: start, end, N, +N, -N or @T."""
-    return parse_moment(text[1:], now_ms) if text.startswith("@") else _offset_position(text)
+    return parse_moment(text[1:], now_ms) if text.startswith("@") else _parse_offset_position(text)
 
 
-def _offset_range(text: str) -> OffsetRange:
+def _parse_offset_range(text: str) -> OffsetRange:
     begin, colon, end = text.partition(":")
     if text == ":":
         raise BadOffset("':' has neither a beginning nor an end; `start` reads everything")
     return OffsetRange(
-        _offset_position(begin) if begin or not colon else START,
-        _offset_end(end) if end else None,
+        _parse_offset_position(begin) if begin or not colon else START,
+        _parse_offset_end(end) if end else None,
     )
 
 
-def _offset_position(text: str) -> Position:
+def _parse_offset_position(text: str) -> Position:
     if text == "start":
         return START
     if text == "end":
         return END
     anchor = {"+": Anchor.AFTER_START, "-": Anchor.BEFORE_END}.get(text[:1], Anchor.OFFSET)
-    return Position(anchor, _number(text if anchor is Anchor.OFFSET else text[1:], text))
+    return Position(anchor, _parse_number(text if anchor is Anchor.OFFSET else text[1:], text))
 
 
-def _offset_end(text: str) -> Position:
-    return END if text == "end" else Position(Anchor.OFFSET, _number(text, text))
+def _parse_offset_end(text: str) -> Position:
+    return END if text == "end" else Position(Anchor.OFFSET, _parse_number(text, text))
 
 
-def _number(digits: str, text: str) -> int:
+def _parse_number(digits: str, text: str) -> int:
     if not (digits.isascii() and digits.isdigit()):
         raise BadOffset(f"{text!r} is not an offset; use start, end, N, +N, -N, N1:N2 or @TIME")
     if int(digits) > OFFSET_MAX:
@@ -129,30 +133,30 @@ def _number(digits: str, text: str) -> int:
     return int(digits)
 
 
-def _time_range(text: str, now_ms: int) -> OffsetRange:
+def _parse_time_range(text: str, now_ms: int) -> OffsetRange:
     """Parse T1:T2. A moment may contain colons itself, so try every colon as the separator."""
     if _is_moment(text):
         return OffsetRange(parse_moment(text, now_ms))
-    for at in (index for index, letter in enumerate(text) if letter == ":"):
-        begin, end = text[:at], text[at + 1 :]
-        begins = not begin or _is_moment(begin)
-        ends = not end or end == "end" or _is_moment(end) or _DURATION.fullmatch(end)
-        if begins and ends and (begin or end):
-            return _bounded(begin, end, now_ms)
+    for colon in (index for index, letter in enumerate(text) if letter == ":"):
+        begin, end = text[:colon], text[colon + 1 :]
+        begin_is_valid = not begin or _is_moment(begin)
+        end_is_valid = not end or end == "end" or _is_moment(end) or _DURATION.fullmatch(end)
+        if begin_is_valid and end_is_valid and (begin or end):
+            return _parse_bounds(begin, end, now_ms)
     raise BadOffset(f"'@{text}' is not a time; use @MILLISECONDS, @2026-11-15, @2026-11-15T08:30:00Z, @-1h or @T1:T2")
 
 
-def _bounded(begin: str, end: str, now_ms: int) -> OffsetRange:
-    first = parse_moment(begin, now_ms) if begin else START
+def _parse_bounds(begin: str, end: str, now_ms: int) -> OffsetRange:
+    begin_position = parse_moment(begin, now_ms) if begin else START
     if not end:
-        return OffsetRange(first)
+        return OffsetRange(begin_position)
     if end == "end":
-        return OffsetRange(first, END)
+        return OffsetRange(begin_position, END)
     if _DURATION.fullmatch(end):
-        if first.anchor is not Anchor.TIME:
+        if begin_position.anchor is not Anchor.TIME:
             raise BadOffset(f"{end!r} is a duration, and there is no time before it to count from")
-        return OffsetRange(first, Position(Anchor.TIME, first.value + _duration_ms(end)))
-    return OffsetRange(first, parse_moment(end, now_ms))
+        return OffsetRange(begin_position, Position(Anchor.TIME, begin_position.value + _duration_ms(end)))
+    return OffsetRange(begin_position, parse_moment(end, now_ms))
 
 
 def _is_moment(text: str) -> bool:

@@ -35,7 +35,7 @@ format_option: Callable[[F], F] = click.option(
 
 
 class Bytes(int):
-    """A size in bytes: a number for programs, rounded to a unit for people."""
+    """A size in bytes: a number in JSON and YAML, rounded to a unit in tables."""
 
     def __str__(self) -> str:
         power = min(len(_UNITS) - 1, (self.bit_length() - 1) // 10) if self else 0
@@ -74,7 +74,7 @@ class Table:
 
 
 def show(output_format: str, *tables: Table, data: Any = None) -> None:
-    """Print the tables, or `data` for programs; without `data`, the rows of the first table as records."""
+    """Print the tables, or as JSON or YAML `data`. If `data` is None, print the rows of the first table as records."""
     if output_format == "table":
         for number, table in enumerate(tables):
             _show_table(table, first=number == 0)
@@ -121,11 +121,11 @@ def plain_lines(table: Table) -> Iterator[str]:
         return
     cells = [list(table.columns), *([cell_text(cell) for cell in row] for row in table.rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    right = [_is_numeric(table, index) for index in range(len(widths))]
+    is_right_aligned = [_is_numeric(table, index) for index in range(len(widths))]
     for row in cells:
         padded = (
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(row, widths, right, strict=True)
+            cell.rjust(width) if align_right else cell.ljust(width)
+            for cell, width, align_right in zip(row, widths, is_right_aligned, strict=True)
         )
         yield "  ".join(padded).rstrip()
 
@@ -152,7 +152,7 @@ def cell_text(cell: Any) -> str:
 
 
 def to_yaml(data: Any, indent: str = "") -> str:
-    """Return plain data as YAML: block style for what has contents, JSON's spelling for scalars that need quotes."""
+    """Return plain data as YAML: lists and dicts in block style unless empty, scalars that need quotes as in JSON."""
     if isinstance(data, dict) and data:
         return "\n".join(f"{indent}{_scalar(key)}:{_below(value, indent)}" for key, value in data.items())
     if isinstance(data, list) and data:
@@ -174,7 +174,7 @@ def _scalar(value: Any) -> str:
 
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar of bytes on stderr, advanced by calling what is yielded; silent without a terminal."""
+    """Show a progress bar of bytes on stderr, and yield the function that advances it. Needs a terminal."""
     if not sys.stderr.isatty():
         yield lambda advance: None
         return

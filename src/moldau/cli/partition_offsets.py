@@ -17,7 +17,7 @@ Bounds = dict[Partition, tuple[int, int]]
 
 
 class ResolvedRange(NamedTuple):
-    """Offsets to read in one partition: from `begin` on, before `end` (None: without end)."""
+    """Offsets to read in one partition: from `begin` on, before `end`. If `end` is None, reading never ends."""
 
     begin: int
     end: int | None
@@ -29,7 +29,7 @@ def partitions_with_leader(topics: Iterable[TopicMetadata]) -> list[Partition]:
 
 
 def partitions_of(topic: TopicMetadata, only: Sequence[int]) -> list[Partition]:
-    """Return the partitions of a topic, or of them those in `only`, which must exist."""
+    """Return the partitions of a topic. If `only` is not empty, return just those numbers; they must exist."""
     missing = [number for number in only if number not in topic.partitions]
     if missing:
         raise CommandFailed(
@@ -42,7 +42,7 @@ def bounds(admin: Any, partitions: Sequence[Partition], read_committed: bool = F
     spec = admin_api().OffsetSpec
     starts = _list_offsets(admin, partitions, spec.earliest(), read_committed)
     ends = _list_offsets(admin, partitions, spec.latest(), read_committed)
-    return {where: (starts[where], ends[where]) for where in partitions}
+    return {partition: (starts[partition], ends[partition]) for partition in partitions}
 
 
 def resolve(
@@ -55,12 +55,12 @@ def resolve(
         for moment in offset_range.times
     }
     resolved = {}
-    for where, (start, end) in log_bounds.items():
-        offset_at_time = {moment: answers[where] for moment, answers in at_time.items() if answers[where] >= 0}
+    for partition, (start, end) in log_bounds.items():
+        offset_at_time = {moment: answers[partition] for moment, answers in at_time.items() if answers[partition] >= 0}
         limits = offsets.PartitionBounds(start, end, offset_at_time)
         begin = min(max(offsets.resolve(offset_range.begin, limits), start), end)
         range_end = None if offset_range.end is None else offsets.resolve(offset_range.end, limits)
-        resolved[where] = ResolvedRange(begin, range_end)
+        resolved[partition] = ResolvedRange(begin, range_end)
     return resolved
 
 
@@ -73,6 +73,8 @@ def _list_offsets(admin: Any, partitions: Sequence[Partition], spec: Any, read_c
     requested = {TopicPartition(name, number): spec for name, number in partitions}
     futures = admin.list_offsets(requested, isolation_level=isolation)
     return {
-        (where.topic, where.partition): outcome(future, f"{where.topic} partition {where.partition}").offset
-        for where, future in futures.items()
+        (partition.topic, partition.partition): outcome(
+            future, f"{partition.topic} partition {partition.partition}"
+        ).offset
+        for partition, future in futures.items()
     }

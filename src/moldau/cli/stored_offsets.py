@@ -15,8 +15,8 @@ def store_printed(consumer: Any, messages: Iterable[Any]) -> None:
     """
     from moldau.client.confluent import KafkaError, KafkaException
 
-    last = {(message.topic(), message.partition()): message for message in messages}
-    for message in last.values():
+    last_messages = {(message.topic(), message.partition()): message for message in messages}
+    for message in last_messages.values():
         try:
             consumer.store_offsets(message)
         except KafkaException as error:

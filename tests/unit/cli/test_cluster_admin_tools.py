@@ -337,12 +337,12 @@ class TestFirstVoters:
 
 def test_endpoints_of_brokers_and_of_controllers() -> None:
     nodes = [BrokerNode(1, "127.0.0.1", 9092, None, False), BrokerNode(2, "h", 9093, "rack", True)]
-    assert endpoint_lines(nodes, of_controllers=False) == [
+    assert endpoint_lines(nodes, are_controllers=False) == [
         "ID         HOST      PORT       RACK STATE      ENDPOINT_TYPE  ",
         "1          127.0.0.1 9092       null unfenced   broker         ",
         "2          h         9093       rack fenced     broker         ",
     ]
-    assert endpoint_lines(nodes[:1], of_controllers=True) == [
+    assert endpoint_lines(nodes[:1], are_controllers=True) == [
         "ID         HOST      PORT       RACK       ENDPOINT_TYPE  ",
         "1          127.0.0.1 9092       null       controller     ",
     ]

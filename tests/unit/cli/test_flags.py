@@ -9,31 +9,31 @@ from moldau.cli.flags import Flag, Flags, HelpRequested, UsageError, VersionRequ
 FLAGS = Flags(
     "A tool.",
     (
-        Flag("topic", "The topic.", "topic", older=("subject",)),
+        Flag("topic", "The topic.", "topic", former_names=("subject",)),
         Flag("config", "A setting.", "name=value"),
         Flag("partitions", "How many.", "n", "Integer", default="3"),
         Flag("list", "A switch."),
         Flag("create", "Another."),
         Flag("codec", "May stand alone.", "codec", argument_optional=True),
         Flag("server", "Short too.", "server", short="b"),
-        Flag("props", "Many words.", "k=v", many=True),
-        Flag("old-props", "Formerly.", "k=v", replaced_by="props", many=True),
+        Flag("props", "Many words.", "k=v", takes_several_words=True),
+        Flag("old-props", "Formerly.", "k=v", replaced_by="props", takes_several_words=True),
     ),
 )
 
 
 @pytest.mark.parametrize("words", [["--topic", "t"], ["--topic=t"], ["-topic", "t"], ["-topic=t"]])
 def test_a_value_is_written_in_four_ways(words: list[str]) -> None:
-    assert FLAGS.parse(words).text("topic") == "t"
+    assert FLAGS.parse(words).single_value("topic") == "t"
 
 
 def test_an_attached_value_may_hold_equals_signs_and_be_empty() -> None:
-    assert FLAGS.parse(["--config=a=b=c"]).text("config") == "a=b=c"
-    assert FLAGS.parse(["--config="]).text("config") == ""
+    assert FLAGS.parse(["--config=a=b=c"]).single_value("config") == "a=b=c"
+    assert FLAGS.parse(["--config="]).single_value("config") == ""
 
 
 def test_a_required_argument_is_taken_even_when_it_looks_like_a_flag() -> None:
-    assert FLAGS.parse(["--topic", "--list"]).text("topic") == "--list"
+    assert FLAGS.parse(["--topic", "--list"]).single_value("topic") == "--list"
     assert FLAGS.parse(["--partitions", "-5"]).integer("partitions") == -5
 
 
@@ -41,21 +41,21 @@ def test_an_optional_argument_is_not_taken_from_the_next_flag() -> None:
     arguments = FLAGS.parse(["--codec", "--list"])
     assert arguments.has("codec")
     assert arguments.has("list")
-    assert arguments.text("codec") is None
-    assert FLAGS.parse(["--codec", "zstd"]).text("codec") == "zstd"
+    assert arguments.single_value("codec") is None
+    assert FLAGS.parse(["--codec", "zstd"]).single_value("codec") == "zstd"
 
 
 def test_flags_repeat_but_one_value_is_one() -> None:
     arguments = FLAGS.parse(["--config", "a=1", "--config", "b=2"])
-    assert arguments.texts("config") == ["a=1", "b=2"]
+    assert arguments.values_of("config") == ["a=1", "b=2"]
     with pytest.raises(UsageError, match="Found multiple arguments for option config, but you asked for only one"):
-        arguments.text("config")
+        arguments.single_value("config")
 
 
 def test_stray_words_are_ignored_and_two_dashes_end_the_flags() -> None:
     arguments = FLAGS.parse(["stray", "--list", "-", "--topic", "t", "stray", "--", "--create"])
     assert arguments.has("list")
-    assert arguments.text("topic") == "t"
+    assert arguments.single_value("topic") == "t"
     assert not arguments.has("create")
 
 
@@ -63,6 +63,17 @@ def test_stray_words_are_ignored_and_two_dashes_end_the_flags() -> None:
 def test_names_are_never_abbreviated(word: str) -> None:
     with pytest.raises(UsageError, match=f"{word[2:]} is not a recognized option"):
         FLAGS.parse([word, "x"])
+
+
+@pytest.mark.parametrize("word", ["---", "---=x"])
+def test_dashes_without_a_name_are_no_flag(word: str) -> None:
+    with pytest.raises(UsageError, match=r"^ is not a recognized option$"):
+        FLAGS.parse([word, "x"])
+
+
+def test_an_unknown_flag_is_reported_even_beside_help() -> None:
+    with pytest.raises(UsageError, match="nosuch is not a recognized option"):
+        FLAGS.parse(["--help", "--nosuch"])
 
 
 def test_a_missing_argument_is_reported() -> None:
@@ -92,14 +103,14 @@ def test_the_error_for_zookeeper_names_the_flag_to_use() -> None:
 
 def test_a_former_name_works_with_a_note_and_a_short_one_without() -> None:
     arguments = FLAGS.parse(["--subject", "t", "-b", "h:1"])
-    assert arguments.text("topic") == "t"
-    assert arguments.text("server") == "h:1"
+    assert arguments.single_value("topic") == "t"
+    assert arguments.single_value("server") == "h:1"
     assert arguments.notes == ["Option --subject is deprecated. Use --topic instead."]
 
 
-def test_a_deprecated_flag_counts_as_the_new_one_and_clashes_with_it() -> None:
+def test_a_deprecated_flag_counts_as_the_new_one_and_conflicts_with_it() -> None:
     arguments = FLAGS.parse(["--old-props", "a=1", "b=2", "--list"])
-    assert arguments.texts("props") == ["a=1", "b=2"]
+    assert arguments.values_of("props") == ["a=1", "b=2"]
     assert arguments.warnings == [
         "Option --old-props is deprecated and will be removed in a future version. Use --props instead."
     ]
@@ -112,10 +123,10 @@ def test_rules_between_flags() -> None:
     with pytest.raises(UsageError, match=r'Missing required argument "\[topic\]"'):
         arguments.require("list", "topic")
     with pytest.raises(UsageError, match=r'Option "\[partitions\]" can\'t be used with option "\[list\]"'):
-        arguments.refuse("partitions", "create", "list")
-    arguments.refuse("create", "list")
+        arguments.forbid_together("partitions", "create", "list")
+    arguments.forbid_together("create", "list")
     with pytest.raises(UsageError, match=r"Exactly one of the following arguments is required: \[topic\], \[create\]"):
-        arguments.require_one("topic", "create")
+        arguments.require_exactly_one("topic", "create")
 
 
 def test_the_order_of_flags_is_kept() -> None:

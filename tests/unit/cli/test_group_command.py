@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from moldau.base.ids import TopicPartition
 from moldau.cli.group.lag import PartitionLag, first_timestamp, whole_batches
 from moldau.cli.group.targets import Kind, Target, parse_target, parse_topic, resolve
+from moldau.cli.main import main
 from moldau.cli.offsets import BadOffset, PartitionBounds
 from moldau.cli.records.consume_group import Membership
 from moldau.cli.records.pattern_subscription import FIRST_REFRESH_SECONDS, REFRESH_SECONDS, PatternSubscription
@@ -78,6 +81,16 @@ def test_topics_with_and_without_partitions() -> None:
     for wrong in ("orders:", "orders:a", ":0", "orders:0,", "orders:-1"):
         with pytest.raises(BadOffset):
             parse_topic(wrong)
+
+
+def test_reset_takes_the_partitions_from_the_file_or_from_topic_but_not_from_both(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.csv"
+    plan.write_text("orders,0,3\n")
+    unreachable = ["--bootstrap-server", "127.0.0.1:1"]
+    words = ["group", "reset", "billing", "--from-file", str(plan), "--topic", "orders", *unreachable]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code != 0
+    assert "--topic cannot be used with --from-file" in result.output
 
 
 @pytest.mark.parametrize(

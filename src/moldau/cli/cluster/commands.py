@@ -21,7 +21,7 @@ from moldau.cli.cluster.directory import (
     DEFAULT_NODES,
     ClusterDirectory,
     Description,
-    refuse_busy_ports,
+    check_ports_are_free,
     write_text,
 )
 from moldau.cli.cluster.info import info
@@ -56,8 +56,8 @@ def _complete_nodes(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [CompletionItem(str(node.id)) for node in nodes if str(node.id).startswith(incomplete)]
 
 
-def _refuse_windows(ctx: click.Context, param: click.Parameter, data_dir: str) -> str:
-    """Refuse on Windows: a command with the directory of a cluster deals with processes of this machine."""
+def _check_platform(ctx: click.Context, param: click.Parameter, data_dir: str) -> str:
+    """Fail on Windows: commands with --data-dir start and stop processes here, which Moldau does not do there."""
     if line := refusal(f"`{ctx.command_path}`"):
         raise CommandFailed(line)
     return data_dir
@@ -70,7 +70,7 @@ data_dir_option: Callable[[F], F] = click.option(
     default=DEFAULT_DIRECTORY,
     type=click.Path(file_okay=False),
     show_default=f"./{DEFAULT_DIRECTORY}",
-    callback=_refuse_windows,
+    callback=_check_platform,
     help="The directory of the cluster, which identifies it to all commands.",
 )
 node_argument: Callable[[F], F] = click.argument("node", metavar="N", type=int, shell_complete=_complete_nodes)
@@ -115,10 +115,10 @@ def start(
     from moldau.cli.kafka.storage import random_uuid
 
     directory = ClusterDirectory(Path(data_dir))
-    _refuse_running(directory)
+    _check_not_running(directory)
     log_variables = _log_variables(log_level, log_format)
     description = directory.plan(nodes, base_port, _overrides(overrides), random_uuid(), log_variables)
-    refuse_busy_ports(description)
+    check_ports_are_free(description)
     directory.lay_out(description)
     with screen() as cluster_screen:
         ctx.exit(Foreground(directory, description, cluster_screen).run())
@@ -142,7 +142,7 @@ def _log_variables(level: str | None, format: str | None) -> dict[str, str]:
         raise CommandFailed(str(error)) from error
 
 
-def _refuse_running(directory: ClusterDirectory) -> None:
+def _check_not_running(directory: ClusterDirectory) -> None:
     runner = running_foreground(directory)
     if runner is not None:
         raise CommandFailed(

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from moldau.client.cluster_admin import ClusterAdmin
 
 ANSWER_MS = 10_000
-HIDDEN_FROM_US = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-"""The broker has no quorum, or may not show it to this user: show the rest."""
+QUORUM_NOT_SHOWN = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+"""Errors of a broker that has no quorum, or does not show it to this user. The rest of the cluster is shown."""
 
 
 @click.command(short_help="Draw brokers, the controller, and who leads and follows which partition.")
@@ -72,7 +72,7 @@ def _quorum(admin: ClusterAdmin) -> Quorum | None:
     try:
         return admin.quorum()
     except KafkaError as error:
-        if error.code in HIDDEN_FROM_US:
+        if error.code in QUORUM_NOT_SHOWN:
             return None
         raise
 
@@ -81,7 +81,7 @@ def _moves(admin: ClusterAdmin) -> Mapping[TopicPartition, Reassignment]:
     try:
         return admin.reassignments()
     except KafkaError as error:
-        if error.code in HIDDEN_FROM_US:
+        if error.code in QUORUM_NOT_SHOWN:
             return {}
         raise
 
@@ -89,13 +89,16 @@ def _moves(admin: ClusterAdmin) -> Mapping[TopicPartition, Reassignment]:
 def chosen_topics(
     topics: Mapping[str, TopicReplicas], names: Sequence[str], group: DescribedGroup | None, internal: bool
 ) -> list[TopicReplicas]:
-    """Return the named topics; else those the group reads; else all, with internal topics only if `internal`."""
+    """Return the topics in `names`; if it is empty, those that the group reads; if there is no group, all topics.
+
+    Internal topics are among all topics only if `internal` is true.
+    """
     missing = [name for name in names if name not in topics]
     if missing:
         raise CommandFailed(f"no topic {', '.join(missing)}; {NEXT_STEPS['_UNKNOWN_TOPIC']}")
     selected = set(names)
     if not selected and group is not None:
-        selected = {where.topic for where in view.readers_of(group)}
+        selected = {partition.topic for partition in view.readers_of(group)}
     if selected:
         return [topics[name] for name in sorted(selected) if name in topics]
     return [topic for name, topic in sorted(topics.items()) if internal or not topic.is_internal]

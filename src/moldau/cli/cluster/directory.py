@@ -79,7 +79,7 @@ class ClusterDirectory:
         return self.path / FOREGROUND
 
     def description(self) -> Description:
-        """Return the cluster in the directory; CommandFailed if there is none."""
+        """Return the cluster in the directory; raise CommandFailed if the directory has none."""
         description = self._read_description()
         if description is None:
             raise CommandFailed(
@@ -112,13 +112,14 @@ class ClusterDirectory:
         """Return the cluster to start: the one in the directory, or a new one. Write nothing yet."""
         description = self._read_description()
         if description is None:
-            self._refuse_foreign_content()
+            self._check_no_foreign_content()
             description = _new_description(nodes or DEFAULT_NODES, base_port or DEFAULT_BASE_PORT, uuid_text(new_id))
         else:
-            _refuse_other_shape(self.path, description, nodes, base_port)
+            _check_same_nodes_and_ports(self.path, description, nodes, base_port)
         return Description(description.cluster_id, description.nodes, dict(overrides), dict(log_variables or {}))
 
     def lay_out(self, description: Description) -> None:
+        """Write the files of the cluster. A server.properties that exists is kept: the user may have edited it."""
         for node in description.nodes:
             self.node_path(node.id).mkdir(parents=True, exist_ok=True)
             properties = self.properties_path(node.id)
@@ -126,9 +127,13 @@ class ClusterDirectory:
                 write_text(properties, properties_text(description, node, self.node_path(node.id) / "data"))
         write_json(self.path / DESCRIPTION, asdict(description))
 
-    def _refuse_foreign_content(self) -> None:
+    def _check_no_foreign_content(self) -> None:
+        """Fail if a new cluster cannot be created in this directory."""
         if "," in str(self.path.absolute()):
-            raise CommandFailed(f"{self.path.absolute()} contains a comma, which separates directories in log.dirs")
+            raise CommandFailed(
+                f"{self.path.absolute()} contains a comma, which separates directories in log.dirs;"
+                " choose another --data-dir"
+            )
         if self.path.is_file():
             raise CommandFailed(f"{self.path} is a file; choose another --data-dir")
         if self.path.is_dir() and any(self.path.iterdir()):
@@ -137,7 +142,7 @@ class ClusterDirectory:
             )
 
 
-def _refuse_other_shape(path: Path, description: Description, nodes: int | None, base_port: int | None) -> None:
+def _check_same_nodes_and_ports(path: Path, description: Description, nodes: int | None, base_port: int | None) -> None:
     if nodes not in (None, len(description.nodes)):
         raise CommandFailed(
             f"{path} holds a cluster of {len(description.nodes)} nodes; leave --nodes out, or choose another --data-dir"
@@ -153,22 +158,22 @@ def _new_description(count: int, base_port: int, cluster_id: str) -> Description
     ports = range(base_port, base_port + count)
     if ports[-1] > PORT_MAX:
         raise CommandFailed(f"--base-port {base_port} leaves no room for {count} ports; the last is {PORT_MAX}")
-    controller_ports = _controller_ports([port + CONTROLLER_PORTS_ABOVE for port in ports], taken=set(ports))
+    controller_ports = _controller_ports([port + CONTROLLER_PORTS_ABOVE for port in ports], used_ports=set(ports))
     nodes = (NodeAddress(1 + index, port, controller_ports[index]) for index, port in enumerate(ports))
     return Description(cluster_id, tuple(nodes))
 
 
-def _controller_ports(preferred: Sequence[int], taken: set[int]) -> list[int]:
-    """Return the preferred ports where they are free, else the next free ones. Not ephemeral ports: the system also
+def _controller_ports(preferred: Sequence[int], used_ports: set[int]) -> list[int]:
+    """Return the preferred ports, or for each that is not free the next free one. Not ephemeral ports: the system also
     uses those for connections, and a node that restarts must find its port free."""
     ports: list[int] = []
     for port in preferred:
-        candidates = (each for each in range(port, PORT_MAX + 1) if each not in taken)
-        free = next((each for each in candidates if is_free(each)), None)
-        if free is None:
+        candidates = (candidate for candidate in range(port, PORT_MAX + 1) if candidate not in used_ports)
+        free_port = next((candidate for candidate in candidates if is_free(candidate)), None)
+        if free_port is None:
             raise CommandFailed(f"no port above {port} is free for a controller; choose a lower --base-port")
-        taken.add(free)
-        ports.append(free)
+        used_ports.add(free_port)
+        ports.append(free_port)
     return ports
 
 
@@ -177,13 +182,13 @@ def is_free(port: int) -> bool:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind((HOST, port))
-            sock.listen(1)  # with SO_REUSEADDR two may bind, but only one may listen
+            sock.listen(1)  # With SO_REUSEADDR two sockets can bind a port, but only one can listen on it.
         except OSError:
             return False
         return True
 
 
-def refuse_busy_ports(description: Description) -> None:
+def check_ports_are_free(description: Description) -> None:
     for node in description.nodes:
         for port in (node.port, node.controller_port):
             if not is_free(port):
@@ -200,7 +205,7 @@ def properties_text(description: Description, node: NodeAddress, data: Path) -> 
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object in a JSON file; None if there is no such file or it holds no object."""
+    """Return the object in a JSON file. Return None if the file does not exist or contains no object."""
     try:
         content = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError, ValueError):

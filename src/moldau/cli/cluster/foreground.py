@@ -46,8 +46,8 @@ class Foreground:
         stop_signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         handled = [number for number in stop_signals if signal.getsignal(number) is not signal.SIG_IGN]
         previous_handlers = {number: signal.signal(number, self._on_signal) for number in handled}
-        us = this_process()
-        write_json(self._directory.foreground_path, {"pid": us.pid, "born": us.time})
+        own_process = this_process()
+        write_json(self._directory.foreground_path, {"pid": own_process.pid, "born": own_process.time})
         try:
             self._began = time.monotonic()
             for node in self._description.nodes:
@@ -111,14 +111,14 @@ class Foreground:
         return NodeState.PAUSED if state is NodeState.UP and process.is_paused else state
 
     def _report_end(self, node_id: int, status: int, previous: NodeState) -> None:
-        how = f"was killed ({signal.Signals(-status).name})" if status < 0 else f"ended with status {status}"
+        reason = f"was killed ({signal.Signals(-status).name})" if status < 0 else f"ended with status {status}"
         restart = _command(self._directory, f"restart {node_id}")
         if previous is NodeState.STARTING and not self._is_announced:
-            self._print(f"node {node_id} {how} before it was ready; its log is {self._directory.log_path(node_id)}")
+            self._print(f"node {node_id} {reason} before it was ready; its log is {self._directory.log_path(node_id)}")
             self._stop_requests += 1
             self._status = 1
         else:
-            self._print(f"node {node_id} {how}; `{restart}` restarts it")
+            self._print(f"node {node_id} {reason}; `{restart}` restarts it")
 
     def _restart(self, node_id: int) -> None:
         process = self._processes[node_id]
@@ -135,15 +135,15 @@ class Foreground:
 
     def _announce_or_wait(self) -> None:
         waited_s = time.monotonic() - self._began
-        late = [node_id for node_id, state in self._states.items() if state is not NodeState.UP]
-        if not late:
+        nodes_not_ready = [node_id for node_id, state in self._states.items() if state is not NodeState.UP]
+        if not nodes_not_ready:
             self._is_announced = True
             for line in announcement(self._directory, self._description, waited_s):
                 self._screen.line(line)
         elif waited_s > SLOW_START_S and not self._is_delay_reported:
             self._is_delay_reported = True
-            names = ", ".join(map(str, late))
-            self._print(f"still waiting for node {names}; see the log {self._directory.log_path(late[0])}")
+            names = ", ".join(map(str, nodes_not_ready))
+            self._print(f"still waiting for node {names}; see the log {self._directory.log_path(nodes_not_ready[0])}")
 
     def _print(self, line: str) -> None:
         self._screen.line(f"moldau cluster: {line}")
@@ -179,5 +179,5 @@ def announcement(directory: ClusterDirectory, description: Description, seconds:
 
 
 def _command(directory: ClusterDirectory, words: str) -> str:
-    where = "" if str(directory.path) == DEFAULT_DIRECTORY else f" --data-dir {directory.path}"
-    return f"moldau cluster {words}{where}"
+    data_dir_option = "" if str(directory.path) == DEFAULT_DIRECTORY else f" --data-dir {directory.path}"
+    return f"moldau cluster {words}{data_dir_option}"

@@ -28,7 +28,7 @@ class BrokerRow(NamedTuple):
     address: str | None
     rack: str | None
     state: str
-    """up, fenced, or gone: a replica's broker that is no longer registered."""
+    """`up`, `fenced` or `gone`. A broker is gone if partitions still have replicas on it but it is not registered."""
     leads: int
     replicas: int
 
@@ -100,17 +100,18 @@ def controller_rows(quorum: Quorum, now_ms: int) -> list[ControllerRow]:
     """Return the leader first, then the voters, then the observers."""
     leader_first = sorted(quorum.voters, key=lambda voter: (voter is not quorum.leader, voter.replica_id))
     rows = []
-    for each, role in [(voter, "voter") for voter in leader_first] + [(each, "observer") for each in quorum.observers]:
-        endpoints = quorum.endpoints.get(each.replica_id, ())
+    replicas = [(voter, "voter") for voter in leader_first] + [(observer, "observer") for observer in quorum.observers]
+    for replica, role in replicas:
+        endpoints = quorum.endpoints.get(replica.replica_id, ())
         address = f"{endpoints[0].host}:{endpoints[0].port}" if endpoints else None
-        ago = max(0, now_ms - each.last_caught_up_ms) if each.last_caught_up_ms >= 0 else None
+        ago = max(0, now_ms - replica.last_caught_up_ms) if replica.last_caught_up_ms >= 0 else None
         rows.append(
             ControllerRow(
-                each.replica_id,
-                "leader" if each is quorum.leader else role,
+                replica.replica_id,
+                "leader" if replica is quorum.leader else role,
                 address,
-                each.log_end_offset,
-                quorum.lag(each),
+                replica.log_end_offset,
+                quorum.lag(replica),
                 ago,
             )
         )
@@ -125,15 +126,15 @@ def partition_rows(
     rows = []
     for topic in topics:
         for index, partition in topic.partitions.items():
-            where = TopicPartition(topic.name, index)
+            topic_partition = TopicPartition(topic.name, index)
             leader = partition.leader if partition.leader >= 0 else None
-            reader, note = readers.get(where), note_of(partition, moves.get(where))
+            reader, note = readers.get(topic_partition), note_of(partition, moves.get(topic_partition))
             rows.append(PartitionRow(topic.name, index, leader, partition.replicas, partition.isr, reader, note))
     return rows
 
 
 def note_of(partition: PartitionReplicas, move: Reassignment | None) -> str:
-    """Return in a few words what is wrong with a partition; empty if nothing is."""
+    """Return in a few words what is wrong with a partition. Return an empty text if nothing is wrong."""
     notes = []
     if partition.leader < 0:
         notes.append("no leader")
@@ -161,7 +162,9 @@ def readers_of(group: DescribedGroup | None) -> dict[TopicPartition, str]:
     if group is None:
         return {}
     names = member_names(group.members)
-    return {where: names[member.member_id] for member in group.members for where in member.assignment}
+    return {
+        topic_partition: names[member.member_id] for member in group.members for topic_partition in member.assignment
+    }
 
 
 def idle_members(group: DescribedGroup | None) -> list[str]:

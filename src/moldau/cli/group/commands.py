@@ -23,7 +23,7 @@ from moldau.cli.group.connect import (
     existing_groups,
     group_client,
     host_of,
-    refuse_active,
+    require_no_members,
 )
 from moldau.cli.group.lag import PartitionLag, log_ends, partition_lags
 from moldau.cli.group.reset import reset
@@ -63,34 +63,36 @@ def list_groups(broker: Broker, output_format: str) -> None:
 
 
 def _list_rows(client: GroupClient, listed: Sequence[ListedGroup]) -> Iterable[tuple[Any, ...]]:
-    """Yield the rows; each kind of request is sent once for all groups, not once for each."""
+    """Yield the rows. One request of each kind asks for all groups at once, not one request for each group."""
     consumers = [entry.group_id for entry in listed if entry.is_consumer_group]
     described = client.groups.described(consumers)
     committed = client.groups.committed(consumers)
     readers = [offsets for offsets in committed.values() if not holds_batch_numbers(offsets)]
-    ends = log_ends(client.cluster, (where for offsets in readers for where in offsets))
+    ends = log_ends(client.cluster, (partition for offsets in readers for partition in offsets))
     for entry in listed:
         description = described.get(entry.group_id)
         offsets = committed.get(entry.group_id, {})
         if not isinstance(description, DescribedGroup):
             yield entry.group_id, entry.state or None, entry.type or None, None, None, None
             continue
-        topics = {where.topic for where in _partitions(description, offsets)}
+        topics = {partition.topic for partition in _partitions(description, offsets)}
         if holds_batch_numbers(offsets):
             yield entry.group_id, BATCH_NUMBERS, description.type, len(description.members), len(topics), None
             continue
-        lag = _total(PartitionLag(where, position.offset, ends[where], None) for where, position in offsets.items())
+        lag = _total(
+            PartitionLag(partition, position.offset, ends[partition], None) for partition, position in offsets.items()
+        )
         yield entry.group_id, description.state, description.type, len(description.members), len(topics), lag
 
 
 def _partitions(described: DescribedGroup, committed: CommittedOffsets) -> set[TopicPartition]:
-    return set(committed) | {where for member in described.members for where in member.assignment}
+    return set(committed) | {partition for member in described.members for partition in member.assignment}
 
 
 def _total(lags: Iterable[PartitionLag]) -> int | None:
-    """Return the sum of the known lags; None if none is known."""
-    known = [lag.records for lag in lags if lag.records is not None]
-    return sum(known) if known else None
+    """Return the sum of the lags that are known. Return None if the lag of no partition is known."""
+    record_lags = [lag.records for lag in lags if lag.records is not None]
+    return sum(record_lags) if record_lags else None
 
 
 @group.command(short_help="Show members, offsets and lag of groups.")
@@ -100,10 +102,10 @@ def _total(lags: Iterable[PartitionLag]) -> int | None:
 def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None:
     """Show the state of groups, their members, and where they are in each partition.
 
-    LAG is how many records of a partition the group has still to consume: the end of its log less the offset the group
-    committed, markers of transactions included. LAG SECONDS is how long the first of those records has been waiting:
-    now less its timestamp. Both are 0 where the group is at the end, and unknown (-) where it has not
-    committed yet. For a whole group, LAG is the sum and LAG SECONDS the longest.
+    LAG is how many records of a partition the group has still to consume: the log end offset minus the committed
+    offset, which counts transaction markers too. LAG SECONDS is how long the first of those records has been waiting:
+    now minus its timestamp. Both are 0 in a partition that the group has read to the end, and unknown (-) if the group
+    has not committed there yet. For a whole group, LAG is the sum and LAG SECONDS the longest.
 
     \b
     moldau group describe billing
@@ -118,8 +120,8 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
             if are_batches:
                 described = replace(described, state=BATCH_NUMBERS)
                 lags = [
-                    PartitionLag(where, committed_offset.offset, None, None)
-                    for where, committed_offset in sorted(committed.items())
+                    PartitionLag(partition, committed_offset.offset, None, None)
+                    for partition, committed_offset in sorted(committed.items())
                 ]
             else:
                 now_ms = time.time_ns() // 1_000_000
@@ -151,12 +153,12 @@ def _summary(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
 
 
 def _offsets(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
-    readers = {where: member for member in described.members for where in member.assignment}
+    readers = {partition: member for member in described.members for partition in member.assignment}
     rows = []
     for lag in lags:
-        reader = readers.get(lag.where)
+        reader = readers.get(lag.partition)
         member_name = reader and (reader.instance_id or reader.member_id)
-        rows.append((*lag.where, lag.committed, lag.log_end, lag.records, _seconds(lag), member_name))
+        rows.append((*lag.partition, lag.committed, lag.log_end, lag.records, _seconds(lag), member_name))
     columns = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "LAG SECONDS", "MEMBER")
     return Table(columns, rows, empty="no offsets committed, nothing assigned")
 
@@ -164,11 +166,11 @@ def _offsets(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
 def _batches(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
     """Return, in place of the offsets, the last batch that was written to each topic."""
     title = f"{described.group_id} {KEEPS_BATCH_NUMBERS}, no offsets: leave it alone"
-    return Table(("TOPIC", "BATCH"), [(lag.where.topic, lag.committed) for lag in lags], title)
+    return Table(("TOPIC", "BATCH"), [(lag.partition.topic, lag.committed) for lag in lags], title)
 
 
 class Assigned(dict[str, list[int]]):
-    """Partitions by topic: a mapping for programs, one line for people."""
+    """Partitions by topic, printed as a mapping in JSON and YAML and as one line in a table."""
 
     def __str__(self) -> str:
         return "; ".join(f"{topic}: {','.join(map(str, indexes))}" for topic, indexes in self.items())
@@ -200,7 +202,7 @@ def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
     """
     with group_client(broker) as client:
         for described in existing_groups(client, names):
-            refuse_active(described)
+            require_no_members(described)
         confirm(f"Delete {', '.join(names)} and all offsets of {'it' if len(names) == 1 else 'them'}?", yes)
         failures: list[CommandFailed] = []
         for name, code in client.groups.delete(names).items():

@@ -40,8 +40,8 @@ def is_unknown(description: DescribedGroup | KafkaError) -> bool:
     return description.state == "Dead"
 
 
-def refuse_active(group: DescribedGroup) -> None:
-    """Fail if the group has members, and name them: such a group cannot be changed by anybody else."""
+def require_no_members(group: DescribedGroup) -> None:
+    """Fail if the group has members, and name them: nobody else can change such a group."""
     if not group.members:
         return
     count = len(group.members)

@@ -1,8 +1,8 @@
 """How far a group is behind: in records, and in seconds.
 
 Seconds are the age of the first record that the group has not consumed: how long it has been waiting. No broker
-returns that, so the record is fetched to read its timestamp. It is 0 where no record waits, and unknown where the
-group never committed or the record has no timestamp.
+returns that, so the record is fetched to read its timestamp. The lag in seconds is 0 if no record waits in a partition,
+and unknown if the group has not committed an offset there or if the record has no timestamp.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchRespon
 from moldau.wire.records import decode_records
 
 PARTITION_BYTES_MAX: Final = 64 << 10
-"""A larger batch is returned whole all the same, one in each response."""
+"""A broker also returns a larger batch whole, but only one in each response."""
 FETCH_BYTES_MAX: Final = 16 << 20
 
 
 class PartitionLag(NamedTuple):
-    """The lag in one partition. None: unknown, or not committed."""
+    """The lag in one partition. `committed` is None if the group has no offset there; the others if unknown."""
 
-    where: TopicPartition
+    partition: TopicPartition
     committed: int | None
     log_end: int | None
     seconds: float | None
@@ -40,7 +40,7 @@ class PartitionLag(NamedTuple):
 
 
 def log_ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-    """Return the log end offsets; None where a partition has no leader now, or its topic was deleted."""
+    """Return the log end offset of each partition, or None if it has no leader now or its topic was deleted."""
     partitions = set(partitions)
     if not partitions:
         return {}
@@ -49,19 +49,19 @@ def log_ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[Top
 
 
 def partitions_with_leader(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return those of the partitions that have a leader."""
+    """Return the partitions that have a leader. Those of deleted topics have none."""
     partitions = list(partitions)
-    cluster.refresh({where.topic for where in partitions})
+    cluster.refresh({partition.topic for partition in partitions})
     nodes = cluster.nodes()
-    led = []
-    for where in partitions:
+    with_leader = []
+    for partition in partitions:
         try:
-            if cluster.topic(where.topic).leaders.get(where.partition) in nodes:
-                led.append(where)
+            if cluster.topic(partition.topic).leaders.get(partition.partition) in nodes:
+                with_leader.append(partition)
         except KafkaError as error:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-    return led
+    return with_leader
 
 
 def partition_lags(
@@ -71,63 +71,66 @@ def partition_lags(
     ordered = sorted(set(partitions) | set(committed))
     ends = log_ends(cluster, ordered)
     behind = {
-        where: committed_offset.offset
-        for where, committed_offset in committed.items()
-        if (end := ends[where]) is not None and committed_offset.offset < end
+        partition: committed_offset.offset
+        for partition, committed_offset in committed.items()
+        if (end := ends[partition]) is not None and committed_offset.offset < end
     }
     timestamps = first_timestamps(cluster, behind)
     lags = []
-    for where in ordered:
-        offset = committed[where].offset if where in committed else None
-        seconds = None if offset is None or ends[where] is None else 0.0
-        if where in behind:
-            seconds = None if where not in timestamps else max(0, now_ms - timestamps[where]) / 1000
-        lags.append(PartitionLag(where, offset, ends[where], seconds))
+    for partition in ordered:
+        offset = committed[partition].offset if partition in committed else None
+        seconds = None if offset is None or ends[partition] is None else 0.0
+        if partition in behind:
+            seconds = None if partition not in timestamps else max(0, now_ms - timestamps[partition]) / 1000
+        lags.append(PartitionLag(partition, offset, ends[partition], seconds))
     return lags
 
 
-def first_timestamps(cluster: Cluster, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return the timestamp of the first record at or after each offset, where there is one with a timestamp."""
-    pending = dict(at)
+def first_timestamps(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Return the timestamp of the first record at or after each offset. Leave out partitions that have none."""
+    pending = dict(offsets)
     timestamps: dict[TopicPartition, int] = {}
     while pending:
         before = dict(pending)
-        for where, data in _fetch(cluster, before):
-            _take_timestamp(cluster, where, data, pending, timestamps)
-        if pending == before:
+        for partition, data in _fetch(cluster, before):
+            _store_timestamp_or_advance(cluster, partition, data, pending, timestamps)
+        if pending == before:  # No partition advanced: the log ended, or the leader returned an error.
             break
-    return {where: timestamp for where, timestamp in timestamps.items() if timestamp >= 0}
+    return {partition: timestamp for partition, timestamp in timestamps.items() if timestamp >= 0}
 
 
-def _take_timestamp(
+def _store_timestamp_or_advance(
     cluster: Cluster,
-    where: TopicPartition,
+    partition: TopicPartition,
     data: PartitionData,
     pending: dict[TopicPartition, int],
     timestamps: dict[TopicPartition, int],
 ) -> None:
-    """Take the timestamp of the partition's first record, or advance its offset in `pending`."""
+    """Put the timestamp of the first record into `timestamps`, or advance the partition's offset in `pending`.
+
+    A response may contain no record at or after the offset, only markers or batches that end before it.
+    """
     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-        start = cluster.list_offsets({where: EARLIEST})[where]
-        if pending[where] < start:
-            pending[where] = start
+        start = cluster.list_offsets({partition: EARLIEST})[partition]
+        if pending[partition] < start:
+            pending[partition] = start
         else:
-            del pending[where]
+            del pending[partition]
         return
     if data.error_code or not data.records:
         return
     assert isinstance(data.records, memoryview)
     for header, batch in whole_batches(data.records):
-        timestamp = first_timestamp(header, batch, pending[where])
+        timestamp = first_timestamp(header, batch, pending[partition])
         if timestamp is not None:
-            timestamps[where] = timestamp
-            del pending[where]
+            timestamps[partition] = timestamp
+            del pending[partition]
             return
-        pending[where] = max(pending[where], header.next_offset)
+        pending[partition] = max(pending[partition], header.next_offset)
 
 
-def _fetch(cluster: Cluster, at: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, PartitionData]]:
-    for node, partitions in cluster.by_leader(at).items():
+def _fetch(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, PartitionData]]:
+    for node, partitions in cluster.by_leader(offsets).items():
         topics = [
             FetchTopic(
                 cluster.topic(name).topic_id,
@@ -135,7 +138,7 @@ def _fetch(cluster: Cluster, at: Mapping[TopicPartition, int]) -> Iterator[tuple
                 [
                     FetchPartition(
                         index,
-                        fetch_offset=at[TopicPartition(name, index)],
+                        fetch_offset=offsets[TopicPartition(name, index)],
                         partition_max_bytes=PARTITION_BYTES_MAX,
                     )
                     for index in indexes
@@ -153,7 +156,7 @@ def _fetch(cluster: Cluster, at: Mapping[TopicPartition, int]) -> Iterator[tuple
 
 
 def whole_batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield the batches of a fetch response, without an incomplete one at its end."""
+    """Yield the batches of a fetch response. Leave out the last batch if it is incomplete."""
     position = 0
     while len(records) - position >= BATCH_HEADER_BYTES:
         header = read_header(records, position)
@@ -165,9 +168,13 @@ def whole_batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview
 
 
 def first_timestamp(header: BatchHeader, batch: memoryview, offset: int) -> int | None:
-    """Return the timestamp of a batch's first record at or after an offset; None if there is none, or for a marker."""
+    """Return the timestamp of a batch's first record at or after an offset; None if the batch has no such record.
+
+    A transaction marker is not a record.
+    """
     if header.is_control or header.last_offset < offset:
         return None
+    # Compaction removed no record of the batch, so its first record has the base offset and the base timestamp.
     is_complete = header.record_count == header.last_offset_delta + 1
     if header.base_offset >= offset and is_complete:
         return header.max_timestamp if header.is_log_append_time else header.base_timestamp

@@ -13,7 +13,7 @@ import click
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli import offsets
-from moldau.cli.cluster.connect import SHOW_GROUPS, kafka_failure
+from moldau.cli.cluster.connect import SHOW_GROUPS, SHOW_TOPICS, kafka_failure
 from moldau.cli.completion import complete_groups
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
 from moldau.cli.group.connect import (
@@ -21,7 +21,7 @@ from moldau.cli.group.connect import (
     GroupClient,
     group_client,
     is_unknown,
-    refuse_active,
+    require_no_members,
 )
 from moldau.cli.group.targets import Kind, Target, parse_target, parse_topic, resolve
 from moldau.cli.kafka.group_offsets import reset_plan
@@ -32,18 +32,18 @@ from moldau.client.group_values import CommittedOffsets, holds_batch_numbers
 
 
 class Move(NamedTuple):
-    """A partition, the group's offset in it (None: not committed), its new offset, and the log end offset."""
+    """The change of a group's offset in one partition. `old_offset` is None if the group has committed none there."""
 
-    where: TopicPartition
-    before: int | None
-    after: int
-    log_end: int
+    partition: TopicPartition
+    old_offset: int | None
+    new_offset: int
+    log_end_offset: int
 
 
 @click.command(short_help="Move a group to other offsets.")
 @click.argument("name", metavar="GROUP", shell_complete=complete_groups)
 @click.option("--to", "target_text", metavar="WHERE", help="The new position; see above.")
-@click.option("--from-file", type=click.File(encoding="utf-8"), help="A CSV of TOPIC,PARTITION,OFFSET lines instead.")
+@click.option("--from-file", type=click.File(encoding="utf-8"), help="A CSV file of TOPIC,PARTITION,OFFSET lines.")
 @click.option(
     "-t",
     "--topic",
@@ -51,7 +51,7 @@ class Move(NamedTuple):
     multiple=True,
     metavar="TOPIC[:P,P]",
     shell_complete=complete_topics,
-    help="Only this topic, or these partitions of it. Repeatable. Default: all that the group has offsets in.",
+    help="With --to: only this topic, or only these partitions. Repeatable. Default: all with offsets of the group.",
 )
 @click.option("--execute", is_flag=True, help="Commit the offsets. Without this the plan is only shown.")
 @click.option("--new", is_flag=True, help="The group need not exist yet: it will begin at these offsets.")
@@ -81,33 +81,40 @@ def reset(
     """
     if (target_text is None) == (from_file is None):
         raise click.UsageError("choose one: --to WHERE, or --from-file CSV", click.get_current_context())
-    target = None if target_text is None else _target(target_text)
-    selections = [_topic(topic) for topic in topics]
+    if from_file is not None and topics:
+        raise click.UsageError(
+            "--topic cannot be used with --from-file: the file names the partitions; leave out --topic",
+            click.get_current_context(),
+        )
+    target = None if target_text is None else _parse_target_option(target_text)
+    selections = [_parse_topic_option(topic) for topic in topics]
     with group_client(broker) as client:
         _check_group(client, name, new)
         committed = client.groups.committed([name])[name]
         if holds_batch_numbers(committed):
             raise CommandFailed(
-                f"group {name} {KEEPS_BATCH_NUMBERS}; other numbers would make it write batches twice or skip them"
+                f"group {name} cannot be reset: it {KEEPS_BATCH_NUMBERS},"
+                " and with other numbers the query would write batches twice or skip them"
             )
         if target is None:
-            assert from_file is not None
+            assert from_file is not None  # Checked above: either --to or --from-file is present.
             moves = _moves_from_file(client.cluster, name, from_file.read(), committed)
         else:
-            moves = _moves(client.cluster, _partitions(client.cluster, selections, committed, name), target, committed)
+            partitions = _select_partitions(client.cluster, selections, committed, name)
+            moves = _moves_to_target(client.cluster, partitions, target, committed)
         if execute:
             _commit(client, name, moves)
     _show(output_format, name, moves, execute)
 
 
-def _target(text: str) -> Target:
+def _parse_target_option(text: str) -> Target:
     try:
         return parse_target(text, time.time_ns() // 1_000_000)
     except offsets.BadOffset as error:
         raise click.BadParameter(str(error), click.get_current_context(), param_hint="--to") from error
 
 
-def _topic(text: str) -> tuple[str, list[int]]:
+def _parse_topic_option(text: str) -> tuple[str, list[int]]:
     try:
         return parse_topic(text)
     except offsets.BadOffset as error:
@@ -115,29 +122,33 @@ def _topic(text: str) -> tuple[str, list[int]]:
 
 
 def _check_group(client: GroupClient, name: str, new: bool) -> None:
+    """Fail if the group has members, or if it does not exist although `new` is false."""
     description = client.groups.described([name])[name]
     if is_unknown(description):
         if not new:
             raise CommandFailed(
-                f"no group {name}; {SHOW_GROUPS}, --new sets the offsets of one that does not exist yet"
+                f"group {name} does not exist; {SHOW_GROUPS}, and --new sets the offsets of a group before it exists"
             )
     elif isinstance(description, KafkaError):
         raise kafka_failure(description, f"group {name}")
     else:
-        refuse_active(description)
+        require_no_members(description)
 
 
-def _partitions(
+def _select_partitions(
     cluster: Cluster, selections: Sequence[tuple[str, list[int]]], committed: CommittedOffsets, name: str
 ) -> list[TopicPartition]:
-    """Return the selected partitions, or without a selection all in which the group has an offset."""
+    """Return the selected partitions. Without a selection, return all partitions in which the group has an offset.
+
+    A selection is a topic and partition indexes; no indexes select all partitions of the topic.
+    """
     if not selections:
         if not committed:
-            raise CommandFailed(f"group {name} has no offsets yet; name a topic with --topic")
+            raise CommandFailed(f"group {name} has no offsets yet; name the topics to set offsets in with --topic")
         return sorted(committed)
     partitions: set[TopicPartition] = set()
     for topic, indexes in selections:
-        indexes_of_topic = _leaders(cluster, topic)
+        indexes_of_topic = _partition_indexes(cluster, topic)
         missing = [index for index in indexes if index not in indexes_of_topic]
         if missing:
             listed = ", ".join(map(str, missing))
@@ -146,76 +157,76 @@ def _partitions(
     return sorted(partitions)
 
 
-def _leaders(cluster: Cluster, topic: str) -> set[int]:
+def _partition_indexes(cluster: Cluster, topic: str) -> set[int]:
     try:
         return set(cluster.topic(topic).leaders)
     except KafkaError as error:
         if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
-            raise CommandFailed(f"no topic {topic}; `moldau topic list` shows the topics there are") from error
+            raise CommandFailed(f"topic {topic} does not exist; {SHOW_TOPICS}") from error
         raise
 
 
-def _moves(
+def _moves_to_target(
     cluster: Cluster, partitions: Sequence[TopicPartition], target: Target, committed: CommittedOffsets
 ) -> list[Move]:
+    """Return the moves to the position of --to. Fail at a partition where +N or -N has no offset to count from."""
     bounds = _bounds(cluster, partitions, target)
     moves = []
-    for where in partitions:
-        before = committed[where].offset if where in committed else None
-        after = resolve(target, before, bounds[where])
-        if after is None:
+    for partition in partitions:
+        old_offset = _committed_offset(committed, partition)
+        new_offset = resolve(target, old_offset, bounds[partition])
+        if new_offset is None:
             raise CommandFailed(
-                f"{where.topic} partition {where.partition} has no offset to count from; name others with --topic,"
-                " or use --to N"
+                f"{partition.topic} partition {partition.partition} has no committed offset to count from;"
+                " select other partitions with --topic, or use --to N"
             )
-        moves.append(Move(where, before, after, bounds[where].end))
+        moves.append(Move(partition, old_offset, new_offset, bounds[partition].end))
     return moves
+
+
+def _committed_offset(committed: CommittedOffsets, partition: TopicPartition) -> int | None:
+    return committed[partition].offset if partition in committed else None
 
 
 def _bounds(
     cluster: Cluster, partitions: Iterable[TopicPartition], target: Target | None
 ) -> dict[TopicPartition, offsets.PartitionBounds]:
+    """Return the first offset and the log end offset of each partition, and the offset at the target's time."""
     partitions = list(partitions)
     starts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
     ends = cluster.latest(partitions)
-    at_time: dict[TopicPartition, int] = {}
-    moment = target.value if target is not None and target.kind is Kind.TIME else None
-    if moment is not None:
-        at_time = cluster.list_offsets(dict.fromkeys(partitions, moment))
-    return {
-        where: offsets.PartitionBounds(
-            starts[where], ends[where], {moment: at} if moment is not None and (at := at_time[where]) >= 0 else {}
-        )
-        for where in partitions
-    }
+    bounds = {partition: offsets.PartitionBounds(starts[partition], ends[partition], {}) for partition in partitions}
+    if target is not None and target.kind is Kind.TIME:
+        for partition, offset in cluster.list_offsets(dict.fromkeys(partitions, target.value)).items():
+            if offset >= 0:  # A broker answers -1 if all records are older.
+                bounds[partition].at_time[target.value] = offset
+    return bounds
 
 
 def _moves_from_file(cluster: Cluster, name: str, text: str, committed: CommittedOffsets) -> list[Move]:
-    """Return the moves that a CSV file lists."""
+    """Return the moves that the `text` of a CSV file lists. An offset outside the log becomes its start or end."""
     try:
         plan = reset_plan.parse_plan(text, [name])
     except ToolFailed as error:
+        # The error is worded for kafka-consumer-groups: a Java exception, then further lines.
         message = str(error).partition("\n")[0].rpartition("Exception: ")[2]
         raise CommandFailed(f"--from-file: {message}; lines are TOPIC,PARTITION,OFFSET") from error
     if name not in plan:
         raise CommandFailed(f"--from-file: there is no line for group {name}")
-    offset_of = plan[name]
-    selections = [(where.topic, [where.partition]) for where in offset_of]
-    bounds = _bounds(cluster, _partitions(cluster, selections, committed, name), None)
-    return [
-        Move(
-            where,
-            committed[where].offset if where in committed else None,
-            min(max(offset_of[where], bounds[where].start), bounds[where].end),
-            bounds[where].end,
-        )
-        for where in sorted(offset_of)
-    ]
+    planned_offsets = plan[name]
+    selections = [(partition.topic, [partition.partition]) for partition in planned_offsets]
+    bounds = _bounds(cluster, _select_partitions(cluster, selections, committed, name), None)
+    moves = []
+    for partition, planned_offset in sorted(planned_offsets.items()):
+        start, end = bounds[partition].start, bounds[partition].end
+        new_offset = min(max(planned_offset, start), end)
+        moves.append(Move(partition, _committed_offset(committed, partition), new_offset, end))
+    return moves
 
 
 def _commit(client: GroupClient, name: str, moves: Sequence[Move]) -> None:
     try:
-        client.groups.commit(name, {move.where: move.after for move in moves})
+        client.groups.commit(name, {move.partition: move.new_offset for move in moves})
     except KafkaError as error:
         raise kafka_failure(error, f"group {name}") from error
 
@@ -223,16 +234,17 @@ def _commit(client: GroupClient, name: str, moves: Sequence[Move]) -> None:
 def _show(output_format: str, name: str, moves: Sequence[Move], executed: bool) -> None:
     rows = [
         (
-            *move.where,
-            move.before,
-            move.after,
-            None if move.before is None else f"{move.after - move.before:+d}",
-            move.log_end - move.after,
+            *move.partition,
+            move.old_offset,
+            move.new_offset,
+            None if move.old_offset is None else f"{move.new_offset - move.old_offset:+d}",
+            move.log_end_offset - move.new_offset,
         )
         for move in moves
     ]
     title = f"{name}: offsets are set" if executed else f"{name}: nothing is changed yet; use --execute"
     table = Table(("TOPIC", "PARTITION", "BEFORE", "AFTER", "MOVE", "LAG"), rows, title)
+    # The table shows a move with its sign, as text; JSON and YAML have a number.
     partitions = [
         {**record, "move": None if record["move"] is None else int(record["move"])} for record in table.records()
     ]

@@ -56,7 +56,10 @@ def parse_target(text: str, now_ms: int) -> Target:
 
 
 def resolve(target: Target, committed: int | None, bounds: offsets.PartitionBounds) -> int | None:
-    """Return the offset of a target in one partition, clamped to the log; None if +N or -N has no committed offset."""
+    """Return the offset of a target in one partition, moved into the bounds of the log.
+
+    Return None for +N and -N if the group has no committed offset in the partition to count from.
+    """
     offset: int | None
     match target.kind:
         case Kind.START:

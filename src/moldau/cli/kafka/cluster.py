@@ -14,7 +14,7 @@ from moldau.cli.flags import Arguments, Flag, Flags, UsageError
 from moldau.cli.kafka.connection import properties
 from moldau.cli.kafka.connection.admin import connect
 from moldau.cli.kafka.java.exceptions import exception_text
-from moldau.cli.kafka.tool import ToolFailed, complain, run
+from moldau.cli.kafka.tool import ToolFailed, print_to_stderr, run
 from moldau.client.cluster_values import BrokerNode
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = f"unrecognized arguments: '{verb}'"
     else:
         message = f"invalid choice: '{verb}' (choose from {', '.join(repr(name) for name in VERBS)})"
-    complain(f"{USAGE}\nkafka-cluster: error: {message}")
+    print_to_stderr(f"{USAGE}\nkafka-cluster: error: {message}")
     return 1
 
 
@@ -65,8 +65,10 @@ def _admin(arguments: Arguments) -> ClusterAdmin:
         raise UsageError(
             "kafka-cluster: error: one of the arguments --bootstrap-server/-b --bootstrap-controller/-C is required"
         )
-    java_config = properties.load(arguments.text("command-config"))
-    return connect(arguments.text("bootstrap-server"), arguments.text("bootstrap-controller"), java_config)
+    java_config = properties.load(arguments.single_value("command-config"))
+    return connect(
+        arguments.single_value("bootstrap-server"), arguments.single_value("bootstrap-controller"), java_config
+    )
 
 
 def _cluster_id(arguments: Arguments) -> int:
@@ -92,27 +94,27 @@ def _unregister(arguments: Arguments) -> int:
 
 
 def _list_endpoints(arguments: Arguments) -> int:
-    fenced_too, of_controllers = arguments.has("include-fenced-brokers"), arguments.has("bootstrap-controller")
-    if fenced_too and of_controllers:
+    include_fenced, are_controllers = arguments.has("include-fenced-brokers"), arguments.has("bootstrap-controller")
+    if include_fenced and are_controllers:
         raise ToolFailed("The option --include-fenced-brokers is only supported with --bootstrap-server option")
     with _admin(arguments) as admin:
-        nodes = list(admin.described(fenced_too).nodes.values())
-    print("\n".join(endpoint_lines(nodes, of_controllers)))
+        nodes = list(admin.described(include_fenced).nodes.values())
+    print("\n".join(endpoint_lines(nodes, are_controllers)))
     return 0
 
 
-def endpoint_lines(nodes: Sequence[BrokerNode], of_controllers: bool) -> list[str]:
+def endpoint_lines(nodes: Sequence[BrokerNode], are_controllers: bool) -> list[str]:
     """Return the rows. Only hosts and racks of nodes widen their columns, so headers may be wider than the columns."""
     host_width = max((len(node.host) for node in nodes), default=100)
     rack_width = max((len(node.rack) for node in nodes if node.rack is not None), default=10)
     rows = [("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE")]
-    kind = "controller" if of_controllers else "broker"
+    kind = "controller" if are_controllers else "broker"
     for node in nodes:
         state = "fenced" if node.is_fenced else "unfenced"
         rows.append((str(node.node_id), node.host, str(node.port), node.rack or "null", state, kind))
     return [
         f"{number:<10} {host:<{host_width}} {port:<10} {rack:<{rack_width}} "
-        + ("" if of_controllers else f"{state:<10} ")
+        + ("" if are_controllers else f"{state:<10} ")
         + f"{endpoint:<15}"
         for number, host, port, rack, state, endpoint in rows
     ]

@@ -112,16 +112,16 @@ def _main(arguments: Arguments, words: Sequence[str]) -> int:
         raise UsageError("Command must include exactly one action: --describe, --alter")
     entities = named_entities(arguments)
     _check(arguments, entities)
-    servers = arguments.text("bootstrap-server") or arguments.text("bootstrap-controller") or ""
-    java_config = properties.load(arguments.text("command-config"))
-    change = _change(arguments)
+    servers = arguments.single_value("bootstrap-server") or arguments.single_value("bootstrap-controller") or ""
+    java_config = properties.load(arguments.single_value("command-config"))
+    changes = _parse_changes(arguments)
     with clients.channel(servers, java_config) as channel:
         command = Command(channel, java_config, entities)
         try:
             if arguments.has("describe"):
                 command.describe(arguments.has("all"))
             else:
-                command.alter(*change)
+                command.alter(*changes)
         except clients.ResponseError as error:
             trace()
             command_line = re.sub(r"(password=)[^,\]\s]*", r"\1[hidden]", " ".join(words))
@@ -133,11 +133,11 @@ def _main(arguments: Arguments, words: Sequence[str]) -> int:
 class Entity:
     kind: str
     name: str | None = None
-    """Empty: the default of its kind. None: all entities of the kind."""
+    """The entity's name. An empty name is the default of its kind, None stands for all entities of the kind."""
 
 
 def named_entities(arguments: Arguments) -> list[Entity]:
-    """Return the entities that the flags name, in their order: names belong to types by position."""
+    """Return the entities that the flags name. The n-th --entity-name or -default belongs to the n-th --entity-type."""
     types = [Entity(value) for flag, value in arguments.order if flag == "entity-type"]
     names = [value for flag, value in arguments.order if flag in ("entity-name", "entity-default")]
     if len(names) > len(types):
@@ -183,11 +183,11 @@ def _check(arguments: Arguments, entities: list[Entity]) -> None:
         )
 
 
-def _change(arguments: Arguments) -> tuple[dict[str, str], list[str]]:
+def _parse_changes(arguments: Arguments) -> tuple[dict[str, str], list[str]]:
     """Return the configs to set, and the names of configs to remove."""
-    added = properties.load(arguments.text("add-config-file"))
-    added.update(parse_added(arguments.text("add-config")))
-    removed = [name.strip() for text in arguments.texts("delete-config") for name in text.split(",")]
+    added = properties.load(arguments.single_value("add-config-file"))
+    added.update(parse_added(arguments.single_value("add-config")))
+    removed = [name.strip() for text in arguments.values_of("delete-config") for name in text.split(",")]
     return added, removed
 
 
@@ -195,6 +195,7 @@ def parse_added(text: str | None) -> dict[str, str]:
     """Parse `k1=v1,k2=[v1,v2]`: commas and equals signs inside brackets do not separate."""
     if text is None:
         return {}
+    # What follows has an opening bracket, or the end of the text, before any closing one.
     outside = r"(?=[^\]]*(?:\[|$))"
     pairs = [re.split(r"\s*=\s*" + outside, part) for part in re.split("," + outside, text)]
     if any(len(pair) != 2 for pair in pairs):
@@ -219,17 +220,17 @@ class Command:
     def describe(self, everything: bool) -> None:
         from moldau.cli.kafka import config_quotas
 
-        head = self.entities[0]
-        if head.kind in QUOTAS:
+        first_entity = self.entities[0]
+        if first_entity.kind in QUOTAS:
             config_quotas.describe(self.channel, [(entity.kind, entity.name) for entity in self.entities])
             return
-        for name in self._names(head):
-            entries = self._entries(head.kind, name)
+        for name in self._find_names(first_entity):
+            entries = self._entries(first_entity.kind, name)
             if name == "":
-                print(f"Default configs for {head.kind} in the cluster are:")
+                print(f"Default configs for {first_entity.kind} in the cluster are:")
             else:
-                print(f"{'All' if everything else 'Dynamic'} configs for {head.kind[:-1]} {name} are:")
-            source = DYNAMIC_DEFAULT_BROKER if name == "" else RESOURCES[head.kind].dynamic_source
+                print(f"{'All' if everything else 'Dynamic'} configs for {first_entity.kind[:-1]} {name} are:")
+            source = DYNAMIC_DEFAULT_BROKER if name == "" else RESOURCES[first_entity.kind].dynamic_source
             for entry in sorted(entries, key=lambda entry: entry.name):
                 if everything or source is None or entry.config_source == source:
                     print(entry_line(entry))
@@ -237,22 +238,22 @@ class Command:
     def alter(self, added: Mapping[str, str], removed: Sequence[str]) -> None:
         from moldau.cli.kafka import config_quotas
 
-        head = self.entities[0]
-        name = head.name or ""
-        if head.kind in QUOTAS:
+        first_entity = self.entities[0]
+        name = first_entity.name or ""
+        if first_entity.kind in QUOTAS:
             names_by_kind = [(entity.kind, entity.name or "") for entity in self.entities]
             config_quotas.alter(self.channel, names_by_kind, added, removed)
         else:
-            self._alter_resource(head.kind, name, added, removed)
+            self._alter_resource(first_entity.kind, name, added, removed)
         # For a user and a client together, Kafka prints the client.
-        last = next((entity for entity in self.entities if entity.kind == "clients"), head)
-        if last.name:
-            print(f"Completed updating config for {last.kind[:-1]} {last.name}.")
+        printed_entity = next((entity for entity in self.entities if entity.kind == "clients"), first_entity)
+        if printed_entity.name:
+            print(f"Completed updating config for {printed_entity.kind[:-1]} {printed_entity.name}.")
         else:
-            print(f"Completed updating default config for {last.kind} in the cluster.")
+            print(f"Completed updating default config for {printed_entity.kind} in the cluster.")
 
-    def _names(self, entity: Entity) -> list[str]:
-        """Return the names of the entities to show; print a line if the named one does not exist."""
+    def _find_names(self, entity: Entity) -> list[str]:
+        """Return the names of the entities to show. If the named entity does not exist, print that and return none."""
         if entity.name == "":
             return [""]
         existing = self._existing(entity.kind)
@@ -283,7 +284,9 @@ class Command:
         resource_type = RESOURCES[kind].resource_type
         request = ListConfigResourcesRequest(resource_types=[resource_type])
         response = self.channel.ask(ApiKey.LIST_CONFIG_RESOURCES, request, ListConfigResourcesResponse)
-        return {each.resource_name for each in response.config_resources if each.resource_type == resource_type}
+        return {
+            resource.resource_name for resource in response.config_resources if resource.resource_type == resource_type
+        }
 
     def _groups(self) -> set[str]:
         from moldau.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -295,7 +298,7 @@ class Command:
 
     @contextmanager
     def _node(self, kind: str, name: str) -> Iterator[Channel]:
-        """Yield the connection to use: a broker's own configs are known to that broker alone."""
+        """Yield the connection to use. Only the broker itself knows all of its configs, so connect to it for those."""
         if kind not in ("brokers", "broker-loggers") or name == "":
             yield self.channel
             return

@@ -1,7 +1,8 @@
-"""kafka-console-consumer: prints the records of topics as they come.
+"""kafka-console-consumer: prints the records of topics as they arrive.
 
-It joins the group named by a flag, or a group with a random name, in which it commits nothing. Only a single partition
-is read without a group. console/record_lines.py defines how a record is printed.
+It joins the group named by a flag or property. If none is named, it joins a group with a random name and commits
+nothing. With --partition it assigns that partition to itself and joins no group. console/record_lines.py defines how a
+record is printed.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console.record_lines import Formatter
-from moldau.cli.kafka.tool import ToolFailed, complain, discard_stdout, run
+from moldau.cli.kafka.tool import ToolFailed, discard_stdout, print_to_stderr, run
 from moldau.cli.stop_signals import Stop
 from moldau.cli.stored_offsets import MEMBER_CONFIG, store_printed
 
 if TYPE_CHECKING:
+    from moldau.cli.records.pattern_subscription import PatternSubscription
     from moldau.client.confluent import Consumer
 
 POLL_SECONDS: Final = 0.2
-"""The longest time until Ctrl-C is noticed."""
-RECORDS_AT_ONCE: Final = 1000
+"""How long one poll waits, which is the longest time until Ctrl-C is noticed."""
+MAX_RECORDS_PER_POLL: Final = 1000
 ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
 FORMATTERS: Final = (
     "DefaultMessageFormatter",
@@ -34,7 +36,7 @@ FORMATTERS: Final = (
     "OffsetsMessageFormatter",
     "GroupMetadataMessageFormatter",
 )
-"""By the last part of the class name; the last three are for the coordinators' logs."""
+"""The last part of each class name; the last three print the topics __transaction_state and __consumer_offsets."""
 GROUP_MISMATCH: Final = (
     "The group ids provided in different places (directly using '--group', via '--consumer-property', or via"
     " '--consumer.config') do not match. Detected group ids: {ids}"
@@ -47,10 +49,10 @@ FLAGS = Flags(
             "bootstrap-server",
             "REQUIRED: Brokers, HOST1:PORT1,HOST2:PORT2.",
             "server to connect to",
-            older=("broker-list",),
+            former_names=("broker-list",),
         ),
         Flag("topic", "The topic to read.", "topic"),
-        Flag("include", "Read all topics that match.", "Java regex (String)", older=("whitelist",)),
+        Flag("include", "Read all topics that match.", "Java regex (String)", former_names=("whitelist",)),
         Flag(
             "partition",
             "Read this partition only; from its end, unless --offset says otherwise.",
@@ -90,11 +92,11 @@ FLAGS = Flags(
 )
 
 
-OWN_CONFIG: Final = {
+TOOL_CONFIG: Final = {
     "client.id": "console-consumer",
     "allow.auto.create.topics": True,
     "topic.metadata.refresh.interval.ms": 10_000,
-    # When its queue is full, librdkafka waits a second by default: most of the time of reading a long topic.
+    # When its queue is full, librdkafka waits a second by default, and reading a long topic is mostly this waiting.
     "fetch.queue.backoff.ms": 5,
 }
 
@@ -104,43 +106,45 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Arguments) -> int:
-    java_config = properties.load(arguments.text("command-config"))
-    java_config.update(key_values(arguments.texts("command-property")))
-    _check(arguments, java_config)
-    group = _group(arguments, java_config)
-    start = _start(arguments, java_config)
+    java_config = properties.load(arguments.single_value("command-config"))
+    java_config.update(key_values(arguments.values_of("command-property")))
+    _check_flags(arguments, java_config)
+    group_id = _group_id(arguments, java_config)
+    start = _start_offset(arguments, java_config)
     formatter = _formatter(arguments)
     limit = arguments.integer("max-messages")
     timeout_ms = arguments.integer("timeout-ms")
-    servers = arguments.text("bootstrap-server") or ""
-    if group is not None:
+    servers = arguments.single_value("bootstrap-server") or ""
+    if group_id is not None:
         clients.require_groups(servers, java_config)
-    # Outside the range of a partition's offsets, librdkafka restarts at the end where reading began.
-    own = {**OWN_CONFIG, "auto.offset.reset": "earliest" if start == "earliest" else "latest"}
-    own["isolation.level"] = arguments.text("isolation-level")
-    own |= MEMBER_CONFIG | {"group.id": group} if group else _temporary_group(java_config)
-    consumer = clients.consumer(
-        servers, {name: java_config[name] for name in java_config if name != "auto.offset.reset"}, own
-    )
-    reading = Reading(
-        consumer, formatter, limit, timeout_ms, arguments.has("skip-message-on-error"), is_member=group is not None
-    )
-    return _read(arguments, reading, _source(arguments, consumer, start))
+    # librdkafka also uses this if an offset is out of range: reading goes on at the end of the log it was to start at.
+    tool_config = {**TOOL_CONFIG, "auto.offset.reset": "earliest" if start == "earliest" else "latest"}
+    tool_config["isolation.level"] = arguments.single_value("isolation-level")
+    tool_config |= MEMBER_CONFIG | {"group.id": group_id} if group_id else _temporary_group(java_config)
+    # The user's properties override the tool's, and `start` already includes the user's auto.offset.reset.
+    user_config = {name: java_config[name] for name in java_config if name != "auto.offset.reset"}
+    consumer = clients.consumer(servers, user_config, tool_config)
+    skip_errors = arguments.has("skip-message-on-error")
+    print_loop = PrintLoop(consumer, formatter, limit, timeout_ms, skip_errors, stores_offsets=group_id is not None)
+    return _run(arguments, print_loop, _subscribe_or_assign(arguments, consumer, start))
 
 
 def _temporary_group(java_config: dict[str, str]) -> dict[str, Any]:
-    """Return the config of a group with a random name, as Kafka's console consumer uses it. It commits nothing, so it
-    must keep its partitions through a rebalance, or it would begin again."""
-    is_server_side = java_config.get("group.protocol", "classic").lower() == "consumer"
+    """Return the config of a group with a random name, as Kafka's console consumer uses it.
+
+    The group commits nothing: a partition that is revoked and assigned again would be read from the start again.
+    Cooperative rebalances leave the partitions where they are. The consumer protocol (KIP-848) always does so.
+    """
+    uses_consumer_protocol = java_config.get("group.protocol", "classic").lower() == "consumer"
     return {
         "group.id": f"console-consumer-{random.randrange(100_000)}",
         "enable.auto.commit": False,
-        **({} if is_server_side else {"partition.assignment.strategy": "cooperative-sticky"}),
+        **({} if uses_consumer_protocol else {"partition.assignment.strategy": "cooperative-sticky"}),
     }
 
 
-def _check(arguments: Arguments, java_config: dict[str, str]) -> None:
-    arguments.require_one("topic", "include")
+def _check_flags(arguments: Arguments, java_config: dict[str, str]) -> None:
+    arguments.require_exactly_one("topic", "include")
     arguments.require("bootstrap-server")
     if arguments.has("partition") and not arguments.has("topic"):
         raise UsageError("The topic is required when partition is specified.")
@@ -155,15 +159,17 @@ def _check(arguments: Arguments, java_config: dict[str, str]) -> None:
         raise ToolFailed(
             f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option"
         )
-    level = arguments.text("isolation-level")
+    level = arguments.single_value("isolation-level")
     if level not in ISOLATION_LEVELS:
         listed = ", ".join(ISOLATION_LEVELS)
         raise ToolFailed(f"Invalid value {level} for configuration isolation.level: String must be one of: {listed}")
 
 
-def _group(arguments: Arguments, java_config: dict[str, str]) -> str | None:
-    """Return the group named by flag or property; None to read without one."""
-    group_ids = sorted({group for group in (arguments.text("group"), java_config.get("group.id")) if group is not None})
+def _group_id(arguments: Arguments, java_config: dict[str, str]) -> str | None:
+    """Return the group named by flag or property. None means that none is named and a random one is joined."""
+    group_ids = sorted(
+        {group for group in (arguments.single_value("group"), java_config.get("group.id")) if group is not None}
+    )
     if len(group_ids) > 1:
         raise UsageError(GROUP_MISMATCH.format(ids=", ".join(f"'{group}'" for group in group_ids)))
     if group_ids and arguments.has("partition"):
@@ -171,13 +177,13 @@ def _group(arguments: Arguments, java_config: dict[str, str]) -> str | None:
     return group_ids[0] if group_ids else None
 
 
-def _start(arguments: Arguments, java_config: dict[str, str]) -> int | str:
-    """Return an offset, `earliest` or `latest`."""
+def _start_offset(arguments: Arguments, java_config: dict[str, str]) -> int | str:
+    """Return where to start reading: an offset, `earliest` or `latest`."""
     if arguments.has("from-beginning"):
         return "earliest"
     if not arguments.has("offset"):
         return java_config.get("auto.offset.reset", "latest")
-    text = arguments.text("offset") or ""
+    text = arguments.single_value("offset") or ""
     if text.lower() in ("earliest", "latest"):
         return text.lower()
     if not text.isdecimal():
@@ -195,7 +201,9 @@ class RecordFormatter(Protocol):
 
 
 def _formatter(arguments: Arguments) -> RecordFormatter | None:
-    name = (arguments.text("formatter") or FORMATTERS[0]).rpartition(".")[2]
+    """Return the formatter named by the flags, or None if records are only counted and not printed."""
+    # Scripts name the class with its package: org.apache.kafka.tools.consumer.DefaultMessageFormatter.
+    name = (arguments.single_value("formatter") or FORMATTERS[0]).rpartition(".")[2]
     if name not in FORMATTERS:
         raise ToolFailed(f"--formatter {name} is unknown; use one of {', '.join(FORMATTERS)}")
     match name:
@@ -209,28 +217,38 @@ def _formatter(arguments: Arguments) -> RecordFormatter | None:
             from moldau.cli.kafka.log_dump.offsets_lines import group_metadata_formatter, offsets_formatter
 
             return offsets_formatter() if name.startswith("Offsets") else group_metadata_formatter()
-    props = {**properties.load(arguments.text("formatter-config")), **key_values(arguments.texts("formatter-property"))}
+    props = {
+        **properties.load(arguments.single_value("formatter-config")),
+        **key_values(arguments.values_of("formatter-property")),
+    }
     for flag in ("key-deserializer", "value-deserializer"):
         if arguments.has(flag):
-            props[flag.replace("-", ".")] = arguments.text(flag) or ""
+            props[flag.replace("-", ".")] = arguments.single_value(flag) or ""
     return Formatter(props)
 
 
-def _source(arguments: Arguments, consumer: Consumer, start: int | str) -> Any:
-    """Return a subscription to refresh, or None if librdkafka finds new partitions by itself."""
+def _subscribe_or_assign(arguments: Arguments, consumer: Consumer, start: int | str) -> PatternSubscription | None:
+    """Subscribe to the topics, or assign the one partition of --partition.
+
+    Return the subscription of --include, which must be refreshed to find new topics. Else return None.
+    """
     from moldau.cli.kafka.console.group_member import subscribe
     from moldau.cli.kafka.console.standalone_consumer import assign_partition, first_offset
 
-    topic = arguments.text("topic")
+    topic = arguments.single_value("topic")
     index = arguments.integer("partition")
     if index is None:
-        return subscribe(consumer, topic, arguments.text("include"))
+        return subscribe(consumer, topic, arguments.single_value("include"))
     assign_partition(consumer, topic or "", index, first_offset(start))
     return None
 
 
-class Reading:
-    """The loop: polls records, prints and counts them, until the limit or the timeout."""
+class PrintLoop:
+    """Polls records, prints and counts them, until the limit, the timeout or a signal.
+
+    `limit` is the highest number of records and `timeout_ms` the longest time without one; None or -1 means no end.
+    `stores_offsets` is true if the group commits what was printed.
+    """
 
     def __init__(
         self,
@@ -239,77 +257,83 @@ class Reading:
         limit: int | None,
         timeout_ms: int | None,
         skip_errors: bool,
-        is_member: bool,
+        stores_offsets: bool,
     ) -> None:
         self._consumer = consumer
         self._formatter = formatter
         self._limit = limit
         self._timeout = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
         self._skip_errors = skip_errors
-        self._is_member = is_member
+        self._stores_offsets = stores_offsets
         self._reported: set[str] = set()
         self.count = 0
 
-    def run(self, subscription: Any, stop: Stop) -> None:
+    def run(self, subscription: PatternSubscription | None, stop: Stop) -> None:
         out = sys.stdout.buffer
-        last = time.monotonic()
+        last_record_time = time.monotonic()
         while not stop.status and (self._limit is None or self._limit < 0 or self.count < self._limit):
             now = time.monotonic()
-            if self._timeout is not None and now - last >= self._timeout:
+            if self._timeout is not None and now - last_record_time >= self._timeout:
                 return
             if subscription is not None:
                 subscription.refresh(now)
-            wait = POLL_SECONDS if self._timeout is None else min(POLL_SECONDS, self._timeout - (now - last))
-            records = self._poll(wait)
+            wait_seconds = POLL_SECONDS
+            if self._timeout is not None:
+                wait_seconds = min(wait_seconds, self._timeout - (now - last_record_time))
+            records = self._poll(wait_seconds)
             if records:
                 self._print(out, records)
-                last = time.monotonic()
+                last_record_time = time.monotonic()
 
     def close(self) -> None:
         self._consumer.close()
 
     def _poll(self, wait_seconds: float) -> list[Any]:
-        """Wait for a first record, then take those that have arrived too."""
-        room = RECORDS_AT_ONCE
+        """Wait for a first record, and return it with those that have arrived by then, at most up to the limit."""
+        count = MAX_RECORDS_PER_POLL
         if self._limit is not None and self._limit >= 0:
-            room = min(room, self._limit - self.count)
+            count = min(count, self._limit - self.count)
         first = self._consumer.poll(max(0.0, wait_seconds))
         if first is None:
             return []
-        records = [first, *self._consumer.consume(room - 1, 0)] if room > 1 else [first]
-        return [record for record in records if self._is_record(record)]
+        records = [first, *self._consumer.consume(count - 1, 0)] if count > 1 else [first]
+        return [record for record in records if not self._report_error(record)]
 
-    def _is_record(self, record: Any) -> bool:
-        """Return whether this is a record, not an error in place of one. Non-fatal errors are reported once."""
+    def _report_error(self, record: Any) -> bool:
+        """Return whether librdkafka delivered an error in place of a record, and print it unless it was printed before.
+
+        Raise ClientError if the error is fatal.
+        """
         error = record.error()
         if error is None:
-            return True
+            return False
         line = clients.describe_error(error)
         if error.fatal():
             raise clients.ClientError(error)
         if line not in self._reported:
             self._reported.add(line)
-            complain(f"WARN {line}")
-        return False
+            print_to_stderr(f"WARN {line}")
+        return True
 
     def _print(self, out: IO[bytes], records: list[Any]) -> None:
         try:
             lines = b"" if self._formatter is None else self._formatter.lines(records)
         except ToolFailed:
+            # One of the records cannot be printed, and it is not known which.
             self._print_one_by_one(out, records)
             return
-        # Count before writing: Ctrl-C may come in between.
+        # Count before writing: if the write fails, the tool still prints the number of records it has read.
         self.count += len(records)
         out.write(lines)
         out.flush()
         self._store_offsets(records)
 
     def _store_offsets(self, records: list[Any]) -> None:
-        if self._is_member:
+        if self._stores_offsets:
             store_printed(self._consumer, records)
 
     def _print_one_by_one(self, out: IO[bytes], records: list[Any]) -> None:
-        """Print the records before the one that cannot be printed; then fail, or skip it if asked to."""
+        """Print up to the record that cannot be printed; then raise its error, or skip it with a warning and go on."""
         assert self._formatter is not None
         for record in records:
             self.count += 1
@@ -318,36 +342,37 @@ class Reading:
             except ToolFailed as error:
                 if not self._skip_errors:
                     raise
-                complain(f"WARN {error}; the record is skipped")
+                print_to_stderr(f"WARN {error}; the record is skipped")
             finally:
-                # Also for one that cannot be printed; else the group would never get past it.
+                # Store also the offset of a record that cannot be printed, even if its error ends the tool. Otherwise
+                # the next run of this group would start with the same record and fail again.
                 self._store_offsets([record])
             out.flush()
 
 
-def _read(arguments: Arguments, reading: Reading, subscription: Any) -> int:
-    """Run the loop to its end, and print how many records were read."""
+def _run(arguments: Arguments, print_loop: PrintLoop, subscription: PatternSubscription | None) -> int:
+    """Run the loop to its end, print how many records were read, and return the exit status."""
     stop = Stop()
     try:
         with stop:
-            reading.run(subscription, stop)
+            print_loop.run(subscription, stop)
     except BrokenPipeError:
         # `| head` closed the pipe. Kafka ends with status 0 then.
-        reading.close()
+        print_loop.close()
         discard_stdout()
         return 0
     except BaseException:
-        _finish(arguments, reading)
+        _finish(arguments, print_loop)
         raise
-    _finish(arguments, reading)
+    _finish(arguments, print_loop)
     return stop.status
 
 
-def _finish(arguments: Arguments, reading: Reading) -> None:
+def _finish(arguments: Arguments, print_loop: PrintLoop) -> None:
     if arguments.has("enable-systest-events"):
         print("shutdown_complete")
-    reading.close()
-    complain(f"Processed a total of {reading.count} messages")
+    print_loop.close()
+    print_to_stderr(f"Processed a total of {print_loop.count} messages")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console.line_reader import LineReader, without_line_end
-from moldau.cli.kafka.tool import ToolFailed, complain, run
+from moldau.cli.kafka.tool import ToolFailed, print_to_stderr, run
 
 if TYPE_CHECKING:
     from moldau.client.confluent import Producer
@@ -41,7 +41,7 @@ TO_PROPERTY: Final = {
 }
 """Flags that are client properties under another name."""
 
-OWN_CONFIG: Final = {
+TOOL_CONFIG: Final = {
     "client.id": "console-producer",
     "partitioner": "murmur2_random",  # Java's choice of partition for a key
     "acks": "all",
@@ -58,7 +58,7 @@ FLAGS = Flags(
             "bootstrap-server",
             "REQUIRED: Brokers, HOST1:PORT1,HOST2:PORT2.",
             "server to connect to",
-            older=("broker-list",),
+            former_names=("broker-list",),
         ),
         Flag("topic", "REQUIRED: The topic to write to.", "topic"),
         Flag("sync", "Wait for each record to be acknowledged before the next is sent."),
@@ -100,7 +100,7 @@ FLAGS = Flags(
         Flag("producer.config", "A file of producer properties.", "config file", replaced_by="command-config"),
     ),
     warning="Warning: --{old} is deprecated and will be removed in a future version. Use --{new} instead.",
-    clash="Options --{new} and --{old} cannot be specified together.",
+    conflict_message="Options --{new} and --{old} cannot be specified together.",
 )
 
 
@@ -112,41 +112,44 @@ def _main(arguments: Arguments) -> int:
     arguments.require("topic")
     if not arguments.has("bootstrap-server"):
         raise UsageError('Missing required argument "[bootstrap-server]"')
-    topic = arguments.text("topic") or ""
-    line_reader = arguments.text("line-reader")
+    topic = arguments.single_value("topic") or ""
+    line_reader = arguments.single_value("line-reader")
     if line_reader is not None and not line_reader.endswith("LineMessageReader"):
         raise ToolFailed(f"{line_reader} is not available here; leave --line-reader out to use LineMessageReader")
     reader = LineReader.from_properties(
-        {**properties.load(arguments.text("reader-config")), **key_values(arguments.texts("reader-property"))}
+        {
+            **properties.load(arguments.single_value("reader-config")),
+            **key_values(arguments.values_of("reader-property")),
+        }
     )
     failures = Failures()
-    own: dict[str, Any] = {**OWN_CONFIG, "on_delivery": failures.delivered}
+    tool_config: dict[str, Any] = {**TOOL_CONFIG, "on_delivery": failures.delivered}
     java_config = _java_config(arguments)
-    # Like Java's producer: idempotent, unless the properties rule it out.
-    own["enable.idempotence"] = (
+    # Java's producer is idempotent unless acks is not `all` or another property excludes it.
+    tool_config["enable.idempotence"] = (
         java_config.get("acks", "all") in ("all", "-1") and not NOT_IDEMPOTENT & java_config.keys()
     )
-    producer = clients.producer(arguments.text("bootstrap-server") or "", java_config, own)
+    producer = clients.producer(arguments.single_value("bootstrap-server") or "", java_config, tool_config)
     with Poller(producer):
         try:
             _send(producer, topic, reader, sync=arguments.has("sync"))
         finally:
-            # Records read before a wrong line or Ctrl-C are still sent.
+            # After a wrong line or Ctrl-C, still send the records that were read before.
             unsent = producer.flush((arguments.integer("max-block-ms") or 0) / 1000)
     return failures.summary(unsent)
 
 
 def _java_config(arguments: Arguments) -> dict[str, str]:
-    """Return the producer's properties: from the file, then single ones, then those that are flags."""
-    java_config = properties.load(arguments.text("command-config"))
-    java_config.update(key_values(arguments.texts("command-property")))
+    """Return the producer's properties. --command-property overrides the file, and the flags in TO_PROPERTY both."""
+    java_config = properties.load(arguments.single_value("command-config"))
+    java_config.update(key_values(arguments.values_of("command-property")))
     for flag, name in TO_PROPERTY.items():
         if arguments.has(flag):
             java_config[name] = str(
-                arguments.text(flag) if flag == "request-required-acks" else arguments.integer(flag)
+                arguments.single_value(flag) if flag == "request-required-acks" else arguments.integer(flag)
             )
     if arguments.has("compression-codec"):
-        java_config["compression.type"] = arguments.text("compression-codec") or "gzip"
+        java_config["compression.type"] = arguments.single_value("compression-codec") or "gzip"
     for name, choices in (("compression.type", CODECS), ("acks", ACKS)):
         if name in java_config and java_config[name] not in choices:
             listed = ", ".join(choices)
@@ -203,7 +206,7 @@ def _blocking_produce(producer: Producer) -> Callable[..., None]:
 
 
 class Poller:
-    """Serves callbacks while the main thread waits for lines, so that failures are reported when they happen."""
+    """Runs delivery callbacks while the main thread waits for lines, so that failures are reported when they happen."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -235,7 +238,7 @@ class Failures:
         if self.count <= FAILURES_SHOWN:
             key = "null" if message.key() is None else f"{len(message.key())} bytes"
             value = "null" if message.value() is None else f"{len(message.value())} bytes"
-            complain(
+            print_to_stderr(
                 f"ERROR Error when sending message to topic {message.topic()} with key: {key},"
                 f" value: {value} with error: {clients.describe_error(error)}"
             )
@@ -243,7 +246,7 @@ class Failures:
     def summary(self, unsent: int) -> int:
         lost = self.count + unsent
         if lost > FAILURES_SHOWN or unsent:
-            complain(f"ERROR {lost} messages were not delivered.")
+            print_to_stderr(f"ERROR {lost} messages were not delivered.")
         return 1 if lost else 0
 
 

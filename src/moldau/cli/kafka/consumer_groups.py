@@ -19,7 +19,7 @@ from moldau.cli.kafka.group_offsets import lines, reset
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, listed_ids
 from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text, without_message
-from moldau.cli.kafka.tool import FAILURES, ToolFailed, complain, run, trace
+from moldau.cli.kafka.tool import FAILURES, ToolFailed, print_to_stderr, run, trace
 from moldau.client.cluster import Cluster
 from moldau.client.group_values import (
     CLASSIC,
@@ -38,10 +38,10 @@ ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets
 SCENARIOS: Final = (
     "to-offset", "to-datetime", "by-duration", "to-earliest", "to-latest", "to-current", "shift-by", "from-file",
 )  # fmt: skip
-CONSUMERS: Final = ("", CONSUMER_PROTOCOL)
-"""The protocol types of consumer groups, and of groups that only have offsets."""
-REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
-WITHOUT_RE2: Final = (
+CONSUMER_PROTOCOL_TYPES: Final = ("", CONSUMER_PROTOCOL)
+"""Other groups, such as those of Kafka Connect, are left out. A group that only has offsets has the empty type."""
+REBALANCING_STATES: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
+RE2_IS_MISSING: Final = (
     "--validate-regex needs google-re2, which is not installed (it has no wheel for Python 3.15 yet);"
     " run this tool on Python 3.14 or older"
 )
@@ -124,7 +124,7 @@ def _main(arguments: Arguments) -> int:
     _check_available(arguments)
     _check(arguments)
     if arguments.has("validate-regex"):
-        print(regex_verdict(arguments.text("validate-regex") or ""))
+        print(regex_verdict(arguments.single_value("validate-regex") or ""))
         return 0
     try:
         _act(arguments)
@@ -137,12 +137,13 @@ def _main(arguments: Arguments) -> int:
 
 
 def _act(arguments: Arguments) -> None:
-    servers = arguments.text("bootstrap-server") or ""
-    for number in ("to-offset", "shift-by", "timeout"):
-        for text in arguments.texts(number):
-            Arguments(arguments.flags, {number: [text]}).integer(number)
+    servers = arguments.single_value("bootstrap-server") or ""
+    # Check every number before connecting, also those of a repeated flag.
+    for flag in ("to-offset", "shift-by", "timeout"):
+        for value in arguments.values_of(flag):
+            Arguments(arguments.flags, {flag: [value]}).integer(flag)
     timeout_ms = min(max(arguments.integer("timeout") or 0, TIMEOUT_MS_MIN), TIMEOUT_MS_MAX)
-    java_config = properties.load(arguments.text("command-config"))
+    java_config = properties.load(arguments.single_value("command-config"))
     cluster = clients.cluster(servers, java_config, timeout_ms / 1000)
     groups = Groups(cluster, timeout_ms)
     try:
@@ -170,13 +171,14 @@ def _check_available(arguments: Arguments) -> None:
     describing, listing = arguments.has("describe"), arguments.has("list")
     allowed = {"members": describing, "verbose": describing, "offsets": describing, "state": describing or listing}
     allowed["type"] = listing
-    wrong = [name for name, is_allowed in allowed.items() if arguments.has(name) and not is_allowed]
-    if wrong:
-        raise UsageError(f"Option(s) [{', '.join(wrong)}] are unavailable given other options on the command line")
+    unavailable = [name for name, is_allowed in allowed.items() if arguments.has(name) and not is_allowed]
+    if unavailable:
+        listed = ", ".join(unavailable)
+        raise UsageError(f"Option(s) [{listed}] are unavailable given other options on the command line")
 
 
 def _check(arguments: Arguments) -> None:
-    """Check the rules between flags, in Kafka's order."""
+    """Check the rules between flags in Kafka's order, so that of two mistakes the same one is reported."""
     if not arguments.has("validate-regex"):
         arguments.require("bootstrap-server")
     if arguments.has("describe"):
@@ -189,8 +191,8 @@ def _check(arguments: Arguments) -> None:
         raise UsageError("Option [delete-offsets] takes the following options: [group], [topic]")
     if arguments.has("reset-offsets"):
         _check_reset(arguments)
-    arguments.refuse("group", "all-groups", "list")
-    arguments.refuse("topic", "list", "describe")
+    arguments.forbid_together("group", "all-groups", "list")
+    arguments.forbid_together("topic", "list", "describe")
     if sum(map(arguments.has, ACTIONS)) != 1:
         raise UsageError(f"Command must include exactly one action: {', '.join(f'--{name}' for name in ACTIONS)}")
 
@@ -204,7 +206,7 @@ def _check_describe(arguments: Arguments) -> None:
     _require_groups(arguments, "describe")
     if sum(map(arguments.has, ("members", "offsets", "state"))) > 1:
         raise UsageError("Option [describe] takes at most one of these options: [members], [offsets], [state]")
-    if arguments.texts("state"):
+    if arguments.values_of("state"):
         raise UsageError("Option [describe] does not take a value for [state]")
 
 
@@ -212,17 +214,17 @@ def _check_reset(arguments: Arguments) -> None:
     if arguments.has("dry-run") and arguments.has("execute"):
         raise UsageError("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
     if not arguments.has("dry-run") and not arguments.has("execute"):
-        complain(NO_ACTION_WARNING)
+        print_to_stderr(NO_ACTION_WARNING)
     _require_groups(arguments, "reset-offsets")
     for scenario in SCENARIOS:
-        arguments.refuse(scenario, *(other for other in SCENARIOS if other != scenario))
+        arguments.forbid_together(scenario, *(other for other in SCENARIOS if other != scenario))
 
 
 def regex_verdict(regex: str) -> str:
     try:
         import re2
     except ModuleNotFoundError as error:
-        raise ToolFailed(WITHOUT_RE2) from error
+        raise ToolFailed(RE2_IS_MISSING) from error
     options = re2.Options()
     options.log_errors = False
     try:
@@ -242,25 +244,26 @@ def _list(arguments: Arguments, groups: Groups, _: Cluster) -> None:
         for group_id in listed_ids(groups):
             print(group_id)
         return
-    types, states = parse_types(arguments.text("type")), parse_states(arguments.text("state"))
+    types, states = parse_types(arguments.single_value("type")), parse_states(arguments.single_value("state"))
     try:
-        listed = {group.group_id: group for group in groups.listed(states, types) if group.protocol_type in CONSUMERS}
+        all_groups = groups.listed(states, types)
     except KafkaError as error:
         raise ToolFailed(exception_text(error)) from error
+    listed = {group.group_id: group for group in all_groups if group.protocol_type in CONSUMER_PROTOCOL_TYPES}
     in_java_order = [listed[group_id] for group_id in hash_order.strings(listed)]
     _print(lines.listing(in_java_order, arguments.has("type"), arguments.has("state")))
 
 
 def parse_states(text: str | None) -> list[str]:
-    """Parse `stable,empty`; return Kafka's spelling. No text stands for all states."""
-    states = [state_name(each.strip()) for each in (text or "").rstrip(",").split(",")] if text else []
+    """Parse `stable,empty` and return the states in Kafka's spelling. An empty list selects all states."""
+    states = [state_name(name.strip()) for name in (text or "").rstrip(",").split(",")] if text else []
     if not set(states) <= set(STATES):
         raise WrongArgument(f"Invalid state list '{text}'. Valid states are: {', '.join(STATES)}")
     return states
 
 
 def parse_types(text: str | None) -> list[str]:
-    types = [type_name(each.strip()) for each in (text or "").rstrip(",").split(",")] if text else []
+    types = [type_name(name.strip()) for name in (text or "").rstrip(",").split(",")] if text else []
     if not set(types) <= {CLASSIC, CONSUMER}:
         raise WrongArgument(f"Invalid types list '{text}'. Valid types are: {CONSUMER}, {CLASSIC}")
     return types
@@ -269,8 +272,9 @@ def parse_types(text: str | None) -> list[str]:
 def _delete(arguments: Arguments, groups: Groups, _: Cluster) -> None:
     group_ids = chosen_groups(arguments, groups)
     results = groups.delete(group_ids)
-    deleted = ", ".join(f"'{each}'" for each in hash_order.strings(g for g, code in results.items() if not code))
-    failed = hash_order.strings(each for each, code in results.items() if code)
+    deleted_ids = hash_order.strings(group_id for group_id, code in results.items() if not code)
+    deleted = ", ".join(f"'{group_id}'" for group_id in deleted_ids)
+    failed = hash_order.strings(group_id for group_id, code in results.items() if code)
     if not failed:
         print(f"Deletion of requested consumer groups ({deleted}) was successful.")
         return
@@ -307,7 +311,7 @@ def _describe_groups(groups: Groups, group_ids: Sequence[str]) -> list[Described
         description = descriptions[group_id]
         if isinstance(description, KafkaError):
             raise ToolFailed(exception_text(description))
-        if description.protocol_type not in CONSUMERS:
+        if description.protocol_type not in CONSUMER_PROTOCOL_TYPES:
             raise ToolFailed(
                 f"java.lang.IllegalArgumentException: GroupId {group_id} is not a consumer group"
                 f" ({description.protocol_type})."
@@ -321,9 +325,9 @@ def _print_state(group: DescribedGroup) -> bool:
         print(error_line(f"Consumer group '{group.group_id}' does not exist."))
         return False
     if group.state == "Empty":
-        complain(f"\nConsumer group '{group.group_id}' has no active members.")
-    elif group.state in REBALANCING:
-        complain(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.")
+        print_to_stderr(f"\nConsumer group '{group.group_id}' has no active members.")
+    elif group.state in REBALANCING_STATES:
+        print_to_stderr(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.")
     elif group.state != "Stable":
         raise ToolFailed(f"Expected a valid consumer group state, but found '{group.state}'.")
     return True
@@ -334,8 +338,8 @@ def _describe_offsets(groups: Groups, cluster: Cluster, described: Sequence[Desc
         committed = groups.committed(group.group_id for group in described)
     except KafkaError as error:
         raise ToolFailed(WRAPPED + exception_text(error)) from error
-    partitions = {where for offsets in committed.values() for where in offsets}
-    partitions |= {where for group in described for member in group.members for where in member.assignment}
+    partitions = {partition for offsets in committed.values() for partition in offsets}
+    partitions |= {partition for group in described for member in group.members for partition in member.assignment}
     try:
         ends = log_ends(cluster, partitions)
     except KafkaError as error:
@@ -346,9 +350,9 @@ def _describe_offsets(groups: Groups, cluster: Cluster, described: Sequence[Desc
             _print(lines.offsets(rows, verbose))
 
 
-def _print(texts: Iterable[str]) -> None:
-    for text in texts:
-        print(text)
+def _print(table_lines: Iterable[str]) -> None:
+    for line in table_lines:
+        print(line)
 
 
 if __name__ == "__main__":

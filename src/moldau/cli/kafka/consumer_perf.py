@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from moldau.client.confluent import Consumer
 
 MEGABYTE: Final = 1024 * 1024
-RECORDS_AT_ONCE: Final = 2000
+MAX_RECORDS_PER_POLL: Final = 2000
 POLL_SECONDS: Final = 0.1
 COLUMNS: Final = (
     "data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec,"
     " rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
 )
-OWN_CONFIG: Final = {
+TOOL_CONFIG: Final = {
     "client.id": "perf-consumer-client",
     "check.crcs": False,
     "queued.min.messages": 1_000_000,
@@ -61,7 +61,7 @@ FLAGS = Flags(
             "bootstrap-server",
             "REQUIRED: Brokers to connect to, HOST:PORT.",
             "server to connect to",
-            older=("broker-list",),
+            former_names=("broker-list",),
         ),
         Flag("topic", "The topic to read.", "topic"),
         Flag("include", "Read all topics that match.", "Java regex (String)"),
@@ -98,17 +98,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(arguments: Arguments) -> int:
     from moldau.cli.kafka.performance.client_stats import ClientStats
 
-    arguments.require_one("messages", "num-records")
+    arguments.require_exactly_one("messages", "num-records")
     if arguments.has("messages"):
         print("Warning: --messages is deprecated. Use --num-records instead.")
     arguments.require("bootstrap-server")
-    arguments.require_one("topic", "include")
+    arguments.require_exactly_one("topic", "include")
     records = arguments.integer("messages" if arguments.has("messages") else "num-records") or 0
     interval_ms = arguments.integer("reporting-interval") or 0
     if interval_ms <= 0:
         raise UsageError("Reporting interval must be greater than 0.")
     clients.require_librdkafka()
-    report = Report(arguments.text("date-format") or "", interval_ms / 1000, arguments.has("show-detailed-stats"))
+    report = Report(
+        arguments.single_value("date-format") or "", interval_ms / 1000, arguments.has("show-detailed-stats")
+    )
     stats = ClientStats()
     consumer, subscription = _consumer(arguments, stats.config if arguments.has("print-metrics") else {})
     timeout_ms = arguments.integer("timeout") or 0
@@ -127,20 +129,20 @@ def _main(arguments: Arguments) -> int:
 
 
 def _consumer(arguments: Arguments, more_config: dict[str, Any]) -> tuple[Consumer, Any]:
-    """Return a consumer, and a subscription to refresh (None if librdkafka finds new partitions by itself)."""
+    """Return a consumer, and the subscription to refresh; None if librdkafka finds new partitions by itself."""
     from moldau.cli.kafka.console.group_member import subscribe
     from moldau.cli.kafka.console.standalone_consumer import StandaloneConsumer, first_offset
     from moldau.cli.kafka.topics import include_list
 
-    servers = arguments.text("bootstrap-server") or ""
-    java_config = properties.load(arguments.text("command-config"))
-    java_config.update(key_values(arguments.texts("command-property")))
-    group = arguments.text("group") or java_config.get("group.id")
+    servers = arguments.single_value("bootstrap-server") or ""
+    java_config = properties.load(arguments.single_value("command-config"))
+    java_config.update(key_values(arguments.values_of("command-property")))
+    group = arguments.single_value("group") or java_config.get("group.id")
     start = "latest" if arguments.has("from-latest") else "earliest"
     if group is not None:
         clients.require_groups(servers, java_config)
-    own = {
-        **OWN_CONFIG,
+    tool_config = {
+        **TOOL_CONFIG,
         "group.id": group or "perf-consumer",
         "enable.auto.commit": group is not None,
         "auto.offset.reset": start,
@@ -148,28 +150,28 @@ def _consumer(arguments: Arguments, more_config: dict[str, Any]) -> tuple[Consum
         "socket.receive.buffer.bytes": arguments.integer("socket-buffer-size"),
         **more_config,
     }
-    consumer = clients.consumer(servers, java_config, own)
-    topic = arguments.text("topic")
+    consumer = clients.consumer(servers, java_config, tool_config)
+    topic = arguments.single_value("topic")
     if group is None:
-        pattern = include_list(arguments.text("include")) if topic is None else topic
+        pattern = include_list(arguments.single_value("include")) if topic is None else topic
         return consumer, StandaloneConsumer(consumer, pattern, first_offset(start))
-    return consumer, subscribe(consumer, topic, arguments.text("include"))
+    return consumer, subscribe(consumer, topic, arguments.single_value("include"))
 
 
 def consume(consumer: Consumer, subscription: Any, report: Report, records: int, timeout_seconds: float) -> bool:
-    """Read this many records; return False if none came for the timeout."""
+    """Read this many records. Return False if no record came for `timeout_seconds`."""
     report.begin()
-    last = time.monotonic()
+    last_record_time = time.monotonic()
     while report.records < records:
         now = time.monotonic()
-        if now - last > timeout_seconds:
+        if now - last_record_time > timeout_seconds:
             return False
         if subscription is not None:
             subscription.refresh(now)
-        messages = consumer.consume(min(RECORDS_AT_ONCE, records - report.records), POLL_SECONDS)
+        messages = consumer.consume(min(MAX_RECORDS_PER_POLL, records - report.records), POLL_SECONDS)
         received = [record for record in messages if record.error() is None]
         if received:
-            last = time.monotonic()
+            last_record_time = time.monotonic()
             keys = [key for record in received if (key := record.key()) is not None]
             report.add(len(received), sum(map(len, received)) + sum(map(len, keys)))
     return True

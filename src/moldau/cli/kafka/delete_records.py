@@ -50,9 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Arguments) -> int:
     arguments.require("bootstrap-server", "offset-json-file")
-    offsets = read_offsets(arguments.text("offset-json-file") or "")
-    java_config = properties.load(arguments.text("command-config"))
-    with clients.channel(arguments.text("bootstrap-server") or "", java_config) as channel:
+    offsets = read_offsets(arguments.single_value("offset-json-file") or "")
+    java_config = properties.load(arguments.single_value("command-config"))
+    with clients.channel(arguments.single_value("bootstrap-server") or "", java_config) as channel:
         metadata = cluster(channel)
     print("Executing records delete operation")
     results = _delete(metadata, offsets, java_config)

@@ -59,7 +59,7 @@ LOG_DECODERS: Final[dict[str, Parser]] = {
     "transaction-log-decoder": transaction_log_texts,
     "cluster-metadata-decoder": metadata_texts,
 }
-"""If several flags are present, the first counts, as in Kafka."""
+"""The parser of each --…-decoder flag. If several are present, Kafka and this tool use the first in this order."""
 _DECODERS: Final[dict[str, Decoder]] = {
     "StringDecoder": lambda raw: raw.decode(errors="replace"),
     "IntegerDecoder": lambda raw: str(struct.unpack(">i", raw)[0]),
@@ -83,7 +83,7 @@ def _run(arguments: Arguments) -> int:
     records = RecordPrinter(arguments)
     findings = Findings()
     bytes_max = arguments.integer("max-bytes") or 0
-    for path in (arguments.text("files") or "").split(","):
+    for path in (arguments.single_value("files") or "").split(","):
         print(f"Dumping {path}")
         try:
             _dump(path, arguments, records, findings, bytes_max)
@@ -92,7 +92,7 @@ def _run(arguments: Arguments) -> int:
         except (MalformedData, ValueError, struct.error) as error:
             raise tool.ToolFailed(f"{path}: {error}") from error
     for line in findings.lines():
-        tool.complain(line)
+        tool.print_to_stderr(line)
     return 0
 
 
@@ -107,13 +107,13 @@ def _dump(path: str, arguments: Arguments, records: RecordPrinter, findings: Fin
     elif path.endswith(layout.SNAPSHOT):
         _dump_producers(path)
     elif path.endswith(layout.TXN_INDEX):
-        for version, producer_id, first, last, stable in data_files.read_txn_index(path):
+        for version, producer_id, first_offset, last_offset, last_stable_offset in data_files.read_txn_index(path):
             print(
-                f"version: {version} producerId: {producer_id} firstOffset: {first} lastOffset: {last}"
-                f" lastStableOffset: {stable}"
+                f"version: {version} producerId: {producer_id} firstOffset: {first_offset}"
+                f" lastOffset: {last_offset} lastStableOffset: {last_stable_offset}"
             )
     else:
-        tool.complain(f"Ignoring unknown file {path}")
+        tool.print_to_stderr(f"Ignoring unknown file {path}")
 
 
 def _dump_batches(path: str, records: RecordPrinter, findings: Findings, bytes_max: int) -> None:
@@ -129,6 +129,7 @@ def _dump_batches(path: str, records: RecordPrinter, findings: Findings, bytes_m
                 last_offset = record.offset
                 records.print(record, batch.header)
     trailing = file.size - file.valid_bytes
+    # With --max-bytes the file may be cut inside a batch: then the bytes after it are not invalid.
     if trailing and bytes_max == INT_MAX:
         print(f"Found {trailing} invalid bytes at the end of {os.path.basename(path)}")
 
@@ -177,7 +178,7 @@ class RecordPrinter:
         self.is_enabled = self._contents or arguments.has("deep-iteration")
 
     def print(self, record: Record, batch: BatchHeader) -> None:
-        """Print one line; empty if the flags leave nothing of the record."""
+        """Print one line. It is empty if the flags leave out all parts of the record."""
         parts = [_record_metadata(record, batch)] if self._metadata else []
         if batch.is_control:
             parts += [_control_text(record)] if self._metadata else []
@@ -192,7 +193,7 @@ def _parser(arguments: Arguments) -> Parser:
     for name, parse in LOG_DECODERS.items():
         if arguments.has(name):
             return parse
-    key, value = (_decoder(arguments.text(name)) for name in ("key-decoder-class", "value-decoder-class"))
+    key, value = (_decoder(arguments.single_value(name)) for name in ("key-decoder-class", "value-decoder-class"))
     return lambda record: (
         None if record.key is None else key(record.key),
         None if record.value is None else value(record.value),
@@ -210,6 +211,7 @@ def _decoder(class_name: str | None) -> Decoder:
 def _record_metadata(record: Record, batch: BatchHeader) -> str:
     sequence = -1
     if batch.base_sequence >= 0:
+        # Sequence numbers start again at 0 after the largest int32.
         sequence = (batch.base_sequence + record.offset - batch.base_offset) & INT_MAX
     return (
         f"offset: {record.offset} {_timestamp_type(batch)}: {record.timestamp} keySize: {_size(record.key)}"

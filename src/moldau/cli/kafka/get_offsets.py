@@ -14,7 +14,7 @@ from moldau.base.errors import ErrorCode
 from moldau.cli.flags import Arguments, Flag, Flags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import Cluster, Partition, by_leader, cluster
-from moldau.cli.kafka.tool import ToolFailed, complain, run
+from moldau.cli.kafka.tool import ToolFailed, print_to_stderr, run
 from moldau.cli.kafka.topics import include_list
 from moldau.wire.apis import ApiKey
 
@@ -36,7 +36,10 @@ FLAGS = Flags(
     "An interactive shell for getting topic-partition offsets.",
     (
         Flag(
-            "bootstrap-server", "REQUIRED. Brokers, HOST1:PORT1,HOST2:PORT2.", "HOST1:PORT1,...", older=("broker-list",)
+            "bootstrap-server",
+            "REQUIRED. Brokers, HOST1:PORT1,HOST2:PORT2.",
+            "HOST1:PORT1,...",
+            former_names=("broker-list",),
         ),
         Flag(
             "topic-partitions",
@@ -74,9 +77,9 @@ def _main(arguments: Arguments) -> int:
 
 def _print_offsets(arguments: Arguments) -> None:
     matches = _filter(arguments)
-    timestamp = parse_time(arguments.text("time") or "latest")
-    java_config = properties.load(arguments.text("command-config"))
-    with clients.channel(arguments.text("bootstrap-server") or "", java_config) as channel:
+    timestamp = parse_time(arguments.single_value("time") or "latest")
+    java_config = properties.load(arguments.single_value("command-config"))
+    with clients.channel(arguments.single_value("bootstrap-server") or "", java_config) as channel:
         metadata = cluster(channel)
     excluded = metadata.internal_topics if arguments.has("exclude-internal-topics") else frozenset()
     partitions = [partition for partition in metadata.leaders if matches(partition) and partition.topic not in excluded]
@@ -98,14 +101,14 @@ def parse_time(text: str) -> int:
 
 
 def _filter(arguments: Arguments) -> PartitionFilter:
-    rules = arguments.text("topic-partitions")
+    rules = arguments.single_value("topic-partitions")
     if rules is not None:
         if arguments.has("topic") or arguments.has("partitions"):
             raise ToolFailed("--topic-partitions cannot be used with --topic or --partitions")
         parsed_rules = [parse_rule(rule) for rule in rules.split(",")]
         return lambda partition: any(rule(partition) for rule in parsed_rules)
-    topics = include_list(arguments.text("topic"))
-    listed = arguments.text("partitions")
+    topics = include_list(arguments.single_value("topic"))
+    listed = arguments.single_value("partitions")
     if listed is None:
         return lambda partition: topics.fullmatch(partition.topic) is not None
     try:
@@ -142,7 +145,9 @@ def _offsets(
 
     for partition in partitions:
         if metadata.leaders[partition] not in metadata.brokers:
-            complain(f"Skip getting offsets for topic-partition {partition} since it does not have a leader right now.")
+            print_to_stderr(
+                f"Skip getting offsets for topic-partition {partition} since it does not have a leader right now."
+            )
     offsets: dict[Partition, int] = {}
     for channel, topics in by_leader(metadata, partitions, java_config):
         request_topics = [
@@ -159,7 +164,7 @@ def _offsets(
                 partition = Partition(topic.name, result.partition_index)
                 if result.error_code:
                     reason = ErrorCode(result.error_code).name
-                    complain(f"Skip getting offsets for topic-partition {partition} due to error: {reason}")
+                    print_to_stderr(f"Skip getting offsets for topic-partition {partition} due to error: {reason}")
                 elif result.offset >= 0:
                     offsets[partition] = result.offset
     return offsets

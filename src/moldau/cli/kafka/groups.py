@@ -53,16 +53,16 @@ def _check(arguments: Arguments) -> None:
         raise UsageError("Missing required option(s) [bootstrap-server]")
     if not arguments.has("list"):
         raise UsageError("Command must include exactly one action: --list.")
-    if arguments.has("group-type") and type_name(arguments.text("group-type") or "") == UNKNOWN:
+    if arguments.has("group-type") and type_name(arguments.single_value("group-type") or "") == UNKNOWN:
         raise UsageError("--group-type must be a valid group type.")
-    arguments.refuse("consumer", "group-type", "protocol", "share", "streams")
-    arguments.refuse("share", "consumer", "group-type", "protocol", "streams")
-    arguments.refuse("streams", "consumer", "group-type", "protocol", "share")
+    arguments.forbid_together("consumer", "group-type", "protocol", "share", "streams")
+    arguments.forbid_together("share", "consumer", "group-type", "protocol", "streams")
+    arguments.forbid_together("streams", "consumer", "group-type", "protocol", "share")
 
 
 def _list(arguments: Arguments) -> None:
-    servers = arguments.text("bootstrap-server") or ""
-    java_config = properties.load(arguments.text("command-config"))
+    servers = arguments.single_value("bootstrap-server") or ""
+    java_config = properties.load(arguments.single_value("command-config"))
     cluster = clients.cluster(servers, java_config)
     try:
         listed = {group.group_id: group for group in Groups(cluster, TIMEOUT_MS).listed()}
@@ -70,14 +70,15 @@ def _list(arguments: Arguments) -> None:
         raise ToolFailed(message_of(error)) from error
     finally:
         cluster.close()
-    for line in lines([listed[each] for each in hash_order.strings(listed) if is_selected(arguments, listed[each])]):
+    for line in lines([listed[name] for name in hash_order.strings(listed) if is_selected(arguments, listed[name])]):
         print(line)
 
 
 def is_selected(arguments: Arguments, group: ListedGroup) -> bool:
-    protocol = arguments.text("protocol")
+    protocol = arguments.single_value("protocol")
     if arguments.has("group-type"):
-        return group.type == type_name(arguments.text("group-type") or "") and protocol in (None, group.protocol_type)
+        group_type = type_name(arguments.single_value("group-type") or "")
+        return group.type == group_type and protocol in (None, group.protocol_type)
     if protocol is not None:
         return group.protocol_type == protocol
     if arguments.has("consumer"):

@@ -51,7 +51,7 @@ FLAGS = Flags(
         ),
     ),
     warning="Option --{old} has been deprecated and will be removed in a future version. Use --{new} instead.",
-    clash='Option "[{old}]" can\'t be used with option "[{new}]"',
+    conflict_message='Option "[{old}]" can\'t be used with option "[{new}]"',
 )
 
 
@@ -62,12 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(arguments: Arguments) -> int:
     kind = _check(arguments)
     partitions = _partitions(arguments)
-    java_config = properties.load(arguments.text("command-config"))
+    java_config = properties.load(arguments.single_value("command-config"))
     try:
-        with connect_to_brokers(arguments.text("bootstrap-server") or "", java_config) as admin:
+        with connect_to_brokers(arguments.single_value("bootstrap-server") or "", java_config) as admin:
             outcomes = admin.elect_leaders(kind, partitions)
     except KafkaError as error:
-        raise _failure(error) from error
+        raise _report_failure(error) from error
     return report(kind, outcomes)
 
 
@@ -81,18 +81,18 @@ def _check(arguments: Arguments) -> ElectionType:
         raise UsageError("Missing required option(s): partition")
     if arguments.has("partition") and not arguments.has("topic"):
         raise UsageError("Option partition is only allowed if topic is used")
-    kind = arguments.text("election-type") or ""
+    kind = arguments.single_value("election-type") or ""
     if kind.upper() not in ElectionType.__members__:
         raise UsageError(f"Cannot parse argument '{kind}' of option election-type")
     return ElectionType[kind.upper()]
 
 
 def _partitions(arguments: Arguments) -> list[TopicPartition] | None:
-    """Return the named partitions; None for all."""
-    path = arguments.text("path-to-json-file")
+    """Return the partitions that flags or the JSON file name. None means all partitions."""
+    path = arguments.single_value("path-to-json-file")
     if path is not None:
         return parse_partitions(json_input.read_file(path))
-    topic, partition = arguments.text("topic"), arguments.integer("partition")
+    topic, partition = arguments.single_value("topic"), arguments.integer("partition")
     return None if topic is None or partition is None else [TopicPartition(topic, partition)]
 
 
@@ -114,8 +114,8 @@ def _partition(row: dict[str, Any]) -> TopicPartition:
     return TopicPartition(topic, json_input.integer(json_input.field(row, "partition")))
 
 
-def _failure(error: KafkaError) -> ToolFailed:
-    """Return the error; like Kafka, print the two common ones on stdout too."""
+def _report_failure(error: KafkaError) -> ToolFailed:
+    """Return the error to raise. Kafka prints the two most common errors on stdout too, so print them here."""
     message = {
         ErrorCode.REQUEST_TIMED_OUT: "Timeout waiting for election results",
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Not authorized to perform leader election",
@@ -127,16 +127,17 @@ def _failure(error: KafkaError) -> ToolFailed:
 
 
 def report(kind: ElectionType, outcomes: Mapping[TopicPartition, KafkaError | None]) -> int:
-    elected = [where for where, error in outcomes.items() if error is None]
-    errors = {where: error for where, error in outcomes.items() if error is not None}
-    not_needed = [where for where, error in errors.items() if error.code is ErrorCode.ELECTION_NOT_NEEDED]
+    elected = [partition for partition, error in outcomes.items() if error is None]
+    errors = {partition: error for partition, error in outcomes.items() if error is not None}
+    not_needed = [partition for partition, error in errors.items() if error.code is ErrorCode.ELECTION_NOT_NEEDED]
     if elected:
         print(f"Successfully completed leader election ({kind.name}) for partitions {_listed(elected)}")
     if not_needed:
         print(f"Valid replica already elected for partitions {_listed(not_needed)}")
-    failed = hash_order.partitions(where for where in errors if where not in not_needed)
-    for where in failed:
-        print(f"Error completing leader election ({kind.name}) for partition: {where}: {exception_text(errors[where])}")
+    failed = hash_order.partitions(partition for partition in errors if partition not in not_needed)
+    for partition in failed:
+        reason = exception_text(errors[partition])
+        print(f"Error completing leader election ({kind.name}) for partition: {partition}: {reason}")
     if failed:
         raise ToolFailed(f"{len(failed)} replica(s) could not be elected")
     return 0

@@ -42,10 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Arguments) -> int:
     arguments.require("bootstrap-server", "describe")
-    java_config = properties.load(arguments.text("command-config"))
-    topics = {name for name in (arguments.text("topic-list") or "").split(",") if name}
-    requested = _ids(arguments.text("broker-list") or "")
-    with clients.channel(arguments.text("bootstrap-server") or "", java_config) as channel:
+    java_config = properties.load(arguments.single_value("command-config"))
+    topics = {name for name in (arguments.single_value("topic-list") or "").split(",") if name}
+    requested = _ids(arguments.single_value("broker-list") or "")
+    with clients.channel(arguments.single_value("bootstrap-server") or "", java_config) as channel:
         brokers = cluster(channel).brokers
     unknown = requested - brokers.keys()
     if unknown:

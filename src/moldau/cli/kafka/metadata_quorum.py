@@ -100,17 +100,17 @@ def _describe(arguments: argparse.Namespace, java_config: Mapping[str, str]) -> 
 def status_text(cluster_id: str, quorum: Quorum) -> str:
     leader = quorum.leader
     assert leader is not None
-    last = min(quorum.voters, key=lambda voter: voter.log_end_offset)
+    slowest_voter = min(quorum.voters, key=lambda voter: voter.log_end_offset)
     behind_ms = 0
-    if last is not leader:
-        is_known = leader.last_caught_up_ms >= 0 and last.last_caught_up_ms >= 0
-        behind_ms = leader.last_caught_up_ms - last.last_caught_up_ms if is_known else -1
+    if slowest_voter is not leader:
+        is_known = leader.last_caught_up_ms >= 0 and slowest_voter.last_caught_up_ms >= 0
+        behind_ms = leader.last_caught_up_ms - slowest_voter.last_caught_up_ms if is_known else -1
     values = {
         "ClusterId": cluster_id,
         "LeaderId": quorum.leader_id,
         "LeaderEpoch": quorum.leader_epoch,
         "HighWatermark": quorum.high_watermark,
-        "MaxFollowerLag": quorum.lag(last),
+        "MaxFollowerLag": quorum.lag(slowest_voter),
         "MaxFollowerLagTimeMs": behind_ms,
         "CurrentVoters": _replicas(quorum, quorum.voters),
         "CurrentObservers": _replicas(quorum, quorum.observers),
@@ -138,19 +138,19 @@ def replication_table(quorum: Quorum, now_ms: int | None) -> str:
     leader = quorum.leader
     assert leader is not None
     followers = [voter for voter in quorum.voters if voter is not leader]
-    listed = [(leader, "Leader"), *((each, "Follower") for each in followers)]
-    listed += [(each, "Observer") for each in quorum.observers]
+    listed = [(leader, "Leader"), *((replica, "Follower") for replica in followers)]
+    listed += [(replica, "Observer") for replica in quorum.observers]
     rows = [
         (
-            each.replica_id,
-            uuid_text(each.directory_id),
-            each.log_end_offset,
-            quorum.lag(each),
-            _time(each.last_fetch_ms, now_ms, "last fetch"),
-            _time(each.last_caught_up_ms, now_ms, "last caught up"),
+            replica.replica_id,
+            uuid_text(replica.directory_id),
+            replica.log_end_offset,
+            quorum.lag(replica),
+            _time(replica.last_fetch_ms, now_ms, "last fetch"),
+            _time(replica.last_caught_up_ms, now_ms, "last caught up"),
             status,
         )
-        for each, status in listed
+        for replica, status in listed
     ]
     return padded_table(COLUMNS, rows)
 

@@ -32,7 +32,7 @@ FULL_QUEUE_SECONDS: Final = 0.05
 TRANSACTION_MS: Final = 3000
 
 # Not idempotent by default: librdkafka takes half a second to get a producer id, which would distort a short run.
-OWN_CONFIG: Final = {
+TOOL_CONFIG: Final = {
     "client.id": "perf-producer-client",
     "partitioner": "murmur2_random",
     "queue.buffering.max.kbytes": 32768,  # Java's buffer.memory: latency is mostly the time spent in this queue
@@ -52,8 +52,19 @@ FLAGS = Flags(
         Flag("payload-monotonic", "Records that count from 0."),
         Flag("payload-delimiter", "The separator of records in --payload-file.", "PAYLOAD-DELIMITER", default="\\n"),
         Flag("throughput", "REQUIRED: At most about this many records a second; -1: no limit.", "THROUGHPUT", "Double"),
-        Flag("command-property", "Properties of the producer, key=value.", "PROP-NAME=PROP-VALUE", many=True),
-        Flag("producer-props", "Properties of the producer.", "K=V", replaced_by="command-property", many=True),
+        Flag(
+            "command-property",
+            "Properties of the producer, key=value.",
+            "PROP-NAME=PROP-VALUE",
+            takes_several_words=True,
+        ),
+        Flag(
+            "producer-props",
+            "Properties of the producer.",
+            "K=V",
+            replaced_by="command-property",
+            takes_several_words=True,
+        ),
         Flag("command-config", "A file of producer properties.", "CONFIG-FILE"),
         Flag("producer.config", "A file of producer properties.", "CONFIG-FILE", replaced_by="command-config"),
         Flag("print-metrics", "Print the client's statistics at the end."),
@@ -63,7 +74,7 @@ FLAGS = Flags(
         Flag("reporting-interval", "How often progress is printed, in ms.", "INTERVAL-MS", "Long", "5000"),
     ),
     warning="Option --{old} has been deprecated and will be removed in a future version. Use --{new} instead.",
-    clash=f"{TOOL}: error: --{{new}} and --{{old}} cannot be specified together.",
+    conflict_message=f"{TOOL}: error: --{{new}} and --{{old}} cannot be specified together.",
 )
 
 
@@ -97,10 +108,10 @@ def _main(arguments: Arguments) -> int:
     plan = _plan(arguments, java_config)
     stats = ClientStats()
     failures = Failures()
-    own = {**OWN_CONFIG, **(stats.config if arguments.has("print-metrics") else {})}
+    tool_config = {**TOOL_CONFIG, **(stats.config if arguments.has("print-metrics") else {})}
     if plan.transaction_seconds is not None:
         java_config.setdefault("transactional.id", f"performance-producer-{uuid.uuid4()}")
-    producer = clients.producer(servers, java_config, own)
+    producer = clients.producer(servers, java_config, tool_config)
     try:
         Run(plan, producer, failures).send_all()
     except KafkaException as error:
@@ -137,21 +148,21 @@ def _error(message: str) -> UsageError:
 
 
 def _number(arguments: Arguments, name: str) -> int:
-    text = arguments.text(name) or "0"
+    text = arguments.single_value(name) or "0"
     try:
         return int(text)
     except ValueError:
-        message = f"could not convert '{text}' to {FLAGS.kind(name)} (For input string: \"{text}\")"
+        message = f"could not convert '{text}' to {FLAGS.type_in_help(name)} (For input string: \"{text}\")"
         raise _error(f"argument --{name}: {message}") from None
 
 
 def _java_config(arguments: Arguments) -> dict[str, str]:
-    java_config = properties.load(arguments.text("command-config"))
-    java_config.update(key_values(arguments.texts("command-property")))
+    java_config = properties.load(arguments.single_value("command-config"))
+    java_config.update(key_values(arguments.values_of("command-property")))
     if arguments.has("bootstrap-server"):
-        java_config["bootstrap.servers"] = arguments.text("bootstrap-server") or ""
+        java_config["bootstrap.servers"] = arguments.single_value("bootstrap-server") or ""
     if arguments.has("transactional-id"):
-        java_config["transactional.id"] = arguments.text("transactional-id") or ""
+        java_config["transactional.id"] = arguments.single_value("transactional-id") or ""
     return java_config
 
 
@@ -159,11 +170,13 @@ def _plan(arguments: Arguments, java_config: dict[str, str]) -> Plan:
     in_transactions = arguments.has("transaction-duration-ms") or "transactional.id" in java_config
     duration_ms = _number(arguments, "transaction-duration-ms") or TRANSACTION_MS
     try:
-        per_second = float(arguments.text("throughput") or "-1")
+        per_second = float(arguments.single_value("throughput") or "-1")
     except ValueError:
-        raise _error(f"argument --throughput: could not convert '{arguments.text('throughput')}' to Double") from None
+        raise _error(
+            f"argument --throughput: could not convert '{arguments.single_value('throughput')}' to Double"
+        ) from None
     return Plan(
-        topic=arguments.text("topic") or "",
+        topic=arguments.single_value("topic") or "",
         records=_number(arguments, "num-records"),
         per_second=per_second,
         warmup=_number(arguments, "warmup-records"),
@@ -180,12 +193,14 @@ def _payloads(arguments: Arguments) -> Iterator[bytes]:
     rng = random.Random(0)
     if arguments.has("record-size"):
         return cycle(random_records(_number(arguments, "record-size"), rng))
-    lines = _file_records(arguments.text("payload-file") or "", arguments.text("payload-delimiter") or "\n")
+    lines = _file_records(
+        arguments.single_value("payload-file") or "", arguments.single_value("payload-delimiter") or "\n"
+    )
     return iter(lambda: rng.choice(lines), None)
 
 
 def random_records(size: int, rng: random.Random) -> list[bytes]:
-    """Return records of capital letters, as Kafka's tool: like real records, they compress a little."""
+    """Return random capital letters, which Kafka's tool sends too: like real records, they compress a little."""
     letters = (string.ascii_uppercase * 10)[:256].encode()
     amount = max(1, min(POOL_RECORDS_MAX, POOL_BYTES // size))
     return [rng.randbytes(size).translate(letters) for _ in range(amount)]
@@ -246,7 +261,7 @@ class Run:
             print(steady.total_line(now, mean))
 
     def _send(self, records: int, on_delivery: Callable[[Any, Any], None]) -> None:
-        """Send in chunks; between them serve callbacks, print progress, limit the rate and end transactions."""
+        """Send in chunks; between them run delivery callbacks, print progress, limit the rate and end transactions."""
         per_second = self._plan.per_second
         # With a limit, check about every 10 ms, so that the rate is even.
         chunk = POLL_EVERY if per_second <= 0 else max(1, min(POLL_EVERY, int(per_second / 100)))
@@ -270,7 +285,7 @@ class Run:
                 self._produce_when_possible(payload, on_delivery)
 
     def _produce_when_possible(self, payload: bytes, on_delivery: Callable[[Any, Any], None]) -> None:
-        """The queue is full: serve callbacks until there is room."""
+        """Send a record when the full queue has room again; until then run delivery callbacks, which make room."""
         while True:
             self._producer.poll(FULL_QUEUE_SECONDS)
             try:
@@ -308,7 +323,7 @@ class Run:
 def _delivery_callback(
     failures: Failures, whole: Latencies, steady: Latencies | None = None
 ) -> Callable[[Any, Any], None]:
-    """Return the delivery callback, which costs one append per record."""
+    """Return the delivery callback. It is called for every record, so it only appends to lists."""
     append = whole.fresh.append
     append_steady = steady.fresh.append if steady is not None else None
 

@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(arguments: Arguments) -> int:
     action = selected_action(arguments)
     try:
-        java_config = properties.load(arguments.text("command-config"))
+        java_config = properties.load(arguments.single_value("command-config"))
         act = {"generate": _generate, "execute": _execute, "verify": _verify, "cancel": _cancel, "list": _list}[action]
         act(arguments, lambda: _admin(arguments, java_config))
         return 0
@@ -156,11 +156,13 @@ OpenAdmin = Callable[[], "ClusterAdmin"]
 
 
 def _admin(arguments: Arguments, java_config: Mapping[str, str]) -> ClusterAdmin:
-    return connect(arguments.text("bootstrap-server"), arguments.text("bootstrap-controller"), java_config)
+    return connect(
+        arguments.single_value("bootstrap-server"), arguments.single_value("bootstrap-controller"), java_config
+    )
 
 
 def _plan(arguments: Arguments) -> Plan:
-    return parse_plan(json_input.read_file(arguments.text("reassignment-json-file") or ""))
+    return parse_plan(json_input.read_file(arguments.single_value("reassignment-json-file") or ""))
 
 
 # --- list and verify ------------------------------------------------------------------------------------------------
@@ -169,7 +171,7 @@ def _plan(arguments: Arguments) -> Plan:
 def _list(arguments: Arguments, open_admin: OpenAdmin) -> None:
     with open_admin() as admin:
         active = admin.reassignments()
-    lines = [reassignment_line(where, active[where]) for where in sorted(active)]
+    lines = [reassignment_line(partition, active[partition]) for partition in sorted(active)]
     print("\n".join(["Current partition reassignments:", *lines]) if lines else "No partition reassignments found.")
 
 
@@ -184,8 +186,9 @@ def _verify(arguments: Arguments, open_admin: OpenAdmin) -> None:
         current = {} if set(plan.replicas) <= set(active) else _current(admin)
         print("\n".join(["Status of partition reassignment:", *status_lines(plan.replicas, active, current)]))
         log_dirs = replica_log_dirs(admin, plan.log_dirs)
-        ordered = sorted(plan.log_dirs, key=log_dir_moves.by_broker_first)
-        print("\n".join(log_dir_moves.status_line(each, log_dirs[each], plan.log_dirs[each]) for each in ordered))
+        ordered = sorted(plan.log_dirs, key=log_dir_moves.broker_first_key)
+        lines = [log_dir_moves.status_line(replica, log_dirs[replica], plan.log_dirs[replica]) for replica in ordered]
+        print("\n".join(lines))
         moving = active or any(map(log_dir_moves.is_moving, log_dirs.values()))
         if not moving and not arguments.has("preserve-throttles"):
             clear_throttles(admin, plan)
@@ -230,24 +233,26 @@ def _execute(arguments: Arguments, open_admin: OpenAdmin) -> None:
 
 def _known_replicas(admin: ClusterAdmin, plan: Plan) -> dict[TopicPartition, Sequence[int]]:
     current = _current(admin)
-    topics = {where.topic for where in current}
+    topics = {partition.topic for partition in current}
     for topic in plan.topics:
         if topic not in topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic} not found.")
-    missing = hash_order.partitions(where for where in plan.replicas if where not in current)
+    missing = hash_order.partitions(partition for partition in plan.replicas if partition not in current)
     if missing:
         listed = ", ".join(map(str, missing))
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition: {listed}")
-    return {where: current[where].replicas for where in plan.replicas}
+    return {partition: current[partition].replicas for partition in plan.replicas}
 
 
 def _current_json(admin: ClusterAdmin, current: Replicas, nodes: Mapping[int, BrokerNode]) -> str:
     """Return the current assignment, with directories on brokers that are alive."""
     from moldau.client.broker_admin import replica_log_dirs
 
-    replicas = [Replica(*where, broker) for where, ids in current.items() for broker in ids if broker in nodes]
+    replicas = [Replica(*partition, broker) for partition, ids in current.items() for broker in ids if broker in nodes]
     log_dirs = replica_log_dirs(admin, replicas)
-    return plan_json(current, {replica: each.current for replica, each in log_dirs.items() if each.current is not None})
+    return plan_json(
+        current, {replica: log_dir.current for replica, log_dir in log_dirs.items() if log_dir.current is not None}
+    )
 
 
 def _throttle(
@@ -291,9 +296,9 @@ def _cancel(arguments: Arguments, open_admin: OpenAdmin) -> None:
             print("None of the specified partition reassignments are active.")
         log_dirs = replica_log_dirs(admin, plan.log_dirs)
         originals = {
-            replica: each.current
-            for replica, each in log_dirs.items()
-            if each.current and log_dir_moves.is_moving(each)
+            replica: log_dir.current
+            for replica, log_dir in log_dirs.items()
+            if log_dir.current and log_dir_moves.is_moving(log_dir)
         }
         if originals:
             log_dir_moves.start(admin, originals, arguments.integer("timeout") or 0)
@@ -308,8 +313,8 @@ def _cancel(arguments: Arguments, open_admin: OpenAdmin) -> None:
 
 
 def _generate(arguments: Arguments, open_admin: OpenAdmin) -> None:
-    text = json_input.read_file(arguments.text("topics-to-move-json-file") or "")
-    brokers = parse_brokers(arguments.text("broker-list") or "")
+    text = json_input.read_file(arguments.single_value("topics-to-move-json-file") or "")
+    brokers = parse_brokers(arguments.single_value("broker-list") or "")
     topics = parse_topics(text)
     with open_admin() as admin:
         topics_by_name = admin.topics()

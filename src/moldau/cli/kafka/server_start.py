@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from moldau.base.errors import ListenFault, MalformedData, StorageFault
 from moldau.base.setting_sources import SettingsError, parse_override
-from moldau.cli.kafka.tool import ToolFailed, complain, guarded
+from moldau.cli.kafka.tool import ToolFailed, guarded, print_to_stderr
 from moldau.cli.log.output import LogOutput, WrongLogChoice, choose, set_up
 from moldau.platforms.support import refusal
 from moldau.settings import Settings, load
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse_line(words: Sequence[str]) -> StartLine | None:
-    """Return None if no file is named; raise SettingsError for unknown words."""
+    """Parse the command line. Return None if it names no file; raise SettingsError for unknown words."""
     files: list[str] = []
     overrides: list[tuple[str, str]] = []
     daemon = False
@@ -72,7 +72,7 @@ def serve(read_settings: Callable[[], Settings], level: str | None = None, forma
             if output.is_json:
                 log.warning("%s", warning)
             else:
-                complain(f"Warning: {warning}")
+                print_to_stderr(f"Warning: {warning}")
         return _run(settings)
     except ToolFailed as failed:
         if not output.is_json:
@@ -100,9 +100,9 @@ def _run(settings: Settings) -> int:
         raise ToolFailed(str(error)) from error
     except ListenFault as error:
         raise ToolFailed(_cannot_listen(error)) from error
-    except OSError as error:  # of two brokers that start at once, both bind the address, but only one can listen
-        where = ", ".join(listener.address for listener in (*settings.listeners, *settings.controller_listeners))
-        raise ToolFailed(_cannot_listen(ListenFault(where, error))) from error
+    except OSError as error:  # of two brokers that start at once, both can bind the address, but only one can listen
+        addresses = ", ".join(listener.address for listener in (*settings.listeners, *settings.controller_listeners))
+        raise ToolFailed(_cannot_listen(ListenFault(addresses, error))) from error
 
 
 def _cannot_store(fault: StorageFault) -> str:
@@ -121,8 +121,10 @@ def _cannot_listen(fault: ListenFault) -> str:
     from moldau.doctor.verdicts import shortened
     from moldau.platforms.machine import listener_on
 
-    holder = listener_on(int(fault.address.rpartition(":")[2]))
-    by_process = "" if holder is None else f" by process {holder.pid} ({shortened(holder.command)})"
+    listening_process = listener_on(int(fault.address.rpartition(":")[2]))
+    by_process = ""
+    if listening_process is not None:
+        by_process = f" by process {listening_process.pid} ({shortened(listening_process.command)})"
     return f"{fault}{by_process}; stop what listens there, or {choose}"
 
 

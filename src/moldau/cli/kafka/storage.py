@@ -128,7 +128,7 @@ def _format(arguments: argparse.Namespace) -> int:
 def _format_directory(
     cluster_id: str, settings: Settings, log_dir: str, voters: Sequence[InitialController], is_first: bool
 ) -> None:
-    """Write meta.properties last: the directory counts as formatted as soon as it has this file."""
+    """Format a directory. Write meta.properties last: with this file, the directory counts as formatted."""
     own_voter = next((voter for voter in voters if voter.node_id == settings.node_id), None)
     kind = (
         "dynamic metadata voter" if own_voter else "dynamic metadata" if voters else "metadata" if is_first else "data"
@@ -194,7 +194,7 @@ def _only_voter(settings: Settings) -> InitialController:
 
 
 def _check_features(arguments: argparse.Namespace, is_dynamic: bool) -> None:
-    """Refuse levels other than those of the only release, with which a new cluster begins."""
+    """Fail if a flag sets another level than the one in RELEASE: new clusters have no other."""
     levels = dict(map(parse_level, arguments.feature))
     if arguments.release_version is not None:
         if METADATA_VERSION in levels:
@@ -246,9 +246,9 @@ def _meta_text(meta: MetaProperties) -> str:
     return f"{{cluster.id={meta.cluster_id}, directory.id={directory_id}, node.id={meta.node_id}, version=1}}"
 
 
-def _print_list(stem: str, one: str, many: str, lines: list[str]) -> None:
+def _print_list(stem: str, singular_ending: str, plural_ending: str, lines: list[str]) -> None:
     if lines:
-        print(f"{stem}{one if len(lines) == 1 else many}")
+        print(f"{stem}{singular_ending if len(lines) == 1 else plural_ending}")
         print("".join(f"  {line}\n" for line in lines))
 
 

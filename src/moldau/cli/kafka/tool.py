@@ -41,7 +41,7 @@ def run(
         for line in arguments.warnings:
             print(line, flush=True)
         for line in arguments.notes:
-            complain(line)
+            print_to_stderr(line)
         return body(arguments)
 
     try:
@@ -50,14 +50,14 @@ def run(
         if help_to_stdout:
             print(flags.help())
         else:
-            complain(flags.help())
+            print_to_stderr(flags.help())
         return 1
     except VersionRequested:
         print(version_line())
         return 0
     except UsageError as error:
         trace()
-        complain(f"{error}\n`{name} --help` lists the options.")
+        print_to_stderr(f"{error}\n`{name} --help` lists the options.")
         return 1
 
 
@@ -72,7 +72,7 @@ def guarded(body: Callable[[Sequence[str]], int], argv: Sequence[str] | None) ->
         return SIGPIPE_STATUS
     except FAILURES as error:
         trace()
-        complain(" ".join(str(error).split()))
+        print_to_stderr(" ".join(str(error).split()))
         return 1
     except KeyboardInterrupt:
         return SIGINT_STATUS
@@ -81,7 +81,7 @@ def guarded(body: Callable[[Sequence[str]], int], argv: Sequence[str] | None) ->
             raise
         trace()
         internal_error = f"{type(error).__name__}: {' '.join(str(error).split())} (MOLDAU_DEBUG=1 shows where)"
-        complain(missing_library(error) or internal_error)
+        print_to_stderr(missing_library(error) or internal_error)
         return 1
 
 
@@ -92,7 +92,7 @@ def missing_library(error: Exception) -> str | None:
     return f"{error.name} is not installed; run `make setup` in a checkout, or `pip install .`"
 
 
-def complain(line: str) -> None:
+def print_to_stderr(line: str) -> None:
     sys.stdout.flush()
     print(line, file=sys.stderr, flush=True)
 

@@ -35,7 +35,7 @@ UUID_BYTES: Final = 16
 class PartitionLine:
     index: int
     leader: int
-    """-1: none."""
+    """The id of the leader, or -1 if the partition has none."""
     replicas: Sequence[int]
     isr: Sequence[int]
     elr: Sequence[int] | None
@@ -89,9 +89,9 @@ def _ids(nodes: Iterable[int] | None) -> str:
 
 def describe(arguments: Arguments, names_or_id: list[str] | str) -> None:
     """Print the topics with these names, or the topic with this id."""
-    java_config = properties.load(arguments.text("command-config"))
+    java_config = properties.load(arguments.single_value("command-config"))
     limit = arguments.integer("partition-size-limit-per-response") or 2000
-    with clients.channel(arguments.text("bootstrap-server") or "", java_config) as channel:
+    with clients.channel(arguments.single_value("bootstrap-server") or "", java_config) as channel:
         names = (
             names_or_id
             if isinstance(names_or_id, list)

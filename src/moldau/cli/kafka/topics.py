@@ -113,7 +113,7 @@ def _act(arguments: Arguments) -> None:
     if arguments.has("alter"):
         _alter(arguments, admin)
     elif arguments.has("list"):
-        print("\n".join(matching(admin, arguments.text("topic"), arguments.has("exclude-internal"))))
+        print("\n".join(matching(admin, arguments.single_value("topic"), arguments.has("exclude-internal"))))
     elif arguments.has("describe"):
         describe(arguments, _names_or_id(arguments, admin))
     else:
@@ -162,24 +162,26 @@ def _check_pairs(arguments: Arguments) -> None:
         "exclude-internal": ("list", "describe"),
     }
     for flag, actions in allowed_actions.items():
-        arguments.refuse(flag, *(action for action in ACTIONS if action not in actions))
+        arguments.forbid_together(flag, *(action for action in ACTIONS if action not in actions))
     if arguments.has("create"):
-        arguments.refuse("replica-assignment", "partitions", "replication-factor")
+        arguments.forbid_together("replica-assignment", "partitions", "replication-factor")
     for flag in PARTITION_FILTERS:
-        arguments.refuse(flag, "topics-with-overrides")
+        arguments.forbid_together(flag, "topics-with-overrides")
 
 
 def _admin(arguments: Arguments) -> AdminClient:
-    return clients.admin(arguments.text("bootstrap-server") or "", properties.load(arguments.text("command-config")))
+    return clients.admin(
+        arguments.single_value("bootstrap-server") or "", properties.load(arguments.single_value("command-config"))
+    )
 
 
 def _plan(arguments: Arguments) -> NewTopicPlan:
     plan = NewTopicPlan(
-        name=arguments.text("topic") or "",
+        name=arguments.single_value("topic") or "",
         partitions=arguments.integer("partitions"),
         replication_factor=arguments.integer("replication-factor"),
-        assignment=parse_assignment(arguments.text("replica-assignment") or ""),
-        config=_settings(arguments.texts("config")),
+        assignment=parse_assignment(arguments.single_value("replica-assignment") or ""),
+        config=_settings(arguments.values_of("config")),
     )
     if "." in plan.name or "_" in plan.name:
         print(COLLISION_WARNING)
@@ -254,16 +256,16 @@ def include_list(pattern: str | None) -> re.Pattern[str]:
 
 
 def _require_match(names: list[str], arguments: Arguments) -> None:
-    pattern = arguments.text("topic")
+    pattern = arguments.single_value("topic")
     if pattern and not names and not arguments.has("if-exists"):
         raise ToolFailed(f"Topic '{pattern}' does not exist as expected")
 
 
 def _names_or_id(arguments: Arguments, admin: AdminClient) -> list[str] | str:
     """Return the names to describe, or an id, which takes precedence over a name."""
-    if arguments.text("topic-id"):
-        return arguments.text("topic-id") or ""
-    names = matching(admin, arguments.text("topic"), arguments.has("exclude-internal"))
+    if arguments.single_value("topic-id"):
+        return arguments.single_value("topic-id") or ""
+    names = matching(admin, arguments.single_value("topic"), arguments.has("exclude-internal"))
     _require_match(names, arguments)
     return names
 
@@ -272,8 +274,8 @@ def _alter(arguments: Arguments, admin: AdminClient) -> None:
     from moldau.client.confluent import NewPartitions
 
     count = arguments.integer("partitions") or 0
-    assignment = parse_assignment(arguments.text("replica-assignment") or "")
-    names = matching(admin, arguments.text("topic"), arguments.has("exclude-internal"))
+    assignment = parse_assignment(arguments.single_value("replica-assignment") or "")
+    names = matching(admin, arguments.single_value("topic"), arguments.has("exclude-internal"))
     _require_match(names, arguments)
     if not names:
         return
@@ -287,7 +289,7 @@ def _alter(arguments: Arguments, admin: AdminClient) -> None:
 
 
 def _delete(arguments: Arguments, admin: AdminClient) -> None:
-    names = matching(admin, arguments.text("topic"), arguments.has("exclude-internal"))
+    names = matching(admin, arguments.single_value("topic"), arguments.has("exclude-internal"))
     _require_match(names, arguments)
     if not names:
         return

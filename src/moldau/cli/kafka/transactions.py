@@ -193,21 +193,21 @@ def _describe(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: 
 
 
 def _describe_producers(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> str:
-    where, broker_id = TopicPartition(arguments.topic, arguments.partition), arguments.broker_id
+    partition, broker_id = TopicPartition(arguments.topic, arguments.partition), arguments.broker_id
     on = "leader" if broker_id is None else f"broker {broker_id}"
-    what = f"Failed to describe producers for partition {where} on {on}"
-    return tables.producers_table(_producers(transactions, where, broker_id, what))
+    what = f"Failed to describe producers for partition {partition} on {on}"
+    return tables.producers_table(_producers(transactions, partition, broker_id, what))
 
 
 def _producers(
-    transactions: Transactions, where: TopicPartition, broker_id: int | None, what: str
+    transactions: Transactions, partition: TopicPartition, broker_id: int | None, what: str
 ) -> list[ActiveProducer]:
     try:
-        producers = transactions.producers([where], broker_id)[where]
+        producers = transactions.producers([partition], broker_id)[partition]
         if isinstance(producers, KafkaError):
             raise producers
     except KafkaError as error:
-        raise failed(what, failures.producers(error, where, broker_id)) from error
+        raise failed(what, failures.producers(error, partition, broker_id)) from error
     return producers
 
 
@@ -217,10 +217,10 @@ def _find_hanging(arguments: argparse.Namespace, admin: ClusterAdmin, transactio
     what = f"Failed to describe producers for {len(partitions)} partitions on broker {broker}"
     producers: dict[TopicPartition, list[ActiveProducer]] = {}
     try:
-        for where, response in transactions.producers(partitions, arguments.broker_id).items():
+        for partition, response in transactions.producers(partitions, arguments.broker_id).items():
             if isinstance(response, KafkaError):
-                raise failed(what, failures.producers(response, where, arguments.broker_id))
-            producers[where] = response
+                raise failed(what, failures.producers(response, partition, arguments.broker_id))
+            producers[partition] = response
     except KafkaError as error:
         raise failed(what, message_of(without_message(error))) from error
     now_ms, longer_than_ms = _now_ms(), arguments.max_transaction_timeout * MINUTE_MS
@@ -248,13 +248,13 @@ def _partitions_to_search(arguments: argparse.Namespace, admin: ClusterAdmin) ->
 def _hanging(transactions: Transactions, candidates: Sequence[OpenTransaction]) -> list[OpenTransaction]:
     if not candidates:
         return []
-    producer_ids = {each.producer.producer_id for each in candidates}
+    producer_ids = {candidate.producer.producer_id for candidate in candidates}
     try:
         listed = transactions.listed(producer_ids=sorted(producer_ids))
     except KafkaError as error:
         what = f"Failed to list transactions for {len(producer_ids)} producers"
         raise failed(what, failures.listing(error)) from error
-    transactional_ids = {each.producer_id: each.transactional_id for each in listed}
+    transactional_ids = {transaction.producer_id: transaction.transactional_id for transaction in listed}
     described: dict[str, DescribedTransaction | None] = {}
     try:
         for name, description in transactions.described(transactional_ids.values()).items():
@@ -267,24 +267,25 @@ def _hanging(transactions: Transactions, candidates: Sequence[OpenTransaction]) 
 
 
 def _abort(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Transactions) -> None:
-    where = TopicPartition(arguments.topic, arguments.partition)
+    partition = TopicPartition(arguments.topic, arguments.partition)
     if arguments.start_offset is None:
         producer = arguments.producer_id, arguments.producer_epoch, max(0, arguments.coordinator_epoch)
     else:
-        what = f"Failed to validate producer state for partition {where}"
-        active = _producers(transactions, where, None, what)
-        match = next((each for each in active if each.transaction_start == arguments.start_offset), None)
+        what = f"Failed to validate producer state for partition {partition}"
+        active = _producers(transactions, partition, None, what)
+        match = next((producer for producer in active if producer.transaction_start == arguments.start_offset), None)
         if match is None:
             raise ToolFailed(
-                f"Could not find any open transactions starting at offset {arguments.start_offset} on partition {where}"
+                f"Could not find any open transactions starting at offset {arguments.start_offset}"
+                f" on partition {partition}"
             )
         # The coordinator epoch is -1 until a first transaction of the producer has ended; no valid epoch is below 0.
         producer = match.producer_id, match.producer_epoch, max(0, match.coordinator_epoch)
     try:
-        transactions.abort(where, *producer)
+        transactions.abort(partition, *producer)
     except KafkaError as error:
         specification = (
-            f"AbortTransactionSpec(topicPartition={where}, producerId={producer[0]}, producerEpoch={producer[1]},"
+            f"AbortTransactionSpec(topicPartition={partition}, producerId={producer[0]}, producerEpoch={producer[1]},"
             f" coordinatorEpoch={producer[2]})"
         )
         why = failures.aborting(error, specification, producer[2])

@@ -96,10 +96,10 @@ def _table_of(path: str, progress: Progress) -> Table:
         return _batch_table(path, progress)
     if name.endswith(layout.OFFSET_INDEX):
         index = data_files.read_offset_index(path)
-        return _listed(path, ("OFFSET", "POSITION"), (index.entry(at) for at in range(len(index))))
+        return _listed(path, ("OFFSET", "POSITION"), (index.entry(number) for number in range(len(index))))
     if name.endswith(layout.TIME_INDEX):
         times = data_files.read_time_index(path)
-        rows = ((_time(times.entry(at).timestamp), times.entry(at).offset) for at in range(len(times)))
+        rows = ((_time(times.entry(number).timestamp), times.entry(number).offset) for number in range(len(times)))
         return _listed(path, ("TIMESTAMP", "OFFSET"), rows)
     if name.endswith(layout.TXN_INDEX):
         columns = ("PRODUCER", "FIRST", "LAST", "LAST STABLE")
@@ -184,18 +184,18 @@ def _text_table(path: str, name: str) -> Table:
 class StoredRecord:
     """A record of a file, with the methods that the format language calls."""
 
-    __slots__ = ("_batch", "_record", "_where")
+    __slots__ = ("_batch", "_partition", "_record")
 
-    def __init__(self, where: TopicPartition, batch: BatchHeader, record: Record) -> None:
-        self._where = where
+    def __init__(self, partition: TopicPartition, batch: BatchHeader, record: Record) -> None:
+        self._partition = partition
         self._batch = batch
         self._record = record
 
     def topic(self) -> str:
-        return self._where.topic
+        return self._partition.topic
 
     def partition(self) -> int:
-        return self._where.partition
+        return self._partition.partition
 
     def offset(self) -> int:
         return self._record.offset
@@ -235,7 +235,7 @@ def _print_records(files: list[str], output_format: str, record_format: str | No
 def _records(files: Iterable[str], progress: Progress) -> Iterator[StoredRecord]:
     for path in files:
         directory = os.path.basename(os.path.dirname(os.path.abspath(path)))
-        where = layout.partition_of(directory) or TopicPartition(directory, 0)
+        partition = layout.partition_of(directory) or TopicPartition(directory, 0)
         for batch in _with_progress(BatchFile(path), progress):
             if batch.header.is_control:
                 continue
@@ -244,7 +244,7 @@ def _records(files: Iterable[str], progress: Progress) -> Iterator[StoredRecord]
             except MalformedData as error:
                 raise CommandFailed(f"{path}: the batch at {batch.position} does not open: {error}") from error
             for record in opened:
-                yield StoredRecord(where, batch.header, record)
+                yield StoredRecord(partition, batch.header, record)
 
 
 # --- verify -----------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def _verified(path: str, progress: Progress) -> tuple[str, int | None, int | Non
 
 
 def _verify_batches(file: BatchFile, progress: Progress) -> tuple[int, int, str | None]:
-    """Return (batches, records, the first problem)."""
+    """Return the numbers of batches and of records, and the first problem, or None if the file has no problem."""
     batches = records = 0
     problem: str | None = None
     last_offset = -1
@@ -287,17 +287,17 @@ def _verify_batches(file: BatchFile, progress: Progress) -> tuple[int, int, str 
 
 
 def _index_problem(path: str) -> str | None:
-    """Return the first entry that does not point at a batch ending with its offset, as a sentence; None if all do."""
+    """Describe the first entry that does not point at a batch ending with the entry's offset. Return None if all do."""
     log_path = data_files.sibling(path, layout.LOG)
     index = data_files.read_offset_index(path)
     if not os.path.exists(log_path):
         return f"its segment {os.path.basename(log_path)} is missing"
     segment = BatchFile(log_path)
-    for at in range(len(index)):
-        offset, position = index.entry(at)
+    for number in range(len(index)):
+        offset, position = index.entry(number)
         if (offset, position) == (index.base_offset, 0):
-            continue  # the zeros of a file laid out before its first entry
+            continue  # A preallocated index file without entries contains zeros, which look like this entry.
         batch = segment.batch_at(position)
         if batch is None or batch.header.last_offset != offset:
-            return f"entry {at} sends offset {offset} to {position}, where no batch ends with it"
+            return f"entry {number} sends offset {offset} to {position}, where no batch ends with it"
     return None

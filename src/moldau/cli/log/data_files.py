@@ -43,7 +43,7 @@ class BatchFile:
         self.size = len(content)
         self._view = content[:bytes_max]
         self.valid_bytes = 0
-        """Where the complete batches end: known after iterating over them."""
+        """Where the last complete batch ends. It is set when the iteration over the batches ends."""
 
     def batches(self, position: int = 0) -> Iterator[FileBatch]:
         """Yield every complete batch from `position` on; then set `valid_bytes` to the end of the last."""
@@ -61,7 +61,7 @@ class BatchFile:
         return next(self.batches(position), None)
 
     def trailing(self) -> str | None:
-        """Describe the bytes after the last complete batch; None if there are none."""
+        """Describe the bytes after the last complete batch. Return None if the file ends with that batch."""
         rest = self.size - self.valid_bytes
         if not rest:
             return None
@@ -78,7 +78,7 @@ def _map_file(path: str) -> memoryview:
 
 
 def base_offset_of(path: str) -> int:
-    """Return the offset in the name of a segment's file; ValueError if there is none."""
+    """Return the offset in the name of a segment's file; raise ValueError if the name contains none."""
     digits = os.path.basename(path).partition(".")[0]
     if not digits.isdigit():
         raise ValueError("a segment's file is named after its first offset, like 00000000000000000000.log")

@@ -46,26 +46,26 @@ def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer
     """Read every partition from its begin to its end; return when all ends are reached or the printer is full."""
     from moldau.client.confluent import TopicPartition
 
-    ends = {where: ENDLESS if span.end is None else span.end for where, span in ranges.items()}
-    waiting = {where for where, span in ranges.items() if span.begin < ends[where]}
-    consumer.assign([TopicPartition(*where, ranges[where].begin) for where in waiting])
-    while waiting and not printer.is_full():
+    ends = {partition: ENDLESS if span.end is None else span.end for partition, span in ranges.items()}
+    unfinished = {partition for partition, span in ranges.items() if span.begin < ends[partition]}
+    consumer.assign([TopicPartition(*partition, ranges[partition].begin) for partition in unfinished])
+    while unfinished and not printer.is_full():
         for message in poll_messages(consumer):
-            where = (message.topic() or "", message.partition() or 0)
+            partition = (message.topic() or "", message.partition() or 0)
             if message.error() is not None:
                 offset = eof_offset(message)
             else:
                 offset = message.offset() or 0
-                if offset < ends[where] and where in waiting:
+                if offset < ends[partition] and partition in unfinished:
                     printer.print(message)
                     offset += 1
                     if printer.is_full():
                         break
             # The last record before the end may be compacted away or a marker: then the end-of-log event, or the
             # first record after the end, completes the partition.
-            if offset >= ends[where] and where in waiting:
-                waiting.discard(where)
-                consumer.pause([TopicPartition(*where)])
+            if offset >= ends[partition] and partition in unfinished:
+                unfinished.discard(partition)
+                consumer.pause([TopicPartition(*partition)])
         printer.flush()
 
 
@@ -119,7 +119,7 @@ def consume(
     FORMAT %t topic  %p partition  %o offset  %k key  %v value  %h headers  %K %V lengths  %i count
            %T milliseconds  %d{iso}  %d{strftime[%F %T]}  %v{hex}  %v{base64}  %h{%k=%v;}  \\n \\t \\xHH
     """
-    _refuse_contradictions(as_json, record_format, group, offset, only)
+    _check_option_conflicts(as_json, record_format, group, offset, only)
     printer = Printer(_formatter(record_format, as_json), sys.stdout.buffer, num)
     config = CLIENT_CONFIG | {"isolation.level": isolation_level}
     metadata = broker.metadata()
@@ -129,7 +129,9 @@ def consume(
         _consume_group(broker, group, subscription, offset or "start", exit_at_end, config, printer)
         return
     offset_range = _range(offset or "start", exit_at_end)
-    partitions = [where for name in names for where in partition_offsets.partitions_of(metadata.topics[name], only)]
+    partitions = [
+        partition for name in names for partition in partition_offsets.partitions_of(metadata.topics[name], only)
+    ]
     ranges = partition_offsets.resolve(broker.admin, partitions, offset_range, isolation_level == "read_committed")
     # librdkafka requires a group id even for a consumer that joins no group.
     consumer = broker.consumer(config | {"group.id": "moldau-consume", "enable.auto.commit": False})
@@ -140,7 +142,7 @@ def consume(
             consumer.close()
 
 
-def _refuse_contradictions(
+def _check_option_conflicts(
     as_json: bool, record_format: str | None, group: str | None, offset: str | None, only: tuple[int, ...]
 ) -> None:
     context = click.get_current_context()
@@ -176,7 +178,9 @@ def _matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
     except re.error as error:
         raise click.BadParameter(f"not a regular expression: {error}", param_hint="TOPIC") from error
     with_internal = any(pattern.startswith("_") for pattern in patterns)
-    return lambda name: any(one.fullmatch(name) for one in compiled) and (with_internal or not is_internal(name))
+    return lambda name: (
+        any(pattern.fullmatch(name) for pattern in compiled) and (with_internal or not is_internal(name))
+    )
 
 
 def _matching(metadata: ClusterMetadata, patterns: tuple[str, ...]) -> list[str]:

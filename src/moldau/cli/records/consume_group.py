@@ -41,14 +41,14 @@ class Membership:
         self._assigned -= revoked
         self._at_end -= revoked
 
-    def reached_end(self, where: Partition) -> None:
-        self._at_end.add(where)
+    def reached_end(self, partition: Partition) -> None:
+        self._at_end.add(partition)
 
-    def left_end(self, where: Partition) -> None:
-        self._at_end.discard(where)
+    def left_end(self, partition: Partition) -> None:
+        self._at_end.discard(partition)
 
     def is_done(self) -> bool:
-        """Return whether all assigned partitions are at their end; also true for a member without partitions."""
+        """Return whether all assigned partitions are at their end; also if this member was assigned no partition."""
         return self.has_joined and self._assigned <= self._at_end
 
 
@@ -82,14 +82,14 @@ def consume_group(
 def _print(consumer: Any, messages: Sequence[Message], printer: Printer, membership: Membership) -> None:
     printed: list[Message] = []
     for message in messages:
-        where = (message.topic() or "", message.partition() or 0)
+        partition = (message.topic() or "", message.partition() or 0)
         if message.error() is not None:
-            eof_offset(message)
-            membership.reached_end(where)
+            eof_offset(message)  # Raises the error unless it only says that the partition's end was reached.
+            membership.reached_end(partition)
             continue
         if printer.is_full():
             break
-        membership.left_end(where)
+        membership.left_end(partition)
         printer.print(message)
         printed.append(message)
     printer.flush()

@@ -10,7 +10,7 @@ from moldau.cli.records.format_language import Formatter
 
 FETCH_RECORDS_MAX: Final = 1000
 POLL_SECONDS: Final = 0.2
-"""The longest time until Ctrl-C is noticed."""
+"""How long one poll waits, which is the longest time until Ctrl-C is noticed."""
 ENDLESS: Final = 1 << 63
 
 

@@ -6,7 +6,7 @@ r"""How a record is printed: the language of `moldau consume -f`, and the JSON e
     %h headers as k=v,k=v               %h{%k=%v;} each header by a format of its own; %H their number
     %% a percent sign                   \n \t \r \0 \\ \xHH as in C
 
-After %k, %v (and those inside %h{...}) may stand {hex} or {base64}. A null key or value prints as nothing.
+%k and %v, also inside %h{...}, may be followed by {hex} or {base64}. For a null key or value nothing is printed.
 A format is compiled once into a list of small functions; this module uses neither brokers nor click.
 """
 
@@ -40,7 +40,7 @@ Formatter = Callable[[Record, int], bytes]
 
 
 class BadFormat(ValueError):
-    """The format is wrong; the message says where, and what would be right."""
+    """The format is wrong. The message says at which column, and what is allowed there."""
 
 
 ENCODINGS: Final[dict[str, Callable[[bytes], bytes]]] = {
@@ -55,7 +55,7 @@ TIMESTAMP_TYPES: Final = {0: None, 1: "CreateTime", 2: "LogAppendTime"}
 
 def compile_format(text: str) -> Formatter:
     """Return the function that prints a record in this format; raise BadFormat if it is wrong."""
-    pieces: list[Piece] = [_piece(token) for token in _tokens(text)]
+    pieces: list[Piece] = [_piece(token) for token in _parse_tokens(text)]
     if len(pieces) == 1:
         return pieces[0]
     return lambda record, number: b"".join([piece(record, number) for piece in pieces])
@@ -65,56 +65,61 @@ Token = bytes | tuple[str, str]
 """Literal bytes, or the letter after % with the text in braces after it."""
 
 
-def _tokens(text: str) -> list[Token]:
+def _parse_tokens(text: str) -> list[Token]:
+    """Return the tokens of a format. An empty format is one empty token, so that there is always a piece to print."""
     tokens: list[Token] = []
     literal = bytearray()
-    at = 0
-    while at < len(text):
-        letter = text[at]
+    position = 0
+    while position < len(text):
+        letter = text[position]
         if letter == "\\":
-            raw, at = _escape(text, at)
+            raw, position = _parse_escape(text, position)
             literal += raw
-        elif letter == "%" and text[at + 1 : at + 2] == "%":
+        elif letter == "%" and text[position + 1 : position + 2] == "%":
             literal += b"%"
-            at += 2
+            position += 2
         elif letter == "%":
             if literal:
                 tokens.append(bytes(literal))
                 literal.clear()
-            token, at = _verb(text, at)
+            token, position = _parse_verb(text, position)
             tokens.append(token)
         else:
             literal += letter.encode("utf-8", "surrogateescape")
-            at += 1
+            position += 1
     return [*tokens, bytes(literal)] if literal or not tokens else tokens
 
 
-def _escape(text: str, at: int) -> tuple[bytes, int]:
-    follower = text[at + 1 : at + 2]
-    if follower == "x":
+def _parse_escape(text: str, position: int) -> tuple[bytes, int]:
+    """Return the byte of the escape that begins at `position`, and the position after it."""
+    escaped = text[position + 1 : position + 2]
+    if escaped == "x":
         try:
-            return bytes.fromhex(text[at + 2 : at + 4]), at + 4
+            return bytes.fromhex(text[position + 2 : position + 4]), position + 4
         except ValueError as error:
-            raise BadFormat(f"\\x at column {at + 1} needs two hexadecimal digits") from error
-    if follower not in _ESCAPES:
-        raise BadFormat(f"\\{follower} at column {at + 1} is not an escape; use \\n \\t \\r \\0 \\\\ or \\xHH")
-    return _ESCAPES[follower], at + 2
+            raise BadFormat(f"\\x at column {position + 1} needs two hexadecimal digits") from error
+    if escaped not in _ESCAPES:
+        raise BadFormat(f"\\{escaped} at column {position + 1} is not an escape; use \\n \\t \\r \\0 \\\\ or \\xHH")
+    return _ESCAPES[escaped], position + 2
 
 
-def _verb(text: str, at: int) -> tuple[tuple[str, str], int]:
-    letter = text[at + 1 : at + 2]
+def _parse_verb(text: str, position: int) -> tuple[tuple[str, str], int]:
+    """Return the letter and the option of the % that begins at `position`, and the position after them."""
+    letter = text[position + 1 : position + 2]
     if not letter:
         raise BadFormat("the format ends in a single %; write %% for a percent sign")
     if letter not in "tpoeikvKVTdhH":
-        raise BadFormat(f"%{letter} at column {at + 1} is unknown; use %t %p %o %e %i %k %v %K %V %T %d %h %H or %%")
-    if letter not in "kvdh" or text[at + 2 : at + 3] != "{":
-        return (letter, ""), at + 2
+        raise BadFormat(
+            f"%{letter} at column {position + 1} is unknown; use %t %p %o %e %i %k %v %K %V %T %d %h %H or %%"
+        )
+    if letter not in "kvdh" or text[position + 2 : position + 3] != "{":
+        return (letter, ""), position + 2
     depth = 0
-    for end in range(at + 2, len(text)):
+    for end in range(position + 2, len(text)):
         depth += (text[end] == "{") - (text[end] == "}")
         if depth == 0:
-            return (letter, text[at + 3 : end]), end + 1
-    raise BadFormat(f"the brace after %{letter} at column {at + 1} is never closed")
+            return (letter, text[position + 3 : end]), end + 1
+    raise BadFormat(f"the brace after %{letter} at column {position + 1} is never closed")
 
 
 def _piece(token: Token) -> Piece:
@@ -131,7 +136,7 @@ def _piece(token: Token) -> Piece:
         case "h":
             return _headers(option)
         case _:
-            return _SIMPLE[letter]
+            return _PIECES_WITHOUT_OPTION[letter]
 
 
 def _payload(read: Callable[[Record], bytes | None], letter: str, option: str) -> Piece:
@@ -153,7 +158,7 @@ def _number(value: int | None) -> bytes:
     return b"-1" if value is None else b"%d" % value
 
 
-_SIMPLE: Final[dict[str, Piece]] = {
+_PIECES_WITHOUT_OPTION: Final[dict[str, Piece]] = {
     "t": lambda record, number: (record.topic() or "").encode(),
     "p": lambda record, number: _number(record.partition()),
     "o": lambda record, number: _number(record.offset()),
@@ -168,7 +173,7 @@ _SIMPLE: Final[dict[str, Piece]] = {
 
 def _time(option: str) -> Piece:
     if not option:
-        return _SIMPLE["T"]
+        return _PIECES_WITHOUT_OPTION["T"]
     if option == "iso":
         return lambda record, number: _utc(record).isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()
     if option.startswith("strftime[") and option.endswith("]"):
@@ -182,7 +187,7 @@ def _utc(record: Record) -> datetime:
 
 
 def _headers(option: str) -> Piece:
-    pieces = [_header_piece(token) for token in _tokens(option or "%k=%v")]
+    pieces = [_header_piece(token) for token in _parse_tokens(option or "%k=%v")]
     separator = b"" if option else b","
 
     def render(record: Record, number: int) -> bytes:
@@ -197,10 +202,10 @@ def _header_piece(token: Token) -> HeaderPiece:
     letter, option = token
     if letter not in "kvKV":
         raise BadFormat(f"%{letter} inside %h{{...}} is unknown; a header has %k %v %K %V")
-    at = 0 if letter in "kK" else 1
+    field_index = 0 if letter in "kK" else 1
 
     def part(header: Header) -> bytes | None:
-        field = header[at]
+        field = header[field_index]
         return field.encode() if isinstance(field, str) else field
 
     if letter in "KV":

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS: Final = 3.0
 FIRST_REFRESH_SECONDS: Final = 0.3
-"""How often while no topic matches yet."""
+"""How often topics are listed while none matches yet."""
 ANSWER_SECONDS: Final = 1.0
 
 

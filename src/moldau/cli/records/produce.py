@@ -10,6 +10,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
 import click
@@ -20,17 +21,26 @@ from moldau.cli.partition_offsets import partitions_of
 from moldau.cli.records.input import BadRecord, Headers, LineParser, envelope_parser, line_parser
 
 POLL_EVERY_LINES: Final = 1000
-FILES_AHEAD_BYTES: Final = 1 << 20
+READ_BUFFER_BYTES: Final = 1 << 20
 PARTITIONER: Final = "murmur2_random"
 """The Java client's partitioner: a key goes to the same partition as with every other Kafka client."""
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(slots=True)
+class DeliveredRecords:
+    """The records delivered to one partition. The offsets are -1 with acks=0: then the broker sends no response."""
+
+    count: int
+    first_offset: int
+    last_offset: int
 
 
 class Deliveries:
     """The delivery reports of the records that were sent: how many, and which offsets in which partition."""
 
     def __init__(self) -> None:
-        self.spans: dict[int, list[int]] = {}
+        self.by_partition: dict[int, DeliveredRecords] = {}
         self.failed = 0
         self.first_error: Any = None
 
@@ -41,42 +51,46 @@ class Deliveries:
             self.first_error = self.first_error or error
             return
         offset: int = message.offset()
-        span = self.spans.get(message.partition())
-        if span is None:
-            self.spans[message.partition()] = [1, offset, offset]
+        delivered = self.by_partition.get(message.partition())
+        if delivered is None:
+            self.by_partition[message.partition()] = DeliveredRecords(1, offset, offset)
             return
-        span[0] += 1
-        if offset > span[2]:
-            span[2] = offset
-        elif offset < span[1]:
-            span[1] = offset
+        delivered.count += 1
+        if offset > delivered.last_offset:
+            delivered.last_offset = offset
+        elif offset < delivered.first_offset:
+            delivered.first_offset = offset
 
     def summary(self, topic: str) -> str:
-        count = sum(span[0] for span in self.spans.values())
+        """Return `3 records to orders: partition 0 offsets 7-8, partition 1 offset 4`."""
+        count = sum(delivered.count for delivered in self.by_partition.values())
         text = f"{count} record{'s' if count != 1 else ''} to {topic}"
-        spans = [
-            f"partition {number} offset{f' {first}' if first == last else f's {first}-{last}'}"
-            # With acks=0 there is no response and so no offset.
-            for number, (_, first, last) in sorted(self.spans.items())
-            if first >= 0
-        ]
-        return f"{text}: {', '.join(spans)}" if spans else text
+        ranges = []
+        for partition, delivered in sorted(self.by_partition.items()):
+            first, last = delivered.first_offset, delivered.last_offset
+            if first >= 0:
+                ranges.append(f"partition {partition} offset{f' {first}' if first == last else f's {first}-{last}'}")
+        return f"{text}: {', '.join(ranges)}" if ranges else text
 
 
 def send_lines(
     producer: Any, topic: str, lines: Iterable[bytes], parse: LineParser, partition: int, eager: bool
 ) -> Deliveries:
-    """Send every line; stop at the first that is not a record, or when the broker refused a record for good."""
+    """Send every line. Stop at the first line that is not a record, or when the delivery of a record has failed.
+
+    `partition` is -1 if the producer chooses it by the key. An envelope's own partition counts only then. With `eager`,
+    look for failures after every line, not only after many.
+    """
     deliveries = Deliveries()
     produce, report, poll = producer.produce, deliveries.report, producer.poll
     poll_every = 1 if eager else POLL_EVERY_LINES
     for number, line in enumerate(lines, 1):
         try:
-            value, key, headers, own_partition, timestamp = parse(line)
+            value, key, headers, record_partition, timestamp = parse(line)
         except BadRecord as error:
             producer.flush()
             raise CommandFailed(f"line {number}: {error} ({deliveries.summary(topic)} before it)") from error
-        target = partition if own_partition is None or partition >= 0 else own_partition
+        target = partition if record_partition is None or partition >= 0 else record_partition
         extra: dict[str, Any] = {"timestamp": timestamp} if timestamp is not None else {}
         if headers:
             extra["headers"] = headers
@@ -95,22 +109,23 @@ def send_lines(
 
 
 def lines_of(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield lines without their newline. A last line without newline counts, an empty one does not."""
+    """Yield lines without their newline. If the last line has no newline, yield it too unless it is empty."""
     for line in stream:
         yield line[:-1] if line.endswith(b"\n") else line
 
 
 def lines_of_files(paths: Iterable[str], progress: Callable[[int], None]) -> Iterator[bytes]:
-    ahead = 0
+    """Yield the lines of all files, without newlines, and call `progress` with the bytes read since its last call."""
+    unreported_bytes = 0
     for path in paths:
-        with open(path, "rb", buffering=FILES_AHEAD_BYTES) as stream:
+        with open(path, "rb", buffering=READ_BUFFER_BYTES) as stream:
             for line in stream:
-                ahead += len(line)
-                if ahead >= FILES_AHEAD_BYTES:
-                    progress(ahead)
-                    ahead = 0
+                unreported_bytes += len(line)
+                if unreported_bytes >= READ_BUFFER_BYTES:
+                    progress(unreported_bytes)
+                    unreported_bytes = 0
                 yield line[:-1] if line.endswith(b"\n") else line
-    progress(ahead)
+    progress(unreported_bytes)
 
 
 @click.command()

@@ -170,7 +170,7 @@ def _config_table(admin: Any, topic_metadata: TopicMetadata) -> Table:
 
 
 def _default_of(entry: Any) -> str | None:
-    """Return the value without the topic's own: the next of the synonyms in the response."""
+    """Return the value that applies if the topic's own is removed: the next of the synonyms in the response."""
     others = [synonym.value for synonym in entry.synonyms.values() if synonym.source != entry.source]
     return others[0] if others else None
 
@@ -259,6 +259,6 @@ def trim(broker: Broker, name: str, before: str, only: tuple[int, ...], yes: boo
     confirm(f"Delete all records of {name} before {before}?", yes)
     to_delete = [TopicPartition(name, number, resolved.begin) for (_, number), resolved in sorted(ranges.items())]
     rows = []
-    for where, future in admin.delete_records(to_delete).items():
-        rows.append((where.partition, outcome(future, f"{name} partition {where.partition}").low_watermark))
+    for partition, future in admin.delete_records(to_delete).items():
+        rows.append((partition.partition, outcome(future, f"{name} partition {partition.partition}").low_watermark))
     show("table", Table(("PARTITION", "START"), sorted(rows), f"{name} now begins at"))

@@ -19,7 +19,7 @@ TIMEOUT_SECONDS: Final = 2.0
 
 
 def topic_sizes(broker: Broker, metadata: ClusterMetadata) -> dict[str, int] | None:
-    """Return the bytes on disk by topic, all replicas together; None unless every broker answered."""
+    """Return the bytes on disk of each topic, the sum of all its replicas. Return None if a broker did not answer."""
     if broker.client_config:
         return None
     bytes_by_topic: Counter[str] = Counter()

@@ -138,17 +138,19 @@ def _summary(described: DescribedTransaction, now_ms: int) -> Table:
 
 
 def _partitions(client: TransactionClient, described: DescribedTransaction) -> Table:
-    """Return where the transaction begins in each partition, as far as its leader knows."""
+    """Return a table of the offsets where the transaction begins; empty where the partition's leader knows none."""
     topics = client.cluster.topics() if described.partitions else {}
     # A topic may have been deleted during the transaction.
-    existing = [where for where in described.partitions if where.topic in topics]
+    existing = [partition for partition in described.partitions if partition.topic in topics]
     producers_of = client.transactions.producers(existing)
     rows = []
-    for where in sorted(described.partitions):
-        producers = producers_of.get(where, [])
+    for partition in sorted(described.partitions):
+        producers = producers_of.get(partition, [])
         active = [] if isinstance(producers, KafkaError) else producers
-        start = next((each.transaction_start for each in active if each.producer_id == described.producer_id), None)
-        rows.append((*where, start))
+        start = next(
+            (producer.transaction_start for producer in active if producer.producer_id == described.producer_id), None
+        )
+        rows.append((*partition, start))
     return Table(("TOPIC", "PARTITION", "START"), rows, empty="no partition waits for it")
 
 
@@ -178,7 +180,7 @@ def producers(broker: Broker, topic: str, only: tuple[int, ...], broker_id: int 
     now_ms = _now_ms()
     rows = [
         (
-            where.partition,
+            partition.partition,
             producer.producer_id,
             producer.producer_epoch,
             producer.last_sequence if producer.last_sequence >= 0 else None,
@@ -186,7 +188,7 @@ def producers(broker: Broker, topic: str, only: tuple[int, ...], broker_id: int 
             producer.transaction_start,
             producer.coordinator_epoch if producer.coordinator_epoch >= 0 else None,
         )
-        for where, active in sorted(producers_of.items())
+        for partition, active in sorted(producers_of.items())
         for producer in active
     ]
     columns = ("PARTITION", "PRODUCER", "EPOCH", "LAST SEQUENCE", "IDLE SECONDS", "START", "COORDINATOR EPOCH")

@@ -67,8 +67,8 @@ def active_producers(
     if broker_id is not None and broker_id not in client.cluster.nodes():
         raise CommandFailed(f"no broker {broker_id}; `moldau cluster info` shows the brokers there are")
     producers_of = {}
-    for where, producers in client.transactions.producers(partitions, broker_id).items():
+    for partition, producers in client.transactions.producers(partitions, broker_id).items():
         if isinstance(producers, KafkaError):
-            raise kafka_failure(producers, f"{where.topic} partition {where.partition}")
-        producers_of[where] = producers
+            raise kafka_failure(producers, f"{partition.topic} partition {partition.partition}")
+        producers_of[partition] = producers
     return producers_of

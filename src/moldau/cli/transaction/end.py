@@ -63,13 +63,13 @@ def hanging(
         hanging_transactions = _unknown_to_coordinators(client, old)
     rows = [
         (
-            *each.where,
-            each.producer.transaction_start,
-            each.producer.producer_id,
-            each.producer.producer_epoch,
-            round((now_ms - each.producer.last_timestamp) / 1000, 1),
+            *transaction.where,
+            transaction.producer.transaction_start,
+            transaction.producer.producer_id,
+            transaction.producer.producer_epoch,
+            round((now_ms - transaction.producer.last_timestamp) / 1000, 1),
         )
-        for each in sorted(hanging_transactions)
+        for transaction in sorted(hanging_transactions)
     ]
     columns = ("TOPIC", "PARTITION", "START", "PRODUCER", "EPOCH", "IDLE SECONDS")
     show(output_format, Table(columns, rows, HOW_TO_ABORT if rows else "", empty="no transaction hangs"))
@@ -80,14 +80,19 @@ def _replicas_on(client: TransactionClient, broker_id: int, partitions: list[Top
     from moldau.client.cluster_admin import ClusterAdmin
 
     topics = ClusterAdmin(client.cluster, COORDINATOR_MS).topics()
-    return [where for where in partitions if broker_id in topics[where.topic].partitions[where.partition].replicas]
+    return [
+        partition
+        for partition in partitions
+        if broker_id in topics[partition.topic].partitions[partition.partition].replicas
+    ]
 
 
 def _unknown_to_coordinators(client: TransactionClient, candidates: list[OpenTransaction]) -> list[OpenTransaction]:
     if not candidates:
         return []
-    listed = client.transactions.listed(producer_ids=sorted({each.producer.producer_id for each in candidates}))
-    transactional_ids = {each.producer_id: each.transactional_id for each in listed}
+    producer_ids = {transaction.producer.producer_id for transaction in candidates}
+    listed = client.transactions.listed(producer_ids=sorted(producer_ids))
+    transactional_ids = {transaction.producer_id: transaction.transactional_id for transaction in listed}
     described: dict[str, DescribedTransaction | None] = {}
     for name, description in client.transactions.described(transactional_ids.values()).items():
         if isinstance(description, KafkaError) and description.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
@@ -137,19 +142,19 @@ def _terminate(client: TransactionClient, name: str, yes: bool) -> None:
 
 
 def _abort_at(client: TransactionClient, at: str, start: int, yes: bool) -> None:
-    where = _partition(client, at)
-    producer = _beginning_at(active_producers(client, [where])[where], start)
+    partition = _partition(client, at)
+    producer = _beginning_at(active_producers(client, [partition])[partition], start)
     if producer is None:
         raise CommandFailed(
-            f"no open transaction begins at offset {start} of {where.topic} partition {where.partition};"
-            f" `moldau transaction producers {where.topic}` shows where they do"
+            f"no open transaction begins at offset {start} of {partition.topic} partition {partition.partition};"
+            f" `moldau transaction producers {partition.topic}` shows where they do"
         )
-    confirm(f"Abort the transaction at offset {start} of {where.topic} partition {where.partition}?", yes)
+    confirm(f"Abort the transaction at offset {start} of {partition.topic} partition {partition.partition}?", yes)
     try:
-        client.transactions.abort(where, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
+        client.transactions.abort(partition, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
     except KafkaError as error:
-        raise kafka_failure(error, f"{where.topic} partition {where.partition}") from error
-    click.echo(f"aborted the transaction at offset {start} of {where.topic} partition {where.partition}")
+        raise kafka_failure(error, f"{partition.topic} partition {partition.partition}") from error
+    click.echo(f"aborted the transaction at offset {start} of {partition.topic} partition {partition.partition}")
 
 
 def _partition(client: TransactionClient, at: str) -> TopicPartition:
@@ -163,4 +168,4 @@ def _partition(client: TransactionClient, at: str) -> TopicPartition:
 
 
 def _beginning_at(active: list[ActiveProducer], start: int) -> ActiveProducer | None:
-    return next((each for each in active if each.transaction_start == start), None)
+    return next((producer for producer in active if producer.transaction_start == start), None)

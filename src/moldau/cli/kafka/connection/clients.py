@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from moldau.cli.kafka.tool import ToolFailed, complain, debugging
+from moldau.cli.kafka.tool import ToolFailed, debugging, print_to_stderr
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from moldau.client.confluent import AdminClient, ClusterMetadata, Consumer, Producer
 
 REACH_SECONDS: Final = 3.0
-"""How long a refusing address is retried: long enough for a broker that is just starting, short for a typo."""
+"""How long to retry an address that refuses connections: enough for a broker that is starting, not too long if the
+address is mistyped."""
 CONNECT_SECONDS: Final = 3.0
 RETRY_SECONDS: Final = 0.1
 ADMIN_SECONDS: Final = 10.0
@@ -37,20 +38,20 @@ _UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
 def admin(bootstrap_servers: str, java_config: Mapping[str, str]) -> AdminClient:
     from moldau.client.confluent import AdminClient
 
-    # Tools of one call do not need the periodic refresh.
+    # A tool that makes one call and ends does not need the periodic refresh.
     return _create(AdminClient, bootstrap_servers, java_config, {"topic.metadata.refresh.interval.ms": -1})
 
 
-def producer(bootstrap_servers: str, java_config: Mapping[str, str], own: Mapping[str, Any]) -> Producer:
+def producer(bootstrap_servers: str, java_config: Mapping[str, str], tool_config: Mapping[str, Any]) -> Producer:
     from moldau.client.confluent import Producer
 
-    return _create(Producer, bootstrap_servers, java_config, own)
+    return _create(Producer, bootstrap_servers, java_config, tool_config)
 
 
-def consumer(bootstrap_servers: str, java_config: Mapping[str, str], own: Mapping[str, Any]) -> Consumer:
+def consumer(bootstrap_servers: str, java_config: Mapping[str, str], tool_config: Mapping[str, Any]) -> Consumer:
     from moldau.client.confluent import Consumer
 
-    return _create(Consumer, bootstrap_servers, java_config, own)
+    return _create(Consumer, bootstrap_servers, java_config, tool_config)
 
 
 def require_librdkafka() -> None:
@@ -65,15 +66,21 @@ def require_librdkafka() -> None:
 
 
 def _create(
-    kind: Callable[[dict[str, Any]], C], bootstrap_servers: str, java_config: Mapping[str, str], own: Mapping[str, Any]
+    kind: Callable[[dict[str, Any]], C],
+    bootstrap_servers: str,
+    java_config: Mapping[str, str],
+    tool_config: Mapping[str, Any],
 ) -> C:
-    """Create a client. `own` are the tool's properties, in librdkafka's names; the user's properties override them."""
+    """Create a client. `java_config` has the user's properties, with Java's names; they override those of the tool.
+
+    A property that librdkafka does not have is reported and left out, because the file may be one for Java's clients.
+    """
     from moldau.client.confluent import KafkaException
     from moldau.client.properties import for_librdkafka
 
     first_reachable(bootstrap_servers)
     quiet = {"error_cb": ErrorLog().report} if debugging() else {"error_cb": ErrorLog().report, "log_level": 0}
-    config = {**quiet, **own, **for_librdkafka(java_config), "bootstrap.servers": bootstrap_servers}
+    config = {**quiet, **tool_config, **for_librdkafka(java_config), "bootstrap.servers": bootstrap_servers}
     while True:
         try:
             return kind(dict(config))
@@ -82,7 +89,7 @@ def _create(
             unknown = _UNKNOWN.match(message)
             if unknown is None or unknown[1] not in config:
                 raise ToolFailed(f"{message}; correct this client property") from error
-            complain(f"WARNING: the client property {unknown[1]} has no meaning here and is ignored.")
+            print_to_stderr(f"WARNING: the client property {unknown[1]} has no meaning here and is ignored.")
             del config[unknown[1]]
 
 
@@ -105,7 +112,7 @@ class ErrorLog:
     def _report_once(self, key: str, line: str) -> None:
         if key not in self._reported:
             self._reported.add(key)
-            complain(f"WARN {line}")
+            print_to_stderr(f"WARN {line}")
 
 
 def addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
@@ -184,7 +191,7 @@ def result_of(future: Future[T]) -> T:
 
 
 def describe_error(error: Any) -> str:
-    """Return a KafkaError as a line: the broker's message if it sent one."""
+    """Return a KafkaError of librdkafka as one line, with what to do if no broker answered."""
     message = str(error.str()).removeprefix("Broker: ")
     if error.name() in NO_ANSWER:
         return f"{message}: the cluster did not answer in time; check advertised.listeners of the brokers"

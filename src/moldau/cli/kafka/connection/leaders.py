@@ -26,7 +26,7 @@ class Partition:
 
 
 class Cluster(NamedTuple):
-    """Addresses of brokers, and the leader of every partition (-1: none)."""
+    """Addresses of brokers, and the leader of every partition, which is -1 if the partition has no leader."""
 
     brokers: Mapping[int, tuple[str, int]]
     leaders: Mapping[Partition, int]

@@ -8,7 +8,7 @@ from moldau.cli.kafka.tool import ToolFailed
 
 
 def load(path: str | None) -> dict[str, str]:
-    """Return the entries of a java.util.Properties file; without a path, none."""
+    """Return the entries of a java.util.Properties file. Return an empty dict if `path` is None."""
     if path is None:
         return {}
     try:

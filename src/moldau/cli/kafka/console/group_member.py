@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 def subscribe(consumer: Consumer, topic: str | None, include: str | None) -> PatternSubscription | None:
-    """Subscribe to the topic, or return the subscription to all topics that match `include` and are not internal."""
+    """Subscribe to `topic` and return None: librdkafka finds new partitions by itself. Without a topic, return the
+    subscription to all topics that match `include` and are not internal; it subscribes when it is refreshed.
+    """
     if topic is not None:
         consumer.subscribe([topic])
         return None

@@ -1,7 +1,7 @@
 """Parses lines of standard input into records, by kafka-console-producer's reader properties: keys, headers, nulls.
 
 A line is `headers<TAB>key<TAB>value`, where each part has to be enabled by a property. All work is on bytes; nothing
-is decoded, so any encoding passes through. Import no client here.
+is decoded, so any encoding passes through. Pure: no client is imported here.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class LineReader:
         }
         pairs = [("headers.delimiter", "headers.separator"), ("headers.delimiter", "headers.key.separator")]
         pairs.append(("headers.separator", "headers.key.separator"))
-        for one, other in pairs:
-            if names[one] == names[other]:
-                raise ToolFailed(f"{one} and {other} may not be equal")
+        for name, other in pairs:
+            if names[name] == names[other]:
+                raise ToolFailed(f"{name} and {other} may not be equal")
         for name, value in {"key.separator": self.key_separator, **names}.items():
             if value == self.null_marker:
                 raise ToolFailed(f"null.marker and {name} may not be equal")
@@ -90,9 +90,9 @@ class LineReader:
     ) -> tuple[bytes | None, bytes]:
         if not enabled:
             return None, rest
-        at = rest.find(separator)
-        if at >= 0:
-            return rest[:at], rest[at + len(separator) :]
+        position = rest.find(separator)
+        if position >= 0:
+            return rest[:position], rest[position + len(separator) :]
         if self.ignore_error:
             return None, rest
         raise ToolFailed(f"No {separator_name} found on line number {number}: '{line.decode(errors='replace')}'")
@@ -101,7 +101,7 @@ class LineReader:
         return None if part == self.null_marker else part
 
     def _headers(self, text: bytes | None, number: int) -> Headers | None:
-        """Parse headers. As in Kafka's reader, their separator is a regular expression."""
+        """Parse headers. Like String.split() in Java: the separator is a regular expression, empty ends are dropped."""
         if text is None or text == self.null_marker:
             return None
         pairs = re.split(self.headers_separator, text)

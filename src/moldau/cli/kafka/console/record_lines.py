@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from moldau.cli.kafka.tool import ToolFailed, complain
+from moldau.cli.kafka.tool import ToolFailed, print_to_stderr
 
 Column = Callable[[Any], bytes]
 Deserializer = Callable[[bytes], bytes]
@@ -57,7 +57,7 @@ DESERIALIZERS: Final[Mapping[str, Deserializer | None]] = {
     "BooleanDeserializer": _boolean,
     "UUIDDeserializer": _uuid,
 }
-"""By the last part of the class name; None prints the bytes as they are."""
+"""Deserializers by the last part of the class name. None means that the bytes are printed as they are."""
 
 
 def deserializer(name: str | None) -> Deserializer | None:
@@ -65,7 +65,7 @@ def deserializer(name: str | None) -> Deserializer | None:
         return None
     short = name.rpartition(".")[2]
     if short not in DESERIALIZERS:
-        complain(f"WARNING: {name} is not available here; the bytes are printed as they are.")
+        print_to_stderr(f"WARNING: {name} is not available here; the bytes are printed as they are.")
     return DESERIALIZERS.get(short)
 
 

@@ -19,8 +19,9 @@ REFRESH_SECONDS: Final = 3.0
 """How often metadata is refreshed. Kafka's consumer does it every five minutes, too rarely at a terminal."""
 
 FIRST_REFRESH_SECONDS: Final = 0.3
-"""How often while there is nothing to read yet: the first metadata request creates the topic."""
-LATER_SECONDS: Final = 1.0
+"""How often while no partition is assigned yet: the first metadata request creates the topic, and the next finds it."""
+LATER_TIMEOUT_SECONDS: Final = 1.0
+"""The timeout of a refresh while partitions are being read: it blocks the reading."""
 
 
 class StandaloneConsumer:
@@ -39,13 +40,14 @@ class StandaloneConsumer:
 
         if now < self._next_refresh:
             return
+        # Only the partitions of the first refresh start where the user wants; later ones are new and are read wholly.
         offset = OFFSET_BEGINNING if self._next_refresh else self._first_offset
-        fresh = [where for where in self._partitions() if where not in self._assigned]
-        self._next_refresh = now + (REFRESH_SECONDS if self._assigned or fresh else FIRST_REFRESH_SECONDS)
-        if fresh:
-            self._assigned.update(fresh)
-            new: list[TopicPartition] = [TopicPartition(topic, index, offset) for topic, index in fresh]
-            self._consumer.incremental_assign(new)
+        new_partitions = [partition for partition in self._partitions() if partition not in self._assigned]
+        self._next_refresh = now + (REFRESH_SECONDS if self._assigned or new_partitions else FIRST_REFRESH_SECONDS)
+        if new_partitions:
+            self._assigned.update(new_partitions)
+            starts: list[TopicPartition] = [TopicPartition(topic, index, offset) for topic, index in new_partitions]
+            self._consumer.incremental_assign(starts)
 
     def _partitions(self) -> list[tuple[str, int]]:
         from moldau.client.confluent import KafkaException
@@ -53,11 +55,11 @@ class StandaloneConsumer:
         topic_name = self._topic if isinstance(self._topic, str) else None
         try:
             topics = self._consumer.list_topics(
-                topic_name, timeout=LATER_SECONDS if self._assigned else ADMIN_SECONDS
+                topic_name, timeout=LATER_TIMEOUT_SECONDS if self._assigned else ADMIN_SECONDS
             ).topics
         except KafkaException as error:
             if self._assigned:
-                return []  # no broker answers; assigned partitions are read on when one does
+                return []  # No broker answers now. librdkafka reads the assigned partitions again when one does.
             raise ClientError(error.args[0]) from error
         return [
             (name, index)

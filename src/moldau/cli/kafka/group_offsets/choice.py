@@ -16,7 +16,7 @@ from moldau.client.groups import Groups
 
 
 class WrongArgument(Exception):
-    """The value of a flag is wrong, detected when it is used: reported as a usage error."""
+    """The value of a flag is wrong. It is detected after the tool has connected, and reported as a usage error."""
 
 
 def error_line(message: str) -> str:
@@ -24,7 +24,7 @@ def error_line(message: str) -> str:
 
 
 def chosen_groups(arguments: Arguments, groups: Groups) -> list[str]:
-    return listed_ids(groups) if arguments.has("all-groups") else arguments.texts("group")
+    return listed_ids(groups) if arguments.has("all-groups") else arguments.values_of("group")
 
 
 def listed_ids(groups: Groups) -> list[str]:

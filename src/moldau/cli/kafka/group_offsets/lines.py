@@ -19,10 +19,10 @@ OFFSET_HEADER: Final = (
 
 
 class OffsetRow(NamedTuple):
-    """A partition, its group's offset in it, and its consumer. None is shown as a dash."""
+    """A partition, the group's offset in it, and the member that reads it. None is shown as a dash."""
 
     group: str
-    where: TopicPartition
+    partition: TopicPartition
     offset: int | None
     log_end: int | None
     leader_epoch: int | None
@@ -34,7 +34,7 @@ class OffsetRow(NamedTuple):
         lag = None if self.offset is None or self.log_end is None else self.log_end - self.offset
         epoch = (_cell(self.leader_epoch),) if verbose else ()
         return (
-            *(self.group, self.where.topic, str(self.where.partition), *epoch),
+            *(self.group, self.partition.topic, str(self.partition.partition), *epoch),
             *(_cell(self.offset), _cell(self.log_end), _cell(lag)),
             *(self.consumer_id, self.host, self.client_id),
         )
@@ -63,30 +63,30 @@ def listing(groups: Sequence[ListedGroup], with_type: bool, with_state: bool) ->
 def offset_rows(
     group: DescribedGroup, committed: CommittedOffsets, log_ends: Mapping[TopicPartition, int | None]
 ) -> list[OffsetRow]:
-    """Return the partitions of each member, the one with most first, then those with an offset and no consumer."""
+    """Return the rows of each member, that with most partitions first; then partitions that no member reads."""
 
     def rows(partitions: Iterable[TopicPartition], *consumer: str) -> list[OffsetRow]:
-        made = []
-        for where in sorted(partitions):
-            position = committed.get(where)
+        new_rows = []
+        for partition in sorted(partitions):
+            position = committed.get(partition)
             offset, epoch = (None, None) if position is None else (position.offset, position.leader_epoch)
-            made.append(OffsetRow(group.group_id, where, offset, log_ends.get(where), epoch, *consumer))
-        return made
+            new_rows.append(OffsetRow(group.group_id, partition, offset, log_ends.get(partition), epoch, *consumer))
+        return new_rows
 
     readers = sorted((m for m in group.members if m.assignment), key=lambda member: -len(member.assignment))
     assigned_rows = [row for m in readers for row in rows(m.assignment, m.member_id, m.host, m.client_id)]
-    assigned = {where for member in readers for where in member.assignment}
-    return assigned_rows + rows(where for where in committed if where not in assigned)
+    assigned = {partition for member in readers for partition in member.assignment}
+    return assigned_rows + rows(partition for partition in committed if partition not in assigned)
 
 
 def offsets(rows: Sequence[OffsetRow], verbose: bool) -> Iterator[str]:
-    """Yield the table; like Kafka's, it begins with an empty line."""
+    """Yield the lines of the table. Kafka prints an empty line before it."""
     header = list(OFFSET_HEADER)
     if verbose:
         header.insert(3, "LEADER-EPOCH")
     widths = [
         max([COLUMN_MIN, *(len(row.group) for row in rows)]),
-        max([COLUMN_MIN, *(len(row.where.topic) for row in rows)]),
+        max([COLUMN_MIN, *(len(row.partition.topic) for row in rows)]),
         *([10, 15, 15, 15, 15] if verbose else [10, 15, 15, 15]),
         max([COLUMN_MIN, *(len(row.consumer_id) for row in rows)]),
         max([COLUMN_MIN, *(len(row.host) for row in rows)]),
@@ -180,27 +180,29 @@ def state(group: DescribedGroup, verbose: bool) -> Iterator[str]:
 
 
 def reset_table(plan: Mapping[str, Mapping[TopicPartition, int]]) -> Iterator[str]:
-    rows = [(group, where, offset) for group, offsets_of in plan.items() for where, offset in offsets_of.items()]
+    rows = [
+        (group, partition, offset) for group, offsets_of in plan.items() for partition, offset in offsets_of.items()
+    ]
     widths = [
         max([COLUMN_MIN, *map(len, plan)]),
-        max([COLUMN_MIN, *(len(where.topic) for _, where, _ in rows)]),
+        max([COLUMN_MIN, *(len(partition.topic) for _, partition, _ in rows)]),
         10,
         0,
     ]
     if plan:
         yield ""
         yield _row(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), widths)
-    for group, where, offset in rows:
-        yield _row((group, where.topic, where.partition, offset), widths)
+    for group, partition, offset in rows:
+        yield _row((group, partition.topic, partition.partition, offset), widths)
     if not plan:
         yield ""
 
 
 def deletion_table(statuses: Mapping[TopicPartition, str]) -> Iterator[str]:
     """Yield the table of `statuses` by partition; an index of -1 stands for an unknown topic."""
-    widths = [max([COLUMN_MIN, *(len(where.topic) for where in statuses)]), 10, 15]
+    widths = [max([COLUMN_MIN, *(len(partition.topic) for partition in statuses)]), 10, 15]
     yield ""
     yield _row(("TOPIC", "PARTITION", "STATUS"), widths)
-    for where in sorted(statuses, key=lambda each: f"{each.topic}{each.partition}"):
-        index = MISSING if where.partition < 0 else where.partition
-        yield _row((where.topic, index, statuses[where]), widths)
+    for partition in sorted(statuses, key=lambda partition: f"{partition.topic}{partition.partition}"):
+        index = MISSING if partition.partition < 0 else partition.partition
+        yield _row((partition.topic, index, statuses[partition]), widths)

@@ -16,7 +16,7 @@ from moldau.cli.kafka.group_offsets import lines, reset_plan
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, split_topics
 from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text, message_of, without_message
-from moldau.cli.kafka.tool import ToolFailed, complain
+from moldau.cli.kafka.tool import ToolFailed, print_to_stderr
 from moldau.client.cluster import EARLIEST, LATEST, Cluster
 from moldau.client.group_values import CommittedOffsets
 from moldau.client.groups import Groups
@@ -69,10 +69,10 @@ def _print_plan(arguments: Arguments, plan: reset_plan.Plan) -> None:
         for line in lines.reset_table(plan):
             print(line)
         return
-    has_one_group = len(arguments.texts("group")) == 1
+    has_one_group = len(arguments.values_of("group")) == 1
     for group_id, offsets in plan.items():
-        for where, offset in offsets.items():
-            print(reset_plan.csv_line([*([] if has_one_group else [group_id]), *where, offset]))
+        for partition, offset in offsets.items():
+            print(reset_plan.csv_line([*([] if has_one_group else [group_id]), *partition, offset]))
     print()
 
 
@@ -80,7 +80,7 @@ def _reset_group(arguments: Arguments, groups: Groups, cluster: Cluster, group_i
     partitions = _partitions_to_reset(arguments, groups, cluster, group_id)
     _check_partitions(cluster, partitions)
     offsets = _new_offsets(arguments, groups, cluster, group_id, partitions)
-    offsets = {where: offsets[where] for where in hash_order.partitions(offsets)}
+    offsets = {partition: offsets[partition] for partition in hash_order.partitions(offsets)}
     if arguments.has("execute"):
         try:
             groups.commit(group_id, offsets)
@@ -97,14 +97,19 @@ def _committed(groups: Groups, group_id: str) -> CommittedOffsets:
 
 
 def _partitions_to_reset(arguments: Arguments, groups: Groups, cluster: Cluster, group_id: str) -> list[TopicPartition]:
+    """Return the partitions that --all-topics or --topic selects; none with --from-file, which names them itself."""
     if arguments.has("all-topics"):
         return hash_order.partitions(_committed(groups, group_id))
     if arguments.has("topic"):
-        partitions, topics = split_topics(arguments.texts("topic"))
+        partitions, topics = split_topics(arguments.values_of("topic"))
         try:
             return [
                 *partitions,
-                *(where for topic in hash_order.strings_presized(topics) for where in _partitions_of(cluster, topic)),
+                *(
+                    partition
+                    for topic in hash_order.strings_presized(topics)
+                    for partition in _partitions_of(cluster, topic)
+                ),
             ]
         except KafkaError as error:
             raise ToolFailed(message_of(without_message(error))) from error
@@ -119,14 +124,16 @@ def _partitions_of(cluster: Cluster, topic: str) -> list[TopicPartition]:
 
 def _check_partitions(cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:
     try:
-        leaders = {topic: cluster.topic(topic).leaders for topic in {where.topic for where in partitions}}
+        leaders = {topic: cluster.topic(topic).leaders for topic in {partition.topic for partition in partitions}}
     except KafkaError as error:
         raise ToolFailed(WRAPPED + exception_text(without_message(error))) from error
     nodes = cluster.nodes()
-    absent = [str(where) for where in partitions if where.partition not in leaders[where.topic]]
+    absent = [str(partition) for partition in partitions if partition.partition not in leaders[partition.topic]]
     if absent:
         raise ToolFailed(f'The partitions "{",".join(absent)}" do not exist')
-    leaderless = [str(where) for where in partitions if leaders[where.topic][where.partition] not in nodes]
+    leaderless = [
+        str(partition) for partition in partitions if leaders[partition.topic][partition.partition] not in nodes
+    ]
     if leaderless:
         raise ToolFailed(f'The partitions "{",".join(leaderless)}" have no leader')
 
@@ -134,28 +141,28 @@ def _check_partitions(cluster: Cluster, partitions: Sequence[TopicPartition]) ->
 def _new_offsets(
     arguments: Arguments, groups: Groups, cluster: Cluster, group_id: str, partitions: Sequence[TopicPartition]
 ) -> Offsets:
-    """Return the offsets of the first scenario whose flag is present."""
+    """Return the new offsets by the flag that is present, such as --to-earliest (Kafka calls these flags scenarios)."""
     now_ms = time.time_ns() // 1_000_000
     scenarios: dict[str, Callable[[], Offsets]] = {
-        "to-offset": lambda: _clamped(cluster, dict.fromkeys(partitions, int(arguments.texts("to-offset")[0]))),
+        "to-offset": lambda: _clamped(cluster, dict.fromkeys(partitions, int(arguments.values_of("to-offset")[0]))),
         "to-earliest": lambda: _list_offsets(cluster, partitions, EARLIEST),
         "to-latest": lambda: _list_offsets(cluster, partitions, LATEST),
         "shift-by": lambda: _shifted(
             cluster, partitions, _committed(groups, group_id), arguments.integer("shift-by") or 0
         ),
         "to-datetime": lambda: _at_time(
-            cluster, partitions, reset_plan.parse_date_time(arguments.texts("to-datetime")[0])
+            cluster, partitions, reset_plan.parse_date_time(arguments.values_of("to-datetime")[0])
         ),
         "by-duration": lambda: _at_time(
-            cluster, partitions, reset_plan.parse_duration(arguments.text("by-duration") or "", now_ms)
+            cluster, partitions, reset_plan.parse_duration(arguments.single_value("by-duration") or "", now_ms)
         ),
         "from-file": lambda: _from_file(arguments, cluster, group_id),
         "to-current": lambda: _current(cluster, partitions, _committed(groups, group_id)),
     }
-    for name, offsets in scenarios.items():
+    for name, compute_offsets in scenarios.items():
         if arguments.has(name):
             try:
-                return offsets()
+                return compute_offsets()
             except KafkaError as error:
                 text = exception_text(without_message(error))
                 raise ToolFailed(WRAPPED + text) from error
@@ -166,46 +173,50 @@ def _new_offsets(
 def _list_offsets(cluster: Cluster, partitions: Sequence[TopicPartition], moment_ms: int) -> Offsets:
     """Return the leaders' offsets in the order of `partitions`, which decides between rows equal in Java's order."""
     offsets = cluster.list_offsets(dict.fromkeys(partitions, moment_ms))
-    return {where: offsets[where] for where in partitions}
+    return {partition: offsets[partition] for partition in partitions}
 
 
 def _clamped(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> Offsets:
     starts, ends = cluster.list_offsets(dict.fromkeys(offsets, EARLIEST)), cluster.latest(offsets)
-    bounds = {where: (starts[where], ends[where]) for where in offsets}
-    ordered = {where: offsets[where] for where in hash_order.partitions(offsets)}
-    return reset_plan.clamp(ordered, bounds, lambda line: complain(f"WARN {line}"))
+    bounds = {partition: (starts[partition], ends[partition]) for partition in offsets}
+    ordered = {partition: offsets[partition] for partition in hash_order.partitions(offsets)}
+    return reset_plan.clamp(ordered, bounds, lambda line: print_to_stderr(f"WARN {line}"))
 
 
 def _shifted(
     cluster: Cluster, partitions: Sequence[TopicPartition], committed: CommittedOffsets, distance: int
 ) -> Offsets:
-    for where in partitions:
-        if where not in committed:
-            raise WrongArgument(f"Cannot shift offset for partition {where} since there is no current committed offset")
-    return _clamped(cluster, {where: committed[where].offset + distance for where in partitions})
+    for partition in partitions:
+        if partition not in committed:
+            raise WrongArgument(
+                f"Cannot shift offset for partition {partition} since there is no current committed offset"
+            )
+    return _clamped(cluster, {partition: committed[partition].offset + distance for partition in partitions})
 
 
 def _at_time(cluster: Cluster, partitions: Sequence[TopicPartition], moment_ms: int) -> Offsets:
     offsets = _list_offsets(cluster, partitions, moment_ms)
-    without_offset = [where for where in hash_order.partitions(partitions) if offsets[where] == LATEST]
+    # A broker answers -1, the same number as LATEST, if no record is that young.
+    without_offset = [partition for partition in hash_order.partitions(partitions) if offsets[partition] == LATEST]
     for topic, index in without_offset:
         print(f"\nWarn: Partition {index} from topic {topic} is empty. Falling back to latest known offset.")
     return offsets | cluster.latest(without_offset)
 
 
 def _current(cluster: Cluster, partitions: Sequence[TopicPartition], committed: CommittedOffsets) -> Offsets:
-    offsets = {where: committed[where].offset for where in partitions if where in committed}
-    return offsets | _list_offsets(cluster, [where for where in partitions if where not in committed], LATEST)
+    offsets = {partition: committed[partition].offset for partition in partitions if partition in committed}
+    without_offset = [partition for partition in partitions if partition not in committed]
+    return offsets | _list_offsets(cluster, without_offset, LATEST)
 
 
 def _from_file(arguments: Arguments, cluster: Cluster, group_id: str) -> Offsets:
-    path = arguments.texts("from-file")[0]
+    path = arguments.values_of("from-file")[0]
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise ToolFailed(f"java.io.IOException: Unable to read file {path}") from error
-    plan = reset_plan.parse_plan(text, arguments.texts("group"))
+    plan = reset_plan.parse_plan(text, arguments.values_of("group"))
     if group_id not in plan:
         print(error_line(f"No reset plan for group {group_id} found"))
         return {}
@@ -214,15 +225,15 @@ def _from_file(arguments: Arguments, cluster: Cluster, group_id: str) -> Offsets
 
 
 def _check_planned(cluster: Cluster, offsets: Offsets) -> None:
-    """Fail at once if a partition does not exist; Kafka's tool retries until its timeout."""
-    for where in offsets:
+    """Fail at once if a partition of the plan does not exist. Kafka's tool retries until its timeout."""
+    for partition in offsets:
         try:
-            cluster.topic(where.topic)
+            cluster.topic(partition.topic)
         except KafkaError as error:
             unknown = KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"Failed to fetch metadata for partition {where} because metadata for topic `{where.topic}` could not"
-                " be found",
+                f"Failed to fetch metadata for partition {partition} because metadata for topic `{partition.topic}`"
+                " could not be found",
             )
             raise ToolFailed(WRAPPED + exception_text(unknown)) from error
     _check_partitions(cluster, list(offsets))
@@ -232,8 +243,8 @@ def _check_planned(cluster: Cluster, offsets: Offsets) -> None:
 
 
 def delete_offsets(arguments: Arguments, groups: Groups, cluster: Cluster) -> None:
-    group_id = arguments.text("group") or ""
-    partitions_to_delete, topics = split_topics(arguments.texts("topic"))
+    group_id = arguments.single_value("group") or ""
+    partitions_to_delete, topics = split_topics(arguments.values_of("topic"))
     statuses: dict[TopicPartition, str] = {}
     for topic in topics:
         try:
@@ -244,13 +255,13 @@ def delete_offsets(arguments: Arguments, groups: Groups, cluster: Cluster) -> No
     partitions = hash_order.partitions(partitions_to_delete)
     try:
         results = groups.delete_offsets(group_id, partitions)
-        codes = [results[where] for where in partitions if results[where]]
+        codes = [results[partition] for partition in partitions if results[partition]]
         code = codes[0] if codes else ErrorCode.NONE
     except KafkaError as error:
         results, code = dict.fromkeys(partitions, error.code), error.code
     print(_result_line(group_id, code))
-    for where, code in results.items():
-        statuses[where] = f"Error: {exception_text(KafkaError(code))}" if code else "Successful"
+    for partition, code in results.items():
+        statuses[partition] = f"Error: {exception_text(KafkaError(code))}" if code else "Successful"
     for line in lines.deletion_table(statuses):
         print(line)
 

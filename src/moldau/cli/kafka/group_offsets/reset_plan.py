@@ -71,7 +71,7 @@ def parse_duration(text: str, now_ms: int) -> int:
     match = DURATION.fullmatch(text)
     if match is None or (match[3] or "").upper() == "T" or (match[2] is None and match[3] is None):
         raise ToolFailed("Text cannot be parsed to a Duration")
-    days, hours, minutes, seconds = (int(match[at] or 0) for at in (2, 4, 5, 6))
+    days, hours, minutes, seconds = (int(match[group_number] or 0) for group_number in (2, 4, 5, 6))
     nanoseconds = int((match[7] or "").ljust(9, "0"))
     if (match[6] or "").startswith("-"):
         nanoseconds = -nanoseconds
@@ -85,7 +85,7 @@ def parse_duration(text: str, now_ms: int) -> int:
 class Field(NamedTuple):
     text: str
     column: int
-    """Where it begins, counted from 1."""
+    """The column of the line where the field begins, counted from 1."""
 
 
 def split_line(line: str) -> list[Field]:
@@ -105,7 +105,7 @@ def split_line(line: str) -> list[Field]:
 
 
 def read_record(line: str, names: Sequence[str]) -> dict[str, str | int]:
-    """Return a line's values by name. Missing fields at the end are empty or zero; extra fields are refused."""
+    """Return a line's values by name. Missing fields at the end are empty or zero; extra fields are an error."""
     line = line.rstrip("\r")
     if not line:
         raise ToolFailed(
@@ -144,7 +144,10 @@ def _number(field: Field, name: str, kind: str) -> int:
 
 
 def parse_plan(text: str, groups: Sequence[str]) -> Plan:
-    """Parse lines of `topic,partition,offset` for the one group named, or of `group,topic,partition,offset`."""
+    """Parse lines of `group,topic,partition,offset`. If `groups` has one group, the lines may leave out the group.
+
+    Which of the two forms the file has is decided by its first line, as in Kafka's tool.
+    """
     stripped = text.rstrip("\n")
     lines = [] if text and not stripped else stripped.split("\n")
     has_no_group = len(groups) == 1 and bool(lines) and _is_record(FIELDS_WITHOUT_GROUP, lines[0])
@@ -152,8 +155,8 @@ def parse_plan(text: str, groups: Sequence[str]) -> Plan:
     for line in lines:
         record = read_record(line, FIELDS_WITHOUT_GROUP if has_no_group else FIELDS_WITH_GROUP)
         group = groups[0] if has_no_group else str(record["group"])
-        where = TopicPartition(str(record["topic"]), int(record["partition"]))
-        plan.setdefault(group, {})[where] = int(record["offset"])
+        partition = TopicPartition(str(record["topic"]), int(record["partition"]))
+        plan.setdefault(group, {})[partition] = int(record["offset"])
     return plan
 
 
@@ -182,13 +185,13 @@ def clamp(
 ) -> dict[TopicPartition, int]:
     """Return the offsets moved into the bounds of their logs; warn about each that had to be moved."""
     clamped = {}
-    for where, offset in offsets.items():
-        start, end = bounds[where]
-        clamped[where] = min(max(offset, start), end)
-        if clamped[where] != offset:
+    for partition, offset in offsets.items():
+        start, end = bounds[partition]
+        clamped[partition] = min(max(offset, start), end)
+        if clamped[partition] != offset:
             side = "higher than latest" if offset > end else "lower than earliest"
-            reason = f"New offset ({offset}) is {side} offset for topic partition {where}."
-            warn(f"{reason} Value will be set to {clamped[where]}")
+            reason = f"New offset ({offset}) is {side} offset for topic partition {partition}."
+            warn(f"{reason} Value will be set to {clamped[partition]}")
     return clamped
 
 

@@ -20,14 +20,14 @@ def string_hash(text: str) -> int:
     """Return String.hashCode(), over UTF-16 units, as an unsigned number."""
     units = text.encode("utf-16-be", "surrogatepass")
     hash_code = 0
-    for at in range(0, len(units), 2):
-        hash_code = (31 * hash_code + (units[at] << 8 | units[at + 1])) & _INT
+    for position in range(0, len(units), 2):
+        hash_code = (31 * hash_code + (units[position] << 8 | units[position + 1])) & _INT
     return hash_code
 
 
-def partition_hash(where: TopicPartition) -> int:
+def partition_hash(partition: TopicPartition) -> int:
     """Return TopicPartition.hashCode() of Kafka's clients."""
-    return (31 * (31 + where.partition) + string_hash(where.topic)) & _INT
+    return (31 * (31 + partition.partition) + string_hash(partition.topic)) & _INT
 
 
 def strings(keys: Iterable[str]) -> list[str]:

@@ -31,7 +31,7 @@ _LABELS: Final[dict[int, tuple[str, type[ControlMessage]]]] = {
 
 
 def control_text(kind: ControlType | int, record: Record) -> str | None:
-    """Return label and JSON of a control record of the metadata log; None for other kinds."""
+    """Return label and JSON of a control record of the metadata log. Return None for control records of other logs."""
     label, message_class = _LABELS.get(kind, (None, None))
     if label is None or message_class is None:
         return None

@@ -27,7 +27,7 @@ _OFFSET, _TIMESTAMP, _ORDER, _MISSING, _CONSECUTIVE = range(len(_KINDS))
 
 
 class Findings:
-    """Pairs of numbers that should have agreed, by kind and file."""
+    """Mismatches: pairs of numbers that should be equal, by kind of mismatch and file."""
 
     def __init__(self) -> None:
         self._pairs: dict[tuple[int, str], list[tuple[int, int]]] = {}
@@ -75,7 +75,8 @@ def _check_size(path: str, size: int, entry_bytes: int) -> None:
 
 
 def _check_last_timestamp(path: str) -> None:
-    """Check the very last entry, as Kafka does; so a file with zeros after its entries (an active segment's) fails."""
+    """Fail if the last entry is older than the first. Kafka checks the last bytes of the file, even if they are the
+    zeros after the entries of an active segment: such a file fails."""
     with open(path, "rb") as file:
         first = file.read(time_index.ENTRY_BYTES)
         if not first:
@@ -101,14 +102,15 @@ def dump_time_index(path: str, check_only: bool, quiet: bool, findings: Findings
     previous = NO_TIMESTAMP
     for number in range(len(times)):
         timestamp, offset, _ = times.entry(number)
-        _compare(path, timestamp, offset, previous, _first_reaching(segment, offsets, offset), findings)
+        _compare(path, timestamp, offset, previous, _find_batch(segment, offsets, offset), findings)
         if not quiet:
             print(f"timestamp: {timestamp} offset: {offset}")
         previous = timestamp
 
 
-def _first_reaching(segment: BatchFile, offsets: offset_index.OffsetIndex, offset: int) -> FileBatch | None:
-    """Find the batch by the offset index, and if that leads to another offset, from the start of the segment."""
+def _find_batch(segment: BatchFile, offsets: offset_index.OffsetIndex, offset: int) -> FileBatch | None:
+    """Return the first batch that ends at or after `offset`, or None. Search from the position in the offset index; if
+    that finds no batch that ends with the offset, search from the start of the segment."""
     match: FileBatch | None = None
     for position in (offsets.lookup(offset)[1], 0):
         match = next((batch for batch in segment.batches(position) if batch.header.last_offset >= offset), None)

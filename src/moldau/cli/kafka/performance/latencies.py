@@ -29,7 +29,7 @@ class Latencies:
         self._max = self._window_max = 0.0
 
     def window_line(self, now: float, record_bytes: float) -> str | None:
-        """Report the time since the last report; None if no record was acknowledged."""
+        """Return the line about the time since the last report, or None if no record was acknowledged in it."""
         self._count_fresh()
         elapsed = now - self._window_start
         count, total, longest = self._window_count, self._window_sum, self._window_max

@@ -64,11 +64,11 @@ def text(value: Any) -> str:
 
 
 def integers(value: Any) -> list[int]:
-    return [integer(each) for each in _list(value)]
+    return [integer(item) for item in _list(value)]
 
 
 def texts(value: Any) -> list[str]:
-    return [text(each) for each in _list(value)]
+    return [text(item) for item in _list(value)]
 
 
 def _list(value: Any) -> list[Any]:

@@ -13,13 +13,13 @@ from moldau.client.cluster_values import PartitionReplicas, Reassignment
 
 
 class PlainFailure(ToolFailed):
-    """Printed without "Error: " before it, as Kafka prints expected refusals."""
+    """An error that Kafka's tool expects, and therefore prints without "Error: " before it."""
 
 
-def reassignment_line(where: TopicPartition, move: Reassignment) -> str:
+def reassignment_line(partition: TopicPartition, move: Reassignment) -> str:
     adding = f" adding: {ids(move.adding)}." if move.adding else ""
     removing = f" removing: {ids(move.removing)}." if move.removing else ""
-    return f"{where}: replicas: {ids(move.replicas)}.{adding}{removing}"
+    return f"{partition}: replicas: {ids(move.replicas)}.{adding}{removing}"
 
 
 def ids(brokers: Sequence[int]) -> str:
@@ -33,22 +33,24 @@ def status_lines(
 ) -> list[str]:
     """Return the progress of each partition. One that does not exist has no replicas."""
     lines = []
-    for where in sorted(target):
-        replicas = tuple(current[where].replicas) if where in current else ()
-        if where in active:
-            lines.append(f"Reassignment of partition {where} is still in progress.")
-        elif replicas == tuple(target[where]):
-            lines.append(f"Reassignment of partition {where} is completed.")
+    for partition in sorted(target):
+        replicas = tuple(current[partition].replicas) if partition in current else ()
+        if partition in active:
+            lines.append(f"Reassignment of partition {partition} is still in progress.")
+        elif replicas == tuple(target[partition]):
+            lines.append(f"Reassignment of partition {partition} is completed.")
         else:
             lines.append(
-                f"There is no active reassignment of partition {where}, but replica set is {ids(replicas)}"
-                f" rather than {ids(target[where])}."
+                f"There is no active reassignment of partition {partition}, but replica set is {ids(replicas)}"
+                f" rather than {ids(target[partition])}."
             )
     return lines
 
 
 def raise_for_errors(title: str, outcomes: Mapping[TopicPartition, KafkaError | None]) -> None:
     """Raise all errors, one per line."""
-    errors = {where: error for where, error in outcomes.items() if error is not None}
+    errors = {partition: error for partition, error in outcomes.items() if error is not None}
     if errors:
-        raise PlainFailure("\n".join([title, *(f"{where}: {message_of(errors[where])}" for where in sorted(errors))]))
+        raise PlainFailure(
+            "\n".join([title, *(f"{partition}: {message_of(errors[partition])}" for partition in sorted(errors))])
+        )

@@ -23,22 +23,24 @@ def is_moving(log_dir: ReplicaLogDir) -> bool:
 
 def status_line(replica: Replica, log_dir: ReplicaLogDir, target: str) -> str:
     """Return the progress of a replica on its way to the target directory."""
-    where, broker = replica.where, replica.broker
+    partition, broker = replica.where, replica.broker
     if log_dir.current is None:
         return (
-            f"Partition {where} is not found in any live log dir on broker {broker}."
+            f"Partition {partition} is not found in any live log dir on broker {broker}."
             " There is likely an offline log directory on the broker."
         )
     if log_dir.future is None:
         if log_dir.current == target:
             return f"Reassignment of replica {replica} completed successfully."
-        return f"Partition {where} on broker {broker} is not being moved from log dir {log_dir.current} to {target}."
+        return (
+            f"Partition {partition} on broker {broker} is not being moved from log dir {log_dir.current} to {target}."
+        )
     if log_dir.future == target:
         return f"Reassignment of replica {replica} is still in progress."
-    return f"Partition {where} on broker {broker} is being moved to log dir {log_dir.future} instead of {target}."
+    return f"Partition {partition} on broker {broker} is being moved to log dir {log_dir.future} instead of {target}."
 
 
-def by_broker_first(replica: Replica) -> tuple[int, str, int]:
+def broker_first_key(replica: Replica) -> tuple[int, str, int]:
     """Sort key: the order in which Kafka lists replicas."""
     return replica.broker, replica.topic, replica.partition
 
@@ -53,7 +55,7 @@ def start(
     pending = dict(targets)
     deadline = now() + timeout_ms / 1000
     while True:
-        for replica in sorted(_start_moves(admin, pending), key=by_broker_first):
+        for replica in sorted(_start_moves(admin, pending), key=broker_first_key):
             directory = pending.pop(replica)
             print(
                 f"Successfully started moving log directory to {directory} for replica {replica.where}"
@@ -62,7 +64,7 @@ def start(
         if not pending:
             return
         if now() >= deadline:
-            not_started = ",".join(map(str, sorted(pending, key=by_broker_first)))
+            not_started = ",".join(map(str, sorted(pending, key=broker_first_key)))
             moves = "move" if len(pending) == 1 else "moves"
             raise PlainFailure(f"Timed out before log directory {moves} could be started for: {not_started}")
         time.sleep(RETRY_SECONDS)

@@ -39,7 +39,7 @@ class Plan:
 
     @property
     def topics(self) -> list[str]:
-        return hash_order.strings(where.topic for where, _ in self.rows)
+        return hash_order.strings(partition.topic for partition, _ in self.rows)
 
 
 def parse_plan(text: str) -> Plan:
@@ -53,25 +53,25 @@ def parse_plan(text: str) -> Plan:
     rows: list[tuple[TopicPartition, Sequence[int]]] = []
     log_dirs: dict[Replica, str] = {}
     for row in json_input.as_array(content.get("partitions", [])):
-        where, replicas, directories = _row(json_input.as_object(row))
-        rows.append((where, replicas))
+        partition, replicas, directories = _row(json_input.as_object(row))
+        rows.append((partition, replicas))
         for broker, directory in zip(replicas, directories, strict=True):
             if directory != ANY_LOG_DIR:
-                log_dirs[Replica(*where, broker)] = directory
+                log_dirs[Replica(*partition, broker)] = directory
     return Plan(rows, log_dirs)
 
 
 def _row(fields: dict[str, Any]) -> tuple[TopicPartition, list[int], list[str]]:
     topic = json_input.text(json_input.field(fields, "topic"))
-    where = TopicPartition(topic, json_input.integer(json_input.field(fields, "partition")))
+    partition = TopicPartition(topic, json_input.integer(json_input.field(fields, "partition")))
     replicas = json_input.integers(json_input.field(fields, "replicas"))
     directories = json_input.texts(fields.get("log_dirs", [ANY_LOG_DIR] * len(replicas)))
     if len(replicas) != len(directories):
         raise ToolFailed(
             f"Size of replicas list {java_list(replicas)} is different from size of log dirs list"
-            f" {java_list(directories)} for partition {where}"
+            f" {java_list(directories)} for partition {partition}"
         )
-    return where, replicas, directories
+    return partition, replicas, directories
 
 
 def _check_version(content: dict[str, Any]) -> None:
@@ -86,12 +86,14 @@ def check_for_execution(plan: Plan) -> None:
         raise ToolFailed("Partition reassignment list cannot be empty")
     if not all(replicas for _, replicas in plan.rows):
         raise ToolFailed("Partition replica list cannot be empty")
-    if duplicate_partitions := hash_order.partitions(duplicates(where for where, _ in plan.rows)):
+    if duplicate_partitions := hash_order.partitions(duplicates(partition for partition, _ in plan.rows)):
         raise ToolFailed(
             f"Partition reassignment contains duplicate topic partitions: {','.join(map(str, duplicate_partitions))}"
         )
-    repeated = [(where, hash_order.integers(duplicates(replicas))) for where, replicas in plan.rows]
-    problems = [f"{where} contains multiple entries for {','.join(map(str, ids))}" for where, ids in repeated if ids]
+    repeated = [(partition, hash_order.integers(duplicates(replicas))) for partition, replicas in plan.rows]
+    problems = [
+        f"{partition} contains multiple entries for {','.join(map(str, ids))}" for partition, ids in repeated if ids
+    ]
     if problems:
         raise ToolFailed(f"Partition replica lists may not contain duplicate entries: {'. '.join(problems)}")
 
@@ -135,11 +137,11 @@ def plan_json(replicas: Mapping[TopicPartition, Sequence[int]], log_dirs: Mappin
     """Return one line, as --execute and --generate print it, which can be saved as --reassignment-json-file."""
     rows = [
         {
-            "topic": where.topic,
-            "partition": where.partition,
-            "replicas": list(replicas[where]),
-            "log_dirs": [log_dirs.get(Replica(*where, broker), ANY_LOG_DIR) for broker in replicas[where]],
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "replicas": list(replicas[partition]),
+            "log_dirs": [log_dirs.get(Replica(*partition, broker), ANY_LOG_DIR) for broker in replicas[partition]],
         }
-        for where in sorted(replicas)
+        for partition in sorted(replicas)
     ]
     return json_input.compact_json({"version": VERSION, "partitions": rows})

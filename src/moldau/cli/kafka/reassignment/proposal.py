@@ -36,8 +36,8 @@ def chosen_racks(nodes: Mapping[int, BrokerNode], brokers: Sequence[int], rack_a
 def propose(current: Replicas, racks: Mapping[int, str | None], rng: Random) -> dict[TopicPartition, list[int]]:
     """Place each topic as if it were new, with the replication factor of its first partition."""
     counts: dict[str, list[int]] = {}
-    for where in sorted(current):
-        counts.setdefault(where.topic, []).append(len(current[where]))
+    for partition in sorted(current):
+        counts.setdefault(partition.topic, []).append(len(current[partition]))
     proposed = {}
     for topic, replication_factors in counts.items():
         for index, replicas in enumerate(place(racks, len(replication_factors), replication_factors[0], rng)):

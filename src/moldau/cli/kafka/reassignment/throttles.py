@@ -40,12 +40,14 @@ def proposed_moves(
 ) -> Moves:
     """Return all moves once the plan has started. A partition that is moving already keeps its original sources."""
     moves = {
-        where: Move(frozenset(each.replicas) - frozenset(each.adding), frozenset(each.adding))
-        for where, each in active.items()
+        partition: Move(
+            frozenset(reassignment.replicas) - frozenset(reassignment.adding), frozenset(reassignment.adding)
+        )
+        for partition, reassignment in active.items()
     }
-    for where, replicas in proposed.items():
-        sources = moves[where].sources if where in moves else frozenset(current[where])
-        moves[where] = Move(sources, frozenset(replicas) - sources)
+    for partition, replicas in proposed.items():
+        sources = moves[partition].sources if partition in moves else frozenset(current[partition])
+        moves[partition] = Move(sources, frozenset(replicas) - sources)
     return moves
 
 

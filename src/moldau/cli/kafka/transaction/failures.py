@@ -38,8 +38,8 @@ def describing(error: KafkaError, transactional_id: str) -> str:
     return f"{request} failed due to unexpected error"
 
 
-def producers(error: KafkaError, where: TopicPartition, broker_id: int | None) -> str:
-    task = f"Failed to describe active producers for partition {where}"
+def producers(error: KafkaError, partition: TopicPartition, broker_id: int | None) -> str:
+    task = f"Failed to describe active producers for partition {partition}"
     match error.code:
         case ErrorCode.NOT_LEADER_OR_FOLLOWER if broker_id is not None:
             return f"{task} on brokerId {broker_id}"
@@ -48,9 +48,9 @@ def producers(error: KafkaError, where: TopicPartition, broker_id: int | None) -
         case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return message_of(KafkaError(error.code))
         case ErrorCode.INVALID_TOPIC_EXCEPTION:
-            return f"Failed to fetch metadata for partition {where} due to invalid topic error: {message_of(error)}"
+            return f"Failed to fetch metadata for partition {partition} due to invalid topic error: {message_of(error)}"
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return f"{task} due to authorization failure on topic `{where.topic}`"
+            return f"{task} due to authorization failure on topic `{partition.topic}`"
         case ErrorCode.REQUEST_TIMED_OUT | ErrorCode.LEADER_NOT_AVAILABLE | ErrorCode.UNSUPPORTED_VERSION:
             return message_of(error)
     return f"{task} due to unexpected error"

@@ -51,8 +51,10 @@ HANGING: Final = (
 
 def listed_table(transactions: Sequence[ListedTransaction]) -> str:
     """Sort by broker; the transactions of each broker stay in the order of its response."""
-    brokers = hash_order.integers(each.coordinator for each in transactions)
-    return padded_table(LISTED, [each for broker in brokers for each in transactions if each.coordinator == broker])
+    brokers = hash_order.integers(transaction.coordinator for transaction in transactions)
+    return padded_table(
+        LISTED, [transaction for broker in brokers for transaction in transactions if transaction.coordinator == broker]
+    )
 
 
 def described_table(transaction: DescribedTransaction, now_ms: int) -> str:
@@ -74,14 +76,14 @@ def described_table(transaction: DescribedTransaction, now_ms: int) -> str:
 def producers_table(producers: Iterable[ActiveProducer]) -> str:
     rows = [
         (
-            each.producer_id,
-            each.producer_epoch,
-            each.coordinator_epoch,
-            each.last_sequence,
-            each.last_timestamp,
-            NONE if each.transaction_start is None else each.transaction_start,
+            producer.producer_id,
+            producer.producer_epoch,
+            producer.coordinator_epoch,
+            producer.last_sequence,
+            producer.last_timestamp,
+            NONE if producer.transaction_start is None else producer.transaction_start,
         )
-        for each in producers
+        for producer in producers
     ]
     return padded_table(PRODUCERS, rows)
 
@@ -89,17 +91,17 @@ def producers_table(producers: Iterable[ActiveProducer]) -> str:
 def hanging_table(hanging: Sequence[OpenTransaction], now_ms: int) -> str:
     rows = [
         (
-            *each.where,
-            each.producer.producer_id,
-            each.producer.producer_epoch,
-            each.producer.coordinator_epoch,
-            each.producer.transaction_start,
-            each.producer.last_timestamp,
-            (now_ms - each.producer.last_timestamp) // MINUTE_MS,
+            *transaction.where,
+            transaction.producer.producer_id,
+            transaction.producer.producer_epoch,
+            transaction.producer.coordinator_epoch,
+            transaction.producer.transaction_start,
+            transaction.producer.last_timestamp,
+            (now_ms - transaction.producer.last_timestamp) // MINUTE_MS,
         )
-        for producer_id in hash_order.longs(each.producer.producer_id for each in hanging)
-        for each in hanging
-        if each.producer.producer_id == producer_id
+        for producer_id in hash_order.longs(transaction.producer.producer_id for transaction in hanging)
+        for transaction in hanging
+        if transaction.producer.producer_id == producer_id
     ]
     return padded_table(HANGING, rows)
 
@@ -108,4 +110,4 @@ def in_java_order(
     producers: Mapping[TopicPartition, Sequence[ActiveProducer]],
 ) -> dict[TopicPartition, Sequence[ActiveProducer]]:
     """Return the partitions in the order in which Kafka's tool iterates over them."""
-    return {where: producers[where] for where in hash_order.partitions_presized(producers)}
+    return {partition: producers[partition] for partition in hash_order.partitions_presized(producers)}
