@@ -217,7 +217,7 @@ class Partition:
             self._advance(len(batches))
             if self.watchers.followers:
                 self.watchers.readable_by_followers(self, len(batches))
-        if log.end_offset - log.recovery_point >= log.config.flush_messages:
+        if log.end_offset - log.flushing.recovery_point >= log.config.flush_messages:
             self._flusher.request(self)
         return appended
 
@@ -265,7 +265,9 @@ class Partition:
             producers.forget_replicated(committed)
         if self._waiting:
             _complete_passed(self._waiting, committed)
-        self.watchers.high_watermark_moved(self, size)
+        watchers = self.watchers
+        if watchers.consumers or watchers.followers:
+            watchers.high_watermark_moved(self, size)
 
     # --- reading ------------------------------------------------------------------------------------------------
 

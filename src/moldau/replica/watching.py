@@ -42,12 +42,10 @@ class Watchers(Generic[Watched]):
         self.followers.clear()
 
     def high_watermark_moved(self, partition: Watched, size: int) -> None:
-        if self.consumers:
-            for watcher in list(self.consumers):
-                watcher.high_watermark_moved(partition, size)
-        if self.followers:
-            for watcher in self.followers:
-                watcher.metadata_changed(partition)
+        for watcher in list(self.consumers):
+            watcher.high_watermark_moved(partition, size)
+        for watcher in self.followers:
+            watcher.metadata_changed(partition)
 
     def readable(self, partition: Watched, size: int) -> None:
         self.readable_by_consumers(partition, size)
