@@ -193,7 +193,7 @@ class _Compilation:
         else:
             with self.problems.at(f"{path}.python", who, view=step.name):
                 inputs = [self._view(name) for name in step.inputs]
-                frame = python_steps.call(step, self._pipeline.file.parent, inputs, reread=self._rereads_steps)
+                frame = python_steps.call_step(step, self._pipeline.file.parent, inputs, reload=self._rereads_steps)
                 self._add_view(step, frame, path)
 
     def _refuse_commands(self, sql: str, path: str) -> None:

@@ -14,14 +14,14 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 
 from moldau.pipelines.planning.avro_types import UnsuitableAvro
-from moldau.pipelines.planning.python_steps import FailedStep
+from moldau.pipelines.planning.python_steps import PythonStepError
 from moldau.pipelines.planning.record_schemas import UnusableSchema
 from moldau.pipelines.planning.record_values import NoValue
 from moldau.pipelines.planning.sql_errors import quiet, sql_error
 from moldau.pipelines.problems import Problem, did_you_mean
 from moldau.pipelines.spec import Pipeline
 
-USER_ERRORS = (FailedStep, NoValue, UnsuitableAvro, UnusableSchema)
+USER_ERRORS = (PythonStepError, NoValue, UnsuitableAvro, UnusableSchema)
 """Moldau's errors whose text is for the author of the pipeline."""
 
 
