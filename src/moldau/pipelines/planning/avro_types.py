@@ -71,16 +71,16 @@ def spark_schema(avro: Avro) -> StructType:
     return spark_type
 
 
-def plain_logical_types(avro: Avro) -> Avro:
+def drop_unsupported_logical_types(avro: Avro) -> Avro:
     """Return the schema without logical types that Spark does not have: their values keep the underlying type."""
     if isinstance(avro, list):
-        return [plain_logical_types(each) for each in avro]
+        return [drop_unsupported_logical_types(each) for each in avro]
     if not isinstance(avro, dict):
         return avro
-    copy = {key: plain_logical_types(value) if key in ("type", "items", "values") else value
+    copy = {key: drop_unsupported_logical_types(value) if key in ("type", "items", "values") else value
               for key, value in avro.items()}  # fmt: skip
     if isinstance(avro.get("fields"), list):
-        copy["fields"] = [plain_logical_types(field) for field in avro["fields"]]
+        copy["fields"] = [drop_unsupported_logical_types(field) for field in avro["fields"]]
     logical = avro.get("logicalType")
     if logical and logical != "decimal" and (avro.get("type"), logical) not in LOGICAL:
         copy = {key: value for key, value in copy.items() if key != "logicalType"}

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from moldau.pipelines.planning.formats import Parsed
-from moldau.pipelines.planning.record_schemas import ddl_of
+from moldau.pipelines.planning.record_schemas import read_ddl
 from moldau.pipelines.spec import (
     FileSource,
     Offsets,
@@ -199,7 +199,7 @@ def static_or_watched(session: SparkSession, source: FileSource | TableSource, m
         return session.read.format("moldau-lake").options(**own | dict(source.options)).load()
     defaults = {"header": "true"} if source.format == "csv" else {}
     options = defaults | dict(source.options)
-    schema = ddl_of(source) if source.schema is not None or source.schema_file is not None else None
+    schema = read_ddl(source) if source.schema is not None or source.schema_file is not None else None
     if source.watch and mode is not Mode.BATCH:
         stream = session.readStream.format(source.format).options(**options)
         return (stream.schema(schema) if schema else stream).load(source.path)
