@@ -22,7 +22,8 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.batch import read_header, stamp_producer
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-SEQUENCES: Final = 1 << 31
+SEQUENCE_MODULUS: Final = 1 << 31
+"""Sequence numbers are 31 bits: after 2147483647 comes 0."""
 
 
 class Producing:
@@ -55,7 +56,7 @@ class Producing:
         if self._producer is None:
             self._producer = self._cluster.retry(self._new_producer, self._options.metadata_timeout_ms)
         sequence = self._sequences.get(where, 0)
-        self._sequences[where] = (sequence + count) % SEQUENCES
+        self._sequences[where] = (sequence + count) % SEQUENCE_MODULUS
         return ProducerStamp(*self._producer, sequence)
 
     def _new_producer(self) -> tuple[int, int]:

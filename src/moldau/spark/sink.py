@@ -112,7 +112,7 @@ _producers: dict[tuple[Any, ...], Producing] = {}
 
 def commit_staged(options: WriteOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
     """Write what the tasks staged, unless the topics already have it. Without tasks there is nothing to write."""
-    from moldau.spark.exactly_once.wire import KafkaWire
+    from moldau.spark.exactly_once.wire import KafkaTransactionRequests
 
     rows = [message for message in messages if isinstance(message, StagedRows)]
     if not rows or options.exactly_once is None:
@@ -120,7 +120,7 @@ def commit_staged(options: WriteOptions, messages: Sequence[WriterCommitMessage 
     staged = [message.staged for message in rows]
     timeout_ms = options.exactly_once.transaction_timeout_ms or timeout_for(sum(one.size for one in staged))
     cluster = cluster_of(options.bootstrap, options.properties)
-    commit(KafkaWire(cluster, options, rows[0].sink_id, timeout_ms), staged, batch_id)
+    commit(KafkaTransactionRequests(cluster, options, rows[0].sink_id, timeout_ms), staged, batch_id)
     drop_staged(options, messages)
 
 

@@ -271,12 +271,12 @@ def _add_to_workers(context: SparkContext) -> bool:
             return False  # installed, and not an archive that spark-submit brought
     elif local_cores(context.getConf().get("spark.master", "local")) is not None:
         return False
-    elif any(file.endswith(f"/{archive.NAME}") for file in context.listFiles):
+    elif any(file.endswith(f"/{archive.ARCHIVE_NAME}") for file in context.listFiles):
         return True
     else:
         directory = tempfile.mkdtemp(prefix="moldau-archive-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
-        sources = archive.build(Path(directory) / archive.NAME)
+        sources = archive.build(Path(directory) / archive.ARCHIVE_NAME)
         context.addPyFile(str(sources))
     others = context.environment.get("PYTHONPATH")
     context.environment["PYTHONPATH"] = f"{sources}{os.pathsep}{others}" if others else str(sources)

@@ -49,7 +49,7 @@ def submit(submission: Submission) -> int:
     check(submission)
     program = Path(_find_spark_home()) / "bin" / "spark-submit"
     with tempfile.TemporaryDirectory(prefix="moldau-archive-") as directory:
-        built = archive.build(Path(directory) / archive.NAME)
+        built = archive.build(Path(directory) / archive.ARCHIVE_NAME)
         environment = os.environ | {"JAVA_HOME": str(find_java().path)}
         return subprocess.run(command_line(submission, program, built), env=environment).returncode
 
