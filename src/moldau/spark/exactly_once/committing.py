@@ -106,8 +106,8 @@ def stamp_record_batches(producer: Producer, staged_by_task: Sequence[Staged]) -
     next_sequences: dict[TopicPartition, int] = {}
     for staged in staged_by_task:
         for record_batch in read_record_batches(staged):
-            sequence = next_sequences.get(record_batch.where, 0)
+            sequence = next_sequences.get(record_batch.partition, 0)
             record_count = read_header(record_batch.data).record_count
-            next_sequences[record_batch.where] = (sequence + record_count) % SEQUENCE_MODULUS
+            next_sequences[record_batch.partition] = (sequence + record_count) % SEQUENCE_MODULUS
             stamp_producer(memoryview(record_batch.data), *producer, sequence)
             yield record_batch

@@ -58,7 +58,7 @@ class Stage:
     def add(self, batches: Iterable[Batch], rows: int) -> None:
         self.rows += rows
         for batch in batches:
-            self._index.append((batch.where, len(batch.data)))
+            self._index.append((batch.partition, len(batch.data)))
             if self._file is None and len(self._memory) + len(batch.data) > self.inline_bytes_max:
                 self._spill()
             if self._file is None:
@@ -111,7 +111,7 @@ def _inline(staged: Staged) -> Iterator[Batch]:
 
 def _checked(batch: Batch, origin: str) -> Batch:
     if not check_crc(memoryview(batch.data)):
-        raise StagingFault(f"{origin}: a staged batch for {batch.where} is damaged")
+        raise StagingFault(f"{origin}: a staged batch for {batch.partition} is damaged")
     return batch
 
 

@@ -92,12 +92,12 @@ class ModelRequests:
             header = read_header(batch.data)
             self._refuse_fenced(Producer(header.producer_id, header.producer_epoch))
             assert header.is_transactional
-            if batch.where not in (self._cluster.open or ()):
+            if batch.partition not in (self._cluster.open or ()):
                 raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-            expected = self._cluster.sequences.get(batch.where, 0)
+            expected = self._cluster.sequences.get(batch.partition, 0)
             assert header.base_sequence == expected, "sequences go on within a partition"
-            self._cluster.sequences[batch.where] = expected + header.record_count
-            self._cluster.pending.append((batch.where, header.base_timestamp))
+            self._cluster.sequences[batch.partition] = expected + header.record_count
+            self._cluster.pending.append((batch.partition, header.base_timestamp))
             self._gate(f"after write {number}")
 
     def commit_micro_batch_id(self, producer: Producer, batch_id: int, topics: Sequence[str]) -> None:

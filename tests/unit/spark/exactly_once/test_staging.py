@@ -35,7 +35,7 @@ def test_batches_come_back_in_their_order_from_memory_or_file(tmp_path: Path, in
     found: Staged = pickle.loads(pickle.dumps(staged(tmp_path / "sink", inline_bytes_max)))
     assert (found.file is None) == (inline_bytes_max == 10_000)
     assert found.rows == 9
-    assert [(one.where, read_header(one.data).record_count) for one in read_record_batches(found)] == [
+    assert [(one.partition, read_header(one.data).record_count) for one in read_record_batches(found)] == [
         (ONE, 3),
         (TWO, 2),
         (ONE, 4),
@@ -45,7 +45,7 @@ def test_batches_come_back_in_their_order_from_memory_or_file(tmp_path: Path, in
 
 def test_batches_of_all_tasks_become_one_producers_with_sequences_that_go_on(tmp_path: Path) -> None:
     tasks = [staged(tmp_path / "sink", 10_000), staged(tmp_path / "sink", 0)]
-    found = [(one.where, read_header(one.data)) for one in stamp_record_batches(Producer(77, 5), tasks)]
+    found = [(one.partition, read_header(one.data)) for one in stamp_record_batches(Producer(77, 5), tasks)]
     assert [(where.partition, header.base_sequence) for where, header in found] == [
         (0, 0), (1, 0), (0, 3), (0, 7), (1, 2), (0, 10),
     ]  # fmt: skip
