@@ -77,7 +77,7 @@ def test_a_written_row_is_read_back_unchanged() -> None:
     [
         ("string", "the schema is not a record but string"),
         (record(("x", ["string", "int"])), "x: a union of string, int has no Spark type"),
-        (record(("next", ["null", "R"])), "next: R holds itself, and Spark has no recursive types"),
+        (record(("next", ["null", "R"])), "next: R contains itself, and Spark has no recursive types"),
         (record(("x", "Missing")), "x: there is no type Missing"),
         (
             record(("x", {"type": "bytes", "logicalType": "decimal", "precision": 39})),
