@@ -55,7 +55,7 @@ def submit(submission: Submission) -> int:
 
 
 def command_line(submission: Submission, spark_submit: Path, built: Path) -> list[str]:
-    """The command line to run. Call `check` first."""
+    """Return the command line to run. Call `check` first."""
     line = [str(spark_submit), "--master", submission.master, "--deploy-mode", "cluster", "--name", submission.name]
     for key, value in submission.conf.items():
         line += ["--conf", f"{key}={value}"]

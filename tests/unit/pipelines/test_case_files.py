@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from marked_yaml import WHOLE, load_text
 
-from moldau.pipelines.cases.comparing import alike, compare_records, compare_rows, told
+from moldau.pipelines.cases.comparing import alike, compare_records, compare_rows, difference_lines
 from moldau.pipelines.cases.files import (
     BadCase,
     Case,
@@ -139,7 +139,7 @@ def test_only_parts_in_the_expected_line_are_compared(expected: dict[str, Any], 
 def test_both_sides_of_a_difference_have_the_same_parts() -> None:
     expected = [{"key": "k", "value": {"n": 1}, "topic": "t"}]
     difference = compare_records("s", expected, [record('{"n": 2}', "k", headers={"a": "1"}), record("text", "7")])
-    assert told(difference) == [
+    assert difference_lines(difference) == [
         "s:",
         '  - {"key": "k", "value": {"n": 1}, "topic": "t"}',
         '  + {"topic": "t", "key": "k", "value": {"n": 2}}',
@@ -187,5 +187,5 @@ def test_a_written_expected_file_matches_its_records(
 
 def test_a_difference_is_shown_line_by_line() -> None:
     difference = compare_rows("s", [{"a": number} for number in range(30)], [{"b": 1}])
-    lines = told(difference, most=2)
+    lines = difference_lines(difference, shown_max=2)
     assert lines == ["s:", '  - {"a": 0}', '  - {"a": 1}', "  - … and 28 more", '  + {"b": 1}']

@@ -132,7 +132,7 @@ def _update(results: list[CaseResult], pipeline: Pipeline) -> None:
 
 
 def print_results(results: list[CaseResult]) -> None:
-    from moldau.pipelines.cases.comparing import told
+    from moldau.pipelines.cases.comparing import difference_lines
 
     rows = [
         (result.case.name, "passed" if result.has_passed else "FAILED", f"{result.seconds:.1f}", _reason(result))
@@ -141,7 +141,7 @@ def print_results(results: list[CaseResult]) -> None:
     show("table", Table(("CASE", "RESULT", "SECONDS", "WHY"), rows))
     for result in results:
         for difference in filter(None, result.differences):
-            sink, *lines = told(difference)
+            sink, *lines = difference_lines(difference)
             click.echo("\n".join([f"\n{result.case.name}, {sink} (- expected, + came out)", *lines]))
     _print_closed_windows(results)
     sys.stdout.flush()

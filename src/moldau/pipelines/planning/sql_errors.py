@@ -97,7 +97,7 @@ def _unresolved_column(parameters: Mapping[str, str]) -> str:
 
 
 def _likeness(name: str, wrong: str) -> float:
-    """Return how alike two names are, from 0 to 1, without their tables: a misspelt column usually has the right one."""
+    """Return how alike two names are, from 0 to 1. Their tables are not compared: they are usually right."""
     first, second = (text.rpartition(".")[2].strip("`").casefold() for text in (name, wrong))
     return SequenceMatcher(None, first, second).ratio()
 

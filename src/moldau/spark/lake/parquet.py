@@ -113,7 +113,7 @@ class ParquetTable:
         disk.create_content(self._description, json.dumps(description, indent=1).encode())
 
     def _data_files(self) -> Iterator[str]:
-        """The files that a reader of the directory sees, relative to it."""
+        """Return the files that a reader of the directory sees, relative to the directory."""
         for folder, folders, names in os.walk(self.path):
             folders[:] = [name for name in folders if not name.startswith(("_", "."))]
             for name in names:

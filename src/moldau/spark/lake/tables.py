@@ -31,7 +31,7 @@ class LakeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BatchTag:
-    """A micro-batch of a query: the key by which a table recognises a batch that it already has.
+    """A micro-batch of a query: the key by which a table knows that it already has a batch.
 
     Spark replays a batch after a crash with the same query id, the same batch id and the same range of offsets.
     """
