@@ -21,7 +21,7 @@ from patience import PATIENCE_S
 
 from moldau.cli.main import main
 from moldau.client.cluster import Cluster
-from moldau.spark.exactly_once.wire import KafkaWire
+from moldau.spark.exactly_once.wire import KafkaTransactionRequests
 from moldau.spark.options import write_options
 
 Run = Callable[..., Result]
@@ -253,21 +253,21 @@ class TestBatchNumbers:
     """A group in which a Spark query stores the number of its last micro-batch instead of an offset."""
 
     @contextmanager
-    def wire(self, bootstrap: str, sink: str) -> Iterator[KafkaWire]:
+    def wire(self, bootstrap: str, sink: str) -> Iterator[KafkaTransactionRequests]:
         options = write_options({"kafka.bootstrap.servers": bootstrap}, is_stream=True)
         with closing(Cluster(options.bootstrap, {})) as cluster:
-            yield KafkaWire(cluster, options, sink, 60_000)
+            yield KafkaTransactionRequests(cluster, options, sink, 60_000)
 
     @pytest.fixture
     def sink(self, bootstrap: str, filled: str) -> str:
         sink = f"shop.big-{uuid.uuid4()}"
         with self.wire(bootstrap, sink) as wire:
-            producer = wire.take_over()
+            producer = wire.init_producer()
             wire.add_group(producer)
-            wire.note_batch(producer, 4, [filled])
+            wire.commit_micro_batch_id(producer, 4, [filled])
             wire.end(producer, commit=True)
-            wire.take_over()  # which waits until the transaction has ended in all partitions
-            assert wire.last_batch() == 4
+            wire.init_producer()  # which waits until the transaction has ended in all partitions
+            assert wire.last_micro_batch_id() == 4
         return sink
 
     def test_the_list_shows_no_lag(self, run: Run, sink: str) -> None:
@@ -305,7 +305,7 @@ class TestBatchNumbers:
         """As sinks committed them before the metadata distinguished them from offsets."""
         group.commit(filled, 3)
         with self.wire(bootstrap, group.id) as wire:
-            assert wire.last_batch() == 3
+            assert wire.last_micro_batch_id() == 3
 
     def test_beside_another_group(self, run: Run, sink: str, group: Group, filled: str) -> None:
         group.commit(filled, 4)

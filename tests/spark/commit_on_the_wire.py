@@ -17,14 +17,14 @@ from moldau.base.ids import TopicPartition
 from moldau.client.cluster import Cluster
 from moldau.spark.exactly_once.committing import Producer, commit
 from moldau.spark.exactly_once.staging import Staged
-from moldau.spark.exactly_once.wire import KafkaWire
+from moldau.spark.exactly_once.wire import KafkaTransactionRequests
 from moldau.spark.options import WriteOptions, write_options
 from moldau.spark.sending import Batch
 from moldau.spark.sink import stage
 
 TASKS = 2
 ROWS = 60
-STEPS = ("take_over", "last_batch", "add_partitions", "write", "add_group", "note_batch", "end")
+STEPS = ("init_producer", "last_micro_batch_id", "add_partitions", "write", "add_group", "commit_micro_batch_id", "end")
 Gate = Callable[[str], None]
 
 
@@ -40,23 +40,23 @@ def dying(at: str) -> Gate:
     return gate
 
 
-class GatedWire(KafkaWire):
+class GatedRequests(KafkaTransactionRequests):
     """The real one, with a gate before and after every step."""
 
     def __init__(self, cluster: Cluster, options: WriteOptions, sink_id: str, gate: Gate) -> None:
         super().__init__(cluster, options, sink_id, 60_000)
         self._gate = gate
 
-    def take_over(self) -> Producer:
-        self._gate("before take_over")
-        taken = super().take_over()
-        self._gate("after take_over")
+    def init_producer(self) -> Producer:
+        self._gate("before init_producer")
+        taken = super().init_producer()
+        self._gate("after init_producer")
         return taken
 
-    def last_batch(self) -> int | None:
-        self._gate("before last_batch")
-        found = super().last_batch()
-        self._gate("after last_batch")
+    def last_micro_batch_id(self) -> int | None:
+        self._gate("before last_micro_batch_id")
+        found = super().last_micro_batch_id()
+        self._gate("after last_micro_batch_id")
         return found
 
     def add_partitions(self, producer: Producer, partitions: Sequence[TopicPartition]) -> None:
@@ -78,10 +78,10 @@ class GatedWire(KafkaWire):
         super().add_group(producer)
         self._gate("after add_group")
 
-    def note_batch(self, producer: Producer, batch_id: int, topics: Sequence[str]) -> None:
-        self._gate("before note_batch")
-        super().note_batch(producer, batch_id, topics)
-        self._gate("after note_batch")
+    def commit_micro_batch_id(self, producer: Producer, batch_id: int, topics: Sequence[str]) -> None:
+        self._gate("before commit_micro_batch_id")
+        super().commit_micro_batch_id(producer, batch_id, topics)
+        self._gate("after commit_micro_batch_id")
 
     def end(self, producer: Producer, commit: bool) -> None:
         self._gate("before end")
@@ -114,7 +114,7 @@ class Sink:
 
     def commit(self, batch_id: int, staged: Sequence[Staged], gate: Gate = undisturbed) -> bool:
         with closing(Cluster(self._options.bootstrap, {})) as cluster:
-            return commit(GatedWire(cluster, self._options, self._sink_id, gate), staged, batch_id)
+            return commit(GatedRequests(cluster, self._options, self._sink_id, gate), staged, batch_id)
 
     def commit_and_die(self, batch_id: int, staged: Sequence[Staged], at: str) -> bool:
         """In a process of its own, which kills itself at this step; whether it did."""

@@ -161,7 +161,7 @@ def test_rows_that_cannot_be_records(spark: SparkSession, here: dict[str, str], 
     assert str(error) == "The column value must be binary or string, not bigint"
     nowhere = spark.sql("select 'v' value, 'k' key, 77 partition")
     error = told(lambda: write(nowhere, here, topic()))
-    assert str(error).startswith("A row wants partition 77 of ")
+    assert str(error).startswith("A row has partition 77, but ")
 
 
 def test_what_is_wrong_with_a_sink_is_the_message_of_the_query(

@@ -57,7 +57,7 @@ def test_a_driver_that_was_only_away_meets_its_successor(
             successor.append(sink.commit(0, sink.staged(0, attempt=2)))
 
     first = sink.staged(0, attempt=1)
-    if paused == "before last_batch":
+    if paused == "before last_micro_batch_id":
         assert sink.commit(0, first, gate) is False, "it finds the batch there"
     else:
         with pytest.raises(KafkaError, match="another run of this query has taken over") as refused:
@@ -71,7 +71,7 @@ def test_an_aborted_batch_is_invisible_at_once(bootstrap: str, topics: list[str]
     """A failure that the driver survives does not leave readers waiting for a transaction to time out."""
 
     def gate(step: str) -> None:
-        if step == "before note_batch":
+        if step == "before commit_micro_batch_id":
             raise ConnectionError(step)
 
     with pytest.raises(ConnectionError):

@@ -70,6 +70,7 @@ BACKOFF_SECONDS_FIRST: Final = 0.05
 BACKOFF_SECONDS_MAX: Final = 1.0
 CONNECT_SECONDS: Final = 10.0
 NODE_UNKNOWN: Final = -1
+"""The key of a connection to a bootstrap server, whose node id the client does not know."""
 
 
 class Topic(NamedTuple):
@@ -169,8 +170,10 @@ class Cluster:
     # --- metadata ---------------------------------------------------------------------------------------------------
 
     def refresh(self, names: Iterable[str] | None, create: bool = False) -> None:
-        """Request the metadata of topics, None for all. Topics that do not exist are dropped; other errors are
-        raised."""
+        """Request the metadata of these topics (of all if `names` is None) and the addresses of the brokers.
+
+        A topic that does not exist is removed from the metadata; other errors are raised.
+        """
         requested = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=requested, allow_auto_topic_creation=create)
         response = self.ask_any(ApiKey.METADATA, request, MetadataResponse)
@@ -198,18 +201,20 @@ class Cluster:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name} at {self.bootstrap}")
         return self._topics[name]
 
-    def leader(self, where: TopicPartition) -> int:
-        node = self.topic(where.topic).leaders.get(where.partition)
+    def leader(self, partition: TopicPartition) -> int:
+        """Return the node id of the leader. Raises KafkaError if there is no such partition, or no leader."""
+        node = self.topic(partition.topic).leaders.get(partition.partition)
         if node is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {where}")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {partition}")
         if node not in self._addresses:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader")
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
         return node
 
     def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """Return the partitions by the node id of their leader. Raises KafkaError if a partition has no leader."""
         led: dict[int, list[TopicPartition]] = {}
-        for where in partitions:
-            led.setdefault(self.leader(where), []).append(where)
+        for partition in partitions:
+            led.setdefault(self.leader(partition), []).append(partition)
         return led
 
     def led(
@@ -224,25 +229,30 @@ class Cluster:
             except KafkaError as error:
                 errors |= {TopicPartition(name, index): error for index in indexes}
                 continue
-            for where in (TopicPartition(name, index) for index in indexes):
+            for partition in (TopicPartition(name, index) for index in indexes):
                 try:
-                    led.setdefault(self.leader(where), []).append(where)
+                    led.setdefault(self.leader(partition), []).append(partition)
                 except KafkaError as error:
-                    errors[where] = error
+                    errors[partition] = error
         return led, errors
 
     # --- offsets and topics -----------------------------------------------------------------------------------------
 
-    def list_offsets(self, at: Mapping[TopicPartition, int], read_committed: bool = False) -> Offsets:
-        """Return the offset for a timestamp in each partition (-1 latest, -2 earliest); -1 if all records are older."""
+    def list_offsets(self, timestamps: Mapping[TopicPartition, int], read_committed: bool = False) -> Offsets:
+        """Return for each partition the offset of the first record that is not older than its timestamp.
+
+        The timestamps LATEST (-1) and EARLIEST (-2) stand for the end and the start of the log. If all records of a
+        partition are older than its timestamp, its offset is -1.
+        """
         offsets: Offsets = {}
-        for node, partitions in self.by_leader(at).items():
+        for node, partitions in self.by_leader(timestamps).items():
             request = ListOffsetsRequest(
                 replica_id=-1,
                 isolation_level=int(read_committed),
                 topics=[
                     ListOffsetsTopic(
-                        name, [ListOffsetsPartition(index, -1, at[TopicPartition(name, index)]) for index in indexes]
+                        name,
+                        [ListOffsetsPartition(index, -1, timestamps[TopicPartition(name, index)]) for index in indexes],
                     )
                     for name, indexes in by_topic(partitions).items()
                 ],
@@ -251,18 +261,18 @@ class Cluster:
             response = self.channel(node).ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
             for topic in response.topics:
                 for each in topic.partitions:
-                    where = TopicPartition(topic.name, each.partition_index)
+                    partition = TopicPartition(topic.name, each.partition_index)
                     if each.error_code:
                         code = ErrorCode(each.error_code)
-                        raise KafkaError(code, f"{where}: the offsets cannot be listed: {code.name}")
-                    offsets[where] = each.offset
+                        raise KafkaError(code, f"{partition}: the offsets cannot be listed: {code.name}")
+                    offsets[partition] = each.offset
         return offsets
 
     def latest(self, partitions: Iterable[TopicPartition], read_committed: bool = False) -> Offsets:
         return self.list_offsets(dict.fromkeys(partitions, LATEST), read_committed)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
-        """Delete the records before these offsets. Partitions may be empty."""
+        """Delete the records before these offsets."""
         for node, partitions in self.by_leader(before).items():
             topics = [
                 DeleteRecordsTopic(
@@ -281,7 +291,7 @@ class Cluster:
                         )
 
     def create_topic(self, name: str, partitions: int, replication_factor: int = -1) -> bool:
-        """Return whether the topic was created; False if it existed."""
+        """Create a topic. Return False if it already exists. A replication factor of -1 is the broker's default."""
         request = CreateTopicsRequest(
             [CreatableTopic(name, num_partitions=partitions, replication_factor=replication_factor)], timeout_ms=10_000
         )
@@ -294,10 +304,11 @@ class Cluster:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    grouped: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        grouped.setdefault(topic, []).append(partition)
-    return grouped
+    """Return the partition indexes by topic."""
+    indexes: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        indexes.setdefault(topic, []).append(index)
+    return indexes
 
 
 def _parse_addresses(bootstrap: str) -> Iterator[tuple[str, int]]:

@@ -28,7 +28,7 @@ from moldau.client.cluster_values import (
     TopicReplicas,
     UpgradeType,
 )
-from moldau.client.controllers import CONTROLLERS, Controllers
+from moldau.client.controllers import CONTROLLER_ENDPOINTS, Controllers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import (
     add_raft_voter,
@@ -102,7 +102,7 @@ class ClusterAdmin:
     def described(self, fenced_too: bool = False) -> DescribedCluster:
         is_controllers = isinstance(self.cluster, Controllers)
         request = DescribeClusterRequest(
-            endpoint_type=CONTROLLERS if is_controllers else BROKERS, include_fenced_brokers=fenced_too
+            endpoint_type=CONTROLLER_ENDPOINTS if is_controllers else BROKERS, include_fenced_brokers=fenced_too
         )
         response = self.ask(ApiKey.DESCRIBE_CLUSTER, request, DescribeClusterResponse)
         nodes = {

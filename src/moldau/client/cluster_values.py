@@ -107,7 +107,7 @@ class Quorum:
         return next((voter for voter in self.voters if voter.replica_id == self.leader_id), None)
 
     def lag(self, replica: QuorumReplica) -> int:
-        """How many records of the metadata log a replica is behind the leader."""
+        """Return how many records of the metadata log a replica is behind the leader."""
         leader = self.leader
         return 0 if leader is None else leader.log_end_offset - replica.log_end_offset
 

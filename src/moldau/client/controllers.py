@@ -1,7 +1,7 @@
-"""The controllers of a cluster as a client sees them, on their own listener (KIP-919): the active one answers.
+"""The controllers of a cluster as a client sees them, on their own listener (KIP-919).
 
-A `Cluster` whose nodes are controllers. It has no topics; when the active controller changes, the retry of the refused
-request finds the new one.
+`Controllers` is a `Cluster` whose nodes are controllers and that has no topics. Requests go to the active controller.
+If another controller has become active, the request fails with NOT_CONTROLLER, and its retry finds the active one.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from moldau.wire.schema import Message
 
 M = TypeVar("M", bound=Message)
 
-CONTROLLERS: Final = 2
+CONTROLLER_ENDPOINTS: Final = 2
 """DescribeCluster's endpoint type."""
 
 
 class Controllers(Cluster):
     _active: int | None = None
+    """The node id of the active controller; None before it is requested."""
 
     def nodes(self) -> Mapping[int, tuple[str, int]]:
-        request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
+        request = DescribeClusterRequest(endpoint_type=CONTROLLER_ENDPOINTS)
         response = super().ask_any(ApiKey.DESCRIBE_CLUSTER, request, DescribeClusterResponse)
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code), response.error_message)

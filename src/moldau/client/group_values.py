@@ -99,7 +99,7 @@ Described = dict[str, DescribedGroup | KafkaError]
 
 
 def holds_batch_numbers(committed: CommittedOffsets) -> bool:
-    """Whether the group has no consumers, but stores the number of the last batch that a Spark query wrote."""
+    """Return whether the group has no consumers, but stores the id of the last micro-batch that a Spark query wrote."""
     return any(each.metadata == BATCH_NUMBER for each in committed.values())
 
 

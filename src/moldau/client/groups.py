@@ -60,12 +60,14 @@ TRANSIENT: Final = frozenset(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
     }
 )
-GROUPS_AT_ONCE: Final = 500
-MANY_COORDINATORS: Final = (4, 6)
-"""FindCoordinator with several keys in one request."""
-MANY_GROUPS_BY_NAME: Final = (8, 9)
-"""OffsetFetch with several groups in one request, and topics by name: offsets outlive the ids of topics."""
-BY_NAME: Final = (2, 9)
+GROUPS_PER_REQUEST_MAX: Final = 500
+FIND_COORDINATOR_VERSIONS: Final = (4, 6)
+"""FindCoordinator has several keys in one request from version 4 on."""
+OFFSET_FETCH_VERSIONS: Final = (8, 9)
+"""OffsetFetch has several groups in one request from version 8 on, and topic ids instead of names from version 10 on.
+Names are needed, because committed offsets outlive the ids of topics."""
+OFFSET_COMMIT_VERSIONS: Final = (2, 9)
+"""OffsetCommit has topic ids instead of names from version 10 on."""
 
 
 class Groups:
@@ -83,7 +85,7 @@ class Groups:
             request = ListGroupsRequest(states_filter=states, types_filter=types)
             for node_id in list(self._cluster.nodes()):
                 response = self._cluster.channel(node_id).ask(ApiKey.LIST_GROUPS, request, ListGroupsResponse)
-                _raise(response.error_code)
+                _raise_if_error(response.error_code)
                 groups += [
                     ListedGroup(
                         group.group_id,
@@ -98,8 +100,10 @@ class Groups:
         return self._retry(attempt)
 
     def described(self, group_ids: Iterable[str]) -> Described:
-        """Return each group or its error: from the consumer protocol's API if the group uses it, else the classic
-        one's."""
+        """Return each group or its error.
+
+        The API of the consumer protocol is tried first, and that of the classic protocol for groups it does not find.
+        """
         groups: Described = {}
         for chunk in _chunks(list(dict.fromkeys(group_ids))):
             groups |= self._retry(partial(self._describe, chunk))
@@ -141,7 +145,7 @@ class Groups:
         return {group.group_id: _classic_group(group, coordinator) for group in response.groups}
 
     def committed(self, group_ids: Iterable[str]) -> dict[str, CommittedOffsets]:
-        """Return the committed offsets of groups. An unknown group has none."""
+        """Return the committed offsets of groups. An unknown group has no offsets."""
         offsets: dict[str, CommittedOffsets] = {}
         for chunk in _chunks(list(dict.fromkeys(group_ids))):
             offsets |= self._retry(partial(self._fetch_offsets, chunk))
@@ -152,10 +156,10 @@ class Groups:
         for coordinator, ids in self._by_coordinator(group_ids):
             request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=each, topics=None) for each in ids])
             response = self._cluster.channel(coordinator.node_id).ask(
-                ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, MANY_GROUPS_BY_NAME
+                ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, OFFSET_FETCH_VERSIONS
             )
             for group in response.groups:
-                _raise(group.error_code)
+                _raise_if_error(group.error_code)
                 offsets[group.group_id] = {
                     TopicPartition(topic.name, each.partition_index): Committed(
                         each.committed_offset,
@@ -184,11 +188,11 @@ class Groups:
             ((coordinator, _),) = self._by_coordinator([group_id])
             request = OffsetCommitRequest(group_id=group_id, topics=topics)
             response = self._cluster.channel(coordinator.node_id).ask(
-                ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, BY_NAME
+                ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, OFFSET_COMMIT_VERSIONS
             )
             for topic in response.topics:
                 for partition in topic.partitions:
-                    _raise(partition.error_code)
+                    _raise_if_error(partition.error_code)
 
         if topics:
             self._retry(attempt)
@@ -225,7 +229,7 @@ class Groups:
             response = self._cluster.channel(coordinator.node_id).ask(
                 ApiKey.OFFSET_DELETE, request, OffsetDeleteResponse
             )
-            _raise(response.error_code)
+            _raise_if_error(response.error_code)
             return {
                 TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
                 for topic in response.topics
@@ -238,10 +242,12 @@ class Groups:
         """Group the ids by coordinator."""
         self._cluster.nodes()
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=group_ids)
-        response = self._cluster.ask_any(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, MANY_COORDINATORS)
+        response = self._cluster.ask_any(
+            ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, FIND_COORDINATOR_VERSIONS
+        )
         by_node: dict[Node, list[str]] = {}
         for coordinator in response.coordinators:
-            _raise(coordinator.error_code, coordinator.error_message)
+            _raise_if_error(coordinator.error_code, coordinator.error_message)
             by_node.setdefault(Node(coordinator.node_id, coordinator.host, coordinator.port), []).append(
                 coordinator.key
             )
@@ -258,7 +264,7 @@ def _is_not_found(group: DescribedGroup | KafkaError) -> bool:
     return isinstance(group, KafkaError) and group.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def _raise(error_code: int, message: str | None = None) -> None:
+def _raise_if_error(error_code: int, message: str | None = None) -> None:
     if error_code:
         raise KafkaError(ErrorCode(error_code), message)
 
@@ -272,8 +278,8 @@ def _final_code(error_code: int) -> ErrorCode:
 
 
 def _chunks(group_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(group_ids), GROUPS_AT_ONCE):
-        yield group_ids[start : start + GROUPS_AT_ONCE]
+    for start in range(0, len(group_ids), GROUPS_PER_REQUEST_MAX):
+        yield group_ids[start : start + GROUPS_PER_REQUEST_MAX]
 
 
 def _consumer_group(group: consumer_group_describe.DescribedGroup, coordinator: Node) -> DescribedGroup | KafkaError:

@@ -213,7 +213,7 @@ class PeerConnection:
                 return
             promise, response = self._read(frame)
         except MalformedData as error:
-            self._on_end(str(error), is_nonsense=True)
+            self._on_end(str(error), is_malformed=True)
             return
         promise.complete(response)
 
@@ -251,8 +251,8 @@ class PeerConnection:
         else:
             self._drop("no response in time")
 
-    def _on_end(self, why: str, is_nonsense: bool) -> None:
-        if is_nonsense:
+    def _on_end(self, why: str, is_malformed: bool) -> None:
+        if is_malformed:
             self._warn(f"connection to {self} ({self._purpose}) closed: {why}")
         self._drop(why)
 

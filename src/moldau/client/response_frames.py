@@ -20,7 +20,7 @@ RESPONSE_TRUSTED_BYTES: Final = 16 << 20
 doubles as its bytes arrive, so that a wrong length costs no memory."""
 FIRST_READ_BYTES: Final = 8 << 10
 LENGTH_BYTES: Final = 4
-SMALLEST_BYTES: Final = 4
+RESPONSE_BYTES_MIN: Final = 4
 """A response is at least its correlation id."""
 
 
@@ -28,7 +28,7 @@ class ResponseFrames(asyncio.BufferedProtocol):
     """Calls `on_frame` with each response without its length, and `on_end` once, when there will be no more."""
 
     def __init__(self, on_frame: Callable[[memoryview], None], on_end: Callable[[str, bool], None]) -> None:
-        """`on_end` gets the reason, and whether the bytes were no valid response."""
+        """`on_end` is called with the reason, and with True if the bytes were not a valid response."""
         self._on_frame = on_frame
         self._on_end: Callable[[str, bool], None] | None = on_end
         self._first = bytearray(FIRST_READ_BYTES)
@@ -37,7 +37,7 @@ class ResponseFrames(asyncio.BufferedProtocol):
         """An incomplete response. If there is none, bytes are received into the first buffer."""
         self._frame_size = 0
         self._received = 0
-        """How many bytes of that response, or of the first buffer, have arrived."""
+        """How many bytes have arrived: of `_frame`, or in `_first` if `_frame` is None."""
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -63,19 +63,19 @@ class ResponseFrames(asyncio.BufferedProtocol):
         self._received += nbytes
         try:
             if self._frame is None:
-                self._cut()
+                self._deliver_complete()
             else:
                 self._grow_or_deliver(self._frame)
         except MalformedData as error:
             self._end(str(error), True)
 
-    def _cut(self) -> None:
+    def _deliver_complete(self) -> None:
         """Deliver all complete responses in the first buffer; move the start of an incomplete one to its own memory or
         to the front."""
         position, received, first = 0, self._received, self._first
         while received - position >= LENGTH_BYTES and self._on_end is not None:
             size = int.from_bytes(first[position : position + LENGTH_BYTES], "big", signed=True)
-            if not SMALLEST_BYTES <= size <= RESPONSE_BYTES_MAX:
+            if not RESPONSE_BYTES_MIN <= size <= RESPONSE_BYTES_MAX:
                 raise MalformedData(f"response of {size} bytes: the peer is not a Kafka broker, or expects TLS")
             start = position + LENGTH_BYTES
             if received - start < size:
@@ -102,8 +102,8 @@ class ResponseFrames(asyncio.BufferedProtocol):
         self._frame, self._received = None, 0
         self._on_frame(memoryview(frame))
 
-    def _end(self, reason: str, is_nonsense: bool) -> None:
+    def _end(self, reason: str, is_malformed: bool) -> None:
         on_end = self._on_end
         self.end()
         if on_end is not None:
-            on_end(reason, is_nonsense)
+            on_end(reason, is_malformed)

@@ -50,7 +50,7 @@ AT_ONCE: Final = 500
 """The number of transactional ids, or partitions, in one request."""
 TRANSACTIONAL_ID: Final = 1
 """A key type of FindCoordinator."""
-MANY_COORDINATORS: Final = (4, 6)
+FIND_COORDINATOR_VERSIONS: Final = (4, 6)
 """FindCoordinator with several keys in one request."""
 TERMINATION_TIMEOUT_MS: Final = 30_000
 """The transaction timeout of a terminated id, until its next producer sets another."""
@@ -184,7 +184,9 @@ class Transactions:
         """Group the ids by coordinator."""
         self._cluster.nodes()
         request = FindCoordinatorRequest(key_type=TRANSACTIONAL_ID, coordinator_keys=transactional_ids)
-        response = self._cluster.ask_any(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, MANY_COORDINATORS)
+        response = self._cluster.ask_any(
+            ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, FIND_COORDINATOR_VERSIONS
+        )
         by_node: dict[int, list[str]] = {}
         for coordinator in response.coordinators:
             _raise(coordinator.error_code, coordinator.error_message)

@@ -18,9 +18,9 @@ IN_MEMORY_FILE_SYSTEMS: Final = frozenset(("tmpfs", "ramfs"))
 def judge_data(seen: DirectorySeen) -> Finding:
     check, elsewhere = f"data directory {seen.path}", "choose another one (`moldau start --data-dir DIR`)"
     if not seen.is_directory:
-        return broken(check, str(seen.refusal), elsewhere)
-    if seen.refusal is not None:
-        return broken(check, f"cannot be written: {seen.refusal}", f"fix that, or {elsewhere}")
+        return broken(check, str(seen.error), elsewhere)
+    if seen.error is not None:
+        return broken(check, f"cannot be written: {seen.error}", f"fix that, or {elsewhere}")
     found = f"{'exists' if seen.exists else 'does not exist yet'}, {_free_space_text(seen)}"
     if seen.free_bytes is not None and seen.free_bytes < FREE_BYTES_MIN:
         return broken(check, found, f"free some space there, or {elsewhere}")
@@ -46,8 +46,8 @@ def judge_cache(seen: DirectorySeen | None) -> Finding:
     if seen is None:
         return warning("cache directory", "this user has no home directory; Spark uses the temporary one", todo)
     check = f"cache directory {seen.path}"
-    if seen.refusal is not None:
-        return warning(check, f"cannot be written: {seen.refusal}; Spark uses the temporary one", todo)
+    if seen.error is not None:
+        return warning(check, f"cannot be written: {seen.error}; Spark uses the temporary one", todo)
     if not seen.runs_programs:
         return warning(
             check,
@@ -62,8 +62,8 @@ def judge_temporary(seen: DirectorySeen | None) -> Finding:
     if seen is None:
         return broken("temporary directory", "none is writable", todo)
     check = f"temporary directory {seen.path}"
-    if seen.refusal is not None:
-        return broken(check, f"cannot be written: {seen.refusal}", todo)
+    if seen.error is not None:
+        return broken(check, f"cannot be written: {seen.error}", todo)
     if not seen.runs_programs:
         return warning(
             check,

@@ -71,16 +71,16 @@ def look_at_python() -> PythonSeen:
 def look_at_spark(pyspark: str | None, environ: Mapping[str, str]) -> SparkSeen:
     """Observe which Java Spark would use, and write the script that starts it, as a session would."""
     tried: list[java.Candidate] = []
-    refusal = None
+    error = None
     for each in java.candidates(environ):
         tried.append(each)
         if each.is_usable:
             try:
                 java.home_for(each, environ)
-            except java.MissingJava as refused:
-                refusal = str(refused)
+            except java.MissingJava as missing:
+                error = str(missing)
             break
-    return SparkSeen(pyspark=pyspark, spark_home=_other_spark(environ), javas=tuple(tried), refusal=refusal)
+    return SparkSeen(pyspark=pyspark, spark_home=_other_spark(environ), javas=tuple(tried), error=error)
 
 
 def _other_spark(environ: Mapping[str, str]) -> str | None:
@@ -98,13 +98,13 @@ def look_at_port(listener: Listener) -> PortSeen:
         try:
             sock.bind((listener.host, listener.port))
             sock.listen(1)
-        except OSError as refused:
+        except OSError as exception:
             return PortSeen(
                 address=listener.address,
-                errno=refused.errno,
-                reason=refused.strerror or str(refused),
-                is_name_unknown=isinstance(refused, socket.gaierror),
-                holder=machine.listener_on(listener.port),
+                errno=exception.errno,
+                reason=exception.strerror or str(exception),
+                is_name_unknown=isinstance(exception, socket.gaierror),
+                process=machine.listener_on(listener.port),
             )
     return PortSeen(address=listener.address)
 
@@ -113,15 +113,15 @@ def look_at_directory(path: Path) -> DirectorySeen:
     """Write a file there, or in the nearest existing parent directory, and remove it."""
     try:
         nearest = next(each for each in (path, *path.parents) if each.exists())
-    except PermissionError as refused:
-        return DirectorySeen(path=path, exists=False, refusal=refused.strerror)
+    except PermissionError as exception:
+        return DirectorySeen(path=path, exists=False, error=exception.strerror)
     if not nearest.is_dir():
-        return DirectorySeen(path=path, exists=path.exists(), is_directory=False, refusal=f"{nearest} is a file")
-    refusal, is_case_sensitive, clock_offset_s = _try_to_write(nearest)
+        return DirectorySeen(path=path, exists=path.exists(), is_directory=False, error=f"{nearest} is a file")
+    error, is_case_sensitive, clock_offset_s = _try_to_write(nearest)
     return DirectorySeen(
         path=path,
         exists=path.exists(),
-        refusal=refusal,
+        error=error,
         free_bytes=shutil.disk_usage(nearest).free,
         file_system=machine.file_system(nearest.resolve()),
         runs_programs=scripts.runs_programs(nearest),
@@ -131,11 +131,11 @@ def look_at_directory(path: Path) -> DirectorySeen:
 
 
 def _try_to_write(directory: Path) -> tuple[str | None, bool, float]:
-    """Return the error, or None; whether names are case-sensitive; how far file times are ahead of the clock."""
+    """Return (error or None, whether names are case-sensitive, seconds by which file times are ahead of the clock)."""
     try:
         handle, name = tempfile.mkstemp(prefix="moldau-Doctor-", dir=directory)
-    except OSError as refused:
-        return refused.strerror or str(refused), True, 0.0
+    except OSError as exception:
+        return exception.strerror or str(exception), True, 0.0
     file = Path(name)
     try:
         before_s = time.time()
@@ -143,15 +143,15 @@ def _try_to_write(directory: Path) -> tuple[str | None, bool, float]:
         sync_file(handle)
         offset_s = os.fstat(handle).st_mtime - before_s
         return None, not file.with_name(file.name.swapcase()).exists(), offset_s
-    except OSError as refused:
-        return refused.strerror or str(refused), True, 0.0
+    except OSError as exception:
+        return exception.strerror or str(exception), True, 0.0
     finally:
         os.close(handle)
         file.unlink()
 
 
 def look_at_temporary_directory() -> DirectorySeen | None:
-    """Observe the temporary directory; None if Python finds none that is writable."""
+    """Observe the temporary directory. Return None if Python finds no writable temporary directory."""
     try:
         return look_at_directory(Path(tempfile.gettempdir()))
     except FileNotFoundError:
@@ -164,15 +164,15 @@ def look_up(name: str, patience_s: float = RESOLVER_PATIENCE_S) -> NameSeen:
     thread = threading.Thread(target=lambda: results.append(_look_up(name)), daemon=True)
     thread.start()
     thread.join(patience_s)
-    return results[0] if results else NameSeen(name=name, refusal=f"no answer in {patience_s:.0f} s")
+    return results[0] if results else NameSeen(name=name, error=f"no answer in {patience_s:.0f} s")
 
 
 def _look_up(name: str) -> NameSeen:
     start_s = time.monotonic()
     try:
         entries = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except OSError as refused:
-        return NameSeen(name=name, refusal=refused.strerror or str(refused), seconds=time.monotonic() - start_s)
+    except OSError as exception:
+        return NameSeen(name=name, error=exception.strerror or str(exception), seconds=time.monotonic() - start_s)
     addresses = tuple(dict.fromkeys(str(each[4][0]) for each in entries))
     return NameSeen(name=name, addresses=addresses, seconds=time.monotonic() - start_s)
 

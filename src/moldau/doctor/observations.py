@@ -25,7 +25,7 @@ class SparkSeen:
     """The variable SPARK_HOME, if it names another Spark than pip's."""
     javas: tuple[Candidate, ...]
     """The candidates that were tried; Spark uses the last one, if it is usable."""
-    refusal: str | None
+    error: str | None
     """Why Spark cannot start the chosen Java."""
 
 
@@ -36,7 +36,7 @@ class PortSeen:
     """The error of the attempt to listen; None if it succeeded."""
     reason: str = ""
     is_name_unknown: bool = False
-    holder: Holder | None = None
+    process: Holder | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class DirectorySeen:
     path: Path
     exists: bool
     is_directory: bool = True
-    refusal: str | None = None
+    error: str | None = None
     """Why a file could not be written there, or in the nearest existing parent directory."""
     free_bytes: int | None = None
     file_system: str | None = None
@@ -58,7 +58,7 @@ class DirectorySeen:
 class NameSeen:
     name: str
     addresses: tuple[str, ...] = ()
-    refusal: str | None = None
+    error: str | None = None
     seconds: float = 0.0
 
 

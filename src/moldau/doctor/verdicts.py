@@ -71,10 +71,10 @@ def judge_port(seen: PortSeen) -> Finding:
         step = "listen on 0.0.0.0 or localhost, or " if host not in WILDCARD_HOSTS else ""
         step = "use a port above 1023, or " if seen.errno == errno.EACCES else step
         return broken(check, f"cannot listen there: {seen.reason}", step + elsewhere)
-    if seen.holder is None:
+    if seen.process is None:
         return broken(check, "taken by another process", f"stop what listens there, or {elsewhere}")
-    found = f"taken by process {seen.holder.pid} ({shortened(seen.holder.command)})"
-    if "moldau start" in seen.holder.command or "kafka-server-start" in seen.holder.command:
+    found = f"taken by process {seen.process.pid} ({shortened(seen.process.command)})"
+    if "moldau start" in seen.process.command or "kafka-server-start" in seen.process.command:
         return broken(check, f"{found}: a Moldau broker runs already", f"use it, stop it, or {elsewhere}")
     return broken(check, found, f"stop it, or {elsewhere}")
 
@@ -104,10 +104,10 @@ def _limit_text(value: int) -> str:
 
 def judge_host_name(seen: NameSeen) -> Finding:
     check = f"host name {seen.name}"
-    if seen.refusal is not None:
+    if seen.error is not None:
         return warning(
             check,
-            f"not resolved: {seen.refusal}; a broker on 0.0.0.0 tells clients `localhost` instead",
+            f"not resolved: {seen.error}; a broker on 0.0.0.0 tells clients `localhost` instead",
             f"add `127.0.0.1 {seen.name}` to /etc/hosts, or set advertised.listeners",
         )
     found = ", ".join(seen.addresses)
@@ -122,8 +122,8 @@ def judge_host_name(seen: NameSeen) -> Finding:
 
 def judge_localhost(seen: NameSeen) -> Finding:
     todo = "add `127.0.0.1 localhost` to /etc/hosts"
-    if seen.refusal is not None:
-        return broken("localhost", f"not resolved: {seen.refusal}", todo)
+    if seen.error is not None:
+        return broken("localhost", f"not resolved: {seen.error}", todo)
     found = ", ".join(seen.addresses)
     if not any(address.startswith("127.") for address in seen.addresses):
         return broken("localhost", f"{found}: no IPv4 address, on which brokers and Spark listen", todo)

@@ -14,19 +14,22 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-NAME: Final = "moldau.zip"
+ARCHIVE_NAME: Final = "moldau.zip"
 PACKAGES: Final = ("moldau", "pyspark_moldau")
 _EXCLUDED: Final = {"__pycache__"}
 _FILE_DATE: Final = (1980, 1, 1, 0, 0, 0)
-"""The date of every file, so that the same sources give the same bytes: the earliest that a zip can hold."""
+"""Every file has the earliest date that a zip can hold, so that the same sources give the same bytes."""
 
 
 def build(target: Path) -> Path:
-    """Write the archive and return its path. It is renamed into place, because others may read it meanwhile."""
+    """Write the archive to `target` and return that path.
+
+    The archive is written to a temporary file and then renamed, so that nobody reads an incomplete one.
+    """
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, path in _files():
+            for name, path in _files_with_names():
                 archive.writestr(zipfile.ZipInfo(name, _FILE_DATE), path.read_bytes(), zipfile.ZIP_DEFLATED)
         os.replace(unfinished, target)
     finally:
@@ -34,7 +37,8 @@ def build(target: Path) -> Path:
     return target
 
 
-def _files() -> Iterator[tuple[str, Path]]:
+def _files_with_names() -> Iterator[tuple[str, Path]]:
+    """Yield the name in the archive and the path of each file, sorted, so that the same sources give the same bytes."""
     for package in PACKAGES:
         root = _directory_of(package)
         for path in sorted(root.rglob("*")):

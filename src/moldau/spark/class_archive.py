@@ -57,7 +57,7 @@ class ClassArchive:
 
 
 def class_archive(java: JavaHome, spark_home: Path, environ: Mapping[str, str] = os.environ) -> ClassArchive | None:
-    """The archive of these two, which need not exist; None if this Java supports none, or no directory can hold it."""
+    """Return the archive's path, which need not exist; None if this Java supports none, or no directory can have it."""
     home = java.java.resolve().parent.parent
     is_aot = not (home / "lib" / "server" / "classes.jsa").is_file()
     directory = next(private_directories(environ), None)

@@ -44,7 +44,7 @@ def source_schema(include_headers: bool) -> StructType:
 
 
 def projection(schema: StructType) -> pa.Schema:
-    """The Arrow schema of some of the connector's columns. ValueError for an unknown column or a wrong type."""
+    """Return the Arrow schema of some of the connector's columns. Raises ValueError for a wrong name or type."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     for field in schema.fields:
@@ -70,7 +70,7 @@ def check_sink(schema: StructType, topic: str | None) -> None:
 
 
 def _same(one: DataType, other: DataType) -> bool:
-    """Whether two types are equal except for nullability and the collation of strings, which do not matter here."""
+    """Return whether two types are equal, except for nullability and collation, which do not matter here."""
     if isinstance(one, StringType) and isinstance(other, StringType):
         return True
     if isinstance(one, ArrayType) and isinstance(other, ArrayType):

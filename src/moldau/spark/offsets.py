@@ -23,7 +23,7 @@ EXAMPLE: Final = '{"orders": {"0": 23, "1": 7}}'
 class Range(NamedTuple):
     """Records of one partition: from `start` on, before `end`."""
 
-    where: TopicPartition
+    partition: TopicPartition
     start: int
     end: int
 
@@ -40,10 +40,10 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     return out
 
 
-def from_json(given: Mapping[str, Mapping[str, int]]) -> Offsets:
+def from_json(content: Mapping[str, Mapping[str, int]]) -> Offsets:
     return {
         TopicPartition(topic, int(partition)): offset
-        for topic, partitions in given.items()
+        for topic, partitions in content.items()
         for partition, offset in partitions.items()
     }
 
@@ -67,23 +67,26 @@ def offsets_in(value: Any) -> dict[TopicPartition, int]:
 
 
 def parse_offsets(text: str, lowest: int = EARLIEST) -> Offsets:
-    """Parse offsets or timestamps from an option's JSON. ValueError says what is wrong."""
+    """Parse offsets or timestamps from an option's JSON. Raises ValueError, which says what is wrong."""
     try:
-        given = json.loads(text)
+        content = json.loads(text)
     except ValueError as error:
         raise ValueError(f"{_shown(text)} is not JSON such as {EXAMPLE}: {error}") from None
-    if not isinstance(given, dict):
+    if not isinstance(content, dict):
         raise ValueError(f"{_shown(text)} is not of the form {EXAMPLE}")
     offsets: Offsets = {}
-    for topic, partitions in given.items():
+    for topic, partitions in content.items():
         if not isinstance(partitions, dict):
             raise ValueError(f'topic {topic} has {_shown(partitions)}, not offsets such as {{"0": 23}}')
         for partition, offset in partitions.items():
-            number = isinstance(offset, int) and not isinstance(offset, bool) and lowest <= offset <= OFFSET_MAX
-            if not (partition.isdecimal() and int(partition) < 2**31 and number):
+            if not (partition.isdecimal() and int(partition) < 2**31):
+                raise ValueError(f'topic {topic}: {_shown(partition)} is not a partition such as "0"')
+            # In Python a bool is an int, too.
+            is_number = isinstance(offset, int) and not isinstance(offset, bool)
+            if not (is_number and lowest <= offset <= OFFSET_MAX):
                 raise ValueError(
-                    f"partition {_shown(partition)} of {topic} cannot be at {_shown(offset)}: partitions are texts such"
-                    f' as "0", and what they are at is a number from {lowest} on'
+                    f"topic {topic}, partition {partition}: {_shown(json.dumps(offset))} is not a whole number"
+                    f" from {lowest} to {OFFSET_MAX}"
                 )
             offsets[TopicPartition(topic, int(partition))] = offset
     return offsets
@@ -92,17 +95,17 @@ def parse_offsets(text: str, lowest: int = EARLIEST) -> Offsets:
 def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
     """Parse the partitions of the option `assign`: `{"topic": [0, 1]}`."""
     try:
-        given = json.loads(text)
-        chosen = [
+        content = json.loads(text)
+        assigned = [
             TopicPartition(topic, partition)
-            for topic, partitions in given.items()
+            for topic, partitions in content.items()
             for partition in map(int, partitions)
         ]
     except (ValueError, AttributeError, TypeError):
         raise ValueError(f'{_shown(text)} is not of the form {{"orders": [0, 1]}}') from None
-    if not chosen or any(not 0 <= where.partition < 2**31 for where in chosen):
-        raise ValueError(f'{_shown(text)} names no partitions as {{"orders": [0, 1]}} does, or impossible ones')
-    return tuple(sorted(set(chosen)))
+    if not assigned or any(not 0 <= each.partition < 2**31 for each in assigned):
+        raise ValueError(f'{_shown(text)} names no partitions or invalid ones; use the form {{"orders": [0, 1]}}')
+    return tuple(sorted(set(assigned)))
 
 
 def _shown(value: object) -> str:
@@ -115,15 +118,17 @@ def limited(start: Offsets, latest: Offsets, rows_max: int) -> Offsets:
 
     A partition with a small backlog still moves by one, so a busy one cannot starve it.
     """
-    waiting = {where: latest[where] - start.get(where, 0) for where in latest}
-    total = sum(size for size in waiting.values() if size > 0)
+    backlogs = {partition: latest[partition] - start.get(partition, 0) for partition in latest}
+    # A backlog is negative if the log was truncated: the position of such a partition stays.
+    total = sum(backlog for backlog in backlogs.values() if backlog > 0)
     if total <= rows_max:
         return dict(latest)
     ends: Offsets = {}
-    for where, size in waiting.items():
-        begin = start.get(where, 0)
-        share = rows_max * size / total
-        ends[where] = min(latest[where], begin + (ceil(share) if share < 1 else int(share))) if size > 0 else begin
+    for partition, backlog in backlogs.items():
+        begin = start.get(partition, 0)
+        share = rows_max * backlog / total
+        step = ceil(share) if share < 1 else int(share)
+        ends[partition] = min(latest[partition], begin + step) if backlog > 0 else begin
     return ends
 
 
@@ -141,37 +146,39 @@ def tasks(
 
     Ranges are split to get at least `partitions_min` tasks, and none with more than `records_max` offsets.
     """
-    nonempty = [one for one in ranges if one.size > 0]
-    total = sum(one.size for one in nonempty)
+    nonempty = [each for each in ranges if each.size > 0]
+    total = sum(each.size for each in nonempty)
     if not total:
         return []
     if partitions_min > len(nonempty) or records_max is not None:
         counts = [
-            max(round(partitions_min * one.size / total), ceil(one.size / (records_max or total))) for one in nonempty
+            max(round(partitions_min * each.size / total), ceil(each.size / (records_max or total)))
+            for each in nonempty
         ]
-        return [[piece] for one, count in zip(nonempty, counts, strict=True) for piece in _cut(one, max(1, count))]
-    return _packed(nonempty, max(partitions_min, min(len(nonempty), ceil(total / records_per_task))))
+        return [[piece] for whole, count in zip(nonempty, counts, strict=True) for piece in _cut(whole, max(1, count))]
+    return _pack(nonempty, max(partitions_min, min(len(nonempty), ceil(total / records_per_task))))
 
 
-def _packed(ranges: Iterable[Range], count: int) -> list[list[Range]]:
+def _pack(ranges: Iterable[Range], task_count: int) -> list[list[Range]]:
     """Assign the largest ranges first, each to the task with the fewest offsets."""
-    packed: list[list[Range]] = [[] for _ in range(count)]
-    loads = [(0, index) for index in range(count)]
-    for one in sorted(ranges, key=lambda each: (-each.size, each.where)):
-        load, lightest = heapq.heappop(loads)
-        packed[lightest].append(one)
-        heapq.heappush(loads, (load + one.size, lightest))
-    return [sorted(some) for some in packed if some]
+    ranges_by_task: list[list[Range]] = [[] for _ in range(task_count)]
+    loads = [(0, task) for task in range(task_count)]
+    for largest in sorted(ranges, key=lambda each: (-each.size, each.partition)):
+        load, lightest_task = heapq.heappop(loads)
+        ranges_by_task[lightest_task].append(largest)
+        heapq.heappush(loads, (load + largest.size, lightest_task))
+    return [sorted(task_ranges) for task_ranges in ranges_by_task if task_ranges]
 
 
-def _cut(one: Range, count: int) -> Iterator[Range]:
-    step = ceil(one.size / min(count, one.size))
-    for start in range(one.start, one.end, step):
-        yield Range(one.where, start, min(one.end, start + step))
+def _cut(whole: Range, count: int) -> Iterator[Range]:
+    """Cut a range into at most `count` pieces of the same size; the last piece may be smaller."""
+    step = ceil(whole.size / min(count, whole.size))
+    for start in range(whole.start, whole.end, step):
+        yield Range(whole.partition, start, min(whole.end, start + step))
 
 
-def described(where: Iterable[TopicPartition], most: int = 5) -> str:
-    """List some partitions for a message, with the number of the rest."""
-    names: Sequence[str] = [str(one) for one in sorted(where)]
-    shown = ", ".join(islice(names, most))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+def described(partitions: Iterable[TopicPartition], shown_max: int = 5) -> str:
+    """List some partitions for a message, with the number of the others."""
+    names: Sequence[str] = [str(partition) for partition in sorted(partitions)]
+    shown = ", ".join(islice(names, shown_max))
+    return shown if len(names) <= shown_max else f"{shown} and {len(names) - shown_max} more"

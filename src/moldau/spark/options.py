@@ -349,7 +349,7 @@ def _isolation(kafka: Mapping[str, str]) -> bool:
 
 
 def _choice(options: Mapping[str, str], name: str, allowed: tuple[str, ...], prefix: str = "") -> str:
-    """The first of `allowed` is the default."""
+    """Return the value of an option that must be one of `allowed`; the first is the default."""
     return choice(prefix + name, options.get(name.lower(), allowed[0]), allowed)
 
 

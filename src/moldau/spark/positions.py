@@ -30,7 +30,7 @@ def batch_ranges(cluster: Cluster, options: ReadOptions) -> list[Range]:
     partitions = subscribed(cluster, options)
     starts = resolve(cluster, options, options.start, partitions, "startingOffsets")
     ends = resolve(cluster, options, options.end, partitions, "endingOffsets")
-    return [Range(where, starts[where], ends[where]) for where in partitions]
+    return [Range(partition, starts[partition], ends[partition]) for partition in partitions]
 
 
 def subscribed(cluster: Cluster, options: ReadOptions) -> list[TopicPartition]:
@@ -44,14 +44,17 @@ def subscribed(cluster: Cluster, options: ReadOptions) -> list[TopicPartition]:
 def resolve(
     cluster: Cluster, options: ReadOptions, place: Place, partitions: Sequence[TopicPartition], option: str
 ) -> Offsets:
-    """Return an offset for every partition. ValueError if the option lacks a partition, or no record is as recent."""
+    """Return an offset for every partition.
+
+    Raises ValueError if the option lacks a partition, or if a partition has no record as late as the option's time.
+    """
     if place.everywhere is not None:
         return _list_offsets(cluster, options, dict.fromkeys(partitions, place.everywhere))
     if place.timestamp is not None or place.timestamps is not None:
         return _by_time(cluster, options, place, partitions, option)
     offsets = place.offsets or {}
     _check_covers(offsets, partitions, option)
-    symbolic = {where: offset for where, offset in offsets.items() if offset < 0}
+    symbolic = {partition: offset for partition, offset in offsets.items() if offset < 0}
     return offsets | (_list_offsets(cluster, options, symbolic) if symbolic else {})
 
 
@@ -63,30 +66,28 @@ def _by_time(
         assert place.timestamp is not None
         times = dict.fromkeys(partitions, place.timestamp)
     _check_covers(times, partitions, option + "ByTimestamp")
-    found = _list_offsets(cluster, options, times)
-    without_record = [where for where, offset in found.items() if offset < 0]
+    offsets = _list_offsets(cluster, options, times)
+    without_record = [partition for partition, offset in offsets.items() if offset < 0]
     if not without_record:
-        return found
+        return offsets
     is_start = option.startswith("starting")
     if is_start and not options.latest_if_no_later_record:
         raise ValueError(
-            f"No record in {described(without_record)} is as young as {times[min(without_record)]}; to begin at the end"
-            " there, set startingOffsetsByTimestampStrategy=latest"
+            f"No record in {described(without_record)} has the timestamp {times[min(without_record)]} or a later one;"
+            " to begin at the end of such partitions, set startingOffsetsByTimestampStrategy=latest"
         )
-    return found | _list_offsets(cluster, options, dict.fromkeys(without_record, LATEST))
+    return offsets | _list_offsets(cluster, options, dict.fromkeys(without_record, LATEST))
 
 
-def _list_offsets(cluster: Cluster, options: ReadOptions, at: Offsets) -> Offsets:
-    return cluster.retry(lambda: cluster.list_offsets(at, options.read_committed), options.offset_timeout_ms)
+def _list_offsets(cluster: Cluster, options: ReadOptions, timestamps: Offsets) -> Offsets:
+    return cluster.retry(lambda: cluster.list_offsets(timestamps, options.read_committed), options.offset_timeout_ms)
 
 
-def _check_covers(given: Offsets, partitions: Iterable[TopicPartition], option: str) -> None:
-    wanted = set(partitions)
-    if missing := wanted - given.keys():
-        raise ValueError(
-            f"{option} says nothing about {described(missing)}; name every partition (-2 earliest, -1 latest)"
-        )
-    if unknown := given.keys() - wanted:
+def _check_covers(option_offsets: Offsets, partitions: Iterable[TopicPartition], option: str) -> None:
+    expected = set(partitions)
+    if missing := expected - option_offsets.keys():
+        raise ValueError(f"{option} lacks {described(missing)}; name every partition (-2 earliest, -1 latest)")
+    if unknown := option_offsets.keys() - expected:
         raise ValueError(f"{option} names {described(unknown)}, which is not subscribed")
 
 
@@ -120,7 +121,7 @@ class Stream:
         self._target = _list_offsets(self._cluster, self._options, dict.fromkeys(partitions, LATEST))
 
     def next_end(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """How far the next batch may read. Waits a moment for new records, and tolerates an unreachable cluster."""
+        """Return the end offsets of the next batch. Wait a moment for new records; tolerate an unreachable cluster."""
         try:
             latest = self._latest(start)
             if self._target is None and not _has_new_records(start, latest) and self._watch.wait(latest, IDLE_SECONDS):
@@ -139,10 +140,10 @@ class Stream:
         return end
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
-        """The ranges of a batch. A partition that is new since the last batch is read from its beginning."""
-        new = [where for where in end if where not in start]
+        """Return the ranges of a batch. A partition that is new since the last batch is read from its beginning."""
+        new = [partition for partition in end if partition not in start]
         begins = start | (_list_offsets(self._cluster, self._options, dict.fromkeys(new, EARLIEST)) if new else {})
-        return [Range(where, begins[where], end[where]) for where in sorted(end)]
+        return [Range(partition, begins[partition], end[partition]) for partition in sorted(end)]
 
     def close(self) -> None:
         self._watch.close()
@@ -153,10 +154,15 @@ class Stream:
         latest = self._cluster.latest(partitions, self._options.read_committed)
         self.seen = latest
         if gone := start.keys() - latest.keys():
-            report_loss(self._options, f"{described(gone)} had records to read and is gone")
-        if shrunk := [where for where, offset in latest.items() if offset < start.get(where, 0)]:
-            where = min(shrunk)
-            report_loss(self._options, f"{where} ends at {latest[where]}, where {start[where]} was reached before")
+            report_loss(
+                self._options, f"{described(gone)}: the stream has read it before, but it does not exist any more"
+            )
+        if shrunk := [partition for partition, offset in latest.items() if offset < start.get(partition, 0)]:
+            partition = min(shrunk)
+            report_loss(
+                self._options,
+                f"{partition}: the log ends at {latest[partition]}, but the stream was already at {start[partition]}",
+            )
         return latest
 
     def _tolerate(self, error: Exception) -> None:
@@ -171,7 +177,7 @@ class Stream:
 
     def _limit_end(self, start: Offsets, latest: Offsets, limit: ReadLimit) -> Offsets:
         if self._target is not None:
-            latest = {where: min(latest.get(where, end), end) for where, end in self._target.items()}
+            latest = {partition: min(latest.get(partition, end), end) for partition, end in self._target.items()}
         elif self._is_too_little(start, latest, limit):
             return start
         if isinstance(limit, ReadMaxRows):
@@ -182,10 +188,10 @@ class Stream:
         rows_min = self._options.offsets_min
         if rows_min is None or isinstance(limit, ReadAllAvailable):
             return False
-        waiting = sum(max(0, offset - start.get(where, 0)) for where, offset in latest.items())
+        waiting = sum(max(0, offset - start.get(partition, 0)) for partition, offset in latest.items())
         waited_ms = (time.monotonic() - self._moved_at) * 1000
         return waiting < rows_min and waited_ms < self._options.trigger_delay_ms_max
 
 
 def _has_new_records(start: Offsets, latest: Offsets) -> bool:
-    return any(offset != start.get(where, 0) for where, offset in latest.items())
+    return any(offset != start.get(partition, 0) for partition, offset in latest.items())

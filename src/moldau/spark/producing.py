@@ -22,7 +22,8 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.batch import read_header, stamp_producer
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-SEQUENCES: Final = 1 << 31
+SEQUENCE_MODULUS: Final = 1 << 31
+"""Sequence numbers are 31 bits: after 2147483647 comes 0."""
 
 
 class Producing:
@@ -49,29 +50,33 @@ class Producing:
     def abandon(self) -> None:
         self._sending.abandon()
 
-    def _stamp(self, where: TopicPartition, count: int) -> ProducerStamp | None:
+    def _stamp(self, partition: TopicPartition, record_count: int) -> ProducerStamp | None:
+        """Return the stamp of the next batch and advance the partition's sequence; None if not idempotent."""
         if not self._options.is_idempotent:
             return None
         if self._producer is None:
             self._producer = self._cluster.retry(self._new_producer, self._options.metadata_timeout_ms)
-        sequence = self._sequences.get(where, 0)
-        self._sequences[where] = (sequence + count) % SEQUENCES
+        sequence = self._sequences.get(partition, 0)
+        self._sequences[partition] = (sequence + record_count) % SEQUENCE_MODULUS
         return ProducerStamp(*self._producer, sequence)
 
     def _new_producer(self) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         response = self._cluster.ask_any(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse)
         if response.error_code:
-            raise KafkaError(ErrorCode(response.error_code), f"no producer id: {ErrorCode(response.error_code).name}")
+            raise KafkaError(
+                ErrorCode(response.error_code),
+                f"the broker gives no producer id: {ErrorCode(response.error_code).name}",
+            )
         return response.producer_id, response.producer_epoch
 
     def _restart_producer(self, unacknowledged: Iterable[Batch]) -> None:
-        """Stamp the batches with a new producer id: the broker has lost the old producer's state. This may duplicate
-        records, but loses none."""
+        """Write a new producer id into the batches, because the broker has lost the old producer's state. This may
+        duplicate records, but loses none."""
         self._producer = None
         self._sequences.clear()
         for batch in unacknowledged:
-            stamp = self._stamp(batch.where, read_header(batch.data).record_count)
+            stamp = self._stamp(batch.partition, read_header(batch.data).record_count)
             if stamp is not None:
                 stamp_producer(memoryview(batch.data), stamp.producer_id, stamp.epoch, stamp.base_sequence)
 
@@ -89,10 +94,10 @@ def partition_counter(cluster: Cluster, options: WriteOptions) -> Callable[[str]
 def encoded(
     rows: Grouped, options: WriteOptions, stamp: Callable[[TopicPartition, int], ProducerStamp | None]
 ) -> list[Batch]:
-    """One batch for each partition, or more where its rows are too large for one."""
+    """Return the rows as record batches: one for each partition, or several if its rows are too large for one."""
     starts = [start for _, start in rows.groups]
     limits = batch_limits(rows.columns, options.batch_bytes_max, starts)
     targets = [rows.groups[bisect_right(starts, first) - 1][0] for first, _ in limits]
-    stamps = [stamp(where, end - first) for where, (first, end) in zip(targets, limits, strict=True)]
+    stamps = [stamp(partition, end - first) for partition, (first, end) in zip(targets, limits, strict=True)]
     batches = encode_batches(rows.columns, limits, stamps, options.compression, options.compression_level)
-    return [Batch(where, data) for where, data in zip(targets, batches, strict=True)]
+    return [Batch(partition, data) for partition, data in zip(targets, batches, strict=True)]

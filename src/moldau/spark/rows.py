@@ -20,7 +20,7 @@ STICKY_ROWS: Final = 1000
 
 
 class UnusableRow(ValueError):
-    """A row's own topic or partition is missing or does not exist."""
+    """The topic or partition in the columns of a row is missing or does not exist."""
 
 
 class Rows(NamedTuple):
@@ -61,21 +61,25 @@ class Grouped(NamedTuple):
 
 
 def grouped(rows: Rows, partition_count: Callable[[str], int], random: Random) -> Grouped:
-    """Sort rows by partition, stably. UnusableRow (a ValueError) for a row without a topic or with a wrong
-    partition."""
+    """Return the rows sorted by partition; rows of a partition keep their order.
+
+    Raises UnusableRow for a row without a topic or with a partition that does not exist.
+    """
     columns = EncodeColumns(rows.keys, rows.values, rows.timestamps, rows.headers)
     names, codes = _topics(rows)
-    where = np.empty(len(rows.values), dtype=np.int64)
+    # One number for topic and partition, by which the rows are sorted: the topic's index in the upper 32 bits.
+    sort_keys = np.empty(len(rows.values), dtype=np.int64)
     for code, name in enumerate(names):
         chosen = None if len(names) == 1 else np.flatnonzero(codes == code)
         partitions = _partitions(rows, chosen, name, partition_count(name), random)
-        where[slice(None) if chosen is None else chosen] = partitions + (code << 32)
-    order = np.argsort(where, kind="stable")
-    where = where[order]
-    starts = np.flatnonzero(np.diff(where, prepend=-1)).tolist()
-    targets = [divmod(int(where[start]), 1 << 32) for start in starts]
-    places = [TopicPartition(names[code], partition) for code, partition in targets]
-    return Grouped(_take(columns, order) if len(starts) > 1 else columns, list(zip(places, starts, strict=True)))
+        sort_keys[slice(None) if chosen is None else chosen] = partitions + (code << 32)
+    order = np.argsort(sort_keys, kind="stable")
+    sort_keys = sort_keys[order]
+    starts = np.flatnonzero(np.diff(sort_keys, prepend=-1)).tolist()
+    targets = [divmod(int(sort_keys[start]), 1 << 32) for start in starts]
+    partitions_of_groups = [TopicPartition(names[code], partition) for code, partition in targets]
+    groups = list(zip(partitions_of_groups, starts, strict=True))
+    return Grouped(_take(columns, order) if len(starts) > 1 else columns, groups)
 
 
 def _topics(rows: Rows) -> tuple[list[str], npt.NDArray[np.int32]]:
@@ -91,22 +95,24 @@ def _topics(rows: Rows) -> tuple[list[str], npt.NDArray[np.int32]]:
 def _partitions(
     rows: Rows, chosen: npt.NDArray[np.int64] | None, topic: str, count: int, random: Random
 ) -> npt.NDArray[np.int64]:
-    keys, given = rows.keys, rows.partitions
+    keys, partition_column = rows.keys, rows.partitions
     if chosen is not None:
         indices = pa.array(chosen)
         keys = None if keys is None else keys.take(indices)
-        given = None if given is None else given.take(indices)
+        partition_column = None if partition_column is None else partition_column.take(indices)
     size = len(rows.values) if chosen is None else len(chosen)
     partitions = np.full(size, -1, dtype=np.int64)
     if keys is not None and keys.null_count < size:
         partitions[:] = partition_of(keys, count)
-    if given is not None and given.null_count < size:
-        explicit = np.asarray(given.fill_null(-1))
-        is_given = np.asarray(given.is_valid())
-        wrong = is_given & ((explicit < 0) | (explicit >= count))
+    if partition_column is not None and partition_column.null_count < size:
+        explicit = np.asarray(partition_column.fill_null(-1))
+        is_explicit = np.asarray(partition_column.is_valid())
+        wrong = is_explicit & ((explicit < 0) | (explicit >= count))
         if wrong.any():
-            raise UnusableRow(f"A row wants partition {explicit[wrong][0]} of {topic}, which has {count}")
-        partitions[is_given] = explicit[is_given]
+            raise UnusableRow(
+                f"A row has partition {explicit[wrong][0]}, but {topic} has only the partitions 0 to {count - 1}"
+            )
+        partitions[is_explicit] = explicit[is_explicit]
     unassigned = np.flatnonzero(partitions < 0)
     partitions[unassigned] = _sticky(len(unassigned), count, random)
     return partitions

@@ -67,7 +67,7 @@ def private_directories(environ: Mapping[str, str] = os.environ) -> Iterator[Pat
 
 
 def library_directory(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Where JVM libraries should unpack native code; None if the temporary directory works.
+    """Return where JVM libraries should unpack native code, or None if the temporary directory works.
 
     snappy, zstd and RocksDB unpack it from their jars and load it from java.io.tmpdir. If that is mounted noexec, Spark
     cannot even write Parquet.
@@ -84,7 +84,7 @@ def library_directory(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def runs_programs(directory: str | os.PathLike[str]) -> bool:
-    """Whether files there can be executed and mapped as code: not on a file system that is mounted noexec."""
+    """Return whether files there can be executed and mapped as code: not on a file system mounted noexec."""
     return not os.statvfs(directory).f_flag & getattr(os, "ST_NOEXEC", 0)
 
 

@@ -22,8 +22,8 @@ from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, P
 IN_FLIGHT_MAX: Final = 5
 """A broker remembers the last five batches of a producer, so a sixth unacknowledged one could be duplicated."""
 REQUEST_BYTES_MAX: Final = 16 << 20
-EXPLICIT_PARTITIONS: Final = (3, 11)
-"""Versions of Produce that need AddPartitionsToTxn for the partitions of a transaction."""
+TRANSACTIONAL_PRODUCE_VERSIONS: Final = (3, 11)
+"""Versions of Produce before the second part of KIP-890: AddPartitionsToTxn adds the partitions to the transaction."""
 PRODUCER_STATE_LOST: Final = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -38,7 +38,7 @@ PRODUCER_STATE_LOST: Final = frozenset(
 class Batch:
     """A record batch to be sent."""
 
-    where: TopicPartition
+    partition: TopicPartition
     data: bytearray
 
 
@@ -56,8 +56,8 @@ class Sending:
         self._options = options
         self._transactional_id = transactional_id
         self._restart_producer = restart_producer
-        """Stamps batches with a new producer id if the broker has lost the producer's state; None makes that an
-        error."""
+        """Writes a new producer id into batches after the broker has lost the producer's state. Without this function,
+        the loss of the state is an error."""
         self._flights: dict[int, deque[list[Batch]]] = {}
         """Node id -> the batches of each request without a response."""
         self._unacknowledged: dict[TopicPartition, deque[Batch]] = {}
@@ -67,7 +67,7 @@ class Sending:
         batches = list(batches)
         if self._options.acks:
             for batch in batches:
-                self._unacknowledged.setdefault(batch.where, deque()).append(batch)
+                self._unacknowledged.setdefault(batch.partition, deque()).append(batch)
         try:
             for node, request in self._requests(batches):
                 self._send_request(node, request)
@@ -95,10 +95,10 @@ class Sending:
         open_requests: dict[int, list[Batch]] = {}
         sizes: dict[int, int] = {}
         for batch in batches:
-            node = self._cluster.leader(batch.where)
+            node = self._cluster.leader(batch.partition)
             request = open_requests.setdefault(node, [])
             is_full = sizes.get(node, 0) + len(batch.data) > REQUEST_BYTES_MAX
-            if request and (is_full or any(other.where == batch.where for other in request)):
+            if request and (is_full or any(other.partition == batch.partition for other in request)):
                 yield node, request
                 request = open_requests[node] = []
                 sizes[node] = 0
@@ -114,12 +114,12 @@ class Sending:
         flights = self._flights.setdefault(node, deque())
         while len(flights) >= IN_FLIGHT_MAX:
             self._receive_response(node)
-        versions = None if self._transactional_id is None else EXPLICIT_PARTITIONS
+        versions = None if self._transactional_id is None else TRANSACTIONAL_PRODUCE_VERSIONS
         channel.send(ApiKey.PRODUCE, self._request(batches), versions)
         flights.append(batches)
 
     def _request(self, batches: Sequence[Batch]) -> ProduceRequest:
-        data = {batch.where: batch.data for batch in batches}
+        data = {batch.partition: batch.data for batch in batches}
         return ProduceRequest(
             transactional_id=self._transactional_id,
             acks=self._options.acks,
@@ -137,8 +137,8 @@ class Sending:
     def _receive_response(self, node: int) -> None:
         """Read one response. Drop acknowledged batches; raise the error of a rejected one."""
         response = self._cluster.channel(node).receive(ProduceResponse)
-        batches = {batch.where: batch for batch in self._flights[node].popleft()}
-        names = {self._cluster.topic(where.topic).topic_id: where.topic for where in batches}
+        batches = {batch.partition: batch for batch in self._flights[node].popleft()}
+        names = {self._cluster.topic(partition.topic).topic_id: partition.topic for partition in batches}
         error: KafkaError | None = None
         for topic in response.responses:
             name = topic.name or names.get(bytes(topic.topic_id), "")
@@ -150,14 +150,14 @@ class Sending:
                     self._on_acknowledged(batch)
                 else:
                     code = ErrorCode(result.error_code)
-                    error = KafkaError(code, f"{batch.where}: {result.error_message or code.name}")
+                    error = KafkaError(code, f"{batch.partition}: {result.error_message or code.name}")
         if batches:
             raise MalformedData(f"the response lacks {next(iter(batches))}")
         if error is not None:
             raise error
 
     def _on_acknowledged(self, batch: Batch) -> None:
-        first = self._unacknowledged[batch.where].popleft()
+        first = self._unacknowledged[batch.partition].popleft()
         assert first is batch, "responses come in the order of requests"
 
     # --- retries --------------------------------------------------------------------------------------------------
@@ -170,6 +170,7 @@ class Sending:
         while True:
             if not self._is_retriable(error) or time.monotonic() + wait > deadline:
                 raise error
+            # Responses to earlier requests must not be taken for those of the next ones: use new connections.
             self._flights.clear()
             self._cluster.close()
             time.sleep(wait)
@@ -186,8 +187,8 @@ class Sending:
                         self._send_request(node, request)
                         self._receive_response(node)
                 return
-            except (OSError, MalformedData, KafkaError) as again:
-                error = again
+            except (OSError, MalformedData, KafkaError) as next_error:
+                error = next_error
 
     def _is_retriable(self, error: Exception) -> bool:
         if not isinstance(error, KafkaError):

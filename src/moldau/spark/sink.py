@@ -54,7 +54,7 @@ class StagedRows(WriterCommitMessage):
 
 def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:
     """Write rows at least once. After success the producer is kept for the next task of this process."""
-    producing = _producers.pop(_key(options), None) or _new(options)
+    producing = _producers.pop(_producer_key(options), None) or _new_producer(options)
     rows = 0
     try:
         for batch in batches:
@@ -64,7 +64,7 @@ def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:
     except BaseException:
         producing.abandon()
         raise
-    _producers[_key(options)] = producing
+    _producers[_producer_key(options)] = producing
     return Written(rows)
 
 
@@ -82,7 +82,9 @@ def stage(options: WriteOptions, how: ExactlyOnce, sink_id: str, batches: Iterat
         for batch in batches:
             if batch.num_rows:
                 rows = rows_of(batch, options.topic, _now_ms(), options.include_timestamp)
-                encoded_batches = encoded(grouped(rows, counter, random), options, lambda where, count: unstamped)
+                encoded_batches = encoded(
+                    grouped(rows, counter, random), options, lambda partition, record_count: unstamped
+                )
                 into.add(encoded_batches, batch.num_rows)
         return StagedRows(sink_id, into.done())
     except BaseException:
@@ -94,13 +96,13 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _new(options: WriteOptions) -> Producing:
+def _new_producer(options: WriteOptions) -> Producing:
     from moldau.spark.producing import Producing
 
     return Producing(cluster_of(options.bootstrap, options.properties), options, Random())
 
 
-def _key(options: WriteOptions) -> tuple[Any, ...]:
+def _producer_key(options: WriteOptions) -> tuple[Any, ...]:
     return options.bootstrap, tuple(sorted(options.properties.items())), options.topic
 
 
@@ -112,15 +114,15 @@ _producers: dict[tuple[Any, ...], Producing] = {}
 
 def commit_staged(options: WriteOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
     """Write what the tasks staged, unless the topics already have it. Without tasks there is nothing to write."""
-    from moldau.spark.exactly_once.wire import KafkaWire
+    from moldau.spark.exactly_once.wire import KafkaTransactionRequests
 
     rows = [message for message in messages if isinstance(message, StagedRows)]
     if not rows or options.exactly_once is None:
         return
     staged = [message.staged for message in rows]
-    timeout_ms = options.exactly_once.transaction_timeout_ms or timeout_for(sum(one.size for one in staged))
+    timeout_ms = options.exactly_once.transaction_timeout_ms or timeout_for(sum(task.size for task in staged))
     cluster = cluster_of(options.bootstrap, options.properties)
-    commit(KafkaWire(cluster, options, rows[0].sink_id, timeout_ms), staged, batch_id)
+    commit(KafkaTransactionRequests(cluster, options, rows[0].sink_id, timeout_ms), staged, batch_id)
     drop_staged(options, messages)
 
 
@@ -131,7 +133,7 @@ def drop_staged(options: WriteOptions, messages: Sequence[WriterCommitMessage | 
 
 
 def timeout_for(size: int) -> int:
-    """The timeout of a transaction of `size` bytes. If the driver dies, consumers wait this long for its abort."""
+    """Return the timeout of a transaction of `size` bytes. If the driver dies, consumers wait so long."""
     return min(TRANSACTION_TIMEOUT_MS_MAX, TRANSACTION_TIMEOUT_MS_MIN + size // BYTES_PER_MS_MIN)
 
 
@@ -165,7 +167,7 @@ class TopicWriter(DataSourceArrowWriter):
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """Spark creates one twice for every batch: to plan it, and to commit it."""
+    """Spark creates two instances for every micro-batch: one to plan it, and one to commit it."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -178,7 +180,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         assert context is not None, "a stream is written inside a Spark task"
         query_id = context.getLocalProperty(QUERY_ID)
-        assert query_id, "Spark tells a streaming task its query"
+        assert query_id, "Spark sets the query id for each task of a stream"
         return stage(self._options, how, f"{how.transactional_id_prefix}-{query_id}", iterator)
 
     @untraced(UnusableRow, StagingFault)

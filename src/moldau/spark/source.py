@@ -27,7 +27,7 @@ from moldau.spark.fetching import DataLoss, fetch
 from moldau.spark.offsets import Range, from_json, tasks, to_json
 from moldau.spark.options import ReadOptions, check_options, read_options, write_options
 from moldau.spark.positions import Stream, batch_ranges
-from moldau.spark.subscribed import refuse_missing
+from moldau.spark.subscribed import check_topics_exist
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +50,7 @@ class MoldauSource(DataSource):
     def schema(self) -> StructType:
         """Called only for reading, by load(), unless the user gives a schema."""
         options = read_options(self.options, is_stream=None)
-        refuse_missing(options)
+        check_topics_exist(options)
         return source_schema(options.include_headers)
 
     @untraced(ValueError)

@@ -139,7 +139,7 @@ def _python_of_workers(conf: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _is_whole_install() -> bool:
-    """Whether Spark is the one of the installed PySpark: else workers may use another PySpark than this process."""
+    """Return whether Spark is that of the installed PySpark: else workers may use another PySpark than this process."""
     import pyspark
     from pyspark.find_spark_home import _find_spark_home
 
@@ -152,7 +152,7 @@ def _check_packages() -> None:
 
 
 def _conf_for_start(given: Mapping[str, str], quick_start: bool) -> dict[str, str]:
-    """The configuration to start Spark with: the caller's, and our defaults that are configured nowhere else."""
+    """Return the configuration to start Spark with: the caller's, and our defaults that are configured nowhere else."""
     configured = _configured()
     master = given.get("spark.master") or configured.get("spark.master") or "local[*]"
     conf = dict(DEFAULTS)
@@ -196,7 +196,7 @@ def _environment_for_start(conf: Mapping[str, str], java: JavaHome) -> dict[str,
 
 
 def local_cores(master: str) -> int | None:
-    """How many tasks a local master runs at once; None for a cluster's."""
+    """Return how many tasks a local master runs at once, or None for the master of a cluster."""
     match = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master.strip())
     if match is None:
         return None
@@ -206,19 +206,19 @@ def local_cores(master: str) -> int | None:
 
 
 def is_on_loopback(master: str) -> bool:
-    """Whether driver and executors all run on this machine and can use 127.0.0.1."""
+    """Return whether driver and executors all run on this machine and can use 127.0.0.1."""
     if local_cores(master) is not None or master.startswith("local-cluster["):
         return True
     return re.match(r"spark://(localhost|127\.[\d.]+|\[::1\])(:\d+)?$", master) is not None
 
 
 def _is_submitted() -> bool:
-    """Whether spark-submit started this process: then the JVM already runs, and executors have the submitted files."""
+    """Return whether spark-submit started this process: then the JVM runs, and executors have the submitted files."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _configured() -> dict[str, str]:
-    """The existing configuration: spark-submit's command line, or spark-defaults.conf."""
+    """Return the existing configuration: spark-submit's command line, or spark-defaults.conf."""
     if _is_submitted():
         from pyspark import SparkConf, SparkContext
 
@@ -271,12 +271,12 @@ def _add_to_workers(context: SparkContext) -> bool:
             return False  # installed, and not an archive that spark-submit brought
     elif local_cores(context.getConf().get("spark.master", "local")) is not None:
         return False
-    elif any(file.endswith(f"/{archive.NAME}") for file in context.listFiles):
+    elif any(file.endswith(f"/{archive.ARCHIVE_NAME}") for file in context.listFiles):
         return True
     else:
         directory = tempfile.mkdtemp(prefix="moldau-archive-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
-        sources = archive.build(Path(directory) / archive.NAME)
+        sources = archive.build(Path(directory) / archive.ARCHIVE_NAME)
         context.addPyFile(str(sources))
     others = context.environment.get("PYTHONPATH")
     context.environment["PYTHONPATH"] = f"{sources}{os.pathsep}{others}" if others else str(sources)
@@ -284,7 +284,7 @@ def _add_to_workers(context: SparkContext) -> bool:
 
 
 def _text(value: object) -> str:
-    """The value as Spark writes it: Python's True is Spark's `true`."""
+    """Return the value as Spark writes it: Python's True is Spark's `true`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

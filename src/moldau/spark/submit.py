@@ -49,13 +49,13 @@ def submit(submission: Submission) -> int:
     check(submission)
     program = Path(_find_spark_home()) / "bin" / "spark-submit"
     with tempfile.TemporaryDirectory(prefix="moldau-archive-") as directory:
-        built = archive.build(Path(directory) / archive.NAME)
+        built = archive.build(Path(directory) / archive.ARCHIVE_NAME)
         environment = os.environ | {"JAVA_HOME": str(find_java().path)}
         return subprocess.run(command_line(submission, program, built), env=environment).returncode
 
 
 def command_line(submission: Submission, spark_submit: Path, built: Path) -> list[str]:
-    """The command line to run. Call `check` first."""
+    """Return the command line to run. Call `check` first."""
     line = [str(spark_submit), "--master", submission.master, "--deploy-mode", "cluster", "--name", submission.name]
     for key, value in submission.conf.items():
         line += ["--conf", f"{key}={value}"]

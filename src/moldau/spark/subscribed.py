@@ -16,7 +16,7 @@ CHECK_SECONDS: Final = 2.0
 """Timeout of the first check; reading waits longer."""
 
 
-def refuse_missing(options: ReadOptions) -> None:
+def check_topics_exist(options: ReadOptions) -> None:
     """Raise KafkaError if the cluster responds and lacks a subscribed topic. Other errors are left to the read."""
     if options.subscription.pattern is not None:
         return
@@ -46,7 +46,7 @@ def subscribed_partitions(cluster: Cluster, subscription: Subscription) -> list[
 
 def _names(cluster: Cluster, subscription: Subscription) -> Sequence[str]:
     if subscription.pattern is None:
-        names = subscription.topics or tuple({where.topic for where in subscription.partitions})
+        names = subscription.topics or tuple({partition.topic for partition in subscription.partitions})
         cluster.refresh(names)
         return names
     matches = re.compile(subscription.pattern).fullmatch

@@ -19,6 +19,7 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 PARKED_MS_MAX: Final = 5_000
+"""How long the broker keeps a Fetch without new records."""
 
 
 class Watch:
@@ -27,7 +28,10 @@ class Watch:
         self._options = options
 
     def wait(self, ends: Offsets, seconds: float) -> bool:
-        """Whether there may be records beyond `ends` within the time. True on errors too: the caller will meet them."""
+        """Wait for records after `ends`, and return whether there may be some.
+
+        After an error return True: the caller's next request meets the same error and handles it.
+        """
         try:
             channels = [
                 self._park(node, partitions, ends) for node, partitions in self._cluster.by_leader(ends).items()
@@ -77,7 +81,10 @@ def _has_error(response: FetchResponse) -> bool:
 
 
 def _readable(channels: Sequence[Channel], seconds: float) -> list[Channel]:
-    """Not with `select`, which fails for file descriptors above 1023: a driver may have more open files."""
+    """Wait until a response arrives or the time is over. Return the channels that have a response.
+
+    `select.select` would fail for file descriptors above 1023: a driver may have more open files.
+    """
     with selectors.DefaultSelector() as selector:
         for channel in channels:
             selector.register(channel, selectors.EVENT_READ, channel)

@@ -59,7 +59,7 @@ def find_check(findings: dict[str, dict[str, Any]], words: str) -> dict[str, Any
 
 def test_a_writable_directory_is_left_clean(tmp_path: Path) -> None:
     seen = gathering.look_at_directory(tmp_path / "not" / "there")
-    assert (seen.exists, seen.is_directory, seen.refusal) == (False, True, None)
+    assert (seen.exists, seen.is_directory, seen.error) == (False, True, None)
     assert seen.free_bytes
     assert abs(seen.clock_offset_s) < 3600
     assert list(tmp_path.iterdir()) == []
@@ -68,14 +68,14 @@ def test_a_writable_directory_is_left_clean(tmp_path: Path) -> None:
 def test_a_file_in_the_path_of_a_directory(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     seen = gathering.look_at_directory(tmp_path / "home" / ".cache" / "moldau")
-    assert (seen.exists, seen.is_directory, seen.refusal) == (False, False, f"{tmp_path}/home is a file")
+    assert (seen.exists, seen.is_directory, seen.error) == (False, False, f"{tmp_path}/home is a file")
 
 
 def test_a_directory_without_write_permission(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may write everywhere")
     tmp_path.chmod(0o500)
-    assert gathering.look_at_directory(tmp_path).refusal == "Permission denied"
+    assert gathering.look_at_directory(tmp_path).error == "Permission denied"
 
 
 def mounted(directory: Path, options: str) -> list[str]:
@@ -143,8 +143,8 @@ def test_a_port_in_use_and_its_process() -> None:
         seen = gathering.look_at_port(listener("127.0.0.1", server.getsockname()[1]))
     assert seen.errno == errno.EADDRINUSE
     if Path("/proc/net/tcp").exists():
-        assert seen.holder is not None
-        assert seen.holder.pid == os.getpid()
+        assert seen.process is not None
+        assert seen.process.pid == os.getpid()
 
 
 def test_a_port_in_use_gives_status_1() -> None:
@@ -200,7 +200,7 @@ def test_the_chosen_java_is_the_last_that_was_tried(tmp_path: Path) -> None:
     }
     seen = gathering.look_at_spark("4.3.0", environ)
     assert [each.version for each in seen.javas] == [8, 21]
-    assert seen.refusal is None
+    assert seen.error is None
 
 
 def test_a_spark_home_that_is_another_spark(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_spark_home_that_is_another_spark(tmp_path: Path) -> None:
 def test_known_and_unknown_names() -> None:
     assert "127.0.0.1" in gathering.look_up("localhost").addresses
     unknown = gathering.look_up("no-such-host.invalid")
-    assert unknown.refusal
+    assert unknown.error
     assert unknown.addresses == ()
 
 
@@ -230,7 +230,7 @@ def test_a_resolver_that_does_not_answer_is_abandoned(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(socket, "getaddrinfo", silent)
     try:
-        assert gathering.look_up("vm", patience_s=0.01).refusal == "no answer in 0 s"
+        assert gathering.look_up("vm", patience_s=0.01).error == "no answer in 0 s"
     finally:
         released.set()
 

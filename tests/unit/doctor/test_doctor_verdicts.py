@@ -54,7 +54,7 @@ def java(version: int | None, origin: Origin = "PATH") -> Candidate:
 
 
 def spark(*javas: Candidate, **other: Any) -> SparkSeen:
-    return SparkSeen(**({"pyspark": "4.3.0", "spark_home": None, "javas": javas, "refusal": None} | other))
+    return SparkSeen(**({"pyspark": "4.3.0", "spark_home": None, "javas": javas, "error": None} | other))
 
 
 def machine(**other: Any) -> MachineSeen:
@@ -169,7 +169,7 @@ def test_java() -> None:
     assert is_verdict(judge_java(spark()), "broken", "none was found")
     assert is_verdict(judge_java(spark(pyspark=None)), "ok", "none was found; only Spark needs one")
     unwritable = judge_java(
-        spark(java(17), refusal="no directory takes the script (/c: noexec): set XDG_CACHE_HOME to …")
+        spark(java(17), error="no directory takes the script (/c: noexec): set XDG_CACHE_HOME to …")
     )
     assert is_verdict(unwritable, "broken", "no directory takes the script (/c: noexec)", "set XDG_CACHE_HOME")
 
@@ -184,9 +184,9 @@ def port(number: int | None, **other: Any) -> Finding:
 def test_ports() -> None:
     assert summary(port(None)) == ("ok", "free", None)
     assert is_verdict(port(errno.EADDRINUSE), "broken", "taken by another process", "--listen")
-    nginx = port(errno.EADDRINUSE, holder=Holder(pid=7, command="nginx: master\x1b[2J " + "x" * 99))
+    nginx = port(errno.EADDRINUSE, process=Holder(pid=7, command="nginx: master\x1b[2J " + "x" * 99))
     assert is_verdict(nginx, "broken", "taken by process 7 (nginx: master?[2J xxx", "…)", "stop it")
-    ours = port(errno.EADDRINUSE, holder=Holder(pid=8, command="python -m moldau start"))
+    ours = port(errno.EADDRINUSE, process=Holder(pid=8, command="python -m moldau start"))
     assert is_verdict(ours, "broken", "process 8", "a Moldau broker runs already")
     assert is_verdict(port(errno.EADDRNOTAVAIL), "broken", "cannot listen there: the reason", "0.0.0.0 or localhost")
     assert is_verdict(port(-3, is_name_unknown=True), "broken", "name not resolved: the reason", "/etc/hosts")
@@ -213,8 +213,8 @@ def data(**other: Any) -> Finding:
 def test_the_data_directory() -> None:
     assert summary(data()) == ("ok", "exists, 50.0 GiB free (ext4)", None)
     assert summary(data(exists=False, file_system=None)) == ("ok", "does not exist yet, 50.0 GiB free", None)
-    assert is_verdict(data(is_directory=False, refusal="/data is a file"), "broken", "/data is a file", "--data-dir")
-    read_only = data(refusal="Read-only file system")
+    assert is_verdict(data(is_directory=False, error="/data is a file"), "broken", "/data is a file", "--data-dir")
+    read_only = data(error="Read-only file system")
     assert is_verdict(read_only, "broken", "/data", "cannot be written: Read-only file system", "--data-dir")
     assert is_verdict(data(free_bytes=63 << 20), "broken", "63 MiB free", "free some space")
     assert is_verdict(data(free_bytes=64 << 20), "warning", "64 MiB free", "free some space")
@@ -226,7 +226,7 @@ def test_the_data_directory() -> None:
 def test_the_cache_directory() -> None:
     assert judge_cache(DIRECTORY).status is Status.OK
     assert is_verdict(judge_cache(None), "warning", "no home directory", "XDG_CACHE_HOME")
-    refused = judge_cache(replace(DIRECTORY, refusal="/home/me is a file"))
+    refused = judge_cache(replace(DIRECTORY, error="/home/me is a file"))
     assert is_verdict(refused, "warning", "/home/me is a file", "XDG_CACHE_HOME")
     assert is_verdict(judge_cache(replace(DIRECTORY, runs_programs=False)), "warning", "noexec", "XDG_CACHE_HOME")
 
@@ -234,7 +234,7 @@ def test_the_cache_directory() -> None:
 def test_the_temporary_directory() -> None:
     assert judge_temporary(DIRECTORY).status is Status.OK
     assert is_verdict(judge_temporary(None), "broken", "none is writable", "TMPDIR")
-    assert is_verdict(judge_temporary(replace(DIRECTORY, refusal="Permission denied")), "broken", "Permission denied")
+    assert is_verdict(judge_temporary(replace(DIRECTORY, error="Permission denied")), "broken", "Permission denied")
     assert is_verdict(judge_temporary(replace(DIRECTORY, runs_programs=False)), "warning", "noexec", "java.io.tmpdir")
     assert is_verdict(judge_temporary(replace(DIRECTORY, free_bytes=GIB - 1)), "warning", "1024 MiB free", "TMPDIR")
 
@@ -248,7 +248,7 @@ def test_the_host_name() -> None:
         "10.0.0.7, fe80::1",
         None,
     )
-    unknown = judge_host_name(NameSeen(name="vm", refusal="Name or service not known"))
+    unknown = judge_host_name(NameSeen(name="vm", error="Name or service not known"))
     assert is_verdict(unknown, "warning", "not resolved: Name or service not known", "127.0.0.1 vm", "/etc/hosts")
     slow = judge_host_name(NameSeen(name="vm", addresses=("10.0.0.7",), seconds=3.2))
     assert is_verdict(slow, "warning", "10.0.0.7, after 3.2 s", "/etc/resolv.conf")
@@ -256,7 +256,7 @@ def test_the_host_name() -> None:
 
 def test_localhost() -> None:
     assert judge_localhost(NameSeen(name="localhost", addresses=("127.0.0.1",))).status is Status.OK
-    assert is_verdict(judge_localhost(NameSeen(name="localhost", refusal="no")), "broken", "127.0.0.1 localhost")
+    assert is_verdict(judge_localhost(NameSeen(name="localhost", error="no")), "broken", "127.0.0.1 localhost")
     assert is_verdict(judge_localhost(NameSeen(name="localhost", addresses=("::1",))), "broken", "no IPv4 address")
 
 

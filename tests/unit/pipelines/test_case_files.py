@@ -187,5 +187,5 @@ def test_a_written_expected_file_matches_its_records(
 
 def test_a_difference_is_shown_line_by_line() -> None:
     difference = compare_rows("s", [{"a": number} for number in range(30)], [{"b": 1}])
-    lines = difference_lines(difference, most=2)
+    lines = difference_lines(difference, shown_max=2)
     assert lines == ["s:", '  - {"a": 0}', '  - {"a": 1}', "  - … and 28 more", '  + {"b": 1}']

@@ -61,9 +61,9 @@ ZeroDivisionError: float division by zero
             "There is no topic clicks at localhost:9092",
         ),
         (
-            WITHOUT_A_TRACE.format(error="moldau.spark.errors.ConnectorError: startingOffsets says nothing about t-1"),
+            WITHOUT_A_TRACE.format(error="moldau.spark.errors.ConnectorError: startingOffsets lacks t-1"),
             Kind.LASTING,
-            "ConnectorError: startingOffsets says nothing about t-1",
+            "ConnectorError: startingOffsets lacks t-1",
         ),
         (
             IN_THE_SOURCE.format(error="moldau.base.errors.KafkaError: There is no topic clicks at localhost:9092"),

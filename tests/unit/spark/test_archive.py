@@ -34,7 +34,7 @@ def test_python_imports_from_it(tmp_path: Path) -> None:
 def test_it_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = archive.build(tmp_path / "moldau.zip")
     before = target.read_bytes()
-    monkeypatch.setattr(archive, "_files", lambda: iter([("moldau/gone.py", tmp_path / "gone.py")]))
+    monkeypatch.setattr(archive, "_files_with_names", lambda: iter([("moldau/gone.py", tmp_path / "gone.py")]))
     with pytest.raises(FileNotFoundError):
         archive.build(target)
     assert target.read_bytes() == before

@@ -12,7 +12,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import Cluster, Topic
 from moldau.spark.options import Subscription, read_options
-from moldau.spark.subscribed import refuse_missing, subscribed_partitions
+from moldau.spark.subscribed import check_topics_exist, subscribed_partitions
 
 
 class Topics:
@@ -62,4 +62,4 @@ def test_nothing_is_refused_where_nobody_answers() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))  # and nobody listens
         nowhere = f"127.0.0.1:{free.getsockname()[1]}"
-        refuse_missing(read_options({"kafka.bootstrap.servers": nowhere, "subscribe": "t"}, is_stream=None))
+        check_topics_exist(read_options({"kafka.bootstrap.servers": nowhere, "subscribe": "t"}, is_stream=None))

@@ -42,19 +42,19 @@ def whole() -> memoryview:
 
 
 def positions(read: _Fetching) -> list[int]:
-    return [rest.position for rest in read._rests]
+    return [rest.position for rest in read._unread_ranges]
 
 
 def test_positions_move_behind_what_came() -> None:
     read = reading()
-    fetched, error = read._take_response(answer(PartitionData(0, records=whole())), read._rests)
+    fetched, error = read._take_response(answer(PartitionData(0, records=whole())), read._unread_ranges)
     assert (len(fetched), error, positions(read)) == (1, None, [3, 0])
 
 
 def test_what_one_partition_is_refused_does_not_hold_up_another() -> None:
     read = reading()
     moved = PartitionData(1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    fetched, error = read._take_response(answer(PartitionData(0, records=whole()), moved), read._rests)
+    fetched, error = read._take_response(answer(PartitionData(0, records=whole()), moved), read._unread_ranges)
     assert (len(fetched), positions(read)) == (1, [3, 0])
     assert error is not None
     assert error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -69,5 +69,5 @@ def test_an_answer_that_breaks_later_moves_nothing(second: PartitionData, raised
     """Otherwise the records of the first partition would be stepped over when the read goes on."""
     read = reading()
     with pytest.raises(raised):
-        read._take_response(answer(PartitionData(0, records=whole()), second), read._rests)
+        read._take_response(answer(PartitionData(0, records=whole()), second), read._unread_ranges)
     assert positions(read) == [0, 0]

@@ -33,14 +33,14 @@ class TestOptions:
             ("{", "is not JSON such as"),
             ("[1]", "not of the form"),
             ('{"t": 3}', "topic t has 3"),
-            ('{"t": {"x": 3}}', "partition x of t"),
-            ('{"t": {"-1": 3}}', "partition -1 of t"),
-            ('{"t": {"0": "3"}}', "cannot be at 3"),
-            ('{"t": {"0": -3}}', "cannot be at -3"),
-            ('{"t": {"0": true}}', "cannot be at true"),
-            ('{"t": {"0": 1.5}}', "cannot be at 1.5"),
-            ('{"t": {"0": 9223372036854775808}}', "cannot be at 9223372036854775808"),
-            ('{"t": {"99999999999": 1}}', "partition 99999999999"),
+            ('{"t": {"x": 3}}', "topic t: x is not a partition"),
+            ('{"t": {"-1": 3}}', "topic t: -1 is not a partition"),
+            ('{"t": {"0": "3"}}', 'partition 0: "3" is not a whole number'),
+            ('{"t": {"0": -3}}', "partition 0: -3 is not a whole number from -2 to"),
+            ('{"t": {"0": true}}', "partition 0: true is not a whole number from -2 to"),
+            ('{"t": {"0": 1.5}}', "partition 0: 1.5 is not a whole number from -2 to"),
+            ('{"t": {"0": 9223372036854775808}}', "partition 0: 9223372036854775808 is not a whole number from -2 to"),
+            ('{"t": {"99999999999": 1}}', "99999999999 is not a partition"),
             ("{" + "x" * 500, "xxx…"),
         ],
     )
@@ -96,7 +96,7 @@ def test_tasks_cover_every_range_once(ranges: list[Range], at_least: int, at_mos
     if at_most is not None:
         assert all(sum(piece.size for piece in task) <= at_most for task in planned)
     for task in planned:
-        assert len({piece.where for piece in task}) == len(task), "one range of a partition in a task"
+        assert len({piece.partition for piece in task}) == len(task), "one range of a partition in a task"
 
 
 class TestTasks:

@@ -81,7 +81,7 @@ def test_few_rows_without_keys_stay_together() -> None:
 
 def test_a_partition_that_is_not_there() -> None:
     rows = Rows(None, pa.array([b"x", b"y"]), None, "b", pa.array([2, 3], pa.int32()), 5)
-    with pytest.raises(ValueError, match="wants partition 3 of b, which has 3"):
+    with pytest.raises(ValueError, match="has partition 3, but b has only the partitions 0 to 2"):
         gathered(rows)
 
 

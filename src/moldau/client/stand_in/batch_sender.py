@@ -31,7 +31,8 @@ from moldau.wire.records import IN_LINE, Record, build_batch
 BATCH_BYTES: Final = 512 << 10
 """The approximate size of a batch: below the message.max.bytes of any ordinary broker."""
 REQUEST_MS: Final = 30_000
-SEQUENCES: Final = 1 << 31
+SEQUENCE_MODULUS: Final = 1 << 31
+"""Sequence numbers are 31 bits: after 2147483647 comes 0."""
 ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
 ACCEPTED: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 PRODUCER_UNKNOWN: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
@@ -186,7 +187,7 @@ class BatchSender:
         if self._is_idempotent:
             producer_id, epoch = self._producer_id()
             sequence = self._sequences.get(where, 0)
-            self._sequences[where] = (sequence + len(records)) % SEQUENCES
+            self._sequences[where] = (sequence + len(records)) % SEQUENCE_MODULUS
         return build_batch(
             [Record(IN_LINE, each.timestamp_ms, each.key, each.value, tuple(each.headers)) for each in records],
             compression=self._codec,

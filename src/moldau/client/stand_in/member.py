@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import Cluster, by_topic
-from moldau.client.groups import BY_NAME, TRANSIENT, Groups
+from moldau.client.groups import OFFSET_COMMIT_VERSIONS, TRANSIENT, Groups
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -143,7 +143,7 @@ class GroupMember:
         request = OffsetCommitRequest(self._group_id, self._epoch, self._member_id, topics=topics)
 
         def attempt() -> None:
-            response = self._request(ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, BY_NAME)
+            response = self._request(ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, OFFSET_COMMIT_VERSIONS)
             for code in (each.error_code for topic in response.topics for each in topic.partitions):
                 if code:
                     self._coordinator = None

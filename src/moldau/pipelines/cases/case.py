@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILE_FORMATS: Final = {".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
-ANSWER_S: Final = 30.0
+RESPONSE_TIMEOUT_S: Final = 30.0
 Records = Sequence[Mapping[str, Any]]
 
 
@@ -71,12 +71,12 @@ def run_case(case: Case, pipeline: Pipeline, spark: SparkSession) -> CaseResult:
         try:
             check_expected(case, pipeline)
             staged = stage(case, pipeline, Path(temporary))
-            _feed(case, staged)
+            _produce_input(case, staged)
             closed = _run(staged, directory, spark)
             outputs = {name: _output(name, staged, spark) for name in sorted(_outputs(staged))}
             differences = tuple(_compare(case, name, staged, outputs) for name in case.expected)
-        except PipelineError as refused:
-            error = str(refused)
+        except PipelineError as exception:
+            error = str(exception)
             story = directory.failures.read_text() if directory.failures.exists() else None
     return CaseResult(
         case=case, seconds=time.monotonic() - began_s, differences=differences, error=error, outputs=outputs,
@@ -91,17 +91,17 @@ def check_expected(case: Case, pipeline: Pipeline) -> None:
     """Raise BadCase for an expected file that belongs to no sink."""
     for name in case.expected:
         if name not in _outputs(pipeline):
-            near = did_you_mean(name, _outputs(pipeline)) or f"; it has {', '.join(_outputs(pipeline))}"
+            suggestion = did_you_mean(name, _outputs(pipeline)) or f"; it has {', '.join(_outputs(pipeline))}"
             hint = "if its sink was renamed, rename the file; if it is gone, delete the file"
-            raise BadCase(f"{case.expected[name]}: the pipeline has no sink {name}{near} ({hint})")
+            raise BadCase(f"{case.expected[name]}: the pipeline has no sink {name}{suggestion} ({hint})")
 
 
 def stage(case: Case, pipeline: Pipeline, temporary: Path) -> Pipeline:
     """Return the pipeline with the case's files as its input, and with its tables in the temporary directory."""
     for name in case.inputs:
         if name not in pipeline.sources:
-            near = did_you_mean(name, pipeline.sources)
-            raise BadCase(f"{case.inputs[name]}: the pipeline has no source {name}{near}")
+            suggestion = did_you_mean(name, pipeline.sources)
+            raise BadCase(f"{case.inputs[name]}: the pipeline has no source {name}{suggestion}")
     tables = [sink for sink in pipeline.sinks if isinstance(sink, TableSink)]
     new_paths = {sink.path: str(temporary / "tables" / sink.name) for sink in tables}
     sources = {name: _source(source, case, new_paths, temporary) for name, source in pipeline.sources.items()}
@@ -136,7 +136,7 @@ def _source(source: Source, case: Case, new_paths: Mapping[str, str], temporary:
     return replace(source, path=str(watched))
 
 
-def _feed(case: Case, pipeline: Pipeline) -> None:
+def _produce_input(case: Case, pipeline: Pipeline) -> None:
     """Create the topics of all sources, and produce the records of the case to them."""
     from moldau.client.confluent import KafkaException, Producer
 
@@ -158,9 +158,9 @@ def _feed(case: Case, pipeline: Pipeline) -> None:
         for name, source in _topic_sources(pipeline):
             for record in records.get(name, ()):
                 _produce(producer, _topic_of(record, source, case), record)
-        producer.flush(ANSWER_S)
+        producer.flush(RESPONSE_TIMEOUT_S)
     except KafkaException as error:
-        raise BadCase(f"{case.folder}: the records cannot be fed: {error.args[0].str()}") from error
+        raise BadCase(f"{case.folder}: the records cannot be written to the topics: {error.args[0].str()}") from error
 
 
 def _topic_sources(pipeline: Pipeline) -> Iterator[tuple[str, TopicSource]]:
@@ -176,9 +176,9 @@ def _topic_of(record: InputRecord, source: TopicSource, case: Case) -> str:
 
 
 def _produce(producer: Any, topic: str, record: InputRecord) -> None:
-    more: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
+    timestamp: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
     headers = [(name, text.encode()) for name, text in record.headers.items()]
-    producer.produce(topic, record.value, record.key, record.partition or 0, headers=headers, **more)
+    producer.produce(topic, record.value, record.key, record.partition or 0, headers=headers, **timestamp)
 
 
 # --- during and after -------------------------------------------------------------------------------------------------
@@ -259,9 +259,9 @@ def _records(bootstrap: str, topics: Collection[str] | None, excluded: Iterable[
     unfinished = set(_wait_for_transactions(bootstrap, topics, excluded))
     records: list[Mapping[str, Any]] = []
     with _consumer(bootstrap) as consumer:
-        consumer.assign([TopicPartition(*where, 0) for where in unfinished])
+        consumer.assign([TopicPartition(*partition, 0) for partition in unfinished])
         while unfinished:
-            message = consumer.poll(ANSWER_S)
+            message = consumer.poll(RESPONSE_TIMEOUT_S)
             if message is not None and message.error() is None:
                 records.append(_record(message))
             elif message is not None and message.error().code() == KafkaError._PARTITION_EOF:
@@ -273,7 +273,7 @@ def _records(bootstrap: str, topics: Collection[str] | None, excluded: Iterable[
 
 
 def _wait_for_transactions(bootstrap: str, topics: Collection[str] | None, excluded: Iterable[str]) -> list[Partition]:
-    """Return the partitions of these topics when no transaction in them is open: the last may just be ending."""
+    """Wait until no transaction is open in these topics (the last may just be ending), and return their partitions."""
     cluster = Cluster(bootstrap, {})
     try:
         existing = cluster.topics().values()
@@ -281,7 +281,7 @@ def _wait_for_transactions(bootstrap: str, topics: Collection[str] | None, exclu
         names = others if topics is None else set(topics)
         read = [topic for topic in existing if topic.name in names]
         partitions = [Partition(topic.name, number) for topic in read for number in topic.leaders]
-        deadline_s = time.monotonic() + ANSWER_S
+        deadline_s = time.monotonic() + RESPONSE_TIMEOUT_S
         while cluster.latest(partitions, read_committed=True) != cluster.latest(partitions):
             if time.monotonic() > deadline_s:
                 raise PipelineError(f"a transaction in {', '.join(sorted(names))} does not end")
@@ -321,5 +321,5 @@ def _record(message: Any) -> dict[str, Any]:
 
 
 def _text(content: bytes | None) -> str | None:
-    """Return the text; bytes that are not UTF-8 are escaped, so that they can be compared."""
+    """Return the bytes as text. Bytes that are not UTF-8 are escaped, so that they can be compared."""
     return None if content is None else content.decode("utf-8", errors="backslashreplace")

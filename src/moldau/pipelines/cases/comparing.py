@@ -62,15 +62,15 @@ def compare_rows(sink: str, expected: Sequence[Any], actual: Sequence[Any]) -> D
 
 
 def _compare(sink: str, expected: Sequence[Any], actual: Sequence[Any], fits: Callable[[Any, Any], bool]) -> Difference:
-    """Match the most specific lines first, so that a line that fits anything does not take what another needs."""
+    """Match the lines with the most parts first, so that a line that fits anything does not take what another needs."""
     unmatched = list(actual)
     missing = []
     for line in sorted(expected, key=_specificity, reverse=True):
-        at = next((index for index, candidate in enumerate(unmatched) if fits(line, candidate)), None)
-        if at is None:
+        match = next((index for index, candidate in enumerate(unmatched) if fits(line, candidate)), None)
+        if match is None:
             missing.append(line)
         else:
-            del unmatched[at]
+            del unmatched[match]
     return Difference(sink, tuple(missing), tuple(unmatched))
 
 
@@ -101,17 +101,17 @@ def _text_matches(expected: Any, text: str | None) -> bool:
         return False
 
 
-def alike(one: Any, other: Any) -> bool:
+def alike(first: Any, second: Any) -> bool:
     """Return whether both have the same content. Numbers that differ only by rounding of floats are the same."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return one == other or math.isclose(one, other, rel_tol=1e-9)
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(alike(value, other[key]) for key, value in one.items())
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(alike, one, other))
-    return bool(one == other)
+    if isinstance(first, bool) or isinstance(second, bool):
+        return first is second
+    if isinstance(first, int | float) and isinstance(second, int | float):
+        return first == second or math.isclose(first, second, rel_tol=1e-9)
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(alike(value, second[key]) for key, value in first.items())
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(alike, first, second))
+    return bool(first == second)
 
 
 def _without_nulls(value: Any) -> Any:
@@ -122,11 +122,11 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def difference_lines(difference: Difference, most: int = 20) -> list[str]:
-    """Return lines for a terminal: "-" is expected but missing, "+" is unexpected. At most `most` of each."""
+def difference_lines(difference: Difference, shown_max: int = 20) -> list[str]:
+    """Return lines for a terminal: "-" is expected but missing, "+" is unexpected. At most `shown_max` of each."""
     lines = [f"{difference.sink}:"]
     for sign, differing in (("-", difference.missing), ("+", difference.unexpected)):
-        lines += [f"  {sign} {json.dumps(line, ensure_ascii=False)}" for line in differing[:most]]
-        if len(differing) > most:
-            lines.append(f"  {sign} … and {len(differing) - most} more")
+        lines += [f"  {sign} {json.dumps(line, ensure_ascii=False)}" for line in differing[:shown_max]]
+        if len(differing) > shown_max:
+            lines.append(f"  {sign} … and {len(differing) - shown_max} more")
     return lines

@@ -30,6 +30,8 @@ ERROR: Final = "error"
 
 
 class Read(NamedTuple):
+    """The result of reading one value. A null value has neither row nor error."""
+
     row: dict[str, Any] | None
     error: str | None
 
@@ -57,6 +59,7 @@ def write_column(row: Column, avro: Avro) -> Column:
 
 def read_all(values: Sequence[bytes | None], avro: Avro, arrow_row: pa.DataType, is_framed: bool) -> pa.Array:
     results = [Read(None, None) if value is None else read_one(value, avro, is_framed) for value in values]
+    # Arrow refuses the whole column if one value is out of its type's range. Only then each row is tried alone.
     try:
         rows = pa.array([each.row for each in results], arrow_row)
     except (pa.ArrowException, OverflowError, ValueError, TypeError):
@@ -77,9 +80,9 @@ def read_one(value: bytes, avro: Avro, is_framed: bool) -> Read:
         row: Any = fastavro.schemaless_reader(body, avro, None)
     except Exception as error:  # bytes can make the decoder raise anything, and then the record is bad
         return Read(None, f"not Avro: {_error_text(error)}")
-    left = len(value) - body.tell()
-    if left:
-        return Read(None, f"not Avro of this schema: {left} bytes are left over")
+    surplus = len(value) - body.tell()
+    if surplus:
+        return Read(None, f"not Avro of this schema: {surplus} bytes are left over")
     return Read(row, None)
 
 
@@ -88,6 +91,7 @@ def write_one(row: dict[str, Any], avro: Avro) -> bytes:
     try:
         fastavro.schemaless_writer(written, avro, row, strict_allow_default=True)
     except Exception as error:
+        # Spark shows the whole chain of exceptions to the user, and fastavro's has nothing more to say.
         raise ValueError(f"a row does not fit the Avro schema: {_error_text(error)}") from None
     return written.getvalue()
 

@@ -1,7 +1,8 @@
 """Converts Avro schemas to Spark types.
 
 Avro's records, enums, fixed, maps, arrays and logical types have a Spark type each; a union is read as a value that may
-be null, its usual purpose. A field without a Spark type is refused by name. avro_records.py reads the records.
+be null, its usual purpose. A field without a Spark type raises UnsuitableAvro, which names the field. avro_records.py
+reads the records.
 
     boolean int long float double bytes string     the type of the same name
     date, timestamp-millis/micros                  date, timestamp
@@ -71,16 +72,16 @@ def spark_schema(avro: Avro) -> StructType:
     return spark_type
 
 
-def plain_logical_types(avro: Avro) -> Avro:
+def drop_unsupported_logical_types(avro: Avro) -> Avro:
     """Return the schema without logical types that Spark does not have: their values keep the underlying type."""
     if isinstance(avro, list):
-        return [plain_logical_types(each) for each in avro]
+        return [drop_unsupported_logical_types(each) for each in avro]
     if not isinstance(avro, dict):
         return avro
-    copy = {key: plain_logical_types(value) if key in ("type", "items", "values") else value
+    copy = {key: drop_unsupported_logical_types(value) if key in ("type", "items", "values") else value
               for key, value in avro.items()}  # fmt: skip
     if isinstance(avro.get("fields"), list):
-        copy["fields"] = [plain_logical_types(field) for field in avro["fields"]]
+        copy["fields"] = [drop_unsupported_logical_types(field) for field in avro["fields"]]
     logical = avro.get("logicalType")
     if logical and logical != "decimal" and (avro.get("type"), logical) not in LOGICAL:
         copy = {key: value for key, value in copy.items() if key != "logicalType"}
@@ -93,6 +94,7 @@ class _Reader:
     def __init__(self) -> None:
         self._named: dict[str, DataType] = {}
         self._open: set[str] = set()
+        """The records that are being converted: one that refers to them contains itself."""
 
     def type_of(self, avro: Avro, where: str) -> tuple[DataType, bool]:
         """Return the Spark type, and whether the value may be null. `where` is the field in error messages."""
@@ -109,7 +111,7 @@ class _Reader:
             return PRIMITIVES[name]
         short = name.rpartition(".")[2]
         if short in self._open:
-            raise UnsuitableAvro(f"{where}: {name} holds itself, and Spark has no recursive types")
+            raise UnsuitableAvro(f"{where}: {name} contains itself, and Spark has no recursive types")
         if short not in self._named:
             raise UnsuitableAvro(f"{where}: there is no type {name}")
         return self._named[short]

@@ -16,12 +16,12 @@ from moldau.spark.columns import TYPES
 
 
 def check(pipeline: Pipeline, spark: SparkSession) -> list[Problem]:
-    """Return all that Spark would refuse, in the order of discovery; empty if the pipeline would start."""
+    """Return the problems of the pipeline in the order in which they were found; none if the pipeline would start."""
     _, problems = try_compile(pipeline, spark, records=empty_stream)
     return problems
 
 
 def empty_stream(session: SparkSession, source: TopicSource) -> DataFrame:
     """Return a stream with the connector's columns, which is planned but never started."""
-    columns = [F.lit(None).cast(of).alias(name) for name, of in TYPES.items()]
+    columns = [F.lit(None).cast(data_type).alias(name) for name, data_type in TYPES.items()]
     return session.readStream.format("rate").load().select(*columns)

@@ -18,8 +18,13 @@ from pyspark.sql.types import StructType
 from moldau.pipelines.planning import formats, python_steps, sources
 from moldau.pipelines.planning.dead_letters import COLUMNS, dead_letters, flow_name, good_only
 from moldau.pipelines.planning.flows import Flow, TopicTarget, merge, start, write_batch
-from moldau.pipelines.planning.output_modes import refusal
-from moldau.pipelines.planning.problem_collection import FailedBefore, Problems, Refused, in_file
+from moldau.pipelines.planning.output_modes import why_unsupported
+from moldau.pipelines.planning.problem_collection import (
+    InvalidSetting,
+    NeededViewFailed,
+    ProblemCollection,
+    schema_file_error,
+)
 from moldau.pipelines.planning.record_schemas import VALUE, record_schema
 from moldau.pipelines.planning.sinks import SinkCompiler, check_columns
 from moldau.pipelines.planning.sources import METADATA, Mode, Range
@@ -115,7 +120,7 @@ class _Compilation:
     ) -> None:
         self._pipeline, self.session, self._mode, self._over = pipeline, session, mode, over
         self._records, self._rereads_steps = records, rereads_steps
-        self.problems = Problems(pipeline)
+        self.problems = ProblemCollection(pipeline)
         self.views: dict[str, DataFrame] = {}
         self.flows: list[Flow] = []
 
@@ -123,7 +128,7 @@ class _Compilation:
 
     def add_source(self, source: Source) -> None:
         path = f"sources.{source.name}"
-        with self.problems.at(path, f"source {source.name}", view=source.name):
+        with self.problems.recording(path, f"source {source.name}", view=source.name):
             if isinstance(source, TopicSource):
                 self._add_topic(source, path)
             else:
@@ -147,14 +152,15 @@ class _Compilation:
             try:
                 schema = record_schema(source)
             except ParseException as error:
-                raise in_file(source.schema_file, error) from error
+                assert source.schema_file is not None, "DDL is in the pipeline's file or in a schema file"
+                raise schema_file_error(source.schema_file, error) from error
         else:
-            with self.problems.at(f"{path}.schema", f"source {source.name}", source.schema, view=source.name):
+            with self.problems.recording(f"{path}.schema", f"source {source.name}", source.schema, view=source.name):
                 schema = record_schema(source)
         if self.problems.has_failed(source.name):
-            raise FailedBefore(source.name)
+            raise NeededViewFailed(source.name)
         if duplicates := sorted({name for name in schema.names if schema.names.count(name) > 1 or name in METADATA}):
-            raise Refused(f"{path}.schema", f"column {duplicates[0]} is there twice")
+            raise InvalidSetting(f"{path}.schema", f"column {duplicates[0]} is there twice")
         return schema
 
     def _parse(self, source: TopicSource, schema: StructType, columns: list[str]) -> formats.Parsed:
@@ -185,31 +191,31 @@ class _Compilation:
     # --- steps ------------------------------------------------------------------------------------------------------
 
     def add_step(self, step: Step, path: str) -> None:
-        who = f"step {step.name}"
+        subject = f"step {step.name}"
         if isinstance(step, SqlStep):
-            with self.problems.at(f"{path}.sql", who, step.sql, view=step.name):
-                self._refuse_commands(step.sql, f"{path}.sql")
+            with self.problems.recording(f"{path}.sql", subject, step.sql, view=step.name):
+                self._check_is_query(step.sql, f"{path}.sql")
                 self._add_view(step, self.session.sql(step.sql), path)
         else:
-            with self.problems.at(f"{path}.python", who, view=step.name):
+            with self.problems.recording(f"{path}.python", subject, view=step.name):
                 inputs = [self._view(name) for name in step.inputs]
-                frame = python_steps.call(step, self._pipeline.file.parent, inputs, reread=self._rereads_steps)
+                frame = python_steps.call_step(step, self._pipeline.file.parent, inputs, reload=self._rereads_steps)
                 self._add_view(step, frame, path)
 
-    def _refuse_commands(self, sql: str, path: str) -> None:
-        """Refuse SQL that is not a query: Spark executes a command (DROP, SET, INSERT) already when it plans it."""
+    def _check_is_query(self, sql: str, path: str) -> None:
+        """Raise InvalidSetting for a command (DROP, SET, INSERT), because Spark executes a command when it plans it."""
         java: Any = self.session._jsparkSession
         plan = java.sessionState().sqlParser().parsePlan(sql)
         gateway = self.session.sparkContext._gateway
         if any(is_instance_of(gateway, plan, name) for name in _COMMANDS):
-            raise Refused(path, "a step is a query (SELECT …), not a command")
+            raise InvalidSetting(path, "a step is a query (SELECT …), not a command")
 
     def _view(self, name: str) -> DataFrame:
-        """Return the view of this name, ignoring case as SQL does; raise FailedBefore if it has none."""
+        """Return the view of this name, ignoring case as SQL does. Raises NeededViewFailed if there is no such view."""
         for view, frame in self.views.items():
             if view.casefold() == name.casefold() and not self.problems.has_failed(view):
                 return frame
-        raise FailedBefore(name)
+        raise NeededViewFailed(name)
 
     def _add_view(self, origin: Source | Step, frame: DataFrame, path: str) -> None:
         if not isinstance(origin, TableSource):
@@ -221,10 +227,10 @@ class _Compilation:
         self.views[origin.name] = frame
 
     def _with_event_time(self, frame: DataFrame, origin: Source | Step, path: str) -> DataFrame:
-        who = f"{'step' if path.startswith('steps.') else 'source'} {origin.name}"
-        with self.problems.at(f"{path}.watermark.column", who, view=origin.name):
+        subject = f"{'step' if path.startswith('steps.') else 'source'} {origin.name}"
+        with self.problems.recording(f"{path}.watermark.column", subject, view=origin.name):
             return sources.with_event_time(frame, origin)
-        raise FailedBefore(origin.name)
+        raise NeededViewFailed(origin.name)
 
     # --- sinks ------------------------------------------------------------------------------------------------------
 
@@ -232,8 +238,8 @@ class _Compilation:
         sink, path = self._pipeline.sinks[index], f"sinks.{index}"
         try:
             frame = self._view(sink.view)
-        except FailedBefore as error:
-            self.problems.leave_out(f"sink {sink.name}", error.view)
+        except NeededViewFailed as error:
+            self.problems.skip_dependent(f"sink {sink.name}", error.view)
             return
         if not frame.isStreaming and self._mode is not Mode.BATCH:
             self.problems.add(
@@ -245,13 +251,16 @@ class _Compilation:
         flow = SinkCompiler(self._pipeline, path, sink, frame, self.problems).flow()
         if flow is None:
             return
-        if flow.frame.isStreaming and (reason := refusal(flow.frame, flow.mode)) is not None:
+        if flow.frame.isStreaming and (reason := why_unsupported(flow.frame, flow.mode)) is not None:
             self.problems.add(f"{path}.mode", f"sink {sink.name}: {reason}", _mode_hint(flow))
             return
         self.flows.append(flow)
 
     def flows_of_queries(self) -> list[Flow]:
-        """Return the flows with sinks that share a query merged into one; none if one of those sinks is wrong."""
+        """Return the flows, with the flows of sinks that share a query merged into one.
+
+        If a sink of a shared query is invalid, the flows of its other sinks stay apart; such a pipeline does not run.
+        """
         by_name = {flow.name: flow for flow in self.flows}
         for name, sinks in sinks_by_query(self._pipeline.sinks).items():
             flows = [by_name[sink.name] for sink in sinks if sink.name in by_name]

@@ -2,8 +2,8 @@
 
 This module writes to each kind of target; sinks.py and dead_letters.py decide the content of the frame.
 A batch is written to topics and tables once: its tag is (query id, batch id) in a stream, and the run's id in a batch
-run. Output mode update, which Python sinks refuse, uses foreachBatch, as do overwriting, upserts and sinks that share
-one query.
+run. Output mode update, which Spark's Python sinks do not support, uses foreachBatch, as do overwriting, upserts and
+sinks that share one query.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class TableTarget:
         frame.write.format(LAKE).options(**tagged).mode(mode).save()
 
     def _options(self) -> dict[str, str]:
-        own = {"path": self.path, "format": self.kind, "partitionBy": ",".join(self.partition_by)}
-        return dict(self.options) | own
+        table = {"path": self.path, "format": self.kind, "partitionBy": ",".join(self.partition_by)}
+        return dict(self.options) | table
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +178,8 @@ class ConsoleTarget:
         self._show(frame, self.name)
 
     def _show(self, frame: DataFrame, title: str) -> None:
+        # localCheckpoint computes the batch once, though isEmpty and show both read it. One row more than is shown lets
+        # show say "only showing top … rows".
         rows = frame.limit(self.rows + 1).localCheckpoint()
         if not rows.isEmpty():
             print(f"--- {title} ---")
@@ -205,14 +207,14 @@ class SharedTarget:
 
 
 def _write_batches(target: Target, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
-    """Write each micro-batch with one call of `target.write`."""
+    """Return a writer that writes each micro-batch with one call of `target.write`."""
     return frame.writeStream.outputMode(mode).foreachBatch(
         lambda batch, batch_id: target.write(batch, _tag(batch, batch_id), state)
     )
 
 
 def _tag(batch: DataFrame, batch_id: int) -> BatchTag:
-    """Return the tag of a batch. It is the same after a restart, so that a batch that Spark repeats is recognised."""
+    """Return the tag of a batch. It is the same if Spark repeats the batch, which is then not written again."""
     query_id = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     assert query_id, "Spark sets the query id for each batch of a stream"
     return BatchTag(query_id, batch_id)

@@ -28,7 +28,13 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from moldau.pipelines.planning import avro_records, rejection_reasons
 from moldau.pipelines.planning.arrow_functions import arrow_function
-from moldau.pipelines.planning.record_schemas import VALUE, avro_file, is_rejected, nullable, without_bytes
+from moldau.pipelines.planning.record_schemas import (
+    VALUE,
+    nullable,
+    read_avro_schema,
+    rejection_condition,
+    tinyint_as_smallint,
+)
 from moldau.pipelines.spec import TopicSource
 
 PARSED: Final = "_moldau_parsed"
@@ -65,7 +71,7 @@ def parse(records: DataFrame, source: TopicSource, schema: StructType, options: 
 
 def _json(records: DataFrame, schema: StructType, options: Mapping[str, str]) -> Parsed:
     merged = _merge(JSON_DEFAULTS, options, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
-    read_as = nullable(without_bytes(schema))
+    read_as = nullable(tinyint_as_smallint(schema))
     wrapped = StructType([StructField(RECORD, ArrayType(read_as)), StructField(CORRUPT, StringType())])
     text = F.concat(F.lit(f'{{"{RECORD}":['), _text(), F.lit(",null]}"))
     if (misread := _misread_decimals(schema)) is not None:
@@ -84,7 +90,7 @@ def _json(records: DataFrame, schema: StructType, options: Mapping[str, str]) ->
     is_infinity_allowed = merged["allownonnumericnumbers"] == "true"
     return Parsed(
         frame,
-        _good(good, is_rejected(row, schema, is_infinity_allowed)),
+        _good(good, rejection_condition(row, schema, is_infinity_allowed)),
         row if read_as == nullable(schema) else row.cast(nullable(schema)),
         schema,
         _reasons(lambda value: rejection_reasons.json_rejection(value, schema)),
@@ -122,7 +128,7 @@ def _csv(records: DataFrame, schema: StructType, options: Mapping[str, str]) -> 
     names_infinity = bool({"positiveinf", "negativeinf"} & set(merged))
     return Parsed(
         frame,
-        _good(good, is_rejected(parsed, schema, names_infinity)),
+        _good(good, rejection_condition(parsed, schema, names_infinity)),
         parsed,
         schema,
         _reasons(lambda value: rejection_reasons.csv_rejection(value, schema, merged)),
@@ -131,12 +137,12 @@ def _csv(records: DataFrame, schema: StructType, options: Mapping[str, str]) -> 
 
 def _avro(records: DataFrame, source: TopicSource, schema: StructType) -> Parsed:
     assert source.schema_file is not None
-    avro = avro_file(source.schema_file)
+    avro = read_avro_schema(source.schema_file)
     read = avro_records.read_column(F.col(VALUE), avro, nullable(schema), source.framing == "confluent")
     frame = records.withColumn(PARSED, read)
     error = F.col(PARSED).getField(avro_records.ERROR)
     row = F.col(PARSED).getField(avro_records.ROW)
-    good = _good([error.isNull(), row.isNotNull()], is_rejected(row, schema, infinity_allowed=True))
+    good = _good([error.isNull(), row.isNotNull()], rejection_condition(row, schema, infinity_allowed=True))
     general = F.lit(rejection_reasons.GENERAL)
     return Parsed(frame, good, row, schema, lambda value: F.when(value.isNotNull(), F.coalesce(error, general)))
 
@@ -158,9 +164,13 @@ def _once(parsed: Column) -> Column:
 
 
 def _good(conditions: list[Column], is_rejected: Column | None) -> Column:
+    """Return a condition that is never null: a tombstone is good, and so is a value that meets all conditions.
+
+    A condition is null if the parser returned null; such a value is bad.
+    """
     all_hold = conditions[0]
-    for each in conditions[1:]:
-        all_hold = all_hold & each
+    for condition in conditions[1:]:
+        all_hold = all_hold & condition
     if is_rejected is not None:
         all_hold = all_hold & ~is_rejected
     return F.col(VALUE).isNull() | F.coalesce(all_hold, F.lit(False))

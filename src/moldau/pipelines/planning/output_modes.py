@@ -11,8 +11,11 @@ from moldau.pipelines.planning.flows import OutputMode
 from moldau.pipelines.planning.sql_errors import message_of
 
 
-def refusal(frame: DataFrame, mode: OutputMode) -> str | None:
-    """Return Spark's reason to refuse the mode, or None. This calls the checker that Spark calls at the start."""
+def why_unsupported(frame: DataFrame, mode: OutputMode) -> str | None:
+    """Return why Spark cannot run the plan in this mode, or None if Spark can.
+
+    This calls the checker that Spark calls when a query starts.
+    """
     jvm: Any = frame.sparkSession._jvm
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
@@ -25,5 +28,13 @@ def refusal(frame: DataFrame, mode: OutputMode) -> str | None:
 
 
 def upsert_mode(frame: DataFrame) -> OutputMode:
-    """Return the mode for upserts: update, which emits changes at once. Some plans (outer joins …) only append."""
-    return "append" if refusal(frame, "update") is not None and refusal(frame, "append") is None else "update"
+    """Return the mode for upserts: update if Spark supports it, because it emits changed rows at once.
+
+    Some plans (outer joins …) only support append. If Spark supports neither, the result is update, and the caller
+    reports why update is not supported.
+    """
+    if why_unsupported(frame, "update") is None:
+        return "update"
+    if why_unsupported(frame, "append") is None:
+        return "append"
+    return "update"

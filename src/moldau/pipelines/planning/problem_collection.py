@@ -14,88 +14,98 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 
 from moldau.pipelines.planning.avro_types import UnsuitableAvro
-from moldau.pipelines.planning.python_steps import FailedStep
+from moldau.pipelines.planning.python_steps import PythonStepError
 from moldau.pipelines.planning.record_schemas import UnusableSchema
-from moldau.pipelines.planning.record_values import NoValue
+from moldau.pipelines.planning.record_values import UnwritableRows
 from moldau.pipelines.planning.sql_errors import quiet, sql_error
 from moldau.pipelines.problems import Problem, did_you_mean
 from moldau.pipelines.spec import Pipeline
 
-USER_ERRORS = (FailedStep, NoValue, UnsuitableAvro, UnusableSchema)
+USER_ERRORS = (PythonStepError, UnwritableRows, UnsuitableAvro, UnusableSchema)
 """Moldau's errors whose text is for the author of the pipeline."""
 
 
-class Refused(ValueError):
-    """Something is wrong with the value at a dotted path of the pipeline's file."""
+class InvalidSetting(ValueError):
+    """The value at a dotted path of the pipeline's file is invalid."""
 
     def __init__(self, path: str, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.path, self.hint = path, hint
 
 
-class FailedBefore(Exception):
-    """A needed view has failed before, and its problem is already recorded."""
+class NeededViewFailed(Exception):
+    """A view that is needed has failed before, and the problem of that view is already recorded."""
 
     def __init__(self, view: str) -> None:
         super().__init__(view)
         self.view = view
 
 
-class Problems:
+class ProblemCollection:
+    """The problems of one pipeline, in the order in which they were found."""
+
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self.found: list[Problem] = []
         self.failed: dict[str, int] = {}
         """Sources and steps without a view, in lower case, and the index in `found` of the problem that caused it."""
         self._unchecked: dict[int, list[str]] = {}
+        """What could not be checked, by the index in `found` of the problem that caused it."""
 
     @contextmanager
-    def at(self, path: str, who: str, text: str | None = None, view: str | None = None) -> Iterator[None]:
-        """Record errors raised inside. `text` is the SQL or DDL at `path`; after an error, `view` has failed."""
+    def recording(self, path: str, subject: str, sql: str | None = None, view: str | None = None) -> Iterator[None]:
+        """Record an error raised in the block as a problem of `subject` ("step counts") instead of raising it.
+
+        `sql` is the SQL or DDL at `path`, in which Spark's errors have their position. After an error, `view` has
+        failed.
+        """
         try:
             with quiet():
                 yield
             return
-        except FailedBefore as error:
-            self.leave_out(who, error.view, view)
-        except Refused as error:
-            self.add(error.path, f"{who}: {error}", error.hint)
+        except NeededViewFailed as error:
+            self.skip_dependent(subject, error.view, view)
+        except InvalidSetting as error:
+            self.add(error.path, f"{subject}: {error}", error.hint)
         except USER_ERRORS as error:
-            self.add(path, f"{who}: {error}")
+            self.add(path, f"{subject}: {error}")
         except PySparkException as error:
             relation = _missing_relation(error)
             if self.has_failed(relation):
-                self.leave_out(who, relation, view)
+                self.skip_dependent(subject, relation, view)
             else:
-                self._add_spark_error(error, path, who, text, relation)
+                self._add_spark_error(error, path, subject, sql, relation)
         if view is not None:
             self.failed.setdefault(view.casefold(), len(self.found) - 1)
 
     def has_failed(self, view: str) -> bool:
         return view.casefold() in self.failed
 
-    def leave_out(self, who: str, needed: str, view: str | None = None) -> None:
-        """Record that `who` is not checked, because it needs a failed view. `view` then fails for the same reason."""
-        cause = self.failed[needed.casefold()]
+    def skip_dependent(self, subject: str, needed_view: str, view: str | None = None) -> None:
+        """Record that `subject` is not checked because it needs a failed view. `view`, which `subject` would have made,
+        fails for the same reason."""
+        cause = self.failed[needed_view.casefold()]
         if view is None or not self.has_failed(view):
-            self._unchecked.setdefault(cause, []).append(who)
+            self._unchecked.setdefault(cause, []).append(subject)
         if view is not None:
             self.failed.setdefault(view.casefold(), cause)
 
     def all(self) -> list[Problem]:
-        """Return the problems, each with what could not be checked because of it."""
-        return [_with_unchecked(problem, self._unchecked.get(at, ())) for at, problem in enumerate(self.found)]
+        """Return the problems, each with a hint that lists what could not be checked because of it."""
+        return [_with_unchecked(problem, self._unchecked.get(index, ())) for index, problem in enumerate(self.found)]
 
     def add(self, path: str, message: str, hint: str | None = None) -> None:
         self.found.append(Problem(message, self._pipeline.place_of(path), hint))
 
-    def _add_spark_error(self, error: PySparkException, path: str, who: str, text: str | None, relation: str) -> None:
-        details = sql_error(error, text or "")
-        near = did_you_mean(relation, self._names()) if relation else ""
+    def _add_spark_error(
+        self, error: PySparkException, path: str, subject: str, sql: str | None, relation: str
+    ) -> None:
+        details = sql_error(error, sql or "")
+        suggestion = did_you_mean(relation, self._names()) if relation else ""
         place = self._pipeline.place_of(path)
-        if text is not None and details.line is not None and details.column is not None:
+        if sql is not None and details.line is not None and details.column is not None:
             place = self._pipeline.place_in(path, details.line, details.column)
-        self.found.append(Problem(f"{who}: {details.message}{near}", place))
+        self.found.append(Problem(f"{subject}: {details.message}{suggestion}", place))
 
     def _names(self) -> list[str]:
         return [*self._pipeline.sources, *(step.name for step in self._pipeline.steps)]
@@ -104,9 +114,9 @@ class Problems:
 def _with_unchecked(problem: Problem, unchecked: Sequence[str]) -> Problem:
     if not unchecked:
         return problem
-    hint = f"not checked, as they need it: {', '.join(unchecked)}"
-    if len(unchecked) == 1:
-        hint = f"not checked, as it needs this: {unchecked[0]}"
+    hint = (
+        f"not checked because {'it depends' if len(unchecked) == 1 else 'they depend'} on this: {', '.join(unchecked)}"
+    )
     return replace(problem, hint=f"{problem.hint}; {hint}" if problem.hint else hint)
 
 
@@ -117,8 +127,8 @@ def _missing_relation(error: PySparkException) -> str:
     return (error.getMessageParameters() or {}).get("relationName", "").replace("`", "")
 
 
-def in_file(path: Path | None, error: PySparkException) -> UnusableSchema:
-    """Return the error about a schema file, with the position in that file as part of the message."""
+def schema_file_error(file: Path, error: PySparkException) -> UnusableSchema:
+    """Return Spark's error about the DDL in a schema file, with file, line and column at the start of its message."""
     details = sql_error(error, "")
-    where = f"{path}:{details.line}:{details.column}" if details.line else str(path)
-    return UnusableSchema(f"{where}: {details.message}")
+    position = f"{file}:{details.line}:{details.column}" if details.line else str(file)
+    return UnusableSchema(f"{position}: {details.message}")

@@ -4,6 +4,7 @@
 - text, raw: the row's one column. A source's metadata columns (_key, _offset …) are not part of a value unless the
   sink's `value` names them.
 - key, headers: texts and bytes as they are, structs as JSON, other types as text.
+- topic: the sink's `topic` for all rows, or its `route`, an SQL expression that gives the topic of each row.
 
 This module makes and checks columns; sinks.py knows their place in the pipeline's file.
 """
@@ -29,7 +30,7 @@ HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 LEGAL_TOPIC: Final = rf"\A(?!\.{{1,2}}\z)[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}\z"
 
 
-class NoValue(ValueError):
+class UnwritableRows(ValueError):
     """The rows cannot be written in this format. The message is one line."""
 
 
@@ -37,9 +38,9 @@ def row_value(frame: DataFrame, format_: RecordFormat, options: Mapping[str, str
     """Return the value of a record that is made of a whole row."""
     names = [name for name in frame.columns if name not in METADATA]
     if format_ in ("text", "raw"):
-        return _single(frame, names, format_)
+        return _single_column(frame, names, format_)
     if not names:
-        raise NoValue("the rows have no columns to write")
+        raise UnwritableRows("the rows have no columns to write")
     row = F.struct(*(F.col(_quoted(name)) for name in names))
     if format_ == "json":
         return F.to_json(row, JSON_OPTIONS | dict(options))
@@ -49,23 +50,25 @@ def row_value(frame: DataFrame, format_: RecordFormat, options: Mapping[str, str
     return write_column(row, avro)
 
 
-def _single(frame: DataFrame, names: list[str], format_: RecordFormat) -> Column:
+def _single_column(frame: DataFrame, names: list[str], format_: RecordFormat) -> Column:
     type_name = "string" if format_ == "text" else "binary"
     if len(names) == 1 and isinstance(frame.schema[names[0]].dataType, (StringType, BinaryType)):
         return F.col(_quoted(names[0])).cast(type_name)
     columns = ", ".join(f"{name} {frame.schema[name].dataType.simpleString()}" for name in names)
-    raise NoValue(f"format {format_} writes one column of type {type_name}, and the rows have {columns or 'none'}")
+    raise UnwritableRows(
+        f"format {format_} needs rows with one column, of type string or binary, but they have {columns or 'no column'}"
+    )
 
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def bytes_of(column: Column, of: DataType) -> Column:
-    """Return a key, value or header as text or bytes, because Kafka knows only bytes."""
-    if isinstance(of, (StringType, BinaryType)):
+def as_string_or_binary(column: Column, data_type: DataType) -> Column:
+    """Return a key, value or header as a string or binary column: Kafka has only bytes, and a string becomes UTF-8."""
+    if isinstance(data_type, (StringType, BinaryType)):
         return column
-    if isinstance(of, (StructType, ArrayType, MapType, VariantType)):
+    if isinstance(data_type, (StructType, ArrayType, MapType, VariantType)):
         return F.to_json(column, JSON_OPTIONS)
     return column.cast("string")
 
@@ -76,8 +79,11 @@ def headers_of(values: Mapping[str, Column]) -> Column:
     return F.array(*pairs).cast(HEADERS_TYPE)
 
 
-def legal_topic(route: Column, sink: str, expression: str) -> Column:
-    """Return the computed topic of each row. A row without a legal topic name fails the query."""
+def checked_topic(route: Column, sink: str, expression: str) -> Column:
+    """Return the topic of each row, which the sink's `route` computes. A row without a legal name fails the query.
+
+    `expression` is the text of `route`, for the error message.
+    """
     message = F.concat(
         F.lit(f"sink {sink}: route {expression} gave "),
         F.coalesce(F.concat(F.lit("'"), route, F.lit("'")), F.lit("null")),
@@ -86,11 +92,14 @@ def legal_topic(route: Column, sink: str, expression: str) -> Column:
     return F.when(route.rlike(LEGAL_TOPIC), route).otherwise(F.raise_error(message))
 
 
-def legal_partition(partition: Column, sink: str, expression: str) -> Column:
-    """Return the computed partition of each row; for null the partitioner chooses. A negative one fails the query."""
+def checked_partition(partition: Column, sink: str, expression: str) -> Column:
+    """Return the partition of each row, which the sink's `partition` computes. For null the partitioner chooses.
+
+    A negative partition fails the query. `expression` is the text of `partition`, for the error message.
+    """
     message = F.concat(
         F.lit(f"sink {sink}: partition {expression} gave "),
         partition.cast("string"),
-        F.lit("; partitions count from 0, and pmod(a, n) is never negative"),
+        F.lit("; a partition must be 0 or more (use pmod(a, n) instead of a % n)"),
     )
     return F.when(partition < 0, F.raise_error(message).cast("int")).otherwise(partition.cast("int"))

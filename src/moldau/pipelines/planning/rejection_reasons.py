@@ -41,8 +41,10 @@ SHOWN_MAX: Final = 40
 INT_BITS: Final[Mapping[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 FLOAT_MAX: Final = 3.4028235677973366e38
 """The smallest number that does not round to a single-precision number."""
-SECONDS: Final = (-62_135_596_800, 253_402_300_800)
-"""The years 1 to 9999 in seconds since 1970: [start, end)."""
+TIMESTAMP_SECONDS_MIN: Final = -62_135_596_800
+"""The start of the year 1, in seconds since 1970."""
+TIMESTAMP_SECONDS_END: Final = 253_402_300_800
+"""The start of the year 10000, in seconds since 1970; a timestamp must be before it."""
 LONG_EXPONENT: Final = "[eE][+-]?[0-9]{4}"
 _BLANK: Final = r"[ \t\r\n]"
 _DATE: Final = re.compile(r"\s*[+-]?\d{4,7}(-\d{1,2}(-\d{1,2}([T ].*)?)?)?\s*", re.DOTALL)
@@ -116,13 +118,15 @@ def decimal_names(schema: StructType) -> list[str]:
     return sorted(set(_decimal_names(schema, "")))
 
 
-def _decimal_names(of: DataType, name: str) -> Iterator[str]:
-    if isinstance(of, StructType):
-        for field in of.fields:
+def _decimal_names(data_type: DataType, name: str) -> Iterator[str]:
+    if isinstance(data_type, StructType):
+        for field in data_type.fields:
             yield from _decimal_names(field.dataType, field.name)
-    elif isinstance(of, (ArrayType, MapType)):
-        yield from _decimal_names(of.elementType if isinstance(of, ArrayType) else of.valueType, name)
-    elif isinstance(of, DecimalType):
+    elif isinstance(data_type, (ArrayType, MapType)):
+        yield from _decimal_names(
+            data_type.elementType if isinstance(data_type, ArrayType) else data_type.valueType, name
+        )
+    elif isinstance(data_type, DecimalType):
         yield name
 
 
@@ -149,85 +153,85 @@ def _object_misfits(pairs: Pairs, schema: StructType, path: str) -> Iterator[str
             yield f"field {_join_path(path, field.name)} is {'null' if field.name in last else 'missing'}"
 
 
-def _json_misfits(value: Any, of: DataType, path: str) -> Iterator[str]:
+def _json_misfits(value: Any, data_type: DataType, path: str) -> Iterator[str]:
     """Yield the reasons why a value does not fit its type, if any; `value` is not None."""
-    if isinstance(of, StructType) and isinstance(value, Pairs):
-        yield from _object_misfits(value, of, path)
-    elif isinstance(of, ArrayType) and type(value) is list:
+    if isinstance(data_type, StructType) and isinstance(value, Pairs):
+        yield from _object_misfits(value, data_type, path)
+    elif isinstance(data_type, ArrayType) and type(value) is list:
         for index, element in enumerate(value):
             if element is not None:
-                yield from _json_misfits(element, of.elementType, f"{path}[{index}]")
-    elif isinstance(of, MapType) and isinstance(value, Pairs):
+                yield from _json_misfits(element, data_type.elementType, f"{path}[{index}]")
+    elif isinstance(data_type, MapType) and isinstance(value, Pairs):
         for name, each in value:
             if each is not None:
-                yield from _json_misfits(each, of.valueType, f"{path}[{json.dumps(name, ensure_ascii=False)}]")
-    elif (reason := _json_scalar_misfit(value, of)) is not None:
+                yield from _json_misfits(each, data_type.valueType, f"{path}[{json.dumps(name, ensure_ascii=False)}]")
+    elif (reason := _json_scalar_misfit(value, data_type)) is not None:
         yield f"field {path}: {_quote(value)} {reason}"
 
 
-def _json_scalar_misfit(value: Any, of: DataType) -> str | None:
-    if isinstance(of, (StructType, ArrayType, MapType)):
-        return _is_not(of)
-    check = _JSON_CHECKS.get(type(of))
-    return None if check is None else check(value, of)
+def _json_scalar_misfit(value: Any, data_type: DataType) -> str | None:
+    if isinstance(data_type, (StructType, ArrayType, MapType)):
+        return _is_not(data_type)
+    check = _JSON_CHECKS.get(type(data_type))
+    return None if check is None else check(value, data_type)
 
 
-def _integer(value: Any, of: DataType) -> str | None:
+def _integer(value: Any, data_type: DataType) -> str | None:
     if type(value) is not int:
-        return _is_not(of)
-    return None if _in_bits(value, INT_BITS[type(of)]) else _out_of_range(of)
+        return _is_not(data_type)
+    return None if _in_bits(value, INT_BITS[type(data_type)]) else _out_of_range(data_type)
 
 
 def _in_bits(number: int, bits: int) -> bool:
     return -(1 << (bits - 1)) <= number < 1 << (bits - 1)
 
 
-def _floating(value: Any, of: DataType) -> str | None:
+def _floating(value: Any, data_type: DataType) -> str | None:
     if type(value) is not int and not isinstance(value, _FloatText):
-        return _is_not(of)
-    return None if _is_finite(str(value), of) else _out_of_range(of)
+        return _is_not(data_type)
+    return None if _is_finite(str(value), data_type) else _out_of_range(data_type)
 
 
-def _is_finite(text: str, of: DataType) -> bool:
-    limit = FLOAT_MAX if isinstance(of, FloatType) else float("inf")
+def _is_finite(text: str, data_type: DataType) -> bool:
+    limit = FLOAT_MAX if isinstance(data_type, FloatType) else float("inf")
     return abs(float(text)) < limit
 
 
-def _boolean(value: Any, of: DataType) -> str | None:
-    return None if isinstance(value, bool) else _is_not(of)
+def _boolean(value: Any, data_type: DataType) -> str | None:
+    return None if isinstance(value, bool) else _is_not(data_type)
 
 
-def _decimal(value: Any, of: DataType) -> str | None:
-    assert isinstance(of, DecimalType)
+def _decimal(value: Any, data_type: DataType) -> str | None:
+    assert isinstance(data_type, DecimalType)
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        return _is_not(of)
+        return _is_not(data_type)
     try:
         number = Decimal(value if isinstance(value, int) else str(value))
     except InvalidOperation:
-        return _is_not(of)
-    return None if _fits_decimal(number, of) else _out_of_range(of)
+        return _is_not(data_type)
+    return None if _fits_decimal(number, data_type) else _out_of_range(data_type)
 
 
-def _fits_decimal(number: Decimal, of: DecimalType) -> bool:
-    if not number.is_finite() or number.adjusted() >= of.precision - of.scale:
+def _fits_decimal(number: Decimal, data_type: DecimalType) -> bool:
+    if not number.is_finite() or number.adjusted() >= data_type.precision - data_type.scale:
         return False
-    rounded = number.quantize(Decimal(1).scaleb(-of.scale), ROUND_HALF_UP)
-    return rounded.is_zero() or rounded.adjusted() < of.precision - of.scale
+    rounded = number.quantize(Decimal(1).scaleb(-data_type.scale), ROUND_HALF_UP)
+    return rounded.is_zero() or rounded.adjusted() < data_type.precision - data_type.scale
 
 
-def _timestamp(value: Any, of: DataType) -> str | None:
-    if type(value) is int and isinstance(of, TimestampType):
-        if SECONDS[0] <= value < SECONDS[1]:
+def _timestamp(value: Any, data_type: DataType) -> str | None:
+    if type(value) is int and isinstance(data_type, TimestampType):
+        if TIMESTAMP_SECONDS_MIN <= value < TIMESTAMP_SECONDS_END:
             return None
         return "is not in the years 1 to 9999 (a number is read as seconds since 1970)"
-    return None if _is_text(value) and _TIME.fullmatch(value) else _is_not(of)
+    return None if _is_text(value) and _TIME.fullmatch(value) else _is_not(data_type)
 
 
-def _date(value: Any, of: DataType) -> str | None:
-    return None if _is_text(value) and _DATE.fullmatch(value) else _is_not(of)
+def _date(value: Any, data_type: DataType) -> str | None:
+    return None if _is_text(value) and _DATE.fullmatch(value) else _is_not(data_type)
 
 
-def _binary(value: Any, of: DataType) -> str | None:
+def _binary(value: Any, data_type: DataType) -> str | None:
     if not _is_text(value):
         return "is not base64"
     try:
@@ -291,20 +295,20 @@ def csv_rejection(value: bytes, schema: StructType, options: Mapping[str, str]) 
     return None
 
 
-def _csv_misfit(text: str, of: DataType) -> str | None:
+def _csv_misfit(text: str, data_type: DataType) -> str | None:
     try:
-        if type(of) in INT_BITS:
-            return None if _in_bits(int(text), INT_BITS[type(of)]) else _out_of_range(of)
-        if isinstance(of, (FloatType, DoubleType)):
-            return None if _is_finite(text, of) else _out_of_range(of)
-        if isinstance(of, DecimalType):
-            return None if _fits_decimal(Decimal(text), of) else _out_of_range(of)
+        if type(data_type) in INT_BITS:
+            return None if _in_bits(int(text), INT_BITS[type(data_type)]) else _out_of_range(data_type)
+        if isinstance(data_type, (FloatType, DoubleType)):
+            return None if _is_finite(text, data_type) else _out_of_range(data_type)
+        if isinstance(data_type, DecimalType):
+            return None if _fits_decimal(Decimal(text), data_type) else _out_of_range(data_type)
     except (ValueError, InvalidOperation):
-        return _is_not(of)
-    if isinstance(of, BooleanType):
-        return None if text.lower() in ("true", "false") else _is_not(of)
-    if isinstance(of, (DateType, TimestampType, TimestampNTZType)):
-        return _JSON_CHECKS[type(of)](text, of)
+        return _is_not(data_type)
+    if isinstance(data_type, BooleanType):
+        return None if text.lower() in ("true", "false") else _is_not(data_type)
+    if isinstance(data_type, (DateType, TimestampType, TimestampNTZType)):
+        return _JSON_CHECKS[type(data_type)](text, data_type)
     return None
 
 
@@ -315,13 +319,13 @@ def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _is_not(of: DataType) -> str:
-    name = {StructType: "object", MapType: "object", ArrayType: "array"}.get(type(of), of.simpleString())
+def _is_not(data_type: DataType) -> str:
+    name = {StructType: "object", MapType: "object", ArrayType: "array"}.get(type(data_type), data_type.simpleString())
     return f"is not {'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
-def _out_of_range(of: DataType) -> str:
-    return f"is out of range for {of.simpleString()}"
+def _out_of_range(data_type: DataType) -> str:
+    return f"is out of range for {data_type.simpleString()}"
 
 
 def _kind(value: Any) -> str:

@@ -1,8 +1,8 @@
 """Compiles sinks into flows: rows with the columns of their target, each expression checked against those of the view.
 
-A row whose `route` is null or not a legal topic name, or whose `partition` is negative, fails the query with a message
-that names the sink and the expression. Such a row has no bytes to write as a dead letter, and dropping it would lose it
-silently.
+`route` is the SQL expression that gives the topic of each row. A row whose `route` is null or not a legal topic name,
+or whose `partition` is negative, fails the query with a message that names the sink and the expression. Such a row has
+no bytes to write as a dead letter, and dropping it would lose it silently.
 """
 
 from __future__ import annotations
@@ -25,9 +25,15 @@ from moldau.pipelines.planning.flows import (
     unchanged,
 )
 from moldau.pipelines.planning.output_modes import upsert_mode
-from moldau.pipelines.planning.problem_collection import Problems, Refused
-from moldau.pipelines.planning.record_schemas import avro_file
-from moldau.pipelines.planning.record_values import bytes_of, headers_of, legal_partition, legal_topic, row_value
+from moldau.pipelines.planning.problem_collection import InvalidSetting, ProblemCollection
+from moldau.pipelines.planning.record_schemas import read_avro_schema
+from moldau.pipelines.planning.record_values import (
+    as_string_or_binary,
+    checked_partition,
+    checked_topic,
+    headers_of,
+    row_value,
+)
 from moldau.pipelines.planning.sources import format_options, sink_options
 from moldau.pipelines.problems import did_you_mean
 from moldau.pipelines.spec import ConsoleSink, Pipeline, Sink, TableSink, TopicSink
@@ -42,15 +48,17 @@ INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
 class SinkCompiler:
     """Compiles one sink of a pipeline; `path` is its dotted path in the file."""
 
-    def __init__(self, pipeline: Pipeline, path: str, sink: Sink, frame: DataFrame, problems: Problems) -> None:
+    def __init__(
+        self, pipeline: Pipeline, path: str, sink: Sink, frame: DataFrame, problems: ProblemCollection
+    ) -> None:
         self._pipeline, self._path, self._sink, self._frame = pipeline, path, sink, frame
         self._problems = problems
 
     def flow(self) -> Flow | None:
-        """Return the flow, or None if something is wrong with it, which is then in the problems."""
+        """Return the flow. If the sink is invalid, return None and add the reasons to the problems."""
         count_before = len(self._problems.found)
         flow: Flow | None = None
-        with self._problems.at(self._path, self._who):
+        with self._problems.recording(self._path, self._subject):
             if isinstance(self._sink, TopicSink):
                 flow = self._to_topic(self._sink)
             elif isinstance(self._sink, TableSink):
@@ -60,7 +68,7 @@ class SinkCompiler:
         return flow if len(self._problems.found) == count_before else None
 
     @property
-    def _who(self) -> str:
+    def _subject(self) -> str:
         return f"sink {self._sink.name}"
 
     # --- topics -----------------------------------------------------------------------------------------------------
@@ -75,7 +83,7 @@ class SinkCompiler:
         }
         selected = [column.alias(name) for name, column in columns.items() if column is not None]
         options = sink_options(self._pipeline, sink.name, sink.options)
-        self._check_values(sink)
+        self._check_connector_options(sink)
         if sink.topic is not None:
             options["topic"] = sink.topic
         where = f"topic {sink.topic}" if sink.route is None else f"topics by {sink.route}"
@@ -85,7 +93,7 @@ class SinkCompiler:
     def _value(self, sink: TopicSink) -> Column | None:
         if sink.value is not None:
             return self._bytes("value", sink.value)
-        avro = avro_file(sink.schema_file) if sink.format == "avro" and sink.schema_file is not None else None
+        avro = read_avro_schema(sink.schema_file) if sink.format == "avro" and sink.schema_file is not None else None
         return row_value(self._frame, sink.format, format_options(sink.options), avro)
 
     def _headers(self, sink: TopicSink) -> Column | None:
@@ -93,32 +101,32 @@ class SinkCompiler:
         return headers_of({name: each for name, each in columns.items() if each is not None}) if columns else None
 
     def _route(self, sink: TopicSink) -> Column | None:
-        if sink.route is None or (of := self._type("route", sink.route)) is None:
+        if sink.route is None or (data_type := self._type("route", sink.route)) is None:
             return None
-        if not isinstance(of, StringType):
-            raise self._wrong_type("route", sink.route, of, "a string: the name of a topic")
-        return legal_topic(F.expr(sink.route), sink.name, sink.route)
+        if not isinstance(data_type, StringType):
+            raise self._wrong_type("route", sink.route, data_type, "a string: the name of a topic")
+        return checked_topic(F.expr(sink.route), sink.name, sink.route)
 
     def _partition(self, sink: TopicSink) -> Column | None:
-        if sink.partition is None or (of := self._type("partition", sink.partition)) is None:
+        if sink.partition is None or (data_type := self._type("partition", sink.partition)) is None:
             return None
-        if not isinstance(of, INTEGERS):
-            raise self._wrong_type("partition", sink.partition, of, "a whole number")
-        return legal_partition(F.expr(sink.partition), sink.name, sink.partition)
+        if not isinstance(data_type, INTEGERS):
+            raise self._wrong_type("partition", sink.partition, data_type, "a whole number")
+        return checked_partition(F.expr(sink.partition), sink.name, sink.partition)
 
     def _bytes(self, key: str, text: str | None) -> Column | None:
-        if text is None or (of := self._type(key, text)) is None:
+        if text is None or (data_type := self._type(key, text)) is None:
             return None
-        return bytes_of(F.expr(text), of)
+        return as_string_or_binary(F.expr(text), data_type)
 
-    def _check_values(self, sink: TopicSink) -> None:
-        """Check the values of the connector's own options, which it would refuse only after the run has started."""
-        known = {name.lower() for name in SINK_OPTIONS}
-        own = {name: value for name, value in sink.options.items() if name.lower() in known}
+    def _check_connector_options(self, sink: TopicSink) -> None:
+        """Check the values of the connector's options now: the connector checks them only after the run has started."""
+        names = {name.lower() for name in SINK_OPTIONS}
+        connector_options = {name: value for name, value in sink.options.items() if name.lower() in names}
         try:
-            write_options({f"{KAFKA}{BOOTSTRAP}": "any:9092", "topic": "any", **own})
+            write_options({f"{KAFKA}{BOOTSTRAP}": "any:9092", "topic": "any", **connector_options})
         except ValueError as error:
-            raise Refused(f"{self._path}.options", str(error)) from error
+            raise InvalidSetting(f"{self._path}.options", str(error)) from error
 
     # --- tables and console -----------------------------------------------------------------------------------------
 
@@ -136,10 +144,10 @@ class SinkCompiler:
         frame, deletes = self._frame, None
         shape: Shape = unchanged
         if sink.delete_when is not None:
-            of = self._type("delete_when", sink.delete_when)
-            if of is not None and not isinstance(of, BooleanType):
-                raise self._wrong_type("delete_when", sink.delete_when, of, "a condition")
-            if of is not None:
+            data_type = self._type("delete_when", sink.delete_when)
+            if data_type is not None and not isinstance(data_type, BooleanType):
+                raise self._wrong_type("delete_when", sink.delete_when, data_type, "a condition")
+            if data_type is not None:
                 shape, deletes = _with_deletes(sink.delete_when), DELETES
         order_by = sink.options.get(ORDER_BY)
         if order_by is not None:
@@ -151,7 +159,7 @@ class SinkCompiler:
     def _to_console(self, sink: ConsoleSink) -> Flow:
         rows = sink.options.get("rows", sink.options.get("numRows", "20"))
         if not rows.isdecimal():
-            raise Refused(f"{self._path}.options", f"rows is a number, not {rows}")
+            raise InvalidSetting(f"{self._path}.options", f"rows must be a whole number, not {rows!r}")
         truncate = sink.options.get("truncate", "true").lower() == "true"
         return self._make_flow("console", "console", sink.mode, ConsoleTarget(sink.name, int(rows), truncate))
 
@@ -173,14 +181,16 @@ class SinkCompiler:
         )
 
     def _type(self, key: str, text: str) -> DataType | None:
-        """Return the type of an expression over the view's columns; None, and a problem, if it does not compile."""
+        """Return the type of an expression over the view's columns, or add a problem and return None."""
         types: list[DataType] = []
-        with self._problems.at(f"{self._path}.{key}", f"{self._who}: {key}", text):
+        with self._problems.recording(f"{self._path}.{key}", f"{self._subject}: {key}", text):
             types = [field.dataType for field in self._frame.select(F.expr(text)).schema.fields]
         return types[0] if types else None
 
-    def _wrong_type(self, key: str, text: str, of: DataType, expected: str) -> Refused:
-        return Refused(f"{self._path}.{key}", f"{key} {text} is {of.simpleString()}, and must be {expected}")
+    def _wrong_type(self, key: str, text: str, data_type: DataType, expected: str) -> InvalidSetting:
+        return InvalidSetting(
+            f"{self._path}.{key}", f"{key} {text} is {data_type.simpleString()}, and must be {expected}"
+        )
 
 
 def _with_deletes(condition: str) -> Shape:
@@ -188,13 +198,9 @@ def _with_deletes(condition: str) -> Shape:
 
 
 def check_columns(frame: DataFrame, names: tuple[str, ...], path: str) -> None:
-    """Refuse names that are not columns of the frame. Case does not matter, as in Spark."""
+    """Raise InvalidSetting for a name that is not a column of the frame. Case does not matter, as in Spark."""
     columns = {name.lower() for name in frame.columns}
     for index, name in enumerate(names):
         if name.lower() not in columns:
-            near = did_you_mean(name, frame.columns)
-            raise Refused(f"{path}.{index}", f"there is no column {name}{near or '; there are ' + _list(frame)}")
-
-
-def _list(frame: DataFrame) -> str:
-    return ", ".join(frame.columns)
+            suggestion = did_you_mean(name, frame.columns) or f"; there are {', '.join(frame.columns)}"
+            raise InvalidSetting(f"{path}.{index}", f"there is no column {name}{suggestion}")

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from moldau.pipelines.planning.formats import Parsed
-from moldau.pipelines.planning.record_schemas import ddl_of
+from moldau.pipelines.planning.record_schemas import read_ddl
 from moldau.pipelines.spec import (
     FileSource,
     Offsets,
@@ -47,6 +47,7 @@ METADATA: Final = {
 ISOLATION: Final = KAFKA + "isolation.level"
 """Read committed unless a pipeline overrides it: exactly-once output must not contain aborted records."""
 _STAR: Final = re.compile(r"(?<!count\()\*", re.IGNORECASE)
+"""A star that may stand for all columns. A multiplication also matches: it only costs unneeded columns."""
 
 
 class Mode(Enum):
@@ -59,7 +60,8 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """What a batch run reads of the topics: [start, end). None is the source's `start`, or the current end."""
+    """What a batch run reads of the topics: [start, end). If `start` is None, the source's `start` is used; if `end` is
+    None, the current end of the topics."""
 
     start: Start | None = None
     end: Start | None = None
@@ -67,11 +69,11 @@ class Range:
 
 def connector_options(pipeline: Pipeline, options: Mapping[str, str]) -> dict[str, str]:
     """Return the connector's options among those of a source or sink, with the pipeline's client properties."""
-    known = {name.lower() for name in SOURCE_OPTIONS | SINK_OPTIONS}
-    chosen = {name: value for name, value in options.items() if name.lower() in known or _is_kafka(name)}
+    names = {name.lower() for name in SOURCE_OPTIONS | SINK_OPTIONS}
+    connector = {name: value for name, value in options.items() if name.lower() in names or _is_kafka(name)}
     properties = {KAFKA + name: value for name, value in pipeline.kafka.items()}
     servers = {} if pipeline.bootstrap is None else {KAFKA + "bootstrap.servers": pipeline.bootstrap}
-    return servers | properties | chosen
+    return servers | properties | connector
 
 
 def sink_options(pipeline: Pipeline, query: str, options: Mapping[str, str]) -> dict[str, str]:
@@ -84,8 +86,8 @@ def sink_options(pipeline: Pipeline, query: str, options: Mapping[str, str]) -> 
 
 def format_options(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options that are not the connector's, for Spark's json and csv."""
-    known = {name.lower() for name in SOURCE_OPTIONS | SINK_OPTIONS}
-    return {name: value for name, value in options.items() if name.lower() not in known and not _is_kafka(name)}
+    names = {name.lower() for name in SOURCE_OPTIONS | SINK_OPTIONS}
+    return {name: value for name, value in options.items() if name.lower() not in names and not _is_kafka(name)}
 
 
 def _is_kafka(name: str) -> bool:
@@ -98,7 +100,10 @@ def _is_kafka(name: str) -> bool:
 def topic_records(
     session: SparkSession, pipeline: Pipeline, source: TopicSource, columns: tuple[str, ...], mode: Mode, over: Range
 ) -> DataFrame:
-    """Return the connector's records with these of its columns."""
+    """Return the records of a topic with these columns of the connector.
+
+    Moldau's connector gets them as its schema, so that it decodes no other columns; Spark's has a fixed schema.
+    """
     options = topic_options(pipeline, source, mode, over)
     if mode is Mode.BATCH:
         batch = session.read.format(pipeline.connector).options(**options)
@@ -119,6 +124,7 @@ def topic_options(pipeline: Pipeline, source: TopicSource, mode: Mode, over: Ran
         options["includeHeaders"] = "true"
     if mode is Mode.BATCH:
         begin = source.start if over.start is None else over.start
+        # A batch from the latest offset on would be empty.
         options |= _bound("starting", "earliest" if begin == "latest" else begin)
         return options | (_bound("ending", over.end) if over.end is not None else {})
     if source.max_per_trigger is not None:
@@ -126,49 +132,52 @@ def topic_options(pipeline: Pipeline, source: TopicSource, mode: Mode, over: Ran
     return options | _bound("starting", source.start)
 
 
-def _bound(prefix: str, at: Start) -> dict[str, str]:
+def _bound(prefix: str, bound: Start) -> dict[str, str]:
     """Return the connector's options for a start or end. A time after the last record means the end, not an error."""
-    if isinstance(at, str):
-        return {f"{prefix}Offsets": at}
-    if isinstance(at, datetime):
+    if isinstance(bound, str):
+        return {f"{prefix}Offsets": bound}
+    if isinstance(bound, datetime):
         late = {"startingOffsetsByTimestampStrategy": "latest"} if prefix == "starting" else {}
-        return {f"{prefix}Timestamp": str(round(at.timestamp() * 1000))} | late
-    return {f"{prefix}Offsets": _offsets_json(at)}
+        return {f"{prefix}Timestamp": str(round(bound.timestamp() * 1000))} | late
+    return {f"{prefix}Offsets": _offsets_json(bound)}
 
 
 def _offsets_json(offsets: Offsets) -> str:
-    return json.dumps({topic: {str(index): at for index, at in each.items()} for topic, each in offsets.items()})
+    return json.dumps(
+        {topic: {str(index): offset for index, offset in each.items()} for topic, each in offsets.items()}
+    )
 
 
 def needed_metadata(pipeline: Pipeline, source: TopicSource) -> tuple[str, ...]:
-    """Return the columns of METADATA that the pipeline may use: to transfer one from Python to Spark takes time.
+    """Return the columns of METADATA that the pipeline may use. Others are left out, because their transfer takes time.
 
-    Any word in its texts counts as a use. A star, a Python step or a sink that writes whole rows needs all columns.
+    Any word in the pipeline's SQL counts as a use. A star, a Python step or a sink that writes whole rows needs all
+    columns.
     """
     offered = [name for name in METADATA if name != "_headers" or source.headers]
-    if source.format == "raw" or _takes_whole_rows(pipeline, source.name):
+    if source.format == "raw" or _needs_whole_rows(pipeline, source.name):
         return tuple(offered)
-    words = set(re.findall(r"\w+", " ".join(_texts(pipeline)).lower()))
+    words = set(re.findall(r"\w+", " ".join(_sql_texts(pipeline)).lower()))
     return tuple(name for name in offered if name in words)
 
 
-def _takes_whole_rows(pipeline: Pipeline, name: str) -> bool:
+def _needs_whole_rows(pipeline: Pipeline, name: str) -> bool:
     if any(sink.view == name and not isinstance(sink, TopicSink) for sink in pipeline.sinks):
         return True
     if any(isinstance(step, PythonStep) for step in pipeline.steps):
         return True
-    return any(_STAR.search(text) for text in _texts(pipeline))
+    return any(_STAR.search(text) for text in _sql_texts(pipeline))
 
 
-def _texts(pipeline: Pipeline) -> Iterator[str]:
+def _sql_texts(pipeline: Pipeline) -> Iterator[str]:
     """Yield all texts that may contain the name of a column."""
-    for holder in (*pipeline.sources.values(), *pipeline.steps):
-        if not isinstance(holder, TableSource):
-            yield from holder.deduplicate
-            if holder.watermark:
-                yield holder.watermark.column
-        if isinstance(holder, SqlStep):
-            yield holder.sql
+    for view in (*pipeline.sources.values(), *pipeline.steps):
+        if not isinstance(view, TableSource):
+            yield from view.deduplicate
+            if view.watermark:
+                yield view.watermark.column
+        if isinstance(view, SqlStep):
+            yield view.sql
     for sink in pipeline.sinks:
         if isinstance(sink, TopicSink):
             yield from (text for text in (sink.key, sink.value, sink.route, sink.partition) if text)
@@ -195,11 +204,11 @@ def _metadata(name: str, source: TopicSource) -> Column:
 def static_or_watched(session: SparkSession, source: FileSource | TableSource, mode: Mode) -> DataFrame:
     if isinstance(source, TableSource):
         # Spark plans the read of a Python source once; `follow` makes each batch of a stream read the table again.
-        own = {"path": source.path, "format": source.format, "follow": str(mode is not Mode.BATCH).lower()}
-        return session.read.format("moldau-lake").options(**own | dict(source.options)).load()
+        defaults = {"path": source.path, "format": source.format, "follow": str(mode is not Mode.BATCH).lower()}
+        return session.read.format("moldau-lake").options(**defaults | dict(source.options)).load()
     defaults = {"header": "true"} if source.format == "csv" else {}
     options = defaults | dict(source.options)
-    schema = ddl_of(source) if source.schema is not None or source.schema_file is not None else None
+    schema = read_ddl(source) if source.schema is not None or source.schema_file is not None else None
     if source.watch and mode is not Mode.BATCH:
         stream = session.readStream.format(source.format).options(**options)
         return (stream.schema(schema) if schema else stream).load(source.path)

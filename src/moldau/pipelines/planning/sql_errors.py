@@ -20,7 +20,7 @@ from pyspark.logger import PySparkLogger
 from moldau.pipelines.problems import did_you_mean
 
 MESSAGE_LENGTH_MAX: Final = 300
-NEAR_MAX: Final = 3
+SUGGESTIONS_MAX: Final = 3
 TYPES: Final = (
     "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double",
     "decimal", "numeric", "string", "char", "varchar", "binary", "date", "timestamp", "timestamp_ntz", "interval",
@@ -66,7 +66,7 @@ def quiet() -> Iterator[None]:
 
 
 def message_of(error: PySparkException) -> str:
-    """Return the error in one line, where there is no text with a position."""
+    """Return the error in one line, for errors that are not about an SQL text."""
     return _condense(error)
 
 
@@ -88,15 +88,16 @@ def _unresolved_column(parameters: Mapping[str, str]) -> str:
     names = _NAME.findall(parameters.get("proposal", ""))
     if "." not in wrong:  # suggest names without a table, too
         names = list(dict.fromkeys(name.rpartition(".")[2] for name in names))
-    near = sorted(names, key=lambda name: -_likeness(name, wrong))
+    suggestions = sorted(names, key=lambda name: -_likeness(name, wrong))
     message = f"there is no column {wrong}"
-    if not near:
+    if not suggestions:
         return message
-    return f"{message}; did you mean {'one of ' if len(near) > 1 else ''}{', '.join(near[:NEAR_MAX])}?"
+    one_of = "one of " if len(suggestions) > 1 else ""
+    return f"{message}; did you mean {one_of}{', '.join(suggestions[:SUGGESTIONS_MAX])}?"
 
 
 def _likeness(name: str, wrong: str) -> float:
-    """Compare the parts after the last dot: a misspelt column usually has the right table."""
+    """Return how alike two names are, from 0 to 1. Their tables are not compared: they are usually right."""
     first, second = (text.rpartition(".")[2].strip("`").casefold() for text in (name, wrong))
     return SequenceMatcher(None, first, second).ratio()
 

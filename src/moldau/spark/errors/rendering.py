@@ -31,7 +31,7 @@ def brief(error: BaseException, sentence: str) -> list[str]:
 
 
 def _place(error: BaseException) -> str | None:
-    """The innermost line outside of these packages: the user's own."""
+    """Return the innermost line outside of these packages: that of the user."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_of_package(frame.filename)]
     return f"in line {own[-1].lineno}: {own[-1].line}" if own and own[-1].line else None
 
@@ -49,6 +49,6 @@ def whole(error: BaseException) -> list[str]:
 
 
 def _shell() -> Any:
-    """The IPython shell of this process, or None."""
+    """Return the IPython shell of this process, or None if this is not IPython."""
     module: Any = sys.modules.get("IPython")
     return module.get_ipython() if module else None

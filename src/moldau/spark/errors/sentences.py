@@ -34,19 +34,19 @@ class WorkerError(NamedTuple):
 
 
 def worker_error(text: str) -> WorkerError | None:
-    """The error without a trace in the text; None if there is none."""
+    """Return the error that is in the text without a traceback, or None if the text has no such error."""
     found = _WORKER_ERROR.search(text)
     return WorkerError(found[1], found[2].strip()) if found else None
 
 
 def function_error(text: str) -> str | None:
-    """The traceback of a user's function that failed in a task; None if there is none."""
+    """Return the traceback of a user's function that failed in a task, or None if the text has no such traceback."""
     start = text.find(TRACEBACK)
     return None if start < 0 else _TAIL.sub("", text[start:]).strip()
 
 
 def unknown_format(text: str) -> str | None:
-    """A sentence about a format that Spark does not find; None if the text is about another error."""
+    """Return a sentence about a format that Spark does not find, or None if the text is about another error."""
     found = _FORMAT.search(text)
     if found is None:
         return None

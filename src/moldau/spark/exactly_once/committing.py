@@ -1,15 +1,17 @@
-"""The steps that write a micro-batch to topics exactly once. Pure: the cluster is behind `Wire`.
+"""The steps that write a micro-batch to topics exactly once. Pure: the cluster is behind `TransactionRequests`.
 
-    take over    get a new epoch for the sink's transactional id: other writers of this sink are fenced, and their open
-                 transactions are aborted
-    recognise    read the batch id that the sink's last transaction committed; do not write that batch again
-    open         add the partitions to write, and the group for the batch id, to the transaction
-    write        the staged record batches, in the order of tasks
-    note         commit the batch id as an offset of the group
-    commit       records and batch id become visible together
+    init_producer         get a new epoch for the sink's transactional id: other writers of this sink are fenced, and
+                          their open transactions are aborted (InitProducerId)
+    last_micro_batch_id   read the id that the sink's last transaction committed; a micro-batch up to this id is already
+                          written and is not written again (OffsetFetch)
+    add_partitions        add the partitions to write to the transaction (AddPartitionsToTxn)
+    write                 write the staged record batches, in the order of tasks (Produce)
+    add_group             add the group that has the micro-batch id to the transaction (AddOffsetsToTxn)
+    commit_micro_batch_id commit the micro-batch id as an offset of that group (TxnOffsetCommit)
+    end                   records and micro-batch id become visible together (EndTxn)
 
-The order of the first two steps gives the guarantee. If the batch id were read before taking over, a zombie could
-commit right after that; afterwards only our own commit can change it.
+The order of the first two steps gives the guarantee. If the micro-batch id were read before the new epoch, a zombie
+could commit right after that; after the new epoch only our own commit can change it.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ from typing import Final, NamedTuple, Protocol
 
 from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
-from moldau.spark.exactly_once.staging import Staged, batches_of
+from moldau.spark.exactly_once.staging import Staged, read_record_batches
 from moldau.spark.sending import Batch
 from moldau.wire.batch import read_header, stamp_producer
 
-SEQUENCES: Final = 1 << 31
+SEQUENCE_MODULUS: Final = 1 << 31
+"""Sequence numbers are 31 bits: after 2147483647 comes 0."""
 
 
 class Producer(NamedTuple):
@@ -32,68 +35,79 @@ class Producer(NamedTuple):
     epoch: int
 
 
-class Wire(Protocol):
+class TransactionRequests(Protocol):
     """The requests to a cluster for one sink. A call that raises may still have taken effect."""
 
-    def take_over(self) -> Producer: ...
+    def init_producer(self) -> Producer: ...
 
-    def last_batch(self) -> int | None: ...
+    def last_micro_batch_id(self) -> int | None: ...
 
     def add_partitions(self, producer: Producer, partitions: Sequence[TopicPartition]) -> None: ...
 
+    def write(self, record_batches: Iterator[Batch]) -> None: ...
+
     def add_group(self, producer: Producer) -> None: ...
 
-    def write(self, batches: Iterator[Batch]) -> None: ...
-
-    def note_batch(self, producer: Producer, batch_id: int, topics: Sequence[str]) -> None: ...
+    def commit_micro_batch_id(self, producer: Producer, micro_batch_id: int, topics: Sequence[str]) -> None: ...
 
     def end(self, producer: Producer, commit: bool) -> None: ...
 
 
-def commit(wire: Wire, staged: Sequence[Staged], batch_id: int | None) -> bool:
-    """Write the batch; return False if the topics already have it. Without a batch id it is always written."""
-    partitions = sorted({where for one in staged for where, _ in one.index})
+def commit(requests: TransactionRequests, staged_by_task: Sequence[Staged], micro_batch_id: int | None) -> bool:
+    """Write the micro-batch and return True, or return False if the topics already have it.
+
+    A batch query has no micro-batch id: its records are always written.
+    """
+    partitions = sorted({partition for staged in staged_by_task for partition, _ in staged.index})
     if not partitions:
+        # Without records there is nothing that a second attempt could write twice, so the id need not be committed.
         return True
-    producer = wire.take_over()
-    if batch_id is not None and _is_written(wire, batch_id):
+    producer = requests.init_producer()
+    if micro_batch_id is not None and _is_written(requests, micro_batch_id):
         return False
     try:
-        _transact(wire, producer, partitions, staged, batch_id)
+        _write_in_transaction(requests, producer, partitions, staged_by_task, micro_batch_id)
     except BaseException:
         # A commit whose response was lost is not undone: the coordinator rejects the abort of a decided transaction.
         with suppress(OSError, MalformedData, KafkaError):
-            wire.end(producer, commit=False)
+            requests.end(producer, commit=False)
         raise
     return True
 
 
-def _is_written(wire: Wire, batch_id: int) -> bool:
-    last = wire.last_batch()
-    return last is not None and last >= batch_id
+def _is_written(requests: TransactionRequests, micro_batch_id: int) -> bool:
+    # >= because Spark runs micro-batches in the order of their ids, and one without records commits no id: all up to
+    # the committed id are done.
+    committed_id = requests.last_micro_batch_id()
+    return committed_id is not None and committed_id >= micro_batch_id
 
 
-def _transact(
-    wire: Wire,
+def _write_in_transaction(
+    requests: TransactionRequests,
     producer: Producer,
     partitions: Sequence[TopicPartition],
-    staged: Sequence[Staged],
-    batch_id: int | None,
+    staged_by_task: Sequence[Staged],
+    micro_batch_id: int | None,
 ) -> None:
-    wire.add_partitions(producer, partitions)
-    wire.write(stamped(producer, staged))
-    if batch_id is not None:
-        wire.add_group(producer)
-        wire.note_batch(producer, batch_id, sorted({where.topic for where in partitions}))
-    wire.end(producer, commit=True)
+    requests.add_partitions(producer, partitions)
+    requests.write(stamp_record_batches(producer, staged_by_task))
+    if micro_batch_id is not None:
+        requests.add_group(producer)
+        topics = sorted({partition.topic for partition in partitions})
+        requests.commit_micro_batch_id(producer, micro_batch_id, topics)
+    requests.end(producer, commit=True)
 
 
-def stamped(producer: Producer, staged: Sequence[Staged]) -> Iterator[Batch]:
-    """Stamp the batches of all tasks as one producer's: the sequences of each partition count from 0."""
-    sequences: dict[TopicPartition, int] = {}
-    for one in staged:
-        for batch in batches_of(one):
-            sequence = sequences.get(batch.where, 0)
-            sequences[batch.where] = (sequence + read_header(batch.data).record_count) % SEQUENCES
-            stamp_producer(memoryview(batch.data), *producer, sequence)
-            yield batch
+def stamp_record_batches(producer: Producer, staged_by_task: Sequence[Staged]) -> Iterator[Batch]:
+    """Yield the record batches of all tasks, with producer id, epoch and sequence written into them.
+
+    They become those of one producer: the sequences of each partition count from 0, over all tasks.
+    """
+    next_sequences: dict[TopicPartition, int] = {}
+    for staged in staged_by_task:
+        for record_batch in read_record_batches(staged):
+            sequence = next_sequences.get(record_batch.partition, 0)
+            record_count = read_header(record_batch.data).record_count
+            next_sequences[record_batch.partition] = (sequence + record_count) % SEQUENCE_MODULUS
+            stamp_producer(memoryview(record_batch.data), *producer, sequence)
+            yield record_batch

@@ -1,4 +1,4 @@
-"""What a task passes to the driver: record batches ready to be stamped, in its message if small, else in a file.
+"""What a task passes to the driver: record batches without producer id, in its message if small, else in a file.
 
     <staging location>/<sink id>/<random>.staged        batches one after the other, as the index in the message says
 
@@ -58,7 +58,7 @@ class Stage:
     def add(self, batches: Iterable[Batch], rows: int) -> None:
         self.rows += rows
         for batch in batches:
-            self._index.append((batch.where, len(batch.data)))
+            self._index.append((batch.partition, len(batch.data)))
             if self._file is None and len(self._memory) + len(batch.data) > self.inline_bytes_max:
                 self._spill()
             if self._file is None:
@@ -89,43 +89,45 @@ class Stage:
         self._memory = bytearray()
 
 
-def batches_of(staged: Staged) -> Iterator[Batch]:
-    """The batches in order; checks each one's CRC."""
+def read_record_batches(staged: Staged) -> Iterator[Batch]:
+    """Yield the record batches in order. Raises StagingFault if one is missing or its CRC is wrong."""
     if staged.file is None:
         yield from _inline(staged)
         return
     with _faults(staged.file), open(staged.file, "rb") as file:
-        for where, size in staged.index:
+        for partition, size in staged.index:
             data = bytearray(size)
             if file.readinto(data) != size:
-                raise StagingFault(f"{staged.file} ends before its batches do")
-            yield _checked(Batch(where, data), staged.file)
+                raise StagingFault(f"{staged.file} is shorter than what the task wrote")
+            yield _checked(Batch(partition, data), staged.file)
 
 
 def _inline(staged: Staged) -> Iterator[Batch]:
     position = 0
-    for where, size in staged.index:
-        yield _checked(Batch(where, bytearray(staged.inline[position : position + size])), "a task's message")
+    for partition, size in staged.index:
+        yield _checked(Batch(partition, bytearray(staged.inline[position : position + size])), "a task's message")
         position += size
 
 
 def _checked(batch: Batch, origin: str) -> Batch:
     if not check_crc(memoryview(batch.data)):
-        raise StagingFault(f"{origin}: a staged batch for {batch.where} is damaged")
+        raise StagingFault(f"{origin}: a staged batch for {batch.partition} is damaged")
     return batch
 
 
 def sweep(directory: str) -> None:
-    """Remove everything staged for a sink, also by tasks that died: a query runs one batch at a time."""
+    """Remove all that tasks staged for a sink, also tasks that died. A query runs one micro-batch at a time."""
     shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager
 def _faults(path: str) -> Iterator[None]:
-    """Turn file errors inside the block into StagingFault, which says what the file is for."""
+    """Turn an OSError in the block into a StagingFault that names the file and says what it is for."""
     try:
         yield
     except FileNotFoundError as error:
-        raise StagingFault(f"{path} is gone, or not here: driver and executors must share stagingLocation") from error
+        raise StagingFault(
+            f"{path} does not exist on this machine: driver and executors must share stagingLocation"
+        ) from error
     except OSError as error:
         raise StagingFault(f"{path}: records cannot be staged: {error.strerror or error}") from error

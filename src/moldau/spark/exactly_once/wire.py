@@ -1,8 +1,8 @@
-"""One sink's transactions on the wire: each step is a request to the right coordinator, with retries.
+"""Sends the requests of one sink's transactions: each step goes to the right coordinator and is retried.
 
-The requests are those of clients before the second part of KIP-890 (AddPartitionsToTxn for partitions), which every
-broker since 3.0 supports. That part protects from late requests of an earlier transaction; here a new epoch for every
-transaction does.
+The requests are those of clients before the second part of KIP-890 (with AddPartitionsToTxn), which every broker since
+3.0 supports. The second part of KIP-890 protects from late requests of an earlier transaction; here every transaction
+has a new epoch, which protects as well.
 """
 
 from __future__ import annotations
@@ -42,13 +42,18 @@ M = TypeVar("M", bound=Message)
 GROUP: Final = 0
 TRANSACTION: Final = 1
 """Key types of FindCoordinator."""
-SEVERAL_KEYS: Final = (4, 6)
-TAKING_OVER: Final = (0, 5)
-CLIENT_VERSIONS: Final = (0, 3)
-"""AddPartitionsToTxn from version 4 on is for brokers."""
-EXPLICIT_GROUP: Final = (0, 4)
-SAME_EPOCH_VERSIONS: Final = (0, 4)
-STABLE_BY_NAME: Final = (8, 9)
+FIND_COORDINATOR_VERSIONS: Final = (4, 6)
+"""From version 4 on the request has a list of keys."""
+INIT_PRODUCER_ID_VERSIONS: Final = (0, 5)
+"""Version 6 adds two-phase commit."""
+ADD_PARTITIONS_VERSIONS: Final = (0, 3)
+"""From version 4 on the request is for brokers."""
+TXN_OFFSET_COMMIT_VERSIONS: Final = (0, 4)
+"""From version 5 on the request adds the group to the transaction, so AddOffsetsToTxn is not sent."""
+END_TXN_VERSIONS: Final = (0, 4)
+"""From version 5 on the response has a new epoch for the next transaction."""
+OFFSET_FETCH_VERSIONS: Final = (8, 9)
+"""Version 8 has a list of groups; from version 10 on topics are named by id."""
 TRANSACTION_RETRIABLE: Final = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT}
 FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 SEND_BYTES: Final = 8 << 20
@@ -56,7 +61,7 @@ BATCH_ID_PARTITION: Final = 0
 ABORT_TIMEOUT_MS: Final = 3_000
 
 
-class KafkaWire:
+class KafkaTransactionRequests:
     """Requests for one sink. Its transactional id and its group have the same name."""
 
     def __init__(self, cluster: Cluster, options: WriteOptions, sink_id: str, transaction_timeout_ms: int) -> None:
@@ -66,29 +71,35 @@ class KafkaWire:
         self._transaction_timeout_ms = transaction_timeout_ms
         self._coordinators: dict[int, int] = {}
 
-    def take_over(self) -> Producer:
-        """Get a new epoch. Waits until an earlier owner's open transaction is aborted or, if decided, committed."""
+    def init_producer(self) -> Producer:
+        """Get a new epoch. Wait until an earlier writer's open transaction is aborted or, if decided, committed."""
         request = InitProducerIdRequest(self._sink_id, self._transaction_timeout_ms)
 
         def send() -> Producer:
-            response = self._request(TRANSACTION, ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse, TAKING_OVER)
+            response = self._request(
+                TRANSACTION, ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse, INIT_PRODUCER_ID_VERSIONS
+            )
             self._check(response.error_code)
             return Producer(response.producer_id, response.producer_epoch)
 
         return self._retry(send)
 
-    def last_batch(self) -> int | None:
-        """The highest batch id committed for any topic: a deleted topic has lost its own."""
+    def last_micro_batch_id(self) -> int | None:
+        """Return the highest micro-batch id that is committed for any topic, or None if there is none.
+
+        Each transaction commits the id for all its topics, because a deleted topic loses its committed offset.
+        """
         group = OffsetFetchRequestGroup(group_id=self._sink_id, topics=None)
         request = OffsetFetchRequest(groups=[group], require_stable=True)
 
         def send() -> int | None:
-            response = self._request(GROUP, ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, STABLE_BY_NAME)
-            (found,) = response.groups
-            self._check(found.error_code)
-            partitions = [each for topic in found.topics for each in topic.partitions]
-            for each in partitions:
-                self._check(each.error_code)
+            response = self._request(GROUP, ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, OFFSET_FETCH_VERSIONS)
+            (group_response,) = response.groups
+            self._check(group_response.error_code)
+            partitions = [partition for topic in group_response.topics for partition in topic.partitions]
+            for partition in partitions:
+                self._check(partition.error_code)
+            # A partition without a committed offset has -1.
             return max((each.committed_offset for each in partitions if each.committed_offset >= 0), default=None)
 
         return self._retry(send)
@@ -99,11 +110,11 @@ class KafkaWire:
 
         def send() -> None:
             response = self._request(
-                TRANSACTION, ApiKey.ADD_PARTITIONS_TO_TXN, request, AddPartitionsToTxnResponse, CLIENT_VERSIONS
+                TRANSACTION, ApiKey.ADD_PARTITIONS_TO_TXN, request, AddPartitionsToTxnResponse, ADD_PARTITIONS_VERSIONS
             )
             results = [each for topic in response.results_by_topic_v3_and_below for each in topic.results_by_partition]
             codes = {ErrorCode(each.partition_error_code) for each in results} - {ErrorCode.NONE}
-            # Valid partitions are rejected along with the others; their error does not say why.
+            # If one partition is invalid, the valid ones get OPERATION_NOT_ATTEMPTED, which does not say why.
             self._check(next(iter(codes - {ErrorCode.OPERATION_NOT_ATTEMPTED} or codes), ErrorCode.NONE))
 
         self._retry(send)
@@ -117,12 +128,13 @@ class KafkaWire:
 
         self._retry(send)
 
-    def write(self, batches: Iterator[Batch]) -> None:
+    def write(self, record_batches: Iterator[Batch]) -> None:
+        """Send the record batches, about SEND_BYTES at a time, and wait until all are acknowledged."""
         sending = Sending(self._cluster, self._options, self._sink_id)
         try:
             waiting: list[Batch] = []
             size = 0
-            for batch in batches:
+            for batch in record_batches:
                 waiting.append(batch)
                 size += len(batch.data)
                 if size >= SEND_BYTES:
@@ -135,32 +147,35 @@ class KafkaWire:
         finally:
             sending.abandon()
 
-    def note_batch(self, producer: Producer, batch_id: int, topics: Sequence[str]) -> None:
-        batch_note = [TxnOffsetCommitRequestPartition(BATCH_ID_PARTITION, batch_id, committed_metadata=BATCH_NUMBER)]
+    def commit_micro_batch_id(self, producer: Producer, micro_batch_id: int, topics: Sequence[str]) -> None:
+        offset = TxnOffsetCommitRequestPartition(BATCH_ID_PARTITION, micro_batch_id, committed_metadata=BATCH_NUMBER)
         request = TxnOffsetCommitRequest(
             self._sink_id,
             self._sink_id,
             *producer,
-            topics=[TxnOffsetCommitRequestTopic(name, batch_note) for name in topics],
+            topics=[TxnOffsetCommitRequestTopic(name, [offset]) for name in topics],
         )
 
         def send() -> None:
-            response = self._request(GROUP, ApiKey.TXN_OFFSET_COMMIT, request, TxnOffsetCommitResponse, EXPLICIT_GROUP)
+            response = self._request(
+                GROUP, ApiKey.TXN_OFFSET_COMMIT, request, TxnOffsetCommitResponse, TXN_OFFSET_COMMIT_VERSIONS
+            )
             for topic in response.topics:
-                for each in topic.partitions:
-                    self._check(each.error_code)
+                for partition in topic.partitions:
+                    self._check(partition.error_code)
 
         self._retry(send)
 
     def end(self, producer: Producer, commit: bool) -> None:
-        """End the transaction. It is safe to retry: a coordinator repeats its decision.
+        """Commit or abort the transaction. It is safe to retry: a coordinator repeats its decision.
 
-        An abort only spares consumers the transaction timeout, so an unavailable cluster is not waited for.
+        An abort waits only ABORT_TIMEOUT_MS for an unavailable cluster, because the coordinator aborts the transaction
+        anyway after the transaction timeout.
         """
         request = EndTxnRequest(self._sink_id, *producer, commit)
 
         def send() -> None:
-            response = self._request(TRANSACTION, ApiKey.END_TXN, request, EndTxnResponse, SAME_EPOCH_VERSIONS)
+            response = self._request(TRANSACTION, ApiKey.END_TXN, request, EndTxnResponse, END_TXN_VERSIONS)
             self._check(response.error_code)
 
         self._retry(send, self._options.metadata_timeout_ms if commit else ABORT_TIMEOUT_MS)
@@ -182,22 +197,26 @@ class KafkaWire:
     def _coordinator(self, kind: int) -> int:
         nodes = self._cluster.nodes()
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[self._sink_id])
-        response = self._cluster.ask_any(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, SEVERAL_KEYS)
-        (found,) = response.coordinators
-        self._check(found.error_code if found.node_id in nodes else ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return found.node_id
+        response = self._cluster.ask_any(
+            ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, FIND_COORDINATOR_VERSIONS
+        )
+        (coordinator,) = response.coordinators
+        self._check(coordinator.error_code if coordinator.node_id in nodes else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return coordinator.node_id
 
     def _retry(self, action: Callable[[], T], timeout_ms: int | None = None) -> T:
         def attempt() -> T:
             try:
                 return action()
             except (OSError, MalformedData, KafkaError):
+                # The coordinator may have moved to another broker: the next attempt finds it again.
                 self._coordinators.clear()
                 raise
 
         return self._cluster.retry(attempt, timeout_ms or self._options.metadata_timeout_ms, TRANSACTION_RETRIABLE)
 
     def _check(self, error_code: int, message: str | None = None) -> None:
+        """Raise KafkaError unless the code is 0."""
         if not error_code:
             return
         code = ErrorCode(error_code)

@@ -62,21 +62,21 @@ class DeltaLakeTable:
 
     def merge(self, merge: Merge, tag: BatchTag) -> bool:
         """Update, insert and delete by keys in one tagged transaction."""
-        is_new = not transactions.holds(self, tag)
+        is_new = not transactions.has_batch(self, tag)
         if is_new:
             transactions.retry_conflicts(
-                self.path, lambda: self._merge_once(merge, tag), lambda: transactions.holds(self, tag)
+                self.path, lambda: self._merge_once(merge, tag), lambda: transactions.has_batch(self, tag)
             )
         return is_new
 
     def schema(self) -> pa.Schema:
         return self._schema_of(self._open())
 
-    def splits(self, wanted: int) -> list[Split]:
+    def splits(self, parts_max: int) -> list[Split]:
         table = self._open()
         names = sorted(fragment.path for fragment in table.to_pyarrow_dataset().get_fragments())
         size = sum(pa.table(table.get_add_actions()).column("size_bytes").to_pylist())
-        return split_files(names, size, wanted, table.version())
+        return split_files(names, size, parts_max, table.version())
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         table = DeltaTable(self.path, version=split.version)

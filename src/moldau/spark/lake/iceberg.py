@@ -84,12 +84,12 @@ class IcebergTable:
         with self._table() as table:
             return self._schema_of(table)
 
-    def splits(self, wanted: int) -> list[Split]:
+    def splits(self, parts_max: int) -> list[Split]:
         with self._table() as table:
             snapshot = table.current_snapshot()
             files = {task.file.file_path: task.file.file_size_in_bytes for task in table.scan().plan_files()}
         version = None if snapshot is None else snapshot.snapshot_id
-        return split_files(sorted(files), sum(files.values()), wanted, version)
+        return split_files(sorted(files), sum(files.values()), parts_max, version)
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         with self._table() as table:

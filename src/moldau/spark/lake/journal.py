@@ -40,7 +40,7 @@ class Journal:
         self._staging = os.path.join(table, STAGING, query_id)
 
     def entry(self) -> Entry | None:
-        """The last commit that has begun, finished or not."""
+        """Return the last commit that has begun, finished or not."""
         content = disk.content_of(self._file)
         if content is None:
             return None
@@ -100,5 +100,5 @@ class Journal:
 
 
 def staged_name(query_id: str, name: str) -> str:
-    """Where a task writes the file that will be called `name`: in one directory for all partitions."""
+    """Return where a task writes the file that will be called `name`: in one directory for all partitions."""
     return os.path.join(STAGING, query_id, os.path.basename(name) + STAGED_SUFFIX)

@@ -26,7 +26,7 @@ class Merge:
     """A row is ignored if the table's row with the same key has a larger value in this column."""
 
     def matched_by(self, target: str, source: str) -> str:
-        """The join condition. Null keys match null keys, but only if there are any: plain equality joins faster."""
+        """Return the join condition. Null keys match null keys; without null keys, plain equality is faster."""
         terms = []
         for key in self.keys:
             same = "IS NOT DISTINCT FROM" if self.rows.column(key).null_count else "="
@@ -34,7 +34,7 @@ class Merge:
         return " AND ".join(terms)
 
     def is_newer(self, target: str, source: str) -> str | None:
-        """The condition under which a row replaces the existing one; None for always."""
+        """Return the condition under which a row replaces the existing row; None if it always does."""
         if self.order_by is None:
             return None
         column = quoted(self.order_by)
@@ -52,7 +52,7 @@ class Merge:
 @runtime_checkable
 class Mergeable(Protocol):
     def merge(self, merge: Merge, tag: BatchTag) -> bool:
-        """Update, insert and delete by keys in one tagged transaction; False if the table already has that batch."""
+        """Update, insert and delete by keys in one transaction. Return False if the table already has the batch."""
 
 
 def merge_of(table: str, rows: pa.Table, keys: Sequence[str], delete_when: str | None, order_by: str | None) -> Merge:
@@ -64,8 +64,8 @@ def merge_of(table: str, rows: pa.Table, keys: Sequence[str], delete_when: str |
     if delete_when is not None:
         if rows.schema.field(delete_when).type != pa.bool_():
             raise LakeError(f"{table}: the column {delete_when} tells which rows delete, so it must be a boolean")
-        at = rows.column_names.index(delete_when)
-        rows = rows.set_column(at, delete_when, pc.fill_null(rows.column(delete_when), False))
+        index = rows.column_names.index(delete_when)
+        rows = rows.set_column(index, delete_when, pc.fill_null(rows.column(delete_when), False))
     columns = tuple(name for name in rows.column_names if name != delete_when)
     return Merge(_last_of_each_key(rows, keys, order_by), tuple(keys), columns, delete_when, order_by)
 
@@ -75,7 +75,7 @@ def quoted(name: str) -> str:
 
 
 def _last_of_each_key(rows: pa.Table, keys: Sequence[str], order_by: str | None) -> pa.Table:
-    """One row per key: the one with the highest `order_by` (nulls are lowest); of equal ones the last."""
+    """Return one row per key: the row with the highest `order_by` (nulls are lowest); of equal rows the last."""
     if order_by is not None:
         column = rows.column(order_by)
         ranks = pa.table({"valid": pc.is_valid(column), "order": column, "row": _numbers(rows)})

@@ -72,9 +72,9 @@ class ParquetTable:
             raise no_table(self.path, "Parquet")
         return lake_schema(ds.dataset(self.path, format="parquet", partitioning="hive").schema, self.path)
 
-    def splits(self, wanted: int) -> list[Split]:
+    def splits(self, parts_max: int) -> list[Split]:
         files = sorted(self._data_files())
-        return split_files(files, sum(os.path.getsize(os.path.join(self.path, name)) for name in files), wanted)
+        return split_files(files, sum(os.path.getsize(os.path.join(self.path, name)) for name in files), parts_max)
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         schema = self.schema()
@@ -113,7 +113,7 @@ class ParquetTable:
         disk.create_content(self._description, json.dumps(description, indent=1).encode())
 
     def _data_files(self) -> Iterator[str]:
-        """The files that a reader of the directory sees, relative to it."""
+        """Return the files that a reader of the directory sees, relative to the directory."""
         for folder, folders, names in os.walk(self.path):
             folders[:] = [name for name in folders if not name.startswith(("_", "."))]
             for name in names:

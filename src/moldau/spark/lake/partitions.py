@@ -29,7 +29,7 @@ def _escape(text: str) -> str:
 
 
 def text_of(value: object) -> str | None:
-    """How Hive, Delta and Spark write a partition value."""
+    """Return a partition value as Hive, Delta and Spark write it."""
     if value is None or value == "":
         return None
     if isinstance(value, bool):
@@ -52,7 +52,7 @@ def cut(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Partiti
 
 
 def _changes(batch: pa.RecordBatch, columns: Sequence[str]) -> list[int]:
-    """The rows whose partition differs from the previous row's."""
+    """Return the rows whose partition differs from that of the row before."""
     rows = batch.num_rows
     differs = pa.repeat(pa.scalar(False), rows - 1)
     for name in columns:

@@ -54,7 +54,7 @@ def _type(arrow_type: pa.DataType, column: str, table: str, widen: bool) -> pa.D
 
 
 def new_columns(table: str, table_schema: pa.Schema, query_schema: pa.Schema) -> list[pa.Field]:
-    """The query's columns that the table lacks. Both schemas must come from `lake_schema`."""
+    """Return the query's columns that the table lacks. Both schemas must come from `lake_schema`."""
     names = {field.name.casefold(): field for field in table_schema}
     added = []
     for field in query_schema:

@@ -1,7 +1,7 @@
 """The interface of a lake table: the Protocol `LakeTable`, its values, and the function that opens a table.
 
 Each kind of table (Parquet, Delta, Iceberg) is one module behind `LakeTable`. Tasks write Parquet files into a staging
-directory that no reader sees; the driver's `commit` makes a micro-batch visible at once, unless it already is.
+directory that no reader sees; the driver's `commit` makes a micro-batch visible at once, unless it already is visible.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LakeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BatchTag:
-    """A micro-batch of a query: the key by which a table recognises a batch that it already has.
+    """A micro-batch of a query: the key by which a table knows that it already has a batch.
 
     Spark replays a batch after a crash with the same query id, the same batch id and the same range of offsets.
     """
@@ -80,9 +80,9 @@ class Split:
     files: tuple[str, ...]
 
 
-def split_files(files: Sequence[str], size: int, wanted: int, version: int | None = None) -> list[Split]:
-    """Divide files of `size` bytes in total into at most `wanted` parts, each of at least SPLIT_BYTES if possible."""
-    parts = max(1, min(wanted, len(files), -(-size // SPLIT_BYTES)))
+def split_files(files: Sequence[str], size: int, parts_max: int, version: int | None = None) -> list[Split]:
+    """Divide files of `size` bytes in total into at most `parts_max` parts, of at least SPLIT_BYTES if possible."""
+    parts = max(1, min(parts_max, len(files), -(-size // SPLIT_BYTES)))
     return [Split(version, tuple(files[part::parts])) for part in range(parts)]
 
 
@@ -94,20 +94,20 @@ class LakeTable(Protocol):
         written."""
 
     def commit(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> bool:
-        """Add the files to the table in one transaction; False if the table already has this batch."""
+        """Add the files to the table in one transaction. Return False if the table already has this batch."""
 
     def schema(self) -> pa.Schema:
-        """The columns of the existing table."""
+        """Return the columns of the existing table."""
 
-    def splits(self, wanted: int) -> list[Split]:
-        """Divide the current table into at most `wanted` parts."""
+    def splits(self, parts_max: int) -> list[Split]:
+        """Divide the current table into at most `parts_max` parts."""
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """The rows of one part, in the columns of `schema`."""
+        """Yield the rows of one part, in the columns of `schema`."""
 
 
 def local_path(path: str) -> str:
-    """Return an absolute path. LakeError for anything but a local or shared directory."""
+    """Return an absolute path. Raises LakeError for anything but a local or shared directory."""
     if not path:
         raise LakeError("a table needs the option path, a local or shared directory")
     if not _SCHEME.match(path) and not path.startswith("file:"):
@@ -119,25 +119,27 @@ def local_path(path: str) -> str:
 
 
 def open_table(path: str, kind: str) -> LakeTable:
-    """The table at this path, which need not exist yet."""
+    """Return the table at this path, which need not exist yet. Raises LakeError for a table of another kind."""
     if kind not in KINDS:
         raise LakeError(f"{path}: the format {kind!r} is not known; it is one of {', '.join(KINDS)}")
-    where = local_path(path)
-    there = kind_at(where)
-    if there is not None and there != kind:
-        raise LakeError(f"{where} is {_ARTICLE[there]} table, not {_ARTICLE[kind]} one: set format to {there}")
-    if there is None and kind != "parquet" and _holds_parquet_files(where):
-        raise LakeError(f"{where} holds plain Parquet files and cannot become {_ARTICLE[kind]} table")
+    directory = local_path(path)
+    existing_kind = kind_at(directory)
+    if existing_kind is not None and existing_kind != kind:
+        raise LakeError(
+            f"{directory} is {_ARTICLE[existing_kind]} table, not {_ARTICLE[kind]} one: set format to {existing_kind}"
+        )
+    if existing_kind is None and kind != "parquet" and _has_parquet_files(directory):
+        raise LakeError(f"{directory} holds plain Parquet files and cannot become {_ARTICLE[kind]} table")
     try:
         module = import_module(f"moldau.spark.lake.{kind}")
     except ModuleNotFoundError as missing:
         raise LakeError(f"{_ARTICLE[kind]} table needs the package {missing.name}: {INSTALL_LAKE}") from None
     opener: Callable[[str], LakeTable] = module.TABLE
-    return opener(where)
+    return opener(directory)
 
 
 def no_table(path: str, kind: str) -> LakeError:
-    """The error for a missing table; it suggests a similar name if the path does not exist."""
+    """Return the error for a missing table. It suggests a similar name if the path does not exist."""
     if os.path.exists(path):
         return LakeError(f"{path}: there is no {kind} table")
     folder, name = os.path.split(path)
@@ -151,7 +153,7 @@ _ARTICLE = {"parquet": "a Parquet", "delta": "a Delta", "iceberg": "an Iceberg"}
 
 
 def kind_at(path: str) -> str | None:
-    """The kind of the table in a directory, recognised by the files of each kind; None if there is no table."""
+    """Return the kind of the table in a directory by the files that each kind has; None if there is no table."""
     if os.path.exists(path) and not os.path.isdir(path):
         raise LakeError(f"{path} is a file; a table is a directory")
     if os.path.isdir(os.path.join(path, "_delta_log")):
@@ -165,7 +167,7 @@ def kind_at(path: str) -> str | None:
     return None
 
 
-def _holds_parquet_files(path: str) -> bool:
+def _has_parquet_files(path: str) -> bool:
     if not os.path.isdir(path):
         return False
     with os.scandir(path) as entries:

@@ -103,7 +103,7 @@ class Tally:
 
 
 def lag(sources: Sequence[Mapping[str, Any]]) -> int | None:
-    """The number of offsets between the query and the ends of its topics; None if it reads no topic."""
+    """Return the number of offsets between the query and the ends of its topics, or None if it reads no topic."""
     behind = [
         max(0, latest[where] - offset)
         for source in sources

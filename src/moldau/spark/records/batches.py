@@ -58,7 +58,7 @@ def malformed(base_offset: int, what: str | Exception) -> MalformedData:
 
 
 def batches_with_rows(fetched: FetchedRecords) -> Iterator[Batch]:
-    """The batches with requested rows, by offset."""
+    """Return the batches with requested rows, by offset."""
     transactions = _AbortedTransactions(fetched.aborted)
     for batch in whole_batches(fetched.records):
         header = batch.header
@@ -70,14 +70,14 @@ def batches_with_rows(fetched: FetchedRecords) -> Iterator[Batch]:
 
 
 def next_offset(records: memoryview, position: int) -> int:
-    """The offset after the last whole batch, where the next fetch begins; `position` if there is none."""
+    """Return the offset after the last complete batch, where the next fetch begins; without a batch, `position`."""
     for batch in whole_batches(records):
         position = max(position, batch.header.next_offset)
     return position
 
 
 def whole_batches(records: memoryview) -> Iterator[Batch]:
-    """Every complete batch. Checks that offsets increase from batch to batch: they are outside the CRC."""
+    """Yield every complete batch. Check that their offsets increase, because the CRC does not cover offsets."""
     expected = position = 0
     while (size := _whole_size(records, position)) is not None:
         header = read_header(records, position)
@@ -90,7 +90,7 @@ def whole_batches(records: memoryview) -> Iterator[Batch]:
 
 
 def _whole_size(records: memoryview, position: int) -> int | None:
-    """The size of the batch at `position`; None if it is incomplete."""
+    """Return the size of the batch at `position`, or None if the batch is incomplete."""
     left = len(records) - position
     if left <= MAGIC_POSITION:
         return None
@@ -115,7 +115,7 @@ class _AbortedTransactions:
         self._open: set[int] = set()
 
     def is_aborted(self, batch: Batch) -> bool:
-        """Whether the batch belongs to an aborted transaction. Must be called for every batch, in order."""
+        """Return whether the batch belongs to an aborted transaction. Must be called for every batch, in order."""
         header = batch.header
         while self._to_come and self._to_come[0][1] <= header.last_offset:
             self._open.add(self._to_come.popleft()[0])

@@ -138,7 +138,8 @@ def _column(name: str, kind: pa.DataType, records: _Records, bodies: Bodies, fet
 
 
 def _timestamps(records: _Records, batches: BatchColumns) -> Numbers:
-    """In milliseconds. With LogAppendTime the deltas do not count: the broker stamped the whole batch."""
+    """Return the timestamps in milliseconds. With LogAppendTime the deltas do not count: the broker sets one timestamp
+    for the whole batch."""
     is_stamped = batches.is_log_append_time
     base = np.where(is_stamped, batches.max_timestamps, batches.base_timestamps)
     # Check the base first: if it is in bounds, a sum that overflows is never back in bounds.

@@ -26,7 +26,7 @@ Hashes = npt.NDArray[np.uint32]
 
 
 def partition_of(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
-    """The partition of each key, as every Kafka client chooses it; NO_KEY for null."""
+    """Return the partition of each key: its murmur2 hash modulo the number of partitions; NO_KEY for a null key."""
     chosen = ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
     if keys.null_count:
         chosen[keys.is_null().to_numpy(zero_copy_only=False)] = NO_KEY
@@ -34,7 +34,7 @@ def partition_of(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
 
 
 def murmur2(keys: pa.Array) -> Hashes:
-    """The hash of each key; that of a null key is meaningless."""
+    """Return the hash of each key. The hash of a null key is meaningless."""
     keys = keys.cast(pa.large_binary())
     if not len(keys):
         return np.empty(0, np.uint32)

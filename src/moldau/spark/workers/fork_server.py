@@ -174,7 +174,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def exit_status(waited: int) -> int:
-    """The exit status as in a shell: 128 plus the signal's number for a killed process."""
+    """Return the exit status as in a shell: 128 plus the signal's number for a killed process."""
     code = os.waitstatus_to_exitcode(waited)
     return code if code >= 0 else 128 - code
 
@@ -218,7 +218,7 @@ def run_module(name: str, arguments: list[str]) -> int:
 
 
 def status_of(code: Any) -> int:
-    """The exit status for an argument of sys.exit."""
+    """Return the exit status for an argument of sys.exit."""
     if code is None:
         return 0
     if isinstance(code, int):

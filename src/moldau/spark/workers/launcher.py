@@ -41,7 +41,7 @@ def become_python(arguments: list[str]) -> NoReturn:
 
 
 def run_in_fork(server: str, arguments: list[str]) -> int | None:
-    """The exit status of the requested process; None if there is no fork server."""
+    """Return the exit status of the requested process, or None if there is no fork server."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(server)

@@ -51,27 +51,27 @@ class ModelCluster:
         return sorted(self.committed)
 
 
-class ModelWire:
+class ModelRequests:
     """One driver's way to the cluster."""
 
     def __init__(self, cluster: ModelCluster, gate: Gate) -> None:
         self._cluster = cluster
         self._gate = gate
 
-    def take_over(self) -> Producer:
-        self._gate("before take_over")
+    def init_producer(self) -> Producer:
+        self._gate("before init_producer")
         if self._cluster.open is not None:
             self._cluster.finish(commit=False)
         self._cluster.epoch += 1
         self._cluster.sequences.clear()
         taken = Producer(7, self._cluster.epoch)
-        self._gate("after take_over")
+        self._gate("after init_producer")
         return taken
 
-    def last_batch(self) -> int | None:
-        self._gate("before last_batch")
+    def last_micro_batch_id(self) -> int | None:
+        self._gate("before last_micro_batch_id")
         found = max(self._cluster.notes.values(), default=None)
-        self._gate("after last_batch")
+        self._gate("after last_micro_batch_id")
         return found
 
     def add_partitions(self, producer: Producer, partitions: Sequence[TopicPartition]) -> None:
@@ -92,20 +92,20 @@ class ModelWire:
             header = read_header(batch.data)
             self._refuse_fenced(Producer(header.producer_id, header.producer_epoch))
             assert header.is_transactional
-            if batch.where not in (self._cluster.open or ()):
+            if batch.partition not in (self._cluster.open or ()):
                 raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-            expected = self._cluster.sequences.get(batch.where, 0)
+            expected = self._cluster.sequences.get(batch.partition, 0)
             assert header.base_sequence == expected, "sequences go on within a partition"
-            self._cluster.sequences[batch.where] = expected + header.record_count
-            self._cluster.pending.append((batch.where, header.base_timestamp))
+            self._cluster.sequences[batch.partition] = expected + header.record_count
+            self._cluster.pending.append((batch.partition, header.base_timestamp))
             self._gate(f"after write {number}")
 
-    def note_batch(self, producer: Producer, batch_id: int, topics: Sequence[str]) -> None:
-        self._gate("before note_batch")
+    def commit_micro_batch_id(self, producer: Producer, batch_id: int, topics: Sequence[str]) -> None:
+        self._gate("before commit_micro_batch_id")
         self._refuse_fenced(producer)
         assert self._cluster.has_group
         self._cluster.noted_later = dict.fromkeys(topics, batch_id)
-        self._gate("after note_batch")
+        self._gate("after commit_micro_batch_id")
 
     def end(self, producer: Producer, commit: bool) -> None:
         step = "commit" if commit else "abort"

@@ -8,12 +8,12 @@ from itertools import combinations
 
 import model_cluster
 import pytest
-from model_cluster import ModelCluster, ModelWire, check_whole_and_once, staged
+from model_cluster import ModelCluster, ModelRequests, check_whole_and_once, staged
 from patience import PATIENCE_S
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.spark.exactly_once import committing
-from moldau.spark.exactly_once.committing import Wire, commit
+from moldau.spark.exactly_once.committing import TransactionRequests, commit
 from moldau.spark.exactly_once.staging import Staged
 
 STEPS_EACH = 7
@@ -26,7 +26,7 @@ class Killed(BaseException):
 def steps() -> list[str]:
     """The name of every gate that an undisturbed commit passes."""
     passed: list[str] = []
-    commit(ModelWire(ModelCluster(), passed.append), staged(0), 0)
+    commit(ModelRequests(ModelCluster(), passed.append), staged(0), 0)
     return passed
 
 
@@ -63,20 +63,21 @@ def undisturbed(step: str) -> None:
 def test_the_steps_of_a_commit() -> None:
     order = [step.split()[1] for step in STEPS if step.startswith("before")]
     assert list(dict.fromkeys(order)) == [
-        "take_over", "last_batch", "add_partitions", "write", "add_group", "note_batch", "commit",
+        "init_producer", "last_micro_batch_id", "add_partitions", "write",
+        "add_group", "commit_micro_batch_id", "commit",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("at", STEPS)
 def test_a_driver_killed_at_any_step_leaves_a_batch_whole_or_not_at_all(at: str) -> None:
     cluster = ModelCluster()
-    commit(ModelWire(cluster, undisturbed), staged(4), 4)
+    commit(ModelRequests(cluster, undisturbed), staged(4), 4)
     with pytest.raises(Killed):
-        commit(ModelWire(cluster, dying(at)), staged(5), 5)
+        commit(ModelRequests(cluster, dying(at)), staged(5), 5)
     check_whole_and_once(cluster, [4, 5] if at == "after commit" else [4])
-    is_new = commit(ModelWire(cluster, undisturbed), staged(5), 5)
+    is_new = commit(ModelRequests(cluster, undisturbed), staged(5), 5)
     assert is_new == (at != "after commit")
-    assert commit(ModelWire(cluster, undisturbed), staged(6), 6)
+    assert commit(ModelRequests(cluster, undisturbed), staged(6), 6)
     check_whole_and_once(cluster, [4, 5, 6])
 
 
@@ -84,36 +85,36 @@ def test_a_driver_killed_at_any_step_leaves_a_batch_whole_or_not_at_all(at: str)
 def test_a_lost_connection_at_any_step_aborts_or_is_found_to_have_committed(at: str) -> None:
     cluster = ModelCluster()
     with pytest.raises(ConnectionError):
-        commit(ModelWire(cluster, losing_the_line(at)), staged(5), 5)
+        commit(ModelRequests(cluster, losing_the_line(at)), staged(5), 5)
     assert cluster.open is None, "what failed is aborted at once, not when its time is over"
-    commit(ModelWire(cluster, undisturbed), staged(5), 5)
+    commit(ModelRequests(cluster, undisturbed), staged(5), 5)
     check_whole_and_once(cluster, [5])
 
 
 def test_a_batch_that_was_committed_is_not_written_again() -> None:
     cluster = ModelCluster()
-    assert commit(ModelWire(cluster, undisturbed), staged(0), 0)
-    assert not commit(ModelWire(cluster, undisturbed), staged(0), 0)
+    assert commit(ModelRequests(cluster, undisturbed), staged(0), 0)
+    assert not commit(ModelRequests(cluster, undisturbed), staged(0), 0)
     check_whole_and_once(cluster, [0])
 
 
 def test_a_topic_that_is_deleted_takes_only_its_own_note_along() -> None:
     cluster = ModelCluster()
-    commit(ModelWire(cluster, undisturbed), staged(3), 3)
+    commit(ModelRequests(cluster, undisturbed), staged(3), 3)
     del cluster.notes["a"]
-    assert not commit(ModelWire(cluster, undisturbed), staged(3), 3)
+    assert not commit(ModelRequests(cluster, undisturbed), staged(3), 3)
 
 
 def test_a_write_that_nobody_replays_is_one_transaction_without_a_note() -> None:
     cluster = ModelCluster()
-    assert commit(ModelWire(cluster, undisturbed), staged(0), None)
+    assert commit(ModelRequests(cluster, undisturbed), staged(0), None)
     assert cluster.notes == {}
     check_whole_and_once(cluster, [0])
 
 
 def test_a_batch_without_rows_asks_nothing_of_the_cluster() -> None:
     passed: list[str] = []
-    assert commit(ModelWire(ModelCluster(), passed.append), [], 3)
+    assert commit(ModelRequests(ModelCluster(), passed.append), [], 3)
     assert passed == []
 
 
@@ -150,14 +151,14 @@ class WriteOrder:
         self.pass_on()
 
 
-def race(order: Sequence[int], attempt: Callable[[Wire, int], object]) -> ModelCluster:
+def race(order: Sequence[int], attempt: Callable[[TransactionRequests, int], object]) -> ModelCluster:
     """Two drivers that both believe to be the one, their steps in this order."""
     cluster, turns = ModelCluster(), WriteOrder(order)
     unforeseen: list[BaseException] = []
 
     def drive(who: int) -> None:
         try:
-            attempt(ModelWire(cluster, turns.gate(who)), who)
+            attempt(ModelRequests(cluster, turns.gate(who)), who)
         except KafkaError as error:
             if error.code not in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE):
                 unforeseen.append(error)
@@ -196,18 +197,18 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> list[list[Staged]]:
 
 def test_two_drivers_write_a_batch_once_in_every_order_of_their_steps(attempts: list[list[Staged]]) -> None:
     for order in orders():
-        cluster = race(order, lambda wire, who: commit(wire, attempts[who], 2))
+        cluster = race(order, lambda requests, who: commit(requests, attempts[who], 2))
         assert len(cluster.committed) == 1, "one of the two always gets through"
-        commit(ModelWire(cluster, undisturbed), attempts[2], 2)
+        commit(ModelRequests(cluster, undisturbed), attempts[2], 2)
         check_whole_and_once(cluster, [2])
 
 
 def test_recognising_before_taking_over_would_double_a_batch(attempts: list[list[Staged]]) -> None:
     """That the orders above are worth trying: with the first two steps exchanged, some of them go wrong."""
 
-    def wrong(wire: Wire, who: int) -> None:
-        if wire.last_batch() is None:
+    def wrong(requests: TransactionRequests, who: int) -> None:
+        if requests.last_micro_batch_id() is None:
             partitions = [where for where, _ in attempts[who][0].index]
-            committing._transact(wire, wire.take_over(), partitions, attempts[who], 2)
+            committing._write_in_transaction(requests, requests.init_producer(), partitions, attempts[who], 2)
 
     assert any(len(race(order, wrong).committed) == 2 for order in orders())

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from moldau.base.ids import TopicPartition
-from moldau.spark.exactly_once.committing import Producer, stamped
-from moldau.spark.exactly_once.staging import Stage, Staged, StagingFault, batches_of, sweep
+from moldau.spark.exactly_once.committing import Producer, stamp_record_batches
+from moldau.spark.exactly_once.staging import Stage, Staged, StagingFault, read_record_batches, sweep
 from moldau.spark.records.encode import EncodeColumns, ProducerStamp, encode
 from moldau.spark.sending import Batch
 from moldau.wire.batch import check_crc, read_header
@@ -35,31 +35,31 @@ def test_batches_come_back_in_their_order_from_memory_or_file(tmp_path: Path, in
     found: Staged = pickle.loads(pickle.dumps(staged(tmp_path / "sink", inline_bytes_max)))
     assert (found.file is None) == (inline_bytes_max == 10_000)
     assert found.rows == 9
-    assert [(one.where, read_header(one.data).record_count) for one in batches_of(found)] == [
+    assert [(one.partition, read_header(one.data).record_count) for one in read_record_batches(found)] == [
         (ONE, 3),
         (TWO, 2),
         (ONE, 4),
     ]
-    assert found.size == sum(len(one.data) for one in batches_of(found))
+    assert found.size == sum(len(one.data) for one in read_record_batches(found))
 
 
 def test_batches_of_all_tasks_become_one_producers_with_sequences_that_go_on(tmp_path: Path) -> None:
     tasks = [staged(tmp_path / "sink", 10_000), staged(tmp_path / "sink", 0)]
-    found = [(one.where, read_header(one.data)) for one in stamped(Producer(77, 5), tasks)]
+    found = [(one.partition, read_header(one.data)) for one in stamp_record_batches(Producer(77, 5), tasks)]
     assert [(where.partition, header.base_sequence) for where, header in found] == [
         (0, 0), (1, 0), (0, 3), (0, 7), (1, 2), (0, 10),
     ]  # fmt: skip
     assert {(header.producer_id, header.producer_epoch, header.is_transactional) for _, header in found} == {
         (77, 5, True)
     }
-    assert all(check_crc(memoryview(one.data)) for one in stamped(Producer(77, 5), tasks))
+    assert all(check_crc(memoryview(one.data)) for one in stamp_record_batches(Producer(77, 5), tasks))
 
 
 def test_a_file_that_is_gone_says_what_must_be_shared(tmp_path: Path) -> None:
     found = staged(tmp_path / "sink", 0)
     sweep(str(tmp_path / "sink"))
     with pytest.raises(StagingFault, match="must share stagingLocation"):
-        list(batches_of(found))
+        list(read_record_batches(found))
 
 
 def test_a_file_that_is_short_or_damaged_is_not_written(tmp_path: Path) -> None:
@@ -67,11 +67,11 @@ def test_a_file_that_is_short_or_damaged_is_not_written(tmp_path: Path) -> None:
     assert found.file is not None
     whole = Path(found.file).read_bytes()
     Path(found.file).write_bytes(whole[:-1])
-    with pytest.raises(StagingFault, match="ends before"):
-        list(batches_of(found))
+    with pytest.raises(StagingFault, match="shorter than"):
+        list(read_record_batches(found))
     Path(found.file).write_bytes(whole[:-1] + b"!")
     with pytest.raises(StagingFault, match="damaged"):
-        list(batches_of(found))
+        list(read_record_batches(found))
 
 
 def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:

@@ -335,7 +335,7 @@ def test_a_conflict_is_tried_again(tmp_path: Path, kind: str, monkeypatch: pytes
         raise transactions.Conflict("somebody else")
 
     monkeypatch.setattr(type(table), "transact", hopeless)
-    with pytest.raises(LakeError, match="other writers were in the way 8 times running: somebody else"):
+    with pytest.raises(LakeError, match="the commit failed 8 times because of other writers: somebody else"):
         append(path, kind, numbers(3), BatchTag("q", 2))
     monkeypatch.undo()
     assert append(path, kind, numbers(3), BatchTag("q", 2))
