@@ -216,7 +216,7 @@ class World:
     def incarnation(self, group_id: str) -> int:
         """A number for the memory that has the group: what is soft is forgotten from one to the next."""
         assert self.process is not None
-        machine = self.process.groups.shards._shards[self.process.groups.shards.partition_of(group_id)][1]
+        machine = self.process.groups.shards._shards[self.process.groups.shards.partition_of(group_id)].machine
         if id(machine) not in self._incarnations:
             self._machines.append(machine)
             self._incarnations[id(machine)] = len(self._machines)

@@ -269,7 +269,7 @@ class Partition:
 
     # --- reading ------------------------------------------------------------------------------------------------
 
-    def fence(self, current_leader_epoch: int, *, leader_only: bool = True) -> None:
+    def check_leader_epoch(self, current_leader_epoch: int, *, leader_only: bool = True) -> None:
         """Raise KafkaError if this node does not lead the partition, or not in that leader epoch."""
         if self.is_closed:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -281,10 +281,10 @@ class Partition:
 
     # --- followers ----------------------------------------------------------------------------------------------
 
-    def fence_replica(self, replica_id: int, broker_epoch: int, current_leader_epoch: int) -> None:
+    def check_replica(self, replica_id: int, broker_epoch: int, current_leader_epoch: int) -> None:
         """Raise KafkaError if the broker with that epoch is no follower of this partition. A follower's fetch moves the
         high watermark, so it must be checked."""
-        self.fence(current_leader_epoch)
+        self.check_leader_epoch(current_leader_epoch)
         leadership = self._leadership
         if leadership is None or replica_id not in leadership.followers:
             # If the leader epoch is right, the image with the new replica may not have arrived here yet.
@@ -296,9 +296,10 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def replica_fetched(self, replica_id: int, broker_epoch: int, fetch_offset: int, start_offset: int) -> None:
-        """Record a follower's fetch, which `fence_replica` has accepted: it has all records below `fetch_offset`."""
+        """Record a follower's fetch, which `check_replica` has accepted: the follower has all records below
+        `fetch_offset`."""
         leadership = self._leadership
-        assert leadership is not None, "fence_replica was called before"
+        assert leadership is not None, "check_replica was called before"
         assert self._replication is not None, "followers need the clock"
         progress = leadership.followers[replica_id]
         has_deleted = start_offset > progress.start_offset
@@ -318,7 +319,7 @@ class Partition:
             self.watchers.readable_by_consumers(self, 0)
         self._advance(0, min(high_watermark, log.end_offset))
 
-    def truncated(self) -> None:
+    def on_truncated(self) -> None:
         """As a follower, after a truncation: lower the high watermark to the log end offset."""
         if self.high_watermark > self.log.end_offset:
             self.high_watermark = self.log.end_offset

@@ -70,7 +70,7 @@ class ConsumerReads:
     ) -> tuple[PartitionData, int]:
         preferred = NO_REPLICA
         try:
-            partition.fence(fetch.current_leader_epoch, leader_only=not self._from_followers)
+            partition.check_leader_epoch(fetch.current_leader_epoch, leader_only=not self._from_followers)
             if self._nearest is not None:
                 preferred = self._nearest(partition, fetch.fetch_offset)
             diverging = divergence(partition, fetch) if fetch.last_fetched_epoch >= 0 else None
@@ -124,7 +124,7 @@ class ReplicaReads:
     def record_position(self, partition: Partition, fetch: PartitionFetch) -> None:
         """Ignore errors here: `read` returns them."""
         try:
-            partition.fence_replica(self.replica_id, self._broker_epoch, fetch.current_leader_epoch)
+            partition.check_replica(self.replica_id, self._broker_epoch, fetch.current_leader_epoch)
             if self._divergence(partition, fetch) or fetch.fetch_offset > partition.log.end_offset:
                 return
         except KafkaError:
@@ -136,7 +136,7 @@ class ReplicaReads:
     ) -> tuple[PartitionData, int]:
         log = partition.log
         try:
-            partition.fence_replica(self.replica_id, self._broker_epoch, fetch.current_leader_epoch)
+            partition.check_replica(self.replica_id, self._broker_epoch, fetch.current_leader_epoch)
             diverging = self._divergence(partition, fetch)
             records = None
             if diverging is None and not self._is_held_back(partition):

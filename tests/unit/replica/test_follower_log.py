@@ -13,7 +13,7 @@ from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
 from moldau.log.walk import walk_batches
 from moldau.metadata.image import PartitionState
-from moldau.replica.follower_log import FollowerLog, up_to_epoch
+from moldau.replica.follower_log import FollowerLog, drop_newer_epochs
 from moldau.replica.partition import Partition
 from moldau.testing.clock import START_MS
 from moldau.testing.files import MemoryFiles
@@ -43,7 +43,7 @@ class Room:
         self.follower = FollowerLog(self.store, self.reports.append)
 
     def take(self, *batches: bytes) -> None:
-        self.follower.take(self.partition, memoryview(b"".join(batches)), START_MS)
+        self.follower.append_from_leader(self.partition, memoryview(b"".join(batches)), START_MS)
 
     @property
     def range(self) -> tuple[int, int]:
@@ -82,8 +82,8 @@ def test_a_disk_that_refuses_is_a_storage_error() -> None:
 def test_what_a_later_leader_wrote_is_left() -> None:
     """It may have cut off what came before it in the same answer (KAFKA-18723)."""
     whole = sent(0, 1) + sent(1, 1, epoch=6) + sent(2, 1, epoch=6)
-    assert bytes(up_to_epoch(memoryview(whole), 5)) == sent(0, 1)
-    assert bytes(up_to_epoch(memoryview(whole), 6)) == whole
+    assert bytes(drop_newer_epochs(memoryview(whole), 5)) == sent(0, 1)
+    assert bytes(drop_newer_epochs(memoryview(whole), 6)) == whole
     room = Room()
     room.take(whole)
     assert room.range == (0, 1)
@@ -91,7 +91,7 @@ def test_what_a_later_leader_wrote_is_left() -> None:
 
 def test_a_log_that_begins_in_the_middle_of_a_batch_gets_it_whole() -> None:
     room = Room()
-    room.follower.truncate_fully(room.partition, 7)
+    room.follower.restart_at(room.partition, 7)
     room.take(sent(5, 5), sent(10, 1))
     assert room.range == (5, 11)
     room.partition.update_from_leader(11, 7)
@@ -125,7 +125,7 @@ def test_a_cut_below_the_high_watermark_is_told_and_takes_it_along() -> None:
     room.follower.truncate(room.partition, 4)
     assert room.reports == []
     room.follower.truncate(room.partition, 2)
-    assert "truncated to offset 2, below its high watermark 4" in room.reports[0]
+    assert "truncated to offset 2, below the high watermark 4" in room.reports[0]
     assert room.partition.high_watermark == 2
 
 
@@ -145,7 +145,7 @@ def test_a_log_begun_anew_knows_nothing_of_producers() -> None:
     room.partition.log.roll(START_MS)
     room.take(sent(1, 1, base_sequence=1, **PRODUCER))
     assert room.partition.log.producers.active()
-    room.follower.truncate_fully(room.partition, 100)
+    room.follower.restart_at(room.partition, 100)
     assert room.partition.log.producers.active() == []
     assert not [name for name in room.files.names("data/a-0") if name.endswith(".snapshot")]
 
@@ -162,7 +162,7 @@ def test_after_a_cut_no_crash_brings_back_what_was_cut(seed: int) -> None:
         room.follower.truncate(room.partition, 4)
         room.take(*(sent(offset, 1, 5) for offset in range(4, 7)))
     else:
-        room.follower.truncate_fully(room.partition, 6)
+        room.follower.restart_at(room.partition, 6)
         room.take(sent(6, 1, 5))
     room.partition.log.roll(START_MS)
     room.take(sent(7, 1, 5))

@@ -133,16 +133,16 @@ def test_flushing_by_count_asks_for_the_disk_but_does_not_wait_for_it() -> None:
 def test_who_does_not_lead_takes_nothing() -> None:
     room = Room(state=replace(LED, leader=OTHER))
     assert refusal(room.append) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert refusal(room.partition.fence, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(room.partition.check_leader_epoch, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert room.partition.log.end_offset == 0
 
 
 @pytest.mark.parametrize(("epoch", "code"), [(2, ErrorCode.FENCED_LEADER_EPOCH), (4, ErrorCode.UNKNOWN_LEADER_EPOCH)])
 def test_fencing(epoch: int, code: ErrorCode) -> None:
     room = Room()
-    assert refusal(room.partition.fence, epoch) == code
-    room.partition.fence(3)
-    room.partition.fence(-1)
+    assert refusal(room.partition.check_leader_epoch, epoch) == code
+    room.partition.check_leader_epoch(3)
+    room.partition.check_leader_epoch(-1)
 
 
 def test_too_few_in_sync_is_for_acks_all_only_and_leaves_the_log_alone() -> None:
@@ -207,7 +207,7 @@ def test_at_the_end_everyone_is_told_why() -> None:
     assert [promise and promise.value() for promise in promises] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
     assert room.spy.touches == [0]
     assert refusal(room.append) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert refusal(room.partition.fence, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(room.partition.check_leader_epoch, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     room.partition.log.flush()
     room.partition.flushed()
     assert room.spy.touches == [0], "nobody watches any more"

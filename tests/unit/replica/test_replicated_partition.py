@@ -74,7 +74,7 @@ class Room:
 
     def fetched(self, replica_id: int, offset: int, start_offset: int = 0) -> None:
         epoch = self.replication.brokers[replica_id].epoch
-        self.partition.fence_replica(replica_id, epoch, self.partition.state.leader_epoch)
+        self.partition.check_replica(replica_id, epoch, self.partition.state.leader_epoch)
         self.partition.replica_fetched(replica_id, epoch, offset, start_offset)
 
     def both_fetched(self, offset: int) -> None:
@@ -412,7 +412,7 @@ def test_only_a_replica_under_its_own_epoch_is_believed(
     replica_id: int, broker_epoch: int, leader_epoch: int, code: ErrorCode
 ) -> None:
     room = Room()
-    assert refusal(room.partition.fence_replica, replica_id, broker_epoch, leader_epoch) is code
+    assert refusal(room.partition.check_replica, replica_id, broker_epoch, leader_epoch) is code
 
 
 # --- deleting records

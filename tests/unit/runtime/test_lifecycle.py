@@ -25,12 +25,12 @@ BEAT_MS = 2_000
 class Life:
     """A lifecycle and its controller: a test responds to each request by hand."""
 
-    def __init__(self, is_shutdown_controlled: bool = True, is_alone: bool = False) -> None:
+    def __init__(self, controlled_shutdown_enabled: bool = True, is_alone: bool = False) -> None:
         self.is_alone = is_alone
         self.timers = FakeTimers()
         self.requests: list[tuple[ApiKey, Any, Promise[Any]]] = []
         self.current = CurrentImage()
-        settings = BrokerSessionSettings(BEAT_MS, 9_000, is_shutdown_controlled)
+        settings = BrokerSessionSettings(BEAT_MS, 9_000, controlled_shutdown_enabled)
         self.lifecycle = BrokerLifecycle(
             NODE_ID,
             settings,
@@ -158,4 +158,4 @@ def test_the_last_broker_leaves_at_once() -> None:
 
 def test_an_unregistered_broker_leaves_at_once() -> None:
     assert Life().lifecycle.leave().done
-    assert Life(is_shutdown_controlled=False).unfenced().lifecycle.leave().done
+    assert Life(controlled_shutdown_enabled=False).unfenced().lifecycle.leave().done

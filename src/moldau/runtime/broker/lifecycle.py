@@ -73,7 +73,7 @@ class BrokerLifecycle:
             return self._left
         self._is_leaving = True
         others = [broker for broker in self._current.image.live_brokers() if broker.id != self._node_id]
-        if self.epoch == NO_EPOCH or not self._settings.is_shutdown_controlled or not others:
+        if self.epoch == NO_EPOCH or not self._settings.controlled_shutdown_enabled or not others:
             self._left.complete(None)
             return self._left
         self._timers.after_ms(LEAVE_PATIENCE_MS, self._finish_leaving)
