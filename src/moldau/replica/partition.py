@@ -76,7 +76,7 @@ class Partition:
         self.epoch_start_offset = 0
         """Where the log ended when this node began to lead it."""
         self.on_durable: Callable[[Partition], None] | None = None
-        """Called when more of a follower's log is on disk."""
+        """Called on a follower when more of its log is on disk."""
         self.report_fault: ReportFault = unreported
         self._node_id = node_id
         self._flusher = flusher
@@ -151,7 +151,8 @@ class Partition:
         self.watchers.readable(self, 0)
 
     def _is_stale(self, state: PartitionState) -> bool:
-        """Whether the image is behind what the controller has told this leader directly."""
+        """Return whether the state is older than the current one, or changes nothing. The image can be older, because
+        the controller's response to an ISR change arrives first."""
         current = self.state
         is_older = state.leader_epoch < current.leader_epoch or state.partition_epoch < current.partition_epoch
         return self.is_closed or is_older or (self.is_leader and state == current)
@@ -177,7 +178,7 @@ class Partition:
         if leadership is None or leadership.proposed is not proposal:
             return
         if isinstance(decision, KafkaError):
-            leadership.refused(decision.code)
+            leadership.on_rejected(decision.code)
         elif decision.leader_epoch == state.leader_epoch and decision.partition_epoch >= state.partition_epoch:
             self.state = replace(state, isr=decision.isr, partition_epoch=decision.partition_epoch)
             leadership.proposed = None
@@ -251,7 +252,8 @@ class Partition:
         self._flusher.request(self)
 
     def _advance(self, size: int, committed: int | None = None) -> None:
-        """Move the high watermark to what all in-sync replicas have; on a follower the leader's `committed` says it."""
+        """Move the high watermark to the offset that all in-sync replicas have. A follower passes the leader's high
+        watermark as `committed`. `size` is the number of bytes just appended, for waiting fetches."""
         if committed is None:
             log = self.log
             committed = log.recovery_point if log.config.flush_messages == 1 else log.end_offset

@@ -11,7 +11,7 @@ from moldau.base.promise import Promise
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import BrokerImage, MetadataImage
-from moldau.runtime.broker.lifecycle import LEAVE_PATIENCE_MS, BrokerLifecycle
+from moldau.runtime.broker.lifecycle import LEAVE_TIMEOUT_MS, BrokerLifecycle
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatResponse
@@ -143,7 +143,7 @@ def test_it_leaves_when_the_controller_allows_it() -> None:
 def test_it_leaves_after_the_timeout() -> None:
     life = Life().unfenced()
     left = life.lifecycle.leave()
-    life.timers.advance(LEAVE_PATIENCE_MS - 1)
+    life.timers.advance(LEAVE_TIMEOUT_MS - 1)
     assert not left.done
     life.timers.advance(1)
     assert left.done
