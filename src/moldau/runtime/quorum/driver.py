@@ -173,8 +173,8 @@ class QuorumDriver:
             self._on_fault(fault)
 
     def write_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes], last_contained_ms: int = 0) -> bool:
-        """Write a snapshot of everything below its end offset, with the voters at that offset. Return False if there
-        is one at least as new."""
+        """Write a snapshot of everything below its end offset, with the voters at that offset. Return False if a
+        snapshot at least as new exists."""
         assert snapshot.end_offset <= self.high_watermark, "a snapshot must not go beyond the high watermark"
         kraft_version, voters = self._quorum.voters_at(snapshot)
         return self._metadata_log.write_snapshot(
