@@ -238,7 +238,7 @@ def _read_groups(values: Values) -> GroupSettings:
     assignors = values.items("group.consumer.assignors")
     for name in assignors:
         if name not in ASSIGNORS:
-            raise values.refusal("group.consumer.assignors", f"{name!r} is unknown; expected {', '.join(ASSIGNORS)}")
+            raise values.error("group.consumer.assignors", f"{name!r} is unknown; expected {', '.join(ASSIGNORS)}")
     return GroupSettings(
         initial_rebalance_delay_ms=values.integer("group.initial.rebalance.delay.ms"),
         min_session_timeout_ms=values.integer("group.min.session.timeout.ms"),
@@ -257,22 +257,22 @@ def _read_groups(values: Values) -> GroupSettings:
 def _read_node_id(values: Values) -> NodeId:
     broker_id = values.integer("broker.id")
     if "node.id" in values and broker_id not in (-1, values.integer("node.id")):
-        raise values.refusal("broker.id", f"differs from node.id={values.integer('node.id')}; set one of them")
+        raise values.error("broker.id", f"differs from node.id={values.integer('node.id')}; set one of them")
     return NodeId(values.integer("node.id") if "node.id" in values or broker_id == -1 else broker_id)
 
 
 def _refuse_security(values: Values) -> None:
     """Refuse unsupported security settings: to ignore them would leave the node open."""
     if values.value("security.inter.broker.protocol") != "PLAINTEXT":
-        raise values.refusal("security.inter.broker.protocol", "not supported yet; expected PLAINTEXT")
+        raise values.error("security.inter.broker.protocol", "not supported yet; expected PLAINTEXT")
     if values.text("authorizer.class.name"):
-        raise values.refusal("authorizer.class.name", "access control is not supported yet; expected no authorizer")
+        raise values.error("authorizer.class.name", "access control is not supported yet; expected no authorizer")
 
 
 def _check_cleaner(values: Values) -> None:
     key = "log.cleaner.dedupe.buffer.size"
     if values.integer(key) // max(values.integer("log.cleaner.threads"), 1) <= 1 << 20:
-        raise values.refusal(key, "expected more than 1048576 for each of log.cleaner.threads")
+        raise values.error(key, "expected more than 1048576 for each of log.cleaner.threads")
 
 
 def _check_topic_defaults(values: Values) -> None:
@@ -283,7 +283,7 @@ def _check_topic_defaults(values: Values) -> None:
         complaint = definition.validator.complaint(value) if definition.validator else None
         if complaint:
             culprit = next(synonym.name for synonym in definition.synonyms if synonym.name in values)
-            raise values.refusal(culprit, f"{complaint}, as {name} of a topic")
+            raise values.error(culprit, f"{complaint}, as {name} of a topic")
 
 
 def _read_listeners(values: Values, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
@@ -291,10 +291,10 @@ def _read_listeners(values: Values, protocols: Mapping[str, str]) -> tuple[Liste
     names = [each.name for each in listeners]
     addresses = [each.address for each in listeners if each.port]
     if len(set(names)) < len(names) or len(set(addresses)) < len(addresses):
-        raise values.refusal("listeners", "expected a different name and a different address for each listener")
+        raise values.error("listeners", "expected a different name and a different address for each listener")
     for each in listeners:
         if each.security_protocol != "PLAINTEXT":
-            raise values.refusal(
+            raise values.error(
                 "listeners", f"{each.name} uses {each.security_protocol}, not supported yet; expected PLAINTEXT"
             )
     return listeners
@@ -305,7 +305,7 @@ def _read_protocols(values: Values, controller_names: set[str]) -> dict[str, str
     try:
         protocols = parse_protocol_map(values.text(key) or "")
     except ValueError as wrong:
-        raise values.refusal(key, str(wrong)) from None
+        raise values.error(key, str(wrong)) from None
     # As in Kafka, a controller's listener needs no entry only while the map is not set.
     return protocols if key in values else {**dict.fromkeys(controller_names, "PLAINTEXT"), **protocols}
 
@@ -314,7 +314,7 @@ def _parse_listeners(values: Values, key: str, protocols: Mapping[str, str]) -> 
     try:
         return tuple(parse_listener(text, protocols) for text in values.items(key))
     except ValueError as wrong:
-        raise values.refusal(key, str(wrong)) from None
+        raise values.error(key, str(wrong)) from None
 
 
 def _advertised_listeners(
@@ -331,15 +331,15 @@ def _advertised_listeners(
     advertised = _parse_listeners(values, key, protocols)
     for each in advertised:
         if each.name not in {listener.name for listener in listeners}:
-            raise values.refusal(key, f"{each.name} is not one of the listeners")
+            raise values.error(key, f"{each.name} is not one of the listeners")
         if each.host in WILDCARD_HOSTS:
-            raise values.refusal(
+            raise values.error(
                 key, f"{each.host!r} is not a host to connect to; expected a name or address of this machine"
             )
     # Kafka's own example file advertises the controllers' listener too; clients never get it.
     for_clients = tuple(each for each in advertised if each.name in {listener.name for listener in client_listeners})
     if not for_clients:
-        raise values.refusal(key, "expected a listener for clients besides those of controllers")
+        raise values.error(key, "expected a listener for clients besides those of controllers")
     return for_clients
 
 
@@ -349,7 +349,7 @@ def _inter_broker_listener_name(values: Values, client_listeners: tuple[Listener
         return ""
     name = (values.text(key) or client_listeners[0].name).upper()
     if name not in {each.name for each in client_listeners}:
-        raise values.refusal(key, "expected the name of a listener that is not the controllers'")
+        raise values.error(key, "expected the name of a listener that is not the controllers'")
     return name
 
 

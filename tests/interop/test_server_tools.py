@@ -425,7 +425,7 @@ def test_a_daemon_leaves_its_output_in_a_file(tmp_path: Path, lonely_node_id: in
             "num.partitions=none",
             "--override: Invalid value none for configuration num.partitions: Not a number of type INT",
         ),
-        ("process.roles=broker", "a broker alone needs controller.quorum.bootstrap.servers"),
+        ("process.roles=broker", "a broker-only node needs controller.quorum.bootstrap.servers"),
         ("log.dirs=/proc/no", "/proc/no"),
     ],
 )

@@ -43,7 +43,7 @@ def followers_forget_the_producers(patch: Patch) -> None:
 
 
 def a_new_leader_tells_the_end_before_it_knows_it(patch: Patch) -> None:
-    patch.setattr(list_offsets, "_refuse_before_commit", lambda *_: None)
+    patch.setattr(list_offsets, "_check_high_watermark_is_current", lambda *_: None)
 
 
 def a_leader_that_was_deposed_goes_on(patch: Patch) -> None:

@@ -189,7 +189,7 @@ class Process:
     def machine_of(self, group_id: str) -> Groups | None:
         """Return the machine that has the group, if it is ready."""
         found = self.groups.shards._shards.get(self.groups.shards.partition_of(group_id))
-        return found[1] if found is not None and found[0].is_ready else None
+        return found.machine if found is not None and found.shard.is_ready else None
 
     def offsets_partitions(self) -> list[Partition]:
         found = (self.partitions.find(CONSUMER_OFFSETS_TOPIC, index) for index in range(OFFSETS_PARTITIONS))

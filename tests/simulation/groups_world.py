@@ -217,7 +217,7 @@ class World:
         """Return a number for the coordinator's state that has the group: state that is not logged is lost from one to
         the next."""
         assert self.process is not None
-        machine = self.process.groups.shards._shards[self.process.groups.shards.partition_of(group_id)][1]
+        machine = self.process.groups.shards._shards[self.process.groups.shards.partition_of(group_id)].machine
         if id(machine) not in self._incarnations:
             self._machines.append(machine)
             self._incarnations[id(machine)] = len(self._machines)

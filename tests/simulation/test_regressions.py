@@ -12,7 +12,7 @@ from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
 from moldau.coordinator.group.settings import GroupSettings
-from moldau.runtime.coordinators.shards import RELOAD_MS
+from moldau.runtime.coordinators.shards import RELOAD_DELAY_MS
 from moldau.server.router import Caller
 from moldau.testing.clock import FakeTimers
 from moldau.testing.files import MemoryFiles
@@ -145,7 +145,7 @@ def test_a_reloaded_coordinator_returns_no_offsets_that_are_not_on_disk(broker: 
     broker.process.files.bytes_left = 0
     broker.try_to_commit("a", 11)
     broker.process.files.bytes_left = None
-    broker.timers.advance(RELOAD_MS)
+    broker.timers.advance(RELOAD_DELAY_MS)
     assert broker.committed(topic_id) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     broker.timers.advance(5_000)
     assert broker.committed(topic_id) == 9
@@ -158,7 +158,7 @@ def test_offsets_of_a_topic_deleted_while_the_coordinator_was_unavailable_are_re
     broker.try_to_commit("a", 6)
     broker.process.files.bytes_left = None
     broker.delete("a")
-    broker.timers.advance(2 * RELOAD_MS)
+    broker.timers.advance(2 * RELOAD_DELAY_MS)
     broker.process.groups.expire_offsets()
     broker.timers.advance(FLUSH_MS)
     assert broker.committed(broker.create("a")) == -1

@@ -70,7 +70,7 @@ def a_new_coordinator_does_not_go_on_with_what_was_decided(patch: Patch) -> None
 
 
 def markers_wait_for_topics_that_are_gone(patch: Patch) -> None:
-    original = MarkerSender._place
+    original = MarkerSender._enqueue
 
     def stubborn(self: MarkerSender, sending: Any, partitions: Iterable[TopicPartition]) -> None:
         known, gone = [], []
@@ -79,19 +79,19 @@ def markers_wait_for_topics_that_are_gone(patch: Patch) -> None:
         self._retry(sending, gone)
         original(self, sending, known)
 
-    patch.setattr(MarkerSender, "_place", stubborn)
+    patch.setattr(MarkerSender, "_enqueue", stubborn)
 
 
 def a_topic_that_is_gone_takes_all_markers_with_it(patch: Patch) -> None:
-    original = MarkerSender._place
+    original = MarkerSender._enqueue
 
     def replacement(self: MarkerSender, sending: Any, partitions: Iterable[TopicPartition]) -> None:
-        is_whole = all(each.topic in self._current.image.topics for each in sending.left)
+        is_whole = all(each.topic in self._current.image.topics for each in sending.unwritten)
         if not is_whole:
-            sending.left.clear()
+            sending.unwritten.clear()
         original(self, sending, partitions if is_whole else [])
 
-    patch.setattr(MarkerSender, "_place", replacement)
+    patch.setattr(MarkerSender, "_enqueue", replacement)
 
 
 def who_has_used_up_all_epochs_begins_anew_under_the_same_id(patch: Patch) -> None:

@@ -64,7 +64,7 @@ class Hazards:
 def transactions_of(machine: Machine) -> Iterator[Transaction]:
     """Yield the transactions that a node coordinates."""
     if machine.assembly is not None and machine.assembly.broker_side is not None:
-        for each in machine.assembly.broker_side.transactions.shards:
+        for each in machine.assembly.broker_side.transactions.shards.machines():
             yield from each.transactions.values()
 
 

@@ -90,8 +90,9 @@ class Assembly:
         self.channel = ControllerChannel(self.driver, local, world.peers, world.clock, world.timers)
         self.driver.add_listener(committed if self.controller_side is None else self.controller_side.controller)
         self.driver.add_listener(self)
-        between = settings.quorum.bytes_between_snapshots
-        snapshots = MetadataSnapshots(self.driver, between, world.run_in_thread, world.on_fault)
+        snapshots = MetadataSnapshots(
+            self.driver, settings.quorum.bytes_between_snapshots, world.run_in_thread, world.on_fault
+        )
         self.current.add_listener(snapshots.on_image)
         if self.controller_side is not None:
             controller = self.controller_side.controller
@@ -132,8 +133,8 @@ class Assembly:
                 fetch_timeout_ms=settings.quorum.fetch_timeout_ms,
                 request_timeout_ms=settings.quorum.request_timeout_ms,
                 retry_backoff_ms=settings.quorum.retry_backoff_ms,
-                fetch_bytes_max=settings.quorum.fetch_bytes_max,
-                snapshot_piece_bytes_max=settings.quorum.snapshot_fetch_bytes_max,
+                fetch_bytes_max=settings.quorum.fetch_max_bytes,
+                snapshot_piece_bytes_max=settings.quorum.fetch_snapshot_max_bytes,
             ),
         )
 

@@ -1,7 +1,8 @@
-"""Kafka's broker keys that Moldau accepts and that have no effect: type, default and update mode.
+"""Broker keys of Apache Kafka 4.3 that Moldau accepts, but that have no effect: type, default and update mode.
 
-They are validated like any other, shown by DescribeConfigs, and named in a warning when set to another value than the
-default. A key that gets an effect moves to `served_configs`; this module contains only the table.
+They are accepted so that a `server.properties` written for Kafka starts a node, and tools find every key that they
+expect. Their values are checked, DescribeConfigs shows them, and a warning at the start names each one whose value is
+not the default. When a key gets an effect, move it to `implemented_configs`. This module contains only the table.
 """
 
 from __future__ import annotations
@@ -220,7 +221,9 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, Range(1)),
     ConfigDef("controller.quota.window.size.seconds", INT, 1, Range(1)),
     ConfigDef("client.quota.callback.class", CLASS, None),
-    # Security
+    # Security. Moldau has neither TLS nor SASL nor access control yet. So that no node is open by mistake, `settings`
+    # refuses to start with a listener or a security.inter.broker.protocol other than PLAINTEXT, and with an
+    # authorizer.class.name. The other keys, such as ssl.* and sasl.*, only cause the warning: they protect nothing.
     ConfigDef("authorizer.class.name", STRING, ""),
     ConfigDef("sasl.mechanism.controller.protocol", STRING, "GSSAPI"),
     ConfigDef("connections.max.reauth.ms", LONG, 0),

@@ -1,7 +1,8 @@
 """All broker keys, and the effective value when a key is set in several places.
 
-The tables are in `served_configs` and `accepted_configs`; `topic_configs` defines how a topic falls back to a broker
-key. `settings` reads files and the environment.
+`implemented_configs` has the keys that Moldau implements. `accepted_configs` has Kafka's other keys: they are known and
+their values are checked, but they have no effect. `topic_configs` defines how a topic falls back to a broker key.
+`settings` reads files and the environment.
 """
 
 from __future__ import annotations
@@ -22,18 +23,21 @@ from moldau.base.config_def import (
     UpdateMode,
 )
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.served_configs import SERVED
+from moldau.base.implemented_configs import IMPLEMENTED
 
-SERVED_NAMES: Final = frozenset(definition.name for definition in SERVED)
-BROKER_CONFIGS: Final[Mapping[str, ConfigDef]] = {definition.name: definition for definition in (*SERVED, *ACCEPTED)}
+IMPLEMENTED_NAMES: Final = frozenset(definition.name for definition in IMPLEMENTED)
+BROKER_CONFIGS: Final[Mapping[str, ConfigDef]] = {
+    definition.name: definition for definition in (*IMPLEMENTED, *ACCEPTED)
+}
 
-_FAMILIES: Final = (
+_UNIT_SYNONYMS: Final = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
 )
-_FAMILY_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    **{name: family for family in _FAMILIES for name in family},
+"""Keys that set the same thing in different units; within one layer, an earlier key overrides the later ones."""
+_SYNONYMS_BY_NAME: Final[Mapping[str, tuple[str, ...]]] = {
+    **{name: synonyms for synonyms in _UNIT_SYNONYMS for name in synonyms},
     # In one direction only: the scheduler's interval is the default of the flush interval, not the reverse.
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 }
@@ -46,52 +50,59 @@ def broker_config(name: str) -> ConfigDef | None:
     return BROKER_CONFIGS.get(match["base"] if match else name)
 
 
-def broker_value(name: str, broker: BrokerLayers) -> ConfigValue:
-    """Return the effective value of one broker key."""
+def broker_value(name: str, layers: BrokerLayers) -> ConfigValue:
+    """Return the effective value of exactly this key. Synonyms are ignored, because they may have another unit: a
+    caller that wants `log.retention.hours` after `log.retention.ms` asks for each key and converts the value."""
     definition = BROKER_CONFIGS[name]
-    for _, layer in broker.in_order():
+    for _, layer in layers.in_order():
         if name in layer:
             return definition.parse(layer[name])
     return definition.default
 
 
-def broker_synonyms(name: str, broker: BrokerLayers) -> tuple[ConfigSynonym, ...]:
-    """Return every place that sets this key, the effective one first.
+def broker_synonyms(name: str, layers: BrokerLayers) -> tuple[ConfigSynonym, ...]:
+    """Return the places that set this key or one of its synonyms, the place with the highest precedence first.
 
-    Members of a family (hours, minutes, ms) count as one key. As in Kafka, everything before the key's own name is
-    dropped: a broker that sets only `log.retention.hours` has no synonym for `log.retention.ms`, and a topic's
-    `retention.ms` then counts as a default. Tools that list what differs from the default rely on it.
+    The rule, which is Kafka's: list the keys that are set, layer by layer (dynamic of this broker, dynamic of all
+    brokers, static) and in each layer in the order ms, minutes, hours. Append the defaults that are not null. Then drop
+    all entries before the first one with the name `name`. For example, if only `log.retention.hours` is set, the list
+    for `log.retention.ms` is empty, and a topic's `retention.ms` has the source DEFAULT_CONFIG. Tools that show only
+    values that differ from the default depend on this.
     """
     is_hidden = BROKER_CONFIGS[name].sensitive
-    names = _FAMILY_OF.get(name, (name,))
+    synonyms = _SYNONYMS_BY_NAME.get(name, (name,))
     set_values = [
-        ConfigSynonym(each, None if is_hidden else layer[each], source)
-        for source, layer in broker.in_order()
-        for each in names
-        if each in layer
+        ConfigSynonym(synonym, None if is_hidden else layer[synonym], source)
+        for source, layer in layers.in_order()
+        for synonym in synonyms
+        if synonym in layer
     ]
     defaults = [
-        ConfigSynonym(each, None if is_hidden else text, ConfigSource.DEFAULT_CONFIG)
-        for each in names
-        if (text := BROKER_CONFIGS[each].default_text) is not None
+        ConfigSynonym(synonym, None if is_hidden else default, ConfigSource.DEFAULT_CONFIG)
+        for synonym in synonyms
+        if (default := BROKER_CONFIGS[synonym].default_text) is not None
     ]
     return tuple(dropwhile(lambda synonym: synonym.name != name, set_values + defaults))
 
 
-def effective_broker_configs(broker: BrokerLayers) -> tuple[ConfigEntry, ...]:
-    """Return every key of a broker with its effective value, for DescribeConfigs; internal keys only if they were set
-    while the broker ran."""
-    shown = (each for each in BROKER_CONFIGS.values() if not each.internal or each.name in broker.dynamic)
-    return tuple(_entry(definition, broker) for definition in shown)
+def effective_broker_configs(layers: BrokerLayers) -> tuple[ConfigEntry, ...]:
+    """Return every key of a broker with its effective value, for DescribeConfigs. Internal keys are included only if
+    they were set dynamically for this broker."""
+    shown = (
+        definition
+        for definition in BROKER_CONFIGS.values()
+        if not definition.internal or definition.name in layers.dynamic
+    )
+    return tuple(_entry(definition, layers) for definition in shown)
 
 
-def cluster_default_configs(broker: BrokerLayers) -> tuple[ConfigEntry, ...]:
+def cluster_default_configs(layers: BrokerLayers) -> tuple[ConfigEntry, ...]:
     """Return the dynamic configs of all brokers, for DescribeConfigs of the broker with the empty name."""
-    entries = (_entry(BROKER_CONFIGS[name], broker) for name in broker.dynamic_default if name in BROKER_CONFIGS)
+    entries = (_entry(BROKER_CONFIGS[name], layers) for name in layers.dynamic_default if name in BROKER_CONFIGS)
     return tuple(
         ConfigEntry(
             definition=entry.definition,
-            value=None if entry.definition.sensitive else broker.dynamic_default[entry.name],
+            value=None if entry.definition.sensitive else layers.dynamic_default[entry.name],
             source=ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
             synonyms=tuple(s for s in entry.synonyms if s.source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
         )
@@ -100,29 +111,34 @@ def cluster_default_configs(broker: BrokerLayers) -> tuple[ConfigEntry, ...]:
 
 
 def check_dynamic_broker_configs(changes: Mapping[str, str], *, per_broker: bool) -> None:
-    """Refuse a change of broker keys at run time as Kafka does. Unknown keys are accepted, as in Kafka."""
+    """Raise KafkaError if these broker keys cannot be changed at run time: a key is read-only, a value is invalid, or
+    a key of single brokers is set for all of them. Unknown keys are accepted, because plug-ins may define them."""
     definitions = {name: definition for name in changes if (definition := broker_config(name))}
-    _refuse("Cannot update these configs dynamically", [name for name in definitions if definitions[name].read_only])
+    _raise_if_any(
+        "Cannot update these configs dynamically", [name for name in definitions if definitions[name].read_only]
+    )
     for name, definition in definitions.items():
         try:
             definition.parse(changes[name])
-        except KafkaError as refused:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, refused.message) from None
+        except KafkaError as invalid:
+            # Kafka responds to an invalid dynamic value with this code, not with INVALID_CONFIG.
+            raise KafkaError(ErrorCode.INVALID_REQUEST, invalid.message) from None
     if not per_broker:
         per_broker_only = [name for name in definitions if definitions[name].update_mode is UpdateMode.PER_BROKER]
-        _refuse("Cannot update these configs at default cluster level, broker id must be specified", per_broker_only)
+        reason = "Cannot update these configs at default cluster level, broker id must be specified"
+        _raise_if_any(reason, per_broker_only)
 
 
-def _refuse(reason: str, names: list[str]) -> None:
+def _raise_if_any(reason: str, names: list[str]) -> None:
     if names:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: [{', '.join(names)}]")
 
 
-def _entry(definition: ConfigDef, broker: BrokerLayers) -> ConfigEntry:
-    synonyms = broker_synonyms(definition.name, broker)
+def _entry(definition: ConfigDef, layers: BrokerLayers) -> ConfigEntry:
+    synonyms = broker_synonyms(definition.name, layers)
     return ConfigEntry(
         definition=definition,
-        value=None if definition.sensitive else definition.text(broker_value(definition.name, broker)),
+        value=None if definition.sensitive else definition.text(broker_value(definition.name, layers)),
         source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
         synonyms=synonyms,
     )

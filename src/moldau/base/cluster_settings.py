@@ -9,6 +9,7 @@ from moldau.base.listeners import Listener
 from moldau.base.setting_sources import Values
 
 REPLICA_SELECTORS: Final = ("LeaderSelector", "RackAwareReplicaSelector")
+"""Kafka's class names, which may be set with or without a package."""
 
 
 class VoterAddress(NamedTuple):
@@ -22,15 +23,15 @@ class VoterAddress(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class QuorumSettings:
     voters: tuple[VoterAddress, ...]
-    """The static voters; empty if the metadata log contains the voters."""
+    """The static voters. Empty if the voters are dynamic: then the metadata log contains them."""
     bootstrap_servers: tuple[tuple[str, int], ...]
     election_timeout_ms: int
     election_backoff_max_ms: int
     fetch_timeout_ms: int
     request_timeout_ms: int
     retry_backoff_ms: int
-    fetch_bytes_max: int
-    snapshot_fetch_bytes_max: int
+    fetch_max_bytes: int
+    fetch_snapshot_max_bytes: int
     bytes_between_snapshots: int
 
 
@@ -38,27 +39,27 @@ class QuorumSettings:
 class BrokerSessionSettings:
     heartbeat_interval_ms: int
     session_timeout_ms: int
-    is_shutdown_controlled: bool
-    """Whether a broker moves its leaderships to others before it stops."""
+    controlled_shutdown_enabled: bool
+    """Whether a broker moves its leaderships to other brokers before it stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
     lag_time_max_ms: int
-    fetch_bytes_max: int
-    fetch_response_bytes_max: int
+    fetch_max_bytes: int
+    fetch_response_max_bytes: int
     fetch_wait_max_ms: int
     fetch_min_bytes: int
     fetch_backoff_ms: int
     socket_timeout_ms: int
-    reads_from_nearest: bool
+    rack_aware_reads: bool
     """Whether consumers are directed to a replica in their own rack (KIP-392)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BalanceSettings:
-    is_automatic: bool
-    """Whether leaderships return to the preferred replicas automatically."""
+    auto_rebalance_enabled: bool
+    """Whether the controller moves leaderships back to the preferred replicas at every check."""
     check_interval_ms: int
 
 
@@ -66,46 +67,46 @@ def read_sessions(values: Values) -> BrokerSessionSettings:
     return BrokerSessionSettings(
         heartbeat_interval_ms=values.integer("broker.heartbeat.interval.ms"),
         session_timeout_ms=values.integer("broker.session.timeout.ms"),
-        is_shutdown_controlled=values.boolean("controlled.shutdown.enable"),
+        controlled_shutdown_enabled=values.boolean("controlled.shutdown.enable"),
     )
 
 
 def read_balance(values: Values) -> BalanceSettings:
     return BalanceSettings(
-        is_automatic=values.boolean("auto.leader.rebalance.enable"),
+        auto_rebalance_enabled=values.boolean("auto.leader.rebalance.enable"),
         check_interval_ms=values.integer("leader.imbalance.check.interval.seconds") * 1000,
     )
 
 
 def read_quorum(values: Values) -> QuorumSettings:
     return QuorumSettings(
-        voters=tuple(_parse_voter(values, text) for text in values.items("controller.quorum.voters")),
+        voters=tuple(_parse_voter(values, voter) for voter in values.items("controller.quorum.voters")),
         bootstrap_servers=tuple(
-            _parse_server(values, text) for text in values.items("controller.quorum.bootstrap.servers")
+            _parse_server(values, server) for server in values.items("controller.quorum.bootstrap.servers")
         ),
         election_timeout_ms=values.integer("controller.quorum.election.timeout.ms"),
         election_backoff_max_ms=values.integer("controller.quorum.election.backoff.max.ms"),
         fetch_timeout_ms=values.integer("controller.quorum.fetch.timeout.ms"),
         request_timeout_ms=values.integer("controller.quorum.request.timeout.ms"),
         retry_backoff_ms=values.integer("controller.quorum.retry.backoff.ms"),
-        fetch_bytes_max=values.integer("controller.quorum.fetch.max.bytes"),
-        snapshot_fetch_bytes_max=values.integer("controller.quorum.fetch.snapshot.max.bytes"),
+        fetch_max_bytes=values.integer("controller.quorum.fetch.max.bytes"),
+        fetch_snapshot_max_bytes=values.integer("controller.quorum.fetch.snapshot.max.bytes"),
         bytes_between_snapshots=values.integer("metadata.log.max.record.bytes.between.snapshots"),
     )
 
 
-def _parse_voter(values: Values, text: str) -> VoterAddress:
-    voter_id, at, address = text.partition("@")
+def _parse_voter(values: Values, voter: str) -> VoterAddress:
+    voter_id, separator, address = voter.partition("@")
     host, _, port = address.rpartition(":")
-    if not at or not voter_id.isdecimal() or not host or not port.isdecimal():
-        raise values.refusal("controller.quorum.voters", f"{text!r} is not a voter; expected id@host:port")
+    if not separator or not voter_id.isdecimal() or not host or not port.isdecimal():
+        raise values.error("controller.quorum.voters", f"{voter!r} is not a voter; expected id@host:port")
     return VoterAddress(int(voter_id), host.strip("[]"), int(port))
 
 
-def _parse_server(values: Values, text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
+def _parse_server(values: Values, server: str) -> tuple[str, int]:
+    host, _, port = server.rpartition(":")
     if not host or not port.isdecimal():
-        raise values.refusal("controller.quorum.bootstrap.servers", f"{text!r} is not an address; expected host:port")
+        raise values.error("controller.quorum.bootstrap.servers", f"{server!r} is not an address; expected host:port")
     return host.strip("[]"), int(port)
 
 
@@ -116,42 +117,64 @@ def check_roles(
     controller_listeners: tuple[Listener, ...],
     quorum: QuorumSettings,
 ) -> None:
-    """Check the listeners and voters of each role, with Kafka's rules."""
+    """Raise SettingsError if the listeners or the voters do not fit the roles of this node."""
     roles = set(values.items("process.roles"))
     if not roles:
-        raise values.refusal("process.roles", "expected broker, controller or both")
+        raise values.error("process.roles", "is empty; expected broker, controller or both")
     voters = [voter.id for voter in quorum.voters]
     if len(set(voters)) < len(voters):
-        raise values.refusal("controller.quorum.voters", "expected a different id for each voter")
+        raise values.error("controller.quorum.voters", "two voters have the same id; expected a different id for each")
     if "broker" in roles and not client_listeners:
-        raise values.refusal("listeners", "expected a listener for clients besides those of controllers")
+        raise values.error(
+            "listeners", "a broker needs a listener for clients: one that is not named in controller.listener.names"
+        )
     if "controller" in roles:
         if voters and node_id not in voters:
-            raise values.refusal("controller.quorum.voters", f"this controller, node {node_id}, is not one of them")
+            raise values.error(
+                "controller.quorum.voters",
+                f"node {node_id} is a controller but not a voter; add {node_id}@host:port or change node.id",
+            )
         if not controller_listeners and (len(voters) > 1 or "broker" not in roles):
-            raise values.refusal("listeners", "expected a listener of controller.listener.names for a controller")
+            raise values.error("listeners", "a controller needs a listener that is named in controller.listener.names")
     else:
         if node_id in voters:
-            raise values.refusal("controller.quorum.voters", f"node {node_id} is a voter but no controller")
+            raise values.error(
+                "controller.quorum.voters",
+                f"node {node_id} is a voter but not a controller; remove it or add controller to process.roles",
+            )
         if not voters and not quorum.bootstrap_servers:
-            raise values.refusal("process.roles", "a broker alone needs controller.quorum.bootstrap.servers")
+            raise values.error("process.roles", "a broker-only node needs controller.quorum.bootstrap.servers")
         if controller_listeners:
-            raise values.refusal("listeners", "a broker alone has no listener of controller.listener.names")
+            raise values.error(
+                "listeners",
+                "a broker-only node must not have a listener named in controller.listener.names: "
+                f"remove {_names(controller_listeners)}",
+            )
     if roles == {"controller"} and client_listeners:
-        raise values.refusal("listeners", "a controller alone has no listener for clients")
+        raise values.error(
+            "listeners",
+            "a controller-only node must not have a listener for clients: "
+            f"remove {_names(client_listeners)} or add it to controller.listener.names",
+        )
+
+
+def _names(listeners: tuple[Listener, ...]) -> str:
+    return ", ".join(listener.name for listener in listeners)
 
 
 def read_replication(values: Values) -> ReplicationSettings:
     selector = values.text("replica.selector.class")
     if selector is not None and selector.rpartition(".")[2] not in REPLICA_SELECTORS:
-        raise values.refusal("replica.selector.class", f"expected one of {', '.join(REPLICA_SELECTORS)}")
+        raise values.error(
+            "replica.selector.class", f"unknown class {selector!r}; expected one of {', '.join(REPLICA_SELECTORS)}"
+        )
     return ReplicationSettings(
         lag_time_max_ms=values.integer("replica.lag.time.max.ms"),
-        fetch_bytes_max=values.integer("replica.fetch.max.bytes"),
-        fetch_response_bytes_max=values.integer("replica.fetch.response.max.bytes"),
+        fetch_max_bytes=values.integer("replica.fetch.max.bytes"),
+        fetch_response_max_bytes=values.integer("replica.fetch.response.max.bytes"),
         fetch_wait_max_ms=values.integer("replica.fetch.wait.max.ms"),
         fetch_min_bytes=values.integer("replica.fetch.min.bytes"),
         fetch_backoff_ms=values.integer("replica.fetch.backoff.ms"),
         socket_timeout_ms=values.integer("replica.socket.timeout.ms"),
-        reads_from_nearest=selector is not None and selector.endswith("RackAwareReplicaSelector"),
+        rack_aware_reads=selector is not None and selector.endswith("RackAwareReplicaSelector"),
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from moldau.base import properties
-from moldau.base.broker_configs import BROKER_CONFIGS, SERVED_NAMES, broker_config
+from moldau.base.broker_configs import BROKER_CONFIGS, IMPLEMENTED_NAMES, broker_config
 from moldau.base.config_def import ConfigDef, ConfigValue
 from moldau.base.errors import KafkaError, MalformedData
 
@@ -119,7 +119,8 @@ class Values:
         assert value is None or isinstance(value, tuple), f"{key} is no list"
         return value or ()
 
-    def refusal(self, key: str, reason: str) -> SettingsError:
+    def error(self, key: str, reason: str) -> SettingsError:
+        """Return the error for the caller to raise. It quotes the value of `key` and the place that sets it."""
         setting = self.texts.get(key)
         return SettingsError(f"{setting.origin}: {key}={setting.text}: {reason}" if setting else f"{key}: {reason}")
 
@@ -129,7 +130,7 @@ class Values:
             definition = broker_config(key)
             if definition is None:
                 yield f"{each.origin}: unknown setting {key} is ignored{_suggestion(key)}"
-            elif key not in SERVED_NAMES and self.parsed.get(key) != definition.default:
+            elif key not in IMPLEMENTED_NAMES and self.parsed.get(key) != definition.default:
                 yield f"{each.origin}: setting {key} is accepted but has no effect in Moldau yet"
 
 

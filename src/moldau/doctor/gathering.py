@@ -47,7 +47,7 @@ def gather(listeners: Sequence[Listener], data_dir: str, environ: Mapping[str, s
         packages=installed,
         spark=look_at_spark(installed.get("pyspark"), environ),
         ports=tuple(look_at_port(listener) for listener in listeners),
-        open_files=machine.open_files(),
+        open_files=machine.open_file_limits(),
         data=look_at_directory(Path(data_dir).absolute()),
         cache=None if cache is None else look_at_directory(cache),
         temporary=look_at_temporary_directory(),
@@ -104,7 +104,7 @@ def look_at_port(listener: Listener) -> PortSeen:
                 errno=exception.errno,
                 reason=exception.strerror or str(exception),
                 is_name_unknown=isinstance(exception, socket.gaierror),
-                process=machine.listener_on(listener.port),
+                listening_process=machine.process_listening_on(listener.port),
             )
     return PortSeen(address=listener.address)
 
@@ -123,7 +123,7 @@ def look_at_directory(path: Path) -> DirectorySeen:
         exists=path.exists(),
         error=error,
         free_bytes=shutil.disk_usage(nearest).free,
-        file_system=machine.file_system(nearest.resolve()),
+        file_system=machine.file_system_type(nearest.resolve()),
         runs_programs=scripts.runs_programs(nearest),
         is_case_sensitive=is_case_sensitive,
         clock_offset_s=clock_offset_s,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from moldau.platforms.machine import Holder, OpenFilesSeen
+from moldau.platforms.machine import ListeningProcess, OpenFileLimits
 from moldau.spark.java import Candidate
 
 
@@ -36,7 +36,8 @@ class PortSeen:
     """The error of the attempt to listen; None if it succeeded."""
     reason: str = ""
     is_name_unknown: bool = False
-    process: Holder | None = None
+    listening_process: ListeningProcess | None = None
+    """The process that listens on the port already, if it can be seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,7 @@ class MachineSeen:
     """The versions of the packages that Moldau uses; None for those that are not installed."""
     spark: SparkSeen
     ports: tuple[PortSeen, ...]
-    open_files: OpenFilesSeen | None
+    open_files: OpenFileLimits | None
     data: DirectorySeen
     cache: DirectorySeen | None
     temporary: DirectorySeen | None

@@ -12,7 +12,7 @@ from moldau.doctor.directory_verdicts import judge_cache, judge_data, judge_temp
 from moldau.doctor.finding import Finding, broken, ok, warning
 from moldau.doctor.observations import ClockSeen, MachineSeen, NameSeen, PortSeen, PowerSeen, PythonSeen
 from moldau.doctor.software_verdicts import judge_java, judge_packages, judge_spark
-from moldau.platforms.machine import UNLIMITED, OpenFilesSeen
+from moldau.platforms.machine import UNLIMITED, OpenFileLimits
 
 PYTHON_MIN: Final = (3, 11)
 OPEN_FILES_WANTED: Final = 4096
@@ -71,10 +71,10 @@ def judge_port(seen: PortSeen) -> Finding:
         step = "listen on 0.0.0.0 or localhost, or " if host not in WILDCARD_HOSTS else ""
         step = "use a port above 1023, or " if seen.errno == errno.EACCES else step
         return broken(check, f"cannot listen there: {seen.reason}", step + elsewhere)
-    if seen.process is None:
+    if seen.listening_process is None:
         return broken(check, "taken by another process", f"stop what listens there, or {elsewhere}")
-    found = f"taken by process {seen.process.pid} ({shortened(seen.process.command)})"
-    if "moldau start" in seen.process.command or "kafka-server-start" in seen.process.command:
+    found = f"taken by process {seen.listening_process.pid} ({shortened(seen.listening_process.command)})"
+    if "moldau start" in seen.listening_process.command or "kafka-server-start" in seen.listening_process.command:
         return broken(check, f"{found}: a Moldau broker runs already", f"use it, stop it, or {elsewhere}")
     return broken(check, found, f"stop it, or {elsewhere}")
 
@@ -85,7 +85,7 @@ def shortened(command: str, length_max: int = 60) -> str:
     return plain if len(plain) <= length_max else plain[: length_max - 1] + "…"
 
 
-def judge_open_files(seen: OpenFilesSeen) -> Finding:
+def judge_open_files(seen: OpenFileLimits) -> Finding:
     """Only the hard limit matters: a broker raises its soft limit to it, and so does Java."""
     found = f"{_limit_text(seen.soft)} (soft), {_limit_text(seen.hard)} (hard)"
     if seen.hard < OPEN_FILES_WANTED:

@@ -1,7 +1,7 @@
 """The start offset of each leader epoch, by which replicas find where their logs diverge (KIP-101, KIP-279).
 
 Stored in `leader-epoch-checkpoint`, in the format of checkpoints.py, a line for each epoch: `<epoch> <start offset>`.
-Epochs and offsets both rise.
+Epochs and offsets both increase.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class LeaderEpochs:
         self._changed()
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """(largest known epoch not above `epoch`, the offset at which it ends); undefined if there is none."""
+        """Return (the largest known epoch that is not above `epoch`, the offset where that epoch ends). If all known
+        epochs are larger, return `epoch` and the start of the first one. Both are undefined (-1) if no epoch is known
+        or `epoch` is above the latest one."""
         if epoch == UNDEFINED_EPOCH or not self._entries or epoch > self.latest:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest:
@@ -59,6 +61,7 @@ class LeaderEpochs:
         return floor_epoch, self._entries[above].start_offset
 
     def epoch_for_offset(self, offset: int) -> int:
+        """Return the leader epoch of the record at `offset`, -1 if it is unknown."""
         above = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
         return self._entries[above - 1].epoch if above else UNDEFINED_EPOCH
 

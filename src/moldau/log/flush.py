@@ -1,9 +1,9 @@
-"""A log is made durable in two halves, so that the slow one may run in a thread.
+"""Makes a log durable in three steps, so that the slow one can run in a thread.
 
-`Flushing.begin` collects what must reach the disk; `FlushWork.sync` calls fsync and touches nothing but files;
-`Flushing.finish` moves the recovery point. A sync that failed is never tried again: the kernel may have marked the lost
-pages clean, and a second fsync would lie (Rebello et al., ATC '20). A flush that found no space or no file descriptor
-before its first sync has lost nothing: it is tried again.
+`Flushing.begin` collects the files to sync; `FlushWork.sync` calls fsync and uses nothing but these files;
+`Flushing.finish` moves the recovery point. A failed sync is never retried: the kernel may have marked the lost pages
+clean, and a second fsync would succeed although they are not on disk (Rebello et al., ATC '20). A flush that had no
+space or no file descriptor before its first sync has lost nothing, and is retried.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from moldau.log.write_order import WriteOrder
 class FlushWork:
     order: WriteOrder
     turn: int
-    """A truncation, a cleaning or a close does not wait for a flush in a thread, but flushes everything itself. The
-    thread then finds that its turn is void, and does nothing."""
+    """The number of this flush in `order`. A truncation, a cleaning or a close does not wait for a flush in a thread,
+    but flushes everything itself. The thread then finds that its number is outdated, and does nothing."""
     files_layer: Files
     directory: str
     up_to: int
     generation: int
-    """Of the log when the work began; after a truncation the work counts for nothing."""
+    """The log's generation when the flush began. If it has changed, the log was truncated and the flush is ignored."""
     active: File | None = None
     paths: list[str] = field(default_factory=list)
-    """Files besides the active segment's. Paths, not open files: a log that waits for a flush holds no descriptors."""
+    """Files besides the active segment's. Paths, not open files, so that a waiting flush needs no descriptors."""
     checkpoints: list[tuple[str, bytes]] = field(default_factory=list)
     """(name, content) of files in the log's directory to be replaced."""
     directory_changed: bool = False
     is_new: bool = False
-    """The directory itself was made since the last flush."""
+    """The directory itself was created since the last flush, so its parent must be synced too."""
     is_done: bool = False
     fault: StorageFault | None = None
     shortage: StorageFault | None = None
@@ -48,7 +48,7 @@ class FlushWork:
     """Whether the first sync was called."""
 
     def sync(self) -> None:
-        """Sync everything; may run in a thread. Raises StorageFault; the log sees `fault` the next time it is used."""
+        """Sync everything; may run in a thread. Raise StorageFault; the log reads `fault` the next time it is used."""
         with self.order.at(self.turn) as is_due:
             if is_due:
                 try:
@@ -74,7 +74,7 @@ class FlushWork:
             self.files_layer.sync(path)
         if self.active is not None:
             self.active.sync()
-        # Last: a name that survives a crash must lead to a whole file.
+        # Sync the directory last: a name that survives a crash must belong to a complete file.
         if self.directory_changed:
             self.files_layer.sync_directory(self.directory)
         if self.is_new:
@@ -82,7 +82,7 @@ class FlushWork:
 
 
 class Flushing:
-    """What of a log has yet to reach the disk, and the flush that is under way."""
+    """The files of a log that are not synced yet, and the flush that is under way."""
 
     __slots__ = (
         "_directory", "_epochs", "_files", "_flushed_ms", "_is_new", "_segments", "_under_way", "_unsynced",
@@ -110,7 +110,7 @@ class Flushing:
         self._unsynced = list(unsynced)
         """Paths of files besides the active segment's that the next flush has to sync."""
         self.directory_changed = bool(self._unsynced)
-        """Files were made, renamed or removed: the next flush has to sync the directory."""
+        """Files were created, renamed or removed: the next flush has to sync the directory."""
         self._is_new = is_new
         """The name of the directory itself may not be on disk yet."""
         self._write_order = WriteOrder()
@@ -119,7 +119,7 @@ class Flushing:
 
     @property
     def fault(self) -> StorageFault | None:
-        """Why the flush under way failed, None if it did not."""
+        """Why the flush under way failed; None if it did not fail."""
         return None if self._under_way is None else self._under_way.fault
 
     @property
@@ -127,20 +127,21 @@ class Flushing:
         return bool(self._unsynced)
 
     def add(self, paths: Iterable[str]) -> None:
-        """The next flush has to sync these new files too."""
+        """Add new files that the next flush has to sync."""
         self._unsynced += paths
         self.directory_changed = True
 
     def is_due(self, end_offset: int, config: LogConfig, now_ms: int) -> bool:
-        """By `flush.messages` and `flush.ms`, counted from when it was last due or clean; rolled segments at once."""
+        """Return whether to flush now, by `flush.messages` and `flush.ms`; rolled segments are flushed at once. The
+        time counts from when a flush was last due or there was nothing to flush."""
         unflushed = end_offset - self.recovery_point
         by_time = now_ms - self._flushed_ms >= config.flush_ms
-        if by_time or not unflushed or now_ms < self._flushed_ms:  # the clock may have been put back
+        if by_time or not unflushed or now_ms < self._flushed_ms:  # the clock may have been set back
             self._flushed_ms = now_ms
         return bool(self._unsynced) or unflushed >= config.flush_messages or (by_time and unflushed > 0)
 
     def begin(self, end_offset: int, generation: int) -> FlushWork | None:
-        """All that must be synced for the log to be durable up to its end, None if it is so already."""
+        """Return the work that makes the log durable up to its end, None if it is durable already."""
         self._take_over(self._under_way)
         pending = self._unsynced or self.directory_changed or self._epochs.is_dirty
         if self.recovery_point == end_offset and not pending:
@@ -159,7 +160,7 @@ class Flushing:
         return work
 
     def _take_over(self, work: FlushWork | None) -> None:
-        """Sync again what a flush that is not done has taken: nobody waits for it."""
+        """Put the files of an unfinished flush back: the next flush syncs them, because nobody waits for that one."""
         if work is None or work.is_done:
             return
         self._unsynced = [*work.paths, *self._unsynced]
@@ -168,8 +169,8 @@ class Flushing:
         self._epochs.is_dirty |= bool(work.checkpoints)
 
     def finish(self, work: FlushWork, generation: int) -> None:
-        """Move the recovery point if the work is done and the log was not truncated meanwhile. What lacked space is
-        left for the next flush."""
+        """Move the recovery point if the work is done and the log was not truncated meanwhile. Files that could not be
+        synced for lack of space are left for the next flush."""
         if self._under_way is work and (work.is_done or work.shortage is not None):
             self._take_over(work)
             self._under_way = None
@@ -177,7 +178,7 @@ class Flushing:
             self.recovery_point = max(self.recovery_point, work.up_to)
 
     def truncate(self, end_offset: int) -> None:
-        """The log was truncated. What was rolled before and is not synced still has to be: the recovery point will move
-        past it."""
+        """Lower the recovery point after a truncation. Rolled segments that are not synced yet stay in the list,
+        because the recovery point will move past them."""
         self.recovery_point = min(self.recovery_point, end_offset)
         self.directory_changed = True

@@ -1,9 +1,8 @@
-"""The append-only log of one partition: it assigns offsets, takes batches in and gives them out.
+"""The append-only log of one partition: assigns offsets, appends batches, reads, rolls, flushes, truncates and deletes.
 
-Its parts have modules of their own: what a batch must look like (validate.py), what it means to its producer
-(producer_batches.py), finding what is read (reading.py), what is not on disk yet (flush.py), files that are deleted
-later (deletions.py). recovery.py opens a log, compaction.py compacts it. Times, high watermarks and threads come from
-the caller.
+Its parts have their own modules: checks of a batch (validate.py), the state of its producer (producer_batches.py),
+finding batches to read (reading.py), flushing (flush.py), files that are deleted after a delay (deletions.py).
+recovery.py opens a log, compaction.py compacts it. The caller passes times and high watermarks, and owns all threads.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from moldau.wire.batch import (
 )
 
 _STAMP: Final = struct.Struct(">qii")
-"""Base offset, batch length and leader epoch lie side by side; the batch length is written as it was."""
+"""Base offset, batch length and leader epoch. The batch length lies between the two others and is not changed."""
 
 NO_LOG_APPEND_TIME: Final = -1
 SEGMENT_AND_SNAPSHOT: Final = (*layout.SEGMENT_FILES, layout.SNAPSHOT)
@@ -88,20 +87,20 @@ class Log:
             recovery_point=recovery_point, now_ms=now_ms, unsynced=unsynced, is_new=is_new,
         )  # fmt: skip
         self.cleaned_up_to = 0
-        """Below it no key has two records, as far as the cleaner remembers."""
+        """The cleaner has compacted the log below this offset: no key has two records there."""
         self.swapping: SwapWork | None = None
-        """Cleaned segments that are taking the place of old ones."""
+        """Cleaned segments that are replacing old ones."""
         self.generation = 0
         """How often the log was truncated."""
         self.fault: Exception | None = None
-        """Why the log takes no more writes: the disk failed, or the log is closed or deleted."""
+        """Why the log refuses writes: the disk failed, or the log is closed or deleted. None if it accepts them."""
         self._deletions = Deletions(files)
         self._has_aborted: bool | None = None
-        """Whether a transaction may have been aborted here; None until a reader asks. Most logs have none: then no
-        index is read."""
+        """Whether this log may have aborted transactions; None until a reader asks. Most logs have none, and then no
+        transaction index is read."""
         is_synced = recovery_point == end_offset and not self.flushing.has_unsynced_files
         self._closed_state = (end_offset, 0) if is_synced else None
-        """End offset and generation for which the snapshot and indexes on disk are good."""
+        """End offset and generation for which the snapshot and the indexes on disk are valid; None if they are not."""
         self.update_config(config)
 
     def update_config(self, config: LogConfig) -> None:
@@ -135,10 +134,12 @@ class Log:
         origin: Origin = Origin.CLIENT,
         transaction_version: int = 0,
     ) -> Appended:
-        """Check, stamp in place and write one batch (from a leader, any number): all of it or nothing.
+        """Check one batch, write offset and epoch into its header in place, and append it. With `Origin.REPLICATION`,
+        append any number of batches as they are.
 
         `transaction_version` is that of the transaction which a marker ends, or in which a client writes.
-        Raises KafkaError for a batch that may not enter, StorageFault if the disk fails.
+        Raise KafkaError for a batch that is refused, StorageFault if the disk fails. A batch is appended whole or not
+        at all.
         """
         if self.fault is not None:
             raise self.fault
@@ -157,7 +158,7 @@ class Log:
             batch, fields, log_append_time_ms = self._change(batch, fields, now_ms, origin)
             batch_length, max_timestamp = fields[1], fields[8]
         if len(batch) > self.config.segment_bytes:
-            raise self._larger_than_a_segment(len(batch))
+            raise self._larger_than_segment(len(batch))
         base_offset = self.end_offset
         last_offset = base_offset + last_offset_delta
         _STAMP.pack_into(batch, 0, base_offset, batch_length, leader_epoch)
@@ -172,7 +173,7 @@ class Log:
     def _store(
         self, batch: memoryview, base_offset: int, last_offset: int, max_timestamp: int, leader_epoch: int, now_ms: int
     ) -> None:
-        """Write a batch that is ready; every append ends here."""
+        """Write a batch whose header is complete. Every append ends here."""
         config = self.config
         size = len(batch)
         segment = self.segments.active
@@ -183,13 +184,14 @@ class Log:
         except StorageFault as fault:
             self._refuse_if_torn(segment, fault)
             raise
-        segment.note_batch(base_offset, last_offset, max_timestamp, size, position, config.index_interval_bytes)
+        segment.record_batch(base_offset, last_offset, max_timestamp, size, position, config.index_interval_bytes)
         self.end_offset = last_offset + 1
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
 
     def _index_aborted(self, completed: CompletedTxn | None) -> None:
-        """The marker is in the log already: if the index cannot be written, the log must go through recovery."""
+        """Add an aborted transaction to the index. Its marker is already in the log: if the index cannot be written,
+        the log refuses writes from now on, and recovery rebuilds the index."""
         if completed is None or not completed.aborted:
             return
         self._has_aborted = True
@@ -202,7 +204,7 @@ class Log:
     def _change(
         self, batch: memoryview, fields: HeaderFields, now_ms: int, origin: Origin
     ) -> tuple[memoryview, HeaderFields, int]:
-        """Apply what the topic's config asks for: keys, another codec, the broker's time."""
+        """Apply the topic's config: require keys, recompress, set the log append time. Return (batch, fields, time)."""
         attributes = fields[5]
         if origin is Origin.CLIENT and self.config.is_compacted:
             check_keys(batch)
@@ -215,7 +217,7 @@ class Log:
         return batch, changed, now_ms if self._stamps_time else NO_LOG_APPEND_TIME
 
     def _append_as_follower(self, batches: memoryview, now_ms: int) -> Appended:
-        """Take a leader's bytes as they are. A batch cut short at the end of a fetch comes again with the next one."""
+        """Append a leader's batches unchanged. A fetch may cut off its last batch: the next fetch returns it whole."""
         first_offset = -1
         position = 0
         while len(batches) - position >= BATCH_HEADER_BYTES:
@@ -238,14 +240,14 @@ class Log:
             position += header.size_in_bytes
         return Appended(first_offset, self.end_offset - 1)
 
-    def _larger_than_a_segment(self, size: int) -> KafkaError:
+    def _larger_than_segment(self, size: int) -> KafkaError:
         return KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"The record batch has {size} bytes, a segment holds {self.config.segment_bytes}.",
         )
 
     def _refuse_if_torn(self, segment: Segment, fault: StorageFault) -> None:
-        """After a write that failed: if half of it could not be cut off again, the log takes no more writes."""
+        """After a failed write: if an incomplete batch is still in the file, refuse all further writes."""
         try:
             if segment.file.size() != segment.size:
                 self.fault = fault
@@ -255,10 +257,11 @@ class Log:
     # --- read ---------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, up_to: int, *, at_least_one: bool = True) -> Slice | None:
-        """Batches from the one that holds `offset`, none that reaches `up_to`; None if there is nothing to read.
+        """Return the batches from the one that contains `offset` up to the last one that ends below `up_to`; None if
+        there is nothing to read.
 
-        `max_bytes` may cut the last batch, never the first (KIP-74): if that alone is too long it comes whole, or
-        without `at_least_one` not at all. Never crosses a segment.
+        `max_bytes` may cut off the last batch, but never the first (KIP-74): if the first alone is longer, it is
+        returned whole, or not at all without `at_least_one`. The slice ends with its segment.
         """
         end_offset = self.end_offset
         if offset > end_offset or offset < self.start_offset:
@@ -293,7 +296,7 @@ class Log:
         )
 
     def offset_for_time(self, target_ms: int, up_to: int) -> TimestampOffset | None:
-        """The first record not older than `target_ms`, if it lies below `up_to`."""
+        """Return the first record that is not older than `target_ms`; None if there is none below `up_to`."""
         try:
             found = reading.offset_for_time(self.segments, target_ms, self.start_offset)
         except MalformedData as error:
@@ -301,13 +304,13 @@ class Log:
         return found if found is not None and found.offset < up_to else None
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp of all."""
+        """Return the first record with the largest timestamp; None if no record has a timestamp."""
         largest = max(segment.largest_timestamp.timestamp for segment in self.segments)
         return self.offset_for_time(largest, self.end_offset) if largest >= 0 else None
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Below it every transaction is decided, and the decision replicated. StorageFault where that has to be looked
-        up in the log, as after a restart, and cannot be."""
+        """Return the offset below which every transaction has ended and its marker is replicated. After a restart this
+        may need a read of the log: raise StorageFault if that fails."""
         producers = self.producers
         if high_watermark < producers.ended_known_from:
             known_from = producers.ended_known_from
@@ -316,11 +319,12 @@ class Log:
         unstable = producers.first_unstable_offset(high_watermark)
         if unstable is None:
             return high_watermark
-        # The first records of an open transaction may be deleted already, the transaction is not.
+        # Retention may have deleted the first records of a transaction that is still open.
         return min(max(unstable, self.start_offset), high_watermark)
 
     def aborted_in(self, piece: Slice, offset: int, up_to: int) -> Sequence[AbortedTxn]:
-        """Those with records in a slice that was read from `offset`, and perhaps a few that begin right behind it."""
+        """Return the aborted transactions with records in a slice that was read from `offset`. The list may contain a
+        few that begin just after the slice."""
         if self._has_aborted is None:
             self._has_aborted = any(segment.txn_index.transactions() for segment in self.segments)
         if not self._has_aborted:
@@ -336,8 +340,9 @@ class Log:
             self._roll_to(self.end_offset, now_ms)
 
     def _roll_for(self, base_offset: int, last_offset: int, now_ms: int) -> Segment:
-        """A segment begins where the one before it ends, even if a follower's next batch lies further on: so recovery
-        can tell a lost tail from offsets that never were. Only a gap too wide for the indexes is skipped."""
+        """Roll to a segment that begins where the previous one ends, even if a follower's next batch has a higher
+        offset: recovery then knows that a gap between segments means lost records. Only a gap that is too wide for the
+        indexes is skipped."""
         is_too_wide = last_offset - self.end_offset > RELATIVE_OFFSET_MAX
         return self._roll_to(base_offset if is_too_wide else self.end_offset, now_ms)
 
@@ -354,7 +359,7 @@ class Log:
         return segment
 
     def _move_empty_segment(self, old: Segment, base_offset: int, now_ms: int) -> Segment:
-        """The first batch of an empty log may lie too far ahead for its empty segment."""
+        """Replace an empty segment, because the next batch has an offset too high for its index. Return the new one."""
         if base_offset == old.base_offset:
             return old
         segment = Segment.create(self.files, self.directory, base_offset, now_ms)
@@ -374,14 +379,14 @@ class Log:
         return self.flushing.is_due(self.end_offset, self.config, now_ms)
 
     def begin_flush(self) -> FlushWork | None:
-        """All that must be synced for the log to be durable up to its end, None if it is so already."""
-        self._take_fault_of_flush()
+        """Return the work that makes the log durable up to its end, None if it is durable already."""
+        self._adopt_flush_fault()
         if self.fault is not None:
             raise self.fault
         return self.flushing.begin(self.end_offset, self.generation)
 
     def finish_flush(self, work: FlushWork) -> None:
-        self._take_fault_of_flush()
+        self._adopt_flush_fault()
         self.flushing.finish(work, self.generation)
 
     def flush(self) -> None:
@@ -393,14 +398,15 @@ class Log:
         finally:
             self.finish_flush(work)
 
-    def _take_fault_of_flush(self) -> None:
+    def _adopt_flush_fault(self) -> None:
         if self.flushing.fault is not None:
             self.fault = self.flushing.fault
 
     # --- retention ----------------------------------------------------------------------------------------------
 
     def delete_expired(self, now_ms: int, high_watermark: int) -> list[Segment]:
-        """Take the oldest segments out of the log if retention says so; their files are unlinked after a delay."""
+        """Remove the segments that retention has expired from the log, and return them. Their files are unlinked after
+        a delay."""
         count = expired_count(
             self.segments,
             self.config,
@@ -422,7 +428,8 @@ class Log:
         return dropped
 
     def _try_roll(self, now_ms: int) -> bool:
-        """Whether that worked: on a full disk the active segment stays, so that the others can free space."""
+        """Roll, and return False if the disk is full: the active segment then stays, and only the others are
+        deleted."""
         try:
             self.roll(now_ms)
         except StorageFault as fault:
@@ -432,7 +439,7 @@ class Log:
         return True
 
     def delete_records(self, before_offset: int) -> None:
-        """Move the log start offset up; segments wholly below it go with the next `delete_expired`."""
+        """Raise the log start offset. The next `delete_expired` removes the segments that are wholly below it."""
         if not 0 <= before_offset <= self.end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before_offset} is not an offset of {self.partition}.")
         self._move_start(before_offset)
@@ -447,17 +454,17 @@ class Log:
         self.flushing.directory_changed = True
 
     def take_deletable(self, now_ms: int) -> list[str]:
-        """Files that the caller has to unlink now: their delay is over."""
+        """Return the files whose delay is over, for the caller to unlink."""
         return self._deletions.take(now_ms, self.config.file_delete_delay_ms)
 
     def purge(self, now_ms: int) -> int:
-        """Unlink them here; returns how many are still waiting."""
+        """Unlink the files whose delay is over; return how many are still waiting."""
         for path in self.take_deletable(now_ms):
             self.files.unlink(path)
         return len(self._deletions)
 
     def take_back_swap(self) -> None:
-        """Before anything is taken out of the log: a swap that is not finished would bring it back."""
+        """Undo an unfinished swap. Called before segments are removed, because the swap would bring them back."""
         if self.swapping is not None:
             self.swapping.take_back()
             self.swapping = None
@@ -469,18 +476,18 @@ class Log:
     # --- truncate -----------------------------------------------------------------------------------------------
 
     def end_after_truncation(self, offset: int) -> int:
-        """Where the log will end if truncated to `offset`: at the start of the batch that holds it."""
+        """Return where the log will end if truncated to `offset`: at the start of the batch that contains it."""
         if offset < self.segments.first.base_offset:
             return offset
         return self.segments.at(self.segments.floor(offset)).end_after_truncation(offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Remove `offset` and all after it; the batch that holds it goes whole, and the log then ends before that.
+        """Remove all records from `offset` on. The batch that contains `offset` is removed as a whole.
 
-        Recovery points on disk must be lowered first: `LogStore.truncate` does.
+        The recovery point on disk must be lowered first: `LogStore.truncate` does this.
         """
         if offset >= self.end_offset:
-            # A leader notes its epoch before it writes: if it never wrote, no other replica knows that epoch.
+            # A leader records its epoch before its first append: without an append, no other replica knows the epoch.
             self.epochs.truncate_from_end(offset)
             return
         if offset < self.segments.first.base_offset:
@@ -490,12 +497,12 @@ class Log:
         self.take_back_swap()
         while self.segments.active.base_offset >= offset and len(self.segments) > 1:
             self._unlink_segment(self.segments.drop_last())
-        # Before anything new is written: a segment that a crash brings back would stand behind other records.
+        # Sync before new writes: else a crash could bring a removed segment back after newer records.
         self.files.sync_directory(self.directory)
         self.end_offset = self.segments.active.truncate(offset)
         try:
-            # Removed records must not come back either: they would pass for replicated ones once the log is as long
-            # again.
+            # A crash must not bring removed records back either: once the log is as long again, they would look like
+            # replicated ones.
             self.segments.active.file.sync()
         except StorageFault as fault:
             self.fault = fault
@@ -504,14 +511,14 @@ class Log:
             self._after_truncation()
 
     def truncate_fully(self, offset: int) -> None:
-        """Remove everything and start at `offset`: for a follower whose leader has nothing older."""
+        """Remove all records and restart the log at `offset`: for a follower whose leader has no older records."""
         self.generation += 1
         self.take_back_swap()
         created_ms = self.segments.active.created_ms
         for segment in reversed(list(self.segments)):
             self._unlink_segment(segment)
         for name in self.files.names(self.directory):
-            # The producers' state of the old records says nothing about the new ones.
+            # A snapshot describes the producers of the removed records.
             if name.endswith(layout.SNAPSHOT):
                 self.files.unlink(f"{self.directory}/{name}")
         self.files.sync_directory(self.directory)
@@ -530,11 +537,11 @@ class Log:
     # --- close --------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Leave everything on disk for a quick start. A log that failed is left for recovery instead."""
-        self._take_fault_of_flush()
+        """Write and sync everything that a quick start needs. Raise the fault of a failed log, which needs recovery."""
+        self._adopt_flush_fault()
         if self.fault is not None:
             raise self.fault
-        # A log that was never written to has nothing to lose, and to sync it costs as much as any other.
+        # Do not sync a log that was never written to: it has nothing to lose, and a sync costs as much as any other.
         if self.end_offset or self.generation:
             if self._closed_state != (self.end_offset, self.generation):
                 snapshot = write_snapshot(self.files, self.directory, self.end_offset, self.producers)
@@ -544,5 +551,5 @@ class Log:
         self.fault = StorageFault(self.directory, OSError("the log is closed"))
 
     def retire(self) -> None:
-        """The partition is deleted: later writes are refused."""
+        """Refuse all further writes, because the partition is deleted."""
         self.fault = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.partition} is deleted.")

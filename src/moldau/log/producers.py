@@ -18,7 +18,7 @@ NO_TRANSACTION: Final = -1
 NO_SEQUENCE: Final = -1
 SEQUENCE_MAX: Final = 2**31 - 1
 EPOCH_MAX: Final = 2**15 - 1
-EPOCH_BUMPED_FROM_VERSION: Final = 2
+EPOCH_BUMP_MIN_VERSION: Final = 2
 """From this transaction version on, the producer's epoch is bumped at the end of each transaction (KIP-890)."""
 
 
@@ -65,7 +65,7 @@ class Producers:
         self.unreplicated: deque[CompletedTxn] = deque()
         """Transactions that have ended, but whose marker is not below the high watermark yet, in marker order."""
         self.ended_known_from = 0
-        """`unreplicated` lacks markers below this offset: a snapshot lists open transactions, not those just ended."""
+        """`unreplicated` lacks transactions with markers below this offset, because a snapshot lists only open ones."""
 
     def active(self) -> list[ProducerEntry]:
         return list(self._entries.values())
@@ -94,8 +94,8 @@ class Producers:
         return None
 
     def forgotten_before(self, producer_id: int, epoch: int, first_sequence: int) -> int | None:
-        """Return the offset below which the log may hold the same batch, if this state came from a snapshot and cannot
-        tell; None if the log need not be searched."""
+        """Return the offset below which the log may contain the same batch: a state from a snapshot lacks the earlier
+        batches. Return None if the log need not be searched."""
         entry = self._entries.get(producer_id)
         if entry is None or entry.epoch != epoch or not entry.is_from_snapshot or not entry.batches:
             return None
@@ -126,7 +126,7 @@ class Producers:
         """
         entry = self._entries.get(producer_id)
         if entry is None:
-            starts_at_zero = is_transactional and transaction_version >= EPOCH_BUMPED_FROM_VERSION
+            starts_at_zero = is_transactional and transaction_version >= EPOCH_BUMP_MIN_VERSION
             if check_sequence and starts_at_zero and first_sequence != 0:
                 raise _out_of_order(producer_id, epoch, first_sequence, 0)
             return
@@ -148,7 +148,7 @@ class Producers:
         entry = self._entries.get(producer_id)
         if entry is None:
             return
-        if epoch < entry.epoch or (transaction_version >= EPOCH_BUMPED_FROM_VERSION and _is_late(entry, epoch)):
+        if epoch < entry.epoch or (transaction_version >= EPOCH_BUMP_MIN_VERSION and _is_late(entry, epoch)):
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"The marker for producer {producer_id} has epoch {epoch}, its epoch is {entry.epoch}.",
@@ -177,8 +177,8 @@ class Producers:
     def end_transaction(
         self, producer_id: int, epoch: int, marker: EndTxnMarker, offset: int, timestamp: int
     ) -> CompletedTxn | None:
-        """Update the producer's state after a marker was appended. None if it ended no transaction with records in this
-        log."""
+        """Update the producer's state after a marker was appended. Return None if the marker did not end a transaction
+        with records in this log."""
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_id, epoch, timestamp)
@@ -247,7 +247,7 @@ class Producers:
 
 
 def _expected_sequence(entry: ProducerEntry, epoch: int) -> int:
-    """The sequence that must come next: 0 for a new epoch and after 2^31-1."""
+    """Return the sequence that must come next: 0 for a new epoch and after 2^31-1."""
     if epoch != entry.epoch or entry.last_sequence == SEQUENCE_MAX:
         return 0
     return entry.last_sequence + 1

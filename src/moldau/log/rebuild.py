@@ -30,7 +30,7 @@ RECALL_OFFSETS: Final = 10_000
 
 
 def marker_in(batch: Buffer) -> EndTxnMarker | None:
-    """The end-of-transaction marker in a control batch, None if it holds something else."""
+    """Return the end-of-transaction marker in a control batch; None if the batch contains another control record."""
     records = decode_records(batch)
     return read_end_txn_marker(records[0]) if records else None
 
@@ -57,7 +57,7 @@ def _memory(header: BatchHeader) -> BatchMemory:
 
 
 def aborted_txn(producers: Producers, completed: CompletedTxn) -> AbortedTxn:
-    """The transaction index's entry for it, with the last stable offset right after the marker."""
+    """Return the entry of the transaction index, with the last stable offset right after the marker."""
     oldest = producers.oldest_open_transaction
     stable = completed.last_offset + 1 if oldest is None else oldest
     return AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
@@ -67,13 +67,14 @@ def aborted_txn(producers: Producers, completed: CompletedTxn) -> AbortedTxn:
 
 
 def snapshot_offsets(names: list[str]) -> list[int]:
-    """Offsets of the snapshots in a directory, newest first."""
-    found = [offset for name in names if (offset := layout.offset_of(name, layout.SNAPSHOT)) is not None]
-    return sorted(found, reverse=True)
+    """Return the offsets of the snapshots among these file names, newest first."""
+    offsets = [offset for name in names if (offset := layout.offset_of(name, layout.SNAPSHOT)) is not None]
+    return sorted(offsets, reverse=True)
 
 
 def write_snapshot(files: Files, directory: str, offset: int, producers: Producers) -> str:
-    """Return the path, which still needs a sync. A half-written snapshot fails its CRC and is ignored."""
+    """Write a snapshot and return its path, which the caller must sync. A half-written one fails its CRC and is
+    ignored."""
     path = f"{directory}/{layout.offset_name(offset)}{layout.SNAPSHOT}"
     file = files.open(path, create=True)
     file.truncate(0)
@@ -89,7 +90,7 @@ def reload_producers(
     segments: Segments,
     end_offset: int,
 ) -> None:
-    """Bring `producers` to the state at `end_offset`. Remove snapshots beyond it and broken ones."""
+    """Bring `producers` to the state at `end_offset`. Remove damaged snapshots and those beyond `end_offset`."""
     replay_from = 0
     producers.load([])
     for offset in snapshot_offsets(names):
@@ -112,7 +113,7 @@ def _replay(producers: Producers, segments: Segments, from_offset: int, up_to: i
 
 
 def _headers(segments: Segments, from_offset: int, up_to: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
-    """(segment, position, header) of each batch with from_offset <= base offset < up_to."""
+    """Yield (segment, position, header) of each batch with from_offset <= base offset < up_to."""
     for place in range(segments.floor(from_offset), len(segments)) if from_offset < up_to else ():
         segment = segments.at(place)
         if segment.base_offset >= up_to:
@@ -126,7 +127,7 @@ def _headers(segments: Segments, from_offset: int, up_to: int) -> Iterator[tuple
 
 
 def ended_since(files: Files, directory: str, segments: Segments, from_offset: int, up_to: int) -> list[CompletedTxn]:
-    """The transactions whose markers lie in from_offset <= offset < up_to, in marker order."""
+    """Return the transactions with a marker in from_offset <= offset < up_to, in the order of their markers."""
     if not any(header.is_control for _, _, header in _headers(segments, from_offset, up_to)):
         return []
     producers, replay_from = Producers(), 0
@@ -142,19 +143,19 @@ def ended_since(files: Files, directory: str, segments: Segments, from_offset: i
 
 
 def batches_before(segments: Segments, producer_id: int, epoch: int, offset: int) -> list[BatchMemory]:
-    """The last batches that the producer wrote with that epoch below `offset`, at most RECALL_OFFSETS back."""
-    found: deque[BatchMemory] = deque(maxlen=PRODUCER_BATCHES_KEPT)
+    """Return the last batches that the producer wrote with `epoch` below `offset`, at most RECALL_OFFSETS back."""
+    batches: deque[BatchMemory] = deque(maxlen=PRODUCER_BATCHES_KEPT)
     for _, _, header in _headers(segments, max(offset - RECALL_OFFSETS, 0), offset):
         if (header.producer_id, header.producer_epoch) == (producer_id, epoch) and not header.is_control:
-            found.append(_memory(header))
-    return list(found)
+            batches.append(_memory(header))
+    return list(batches)
 
 
 # --- leader epochs ----------------------------------------------------------------------------------------------
 
 
 def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
-    """None if the checkpoint is missing or damaged."""
+    """Return the epochs of the checkpoint; None if it is missing or damaged."""
     content = files.read(f"{directory}/{layout.LEADER_EPOCH_CHECKPOINT}")
     if content is None:
         return None

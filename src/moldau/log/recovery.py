@@ -46,7 +46,7 @@ PIECE_BYTES: Final = 1 << 20
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What opening a log found that the operator or a leader election has to know."""
+    """What happened when a log was opened, for the operator and for the leader election."""
 
     partition: TopicPartition
     end_offset: int = -1
@@ -127,7 +127,7 @@ def open_log(
 
 
 def _remove_leftovers(files: Files, directory: str, names: list[str]) -> list[str]:
-    """Remove deleted and temporary files, indexes without a log, and old snapshots; return the names left."""
+    """Remove deleted and temporary files, indexes without a log, and old snapshots; return the names of the rest."""
     bases = {name[:20] for name in names if name.endswith(layout.LOG)}
     snapshots = snapshot_offsets(names)
     names_left = []
@@ -147,7 +147,7 @@ def _remove_leftovers(files: Files, directory: str, names: list[str]) -> list[st
 
 
 def _find_segments(files: Files, directory: str, names: list[str], start_offset: int | None, now_ms: int) -> Segments:
-    """The segments in the directory; a log without any gets a new one at its start offset."""
+    """Return the segments in the directory. If there are none, create one at the start offset."""
     bases = sorted(base for name in names if (base := layout.offset_of(name, layout.LOG)) is not None)
     segments = []
     for base_offset in bases:
@@ -163,7 +163,7 @@ def _rebuild_epochs(segments: list[Segment], report: RecoveryReport, is_clean: b
 
 
 def _clean_end(segments: Segments, report: RecoveryReport) -> int | None:
-    """The log end offset after a clean stop; None if the active segment does not end with a whole batch."""
+    """Return the log end offset after a clean stop; None if the active segment does not end with a whole batch."""
     active = segments.active
     try:
         return active.reload_tail()
@@ -187,7 +187,7 @@ def _checked_start(start_offset: int | None, first_base: int, end_offset: int, r
 
 
 class _Recovery:
-    """One pass over the segments of a log, from the first that may not be whole."""
+    """One pass over the segments of a log, from the first segment that may be incomplete on."""
 
     def __init__(
         self, files: Files, directory: str, epochs: LeaderEpochs, producers: Producers, report: RecoveryReport
@@ -198,17 +198,17 @@ class _Recovery:
         self._producers = producers
         self._report = report
         self._epochs_to_come: list[EpochEntry] = []
-        """The checkpoint's epochs of the segments that are read again."""
+        """The epochs that the checkpoint has for the segments of this pass."""
 
     def recover(self, suspect: list[Segment]) -> tuple[list[Segment], int]:
-        """Return (the segments that remain, the log end offset). Rebuild epochs and producers from the first one on."""
+        """Rebuild epochs and producers from these segments. Return (the segments that remain, the log end offset)."""
         next_offset = suspect[0].base_offset
         self._epochs_to_come = [entry for entry in self._epochs.entries if entry.start_offset >= next_offset]
         self._epochs.truncate_from_end(next_offset)
         recovered: list[Segment] = []
         is_whole = True
         for segment in suspect:
-            # Each segment begins where the one before ends: if not, the end of that one was lost.
+            # A segment begins where the previous one ends. If it does not, the end of the previous one was lost.
             follows_on = segment.base_offset == next_offset or segment.base_offset - next_offset > RELATIVE_OFFSET_MAX
             if not (is_whole and follows_on):
                 is_whole = False
@@ -221,7 +221,8 @@ class _Recovery:
         return recovered, next_offset
 
     def _recover_segment(self, segment: Segment) -> tuple[int, bool]:
-        """Read and index all batches, truncate what is not whole. Return (next offset, nothing was truncated)."""
+        """Read and index all batches, and truncate the file before the first incomplete or damaged one. Return (next
+        offset, whether nothing was truncated)."""
         size, file = segment.size, segment.file
         segment.forget()
         next_offset = segment.base_offset
@@ -229,12 +230,12 @@ class _Recovery:
         aborted: list[AbortedTxn] = []
         for position, header in verified_batches(file, 0, size):
             base_offset, last_offset, epoch = header.base_offset, header.last_offset, header.leader_epoch
-            # Epochs never decrease in a log: such a batch was truncated before, and the crash undid that.
+            # Epochs never decrease in a log: this batch had been truncated, and the crash undid the truncation.
             is_stale = epoch < self._epochs.latest
             if is_stale or not next_offset <= base_offset <= last_offset <= offset_max:
                 break
             size_in_bytes = header.size_in_bytes
-            segment.note_batch(
+            segment.record_batch(
                 base_offset, last_offset, header.max_timestamp, size_in_bytes, position, INDEX_INTERVAL_BYTES
             )
             if epoch != self._epochs.latest:
@@ -246,14 +247,14 @@ class _Recovery:
         if segment.size == size:
             return next_offset, True
         self._report.bytes_cut += size - segment.size
-        if _good_batches_follow(file, segment.size, size):
+        if _whole_batches_follow(file, segment.size, size):
             self._copy_aside(file, segment, size)
         file.truncate(segment.size)
         return next_offset, False
 
     def _assign(self, epoch: int, gap_start: int, base_offset: int) -> None:
-        """Add the epoch of a batch. Where compaction left a gap before it, only the checkpoint knows which epochs began
-        in the gap; elsewhere the batches decide."""
+        """Add the epoch of a batch. If compaction left a gap before the batch, only the checkpoint knows which epochs
+        began in the gap. Everywhere else the batches decide."""
         for entry in self._epochs_to_come:
             if gap_start <= entry.start_offset <= base_offset and self._epochs.latest < entry.epoch <= epoch:
                 self._epochs.assign(*entry)
@@ -276,7 +277,7 @@ class _Recovery:
         self._report.set_aside.append(path)
 
     def _set_segment_aside(self, segment: Segment) -> None:
-        """Rename a segment that follows the broken batch: its offsets would not be contiguous."""
+        """Rename a segment that follows a damaged batch, because its offsets would not be contiguous."""
         path = segment.path + layout.LOG
         if segment.size:
             self._files.rename(path, path + layout.CORRUPT)
@@ -288,20 +289,20 @@ class _Recovery:
 
 
 def verified_batches(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each batch that is whole and matches its CRC, up to the first that is not."""
+    """Yield (position, header) of each batch, up to the first that is incomplete or does not match its CRC."""
     piece, piece_start = memoryview(b""), position
     while end - position >= BATCH_HEADER_BYTES:
-        inside = position - piece_start
-        if len(piece) - inside < BATCH_HEADER_BYTES:
-            piece, piece_start, inside = memoryview(file.pread(PIECE_BYTES, position)), position, 0
+        offset_in_piece = position - piece_start
+        if len(piece) - offset_in_piece < BATCH_HEADER_BYTES:
+            piece, piece_start, offset_in_piece = memoryview(file.pread(PIECE_BYTES, position)), position, 0
             if len(piece) < BATCH_HEADER_BYTES:
                 return
-        header = BatchHeader._make(BATCH_HEADER.unpack_from(piece, inside))
+        header = BatchHeader._make(BATCH_HEADER.unpack_from(piece, offset_in_piece))
         size = header.size_in_bytes
         if header.magic != MAGIC or not BATCH_HEADER_BYTES <= size <= end - position:
             return
-        if inside + size <= len(piece):
-            crc = crc32c(piece[inside + CRC_START : inside + size])
+        if offset_in_piece + size <= len(piece):
+            crc = crc32c(piece[offset_in_piece + CRC_START : offset_in_piece + size])
         else:
             crc = _crc_of_file(file, position + CRC_START, position + size)
         if crc != header.crc:
@@ -317,8 +318,8 @@ def _crc_of_file(file: File, start: int, end: int) -> int:
     return crc
 
 
-def _good_batches_follow(file: File, position: int, end: int) -> bool:
-    """Whether a whole batch follows the broken one at `position`, if the length of the broken one can be trusted."""
+def _whole_batches_follow(file: File, position: int, end: int) -> bool:
+    """Return whether a whole batch follows the damaged one at `position`. Its length field must be intact for this."""
     prefix = file.pread(BATCH_HEADER_BYTES, position)
     if len(prefix) < BATCH_HEADER_BYTES:
         return False

@@ -18,6 +18,7 @@ from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.log.time_index import TimeIndex, TimestampOffset
 from moldau.log.txn_index import TxnIndex
 from moldau.log.walk import find_offset, walk_headers
+from moldau.wire.batch import CRC_POSITION, CRC_START
 from moldau.wire.crc import crc32c
 from moldau.wire.records import decode_records
 
@@ -25,13 +26,13 @@ MARKS_MAX: Final = 128
 """How many recent batches' positions are kept: tail reads and high watermarks find them without a disk read."""
 
 HOT_BYTES: Final = 64 << 20
-"""The last bytes written are assumed to be in the page cache, this many of them."""
+"""How many of the bytes written last are assumed to be in the page cache."""
 
 INDEX_INTERVAL_BYTES: Final = 4096
-"""For rebuilt indexes, whatever the topic's setting: Kafka's default."""
+"""Kafka's default of `index.interval.bytes`. Rebuilt indexes use it, whatever the topic's config."""
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
-"""Indexes hold offsets relative to the base in an int32."""
+"""An index stores offsets relative to the base offset, as int32."""
 
 
 class Segment:
@@ -146,17 +147,17 @@ class Segment:
         self.txn_index.release()
 
     def _load_indexes(self) -> None:
-        """Reads both indexes; rebuilds both from the log if one is missing or contradicts it."""
+        """Read both indexes. If one is missing or contradicts the log, rebuild both."""
         offsets = self._files.read(self.path + layout.OFFSET_INDEX)
         times = self._files.read(self.path + layout.TIME_INDEX)
         if offsets is not None and times is not None:
             offset_index, time_index = OffsetIndex(self.base_offset, offsets), TimeIndex(self.base_offset, times)
-            if self._fit(offset_index, time_index):
+            if self._match_log(offset_index, time_index):
                 self._offset_index, self._time_index = offset_index, time_index
                 return
         self.rebuild_indexes()
 
-    def _fit(self, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
+    def _match_log(self, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
         """Whether the last entries of both indexes match their batches.
 
         Retention deletes by the last entry of the time index, so that entry is compared with the log.
@@ -178,30 +179,30 @@ class Segment:
                 return True
             start = offset_index.lookup(largest.offset)[1]
             headers = (header for _, header in walk_headers(self.file, start, self.size))
-            holder = next((header for header in headers if header.last_offset >= largest.offset), None)
+            batch = next((header for header in headers if header.last_offset >= largest.offset), None)
         except MalformedData:
             return False
-        return holder is not None and (holder.max_timestamp, holder.last_offset) == (largest.timestamp, largest.offset)
+        return batch is not None and (batch.max_timestamp, batch.last_offset) == (largest.timestamp, largest.offset)
 
     def rebuild_indexes(self, index_interval: int = INDEX_INTERVAL_BYTES) -> None:
         """Read all headers up to the first broken one, and write both index files."""
-        fresh = Segment(self._files, self.path.rpartition("/")[0], self.base_offset, 0, self.created_ms)
-        fresh.forget()
+        rebuilt = Segment(self._files, self.path.rpartition("/")[0], self.base_offset, 0, self.created_ms)
+        rebuilt.forget()
         with suppress(MalformedData):
             for position, header in walk_headers(self.file, 0, self.size):
-                fresh.note_batch(
+                rebuilt.record_batch(
                     header.base_offset, header.last_offset, header.max_timestamp, header.size_in_bytes,
                     position, index_interval,
                 )  # fmt: skip
-        self._offset_index, self._time_index, self.largest = fresh.offset_index, fresh.time_index, fresh.largest
-        self._bytes_since_index, self._index_bytes = fresh._bytes_since_index, fresh._index_bytes
+        self._offset_index, self._time_index, self.largest = rebuilt.offset_index, rebuilt.time_index, rebuilt.largest
+        self._bytes_since_index, self._index_bytes = rebuilt._bytes_since_index, rebuilt._index_bytes
         self._is_rebuilt = True
         self.seal()
 
     # --- writing ------------------------------------------------------------------------------------------------
 
     def write(self, batch: Buffer) -> int:
-        """Write one batch at the end of the file and return its position; the caller then calls `note_batch`.
+        """Write one batch at the end of the file and return its position; the caller then calls `record_batch`.
 
         If the write fails, the file is truncated to its old size, so that the log never holds half a batch.
         """
@@ -219,7 +220,7 @@ class Segment:
             raise
         return position
 
-    def note_batch(
+    def record_batch(
         self, base_offset: int, last_offset: int, max_timestamp: int, size: int, position: int, index_interval: int
     ) -> None:
         """Record and index a batch that was written at `position`, which was the end of the file."""
@@ -251,11 +252,11 @@ class Segment:
         first_timestamp = self._first_timestamp
         if first_timestamp is None:
             first_timestamp = self.first_timestamp
-        # By the records' timestamps, so that old data that is written again rolls as it did at first.
+        # Use the records' timestamps, not the clock: copied old data then rolls at the same records as the original.
         age_ms = max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
         age_max_ms = config.segment_ms
         if config.max_compaction_lag_ms < age_max_ms and config.is_compacted:
-            # The active segment is never compacted.
+            # The active segment is never compacted, so it must be rolled before the lag is over.
             age_max_ms = config.max_compaction_lag_ms
         if age_ms > age_max_ms - jitter_ms:
             return True
@@ -308,8 +309,8 @@ class Segment:
         return found[1]
 
     def _end_before(self, offset: int, position: int) -> int:
-        """The end of the batch before `position`, if `offset` is in the gap between the two. Compaction leaves gaps. A
-        log truncated in one ends where its records end: else the next segment would not be contiguous."""
+        """Return the end offset of the batch before `position`. Called if `offset` is in a gap that compaction left:
+        the truncated log ends where its records end, so that the next segment is contiguous."""
         _, start = self.offset_index.lookup(offset)
         end_offset = self.base_offset
         for _, header in walk_headers(self.file, start, position):
@@ -326,7 +327,7 @@ class Segment:
                 self.largest = TimestampOffset(header.max_timestamp, header.last_offset)
 
     def reload_tail(self) -> int:
-        """Load what `note_batch` needs, for the newest segment of a log that was closed. Return the next offset.
+        """Load what `record_batch` needs, for the newest segment of a log that was closed. Return the next offset.
 
         Raises MalformedData if the file does not end with a whole batch.
         """
@@ -346,7 +347,8 @@ class Segment:
         return position >= self._cold_bytes and self.size - position <= HOT_BYTES
 
     def locate(self, offset: int) -> tuple[int, int, int] | None:
-        """(position, base offset, size) of the batch that holds `offset`, or of the next; None beyond the last."""
+        """Return (position, base offset, size) of the batch that contains `offset`, or else of the next batch; None if
+        `offset` is beyond the last batch."""
         index = self.offset_index
         exact = index.exact(offset)
         if exact is not None:
@@ -363,7 +365,7 @@ class Segment:
             return find_offset(self.file, self.offset_index.lookup(offset)[1], self.size, offset)
 
     def position_of(self, offset: int) -> int | None:
-        """Like `locate`, without a disk read for batches written lately."""
+        """Return the position that `locate` would; for recently written batches without a disk read."""
         position = self.marks.get(offset)
         if position is not None:
             return position
@@ -371,7 +373,8 @@ class Segment:
         return found[0] if found else None
 
     def offset_for_time(self, target_ms: int, from_offset: int) -> TimestampOffset | None:
-        """The first record from `from_offset` on that is not older than `target_ms`. Usually decodes one batch."""
+        """Return the first record from `from_offset` on that is not older than `target_ms`; None if there is none.
+        Usually decodes one batch."""
         _, start = self.offset_index.lookup(max(self.time_index.lookup(target_ms), from_offset))
         for position, header in walk_headers(self.file, start, self.size):
             if header.max_timestamp < target_ms or header.last_offset < from_offset:
@@ -384,6 +387,6 @@ class Segment:
 
     def read_batch(self, position: int, size: int) -> bytes:
         batch = self.file.pread(size, position)
-        if crc32c(memoryview(batch)[21:]) != int.from_bytes(batch[17:21], "big"):
+        if crc32c(memoryview(batch)[CRC_START:]) != int.from_bytes(batch[CRC_POSITION:CRC_START], "big"):
             raise MalformedData(f"{self.log_path}: the batch at {position} does not match its CRC")
         return batch

@@ -43,11 +43,11 @@ class StoreReport:
 
 class LogStore:
     def __init__(self, files: Files, directory: str) -> None:
-        """Lock the directory for this process; StorageFault if another process has it."""
+        """Lock the directory for this process. Raise StorageFault if another process has locked it."""
         files.mkdir(directory)
         self.directory = directory
         self.high_watermarks: dict[TopicPartition, int] = {}
-        """From the checkpoint that was read at start: where a replica may begin."""
+        """From the checkpoint that was read at start: the first high watermark of each replica."""
         self._files = files
         self._lock = files.lock(f"{directory}/{layout.LOCK}")
         self.ignores_case = files.exists(f"{directory}/{layout.LOCK.upper()}")
@@ -73,7 +73,7 @@ class LogStore:
         return self._logs.get(partition)
 
     def topic_id(self, partition: TopicPartition) -> Uuid | None:
-        """The topic id in the partition's partition.metadata; None if it is missing or damaged."""
+        """Return the topic id in the file partition.metadata; None if the file is missing or damaged."""
         return self._topic_ids.get(partition)
 
     # --- start --------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class LogStore:
     def create(
         self, partition: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int, start_offset: int = 0
     ) -> Log:
-        """Create an empty log. It is durable after its first flush, like its records."""
+        """Create an empty log. Its directory and files are durable only after its first flush."""
         assert partition not in self._logs, f"{partition} exists"
         directory = self._directory_of(partition)
         self._refuse_same_name_in_other_case(partition, directory)
@@ -173,7 +173,9 @@ class LogStore:
         name = str(partition).lower()
         for other in self._logs:
             if str(other).lower() == name:
-                reason = f"this file system ignores case, and the directory is {other}'s; delete one of the two topics"
+                reason = (
+                    f"the file system ignores case, and {other} uses the same directory; delete one of the two topics"
+                )
                 raise StorageFault(directory, OSError(errno.EEXIST, reason))
 
     def _refuse_unloaded_records(self, directory: str) -> None:
@@ -181,13 +183,14 @@ class LogStore:
         for name in self._files.names(directory):
             if name.endswith(layout.LOG) and self._files.size(f"{directory}/{name}"):
                 raise StorageFault(
-                    directory, OSError(errno.EEXIST, "the directory holds records of another log; move it away")
+                    directory,
+                    OSError(errno.EEXIST, "the directory contains records that could not be loaded; move it away"),
                 )
 
     def _forget_checkpoints(self) -> None:
         """Delete the checkpoints, so that a new log does not inherit offsets of a deleted one with its name: an old
         start offset would hide records, an old high watermark would expose uncommitted ones. They are written again
-        at the next interval; after a crash before that everything is read."""
+        at the next interval. After a crash before that, recovery reads all segments."""
         self._checkpoints.forget()
         self._checkpointed.clear()
 
@@ -212,13 +215,14 @@ class LogStore:
         self._files.sync_directory(self.directory)
 
     def truncate(self, partition: TopicPartition, offset: int) -> None:
-        """Truncate a log. Lower the recovery point on disk first: else a crash would trust bytes never synced."""
+        """Truncate a log. Lower the recovery point on disk first: else recovery after a crash would not check records
+        that are appended later below the old recovery point."""
         log = self._logs[partition]
         self._lower_recovery_point(log, log.end_after_truncation(offset))
         log.truncate_to(offset)
 
     def truncate_fully(self, partition: TopicPartition, offset: int) -> None:
-        """Delete all records of a log and let it begin at `offset`."""
+        """Delete all records of a log and restart it at `offset`."""
         log = self._logs[partition]
         self._lower_recovery_point(log, min(offset, log.segments.first.base_offset))
         log.truncate_fully(offset)
@@ -237,7 +241,8 @@ class LogStore:
         """
         paths = [path for log in self for path in log.take_deletable(now_ms)]
         directories = [directory for due_ms, _, directory in self._deletable if due_ms <= now_ms]
-        self._deletable = [  # If the clock was put back, nothing waits longer than its delay from now on.
+        # If the clock was set back, a directory waits at most its delay from now on.
+        self._deletable = [
             (min(due_ms, now_ms + delay_ms), delay_ms, directory)
             for due_ms, delay_ms, directory in self._deletable
             if due_ms > now_ms
@@ -255,12 +260,12 @@ class LogStore:
                 self._files.rmdir(directory)
 
     def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """Write all checkpoints; that of the high watermarks only if they are given."""
+        """Write all checkpoints. None for `high_watermarks` means that their checkpoint is not written."""
         for each in self.checkpoints(high_watermarks):
             self.write_checkpoint(each)
 
     def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> list[Checkpoint]:
-        """Return what to write to the checkpoint files. Cheap; the caller may write them later."""
+        """Return the contents of the checkpoint files; the caller writes them, perhaps in a thread."""
         for log in self:
             # A start offset above the recovery point could be beyond the end of the log after a crash.
             if log.start_offset > log.recovery_point:

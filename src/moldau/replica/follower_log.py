@@ -1,8 +1,8 @@
-"""The log of a follower: appends the leader's records, truncates where the two logs diverge, starts again where the
-leader's log begins after its end.
+"""The log of a follower. It appends the leader's records, truncates the log where it diverges from the leader's log,
+and restarts the log if the leader's log begins after its end.
 
 Logs are compared by leader epochs, never by high watermarks (KIP-101, KIP-279). A follower truncates below its high
-watermark only after an unclean leader election: it reports that, because acknowledged records are lost.
+watermark only after an unclean leader election. It reports this, because acknowledged records are lost.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ _LENGTH_AND_EPOCH: Final = struct.Struct(">8xii")
 
 
 class FollowerLog:
+    """`report` is called with a line about data loss."""
+
     def __init__(self, store: LogStore, report: Callable[[str], None]) -> None:
         self._store = store
         self._report = report
 
-    def take(self, partition: Partition, records: memoryview, now_ms: int) -> None:
-        """Append the leader's records. KafkaError if they do not continue the log, or the disk fails."""
+    def append_from_leader(self, partition: Partition, records: memoryview, now_ms: int) -> None:
+        """Append the leader's records. Raise KafkaError if they do not continue the log, or the disk fails."""
         log = partition.log
-        batches = up_to_epoch(records, partition.state.leader_epoch)
+        batches = drop_newer_epochs(records, partition.state.leader_epoch)
         try:
             if len(batches) >= BATCH_HEADER_BYTES:
                 self._move_empty_log(log, batches)
@@ -42,24 +44,28 @@ class FollowerLog:
             partition.request_flush()
 
     def _move_empty_log(self, log: Log, batches: memoryview) -> None:
-        """Move an empty log back to the first batch: the leader's log may begin in the middle of a batch, which is sent
-        whole."""
+        """Restart an empty log at the base offset of the first batch. DeleteRecords can move the leader's log start
+        offset into the middle of a batch, but the leader sends that batch whole."""
         header = read_header(batches, 0)
         if log.start_offset == log.end_offset and header.base_offset < log.end_offset <= header.last_offset:
             self._store.truncate_fully(log.partition, header.base_offset)
 
     def truncate_to_divergence(self, partition: Partition, epoch: int, end_offset: int) -> None:
-        """Truncate to where the leader's log diverges: `epoch` is the leader's largest one not above this log's last
-        epoch, and ends there at `end_offset`."""
+        """Truncate the log to the offset where it may diverge from the leader's log. `epoch` is the largest epoch
+        of the leader's log that is not above this log's last epoch; there, `epoch` ends at `end_offset`."""
         log = partition.log
-        own_epoch, own_end_offset = log.epochs.end_offset_for(epoch, log.end_offset)
-        if own_epoch == epoch:
-            own_end_offset = min(own_end_offset, end_offset)
-        elif own_end_offset < 0:
-            own_end_offset = end_offset
-        self.truncate(partition, own_end_offset)
+        local_epoch, truncate_to = log.epochs.end_offset_for(epoch, log.end_offset)
+        if local_epoch == epoch:
+            # Both logs have the epoch: they are equal up to where it ends first.
+            truncate_to = min(truncate_to, end_offset)
+        elif truncate_to < 0:
+            # This log has no epochs to compare: only the leader's offset is known.
+            truncate_to = end_offset
+        # Otherwise this log lacks `epoch`: keep the earlier epochs. The next fetch compares the logs again from there.
+        self.truncate(partition, truncate_to)
 
     def truncate(self, partition: Partition, offset: int) -> None:
+        """Delete the records from `offset` on. Raise KafkaError if the disk fails."""
         offset = min(offset, partition.log.end_offset)
         self._report_loss(partition, offset)
         try:
@@ -67,27 +73,30 @@ class FollowerLog:
         except StorageFault as fault:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         finally:
-            partition.truncated()
+            partition.on_truncated()  # also after a fault: the log is shorter, only its sync failed
 
-    def truncate_fully(self, partition: Partition, offset: int) -> None:
-        """Restart the log at `offset`: all its records are below the leader's log start offset."""
+    def restart_at(self, partition: Partition, offset: int) -> None:
+        """Delete all records and continue the empty log at `offset`, the leader's log start offset: the leader has
+        deleted all records that this log has. Raise KafkaError if the disk fails."""
         try:
             self._store.truncate_fully(partition.name, offset)
         except StorageFault as fault:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         finally:
-            partition.truncated()
+            partition.on_truncated()  # as in `truncate`
 
     def _report_loss(self, partition: Partition, offset: int) -> None:
         if offset < partition.high_watermark:
             self._report(
-                f"{partition.name} is truncated to offset {offset}, below its high watermark "
-                f"{partition.high_watermark}: leader {partition.state.leader} lacks acknowledged records"
+                f"{partition.name}: data loss after an unclean leader election: truncated to offset {offset}, below "
+                f"the high watermark {partition.high_watermark}; "
+                f"leader {partition.state.leader} lacks acknowledged records"
             )
 
 
-def up_to_epoch(batches: memoryview, leader_epoch: int) -> memoryview:
-    """Drop batches of a later leader epoch: that leader may have truncated earlier records of the same response."""
+def drop_newer_epochs(batches: memoryview, leader_epoch: int) -> memoryview:
+    """Return the batches before the first one with an epoch above `leader_epoch`. The leader of that later epoch may
+    have truncated earlier records of the same response."""
     position = 0
     while len(batches) - position >= BATCH_HEADER_BYTES:
         length, epoch = _LENGTH_AND_EPOCH.unpack_from(batches, position)

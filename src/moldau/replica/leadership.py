@@ -14,8 +14,9 @@ from moldau.metadata.image import PartitionState
 from moldau.replica.progress import NEVER_MS, Progress
 from moldau.replica.replication import UNKNOWN_BROKER_EPOCH, IsrProposal, Replication
 
-UNCOUNTED = -1
-REFUSED_PAUSE_MS = 500
+NO_ADVANCE = -1
+"""Below every high watermark, so that it does not move."""
+REJECTED_PAUSE_MS = 500
 """Pause after the controller rejected a change: its image of the brokers is newer than this node's."""
 NOT_APPLIED = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
 """Errors that mean that nothing was changed. After any other error the image must show the result."""
@@ -50,7 +51,7 @@ class Leadership:
         self.adopt(state)
 
     def adopt(self, state: PartitionState) -> None:
-        """Take over a new state. It settles a proposal that was made for an older partition epoch."""
+        """Take over a new state. A proposal for an older partition epoch is dropped: the new state shows its result."""
         now_ms = self._replication.clock.elapsed_ms()
         previous = self.followers
         self.followers = {
@@ -75,11 +76,11 @@ class Leadership:
     # --- high watermark -----------------------------------------------------------------------------------------
 
     def limit(self, own_offset: int, min_insync_replicas: int) -> int:
-        """How far the high watermark may go. It stays while fewer than `min_insync_replicas` are in sync: their records
-        could be lost with them (KIP-966)."""
+        """Return how far the high watermark may go. It does not move while fewer than `min_insync_replicas` are in
+        sync, because records that only these few have could be lost (KIP-966)."""
         state = self.state
         if len(state.isr) < min_insync_replicas and len(state.isr) < len(state.replicas):
-            return UNCOUNTED
+            return NO_ADVANCE
         offset = own_offset
         for replica_id, progress in self.followers.items():
             if progress.end_offset < offset and (
@@ -89,8 +90,8 @@ class Leadership:
         return offset
 
     def _is_about_to_join(self, replica_id: int, progress: Progress) -> bool:
-        """Whether the high watermark waits for a follower that is nearly caught up: else it would never reach the high
-        watermark of a busy leader."""
+        """Return whether the high watermark waits for a follower that was caught up lately and may join the ISR.
+        Without the wait, such a follower would never reach the high watermark of a busy leader."""
         replication = self._replication
         since_ms = replication.clock.elapsed_ms() - progress.caught_up_ms
         return since_ms <= replication.lag_time_max_ms and replication.may_join(replica_id, progress.broker_epoch)
@@ -98,12 +99,17 @@ class Leadership:
     # --- in-sync replicas ---------------------------------------------------------------------------------------
 
     def change(self, end_offset: int, high_watermark: int, *, looks_for_laggards: bool) -> IsrProposal | None:
-        """Return the ISR change to propose to the controller now, or None. It counts as under way from here on."""
+        """Return the ISR change to propose to the controller now, or None. From now on the proposal counts as under
+        way."""
         now_ms = self._replication.clock.elapsed_ms()
         if self.proposed is not None or now_ms < self._not_before_ms:
             return None
         caught_up = self._caught_up(end_offset, now_ms)
-        joining = [each for each in caught_up if each not in self.state.isr and self._has_all(each, high_watermark)]
+        joining = [
+            replica_id
+            for replica_id in caught_up
+            if replica_id not in self.state.isr and self._has_all(replica_id, high_watermark)
+        ]
         lagging = (set(self.state.isr) & self.followers.keys()).difference(caught_up) if looks_for_laggards else ()
         if not joining and not lagging:
             return None
@@ -115,7 +121,8 @@ class Leadership:
         return self.proposed
 
     def _caught_up(self, end_offset: int, now_ms: int) -> list[int]:
-        """Followers that have been caught up lately. A joining one must be too: it may have died since it last was."""
+        """Return the followers that were caught up lately. A follower that joins must be one: it may have died
+        since."""
         lag_time_max_ms = self._replication.lag_time_max_ms
         return [
             replica_id
@@ -135,18 +142,18 @@ class Leadership:
         broker = self._replication.brokers.get(replica_id)
         return UNKNOWN_BROKER_EPOCH if broker is None else broker.epoch
 
-    def refused(self, code: ErrorCode) -> None:
-        """Called if the controller rejected the proposal. Unless it certainly changed nothing, the proposal still
-        counts."""
+    def on_rejected(self, code: ErrorCode) -> None:
+        """Called if the controller rejected the proposal, or did not respond. The proposal still counts, unless the
+        code says that nothing was changed."""
         if code in NOT_APPLIED:
             self.proposed = None
-            self._not_before_ms = self._replication.clock.elapsed_ms() + REFUSED_PAUSE_MS
+            self._not_before_ms = self._replication.clock.elapsed_ms() + REJECTED_PAUSE_MS
             self._update_maximal_isr()
 
     # --- deleting records ---------------------------------------------------------------------------------------
 
     def low_watermark(self, own_start_offset: int) -> int:
-        """The smallest log start offset of all live replicas."""
+        """Return the smallest log start offset of all live replicas."""
         starts = [
             progress.start_offset
             for replica_id, progress in self.followers.items()
@@ -155,7 +162,7 @@ class Leadership:
         return min([own_start_offset, *starts])
 
     def deleted_below(self, offset: int, own_start_offset: int) -> Promise[ErrorCode] | None:
-        """Return None if no live replica has records below the offset, else a promise of that."""
+        """Return None if no live replica has records below `offset`, else a promise that is completed then."""
         if self.low_watermark(own_start_offset) >= offset:
             return None
         promise: Promise[ErrorCode] = Promise()

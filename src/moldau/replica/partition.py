@@ -76,7 +76,7 @@ class Partition:
         self.epoch_start_offset = 0
         """Where the log ended when this node began to lead it."""
         self.on_durable: Callable[[Partition], None] | None = None
-        """Called when more of a follower's log is on disk."""
+        """Called on a follower when more of its log is on disk."""
         self.report_fault: ReportFault = unreported
         self._node_id = node_id
         self._flusher = flusher
@@ -151,7 +151,8 @@ class Partition:
         self.watchers.readable(self, 0)
 
     def _is_stale(self, state: PartitionState) -> bool:
-        """Whether the image is behind what the controller has told this leader directly."""
+        """Return whether the state is older than the current one, or changes nothing. The image can be older, because
+        the controller's response to an ISR change arrives first."""
         current = self.state
         is_older = state.leader_epoch < current.leader_epoch or state.partition_epoch < current.partition_epoch
         return self.is_closed or is_older or (self.is_leader and state == current)
@@ -177,7 +178,7 @@ class Partition:
         if leadership is None or leadership.proposed is not proposal:
             return
         if isinstance(decision, KafkaError):
-            leadership.refused(decision.code)
+            leadership.on_rejected(decision.code)
         elif decision.leader_epoch == state.leader_epoch and decision.partition_epoch >= state.partition_epoch:
             self.state = replace(state, isr=decision.isr, partition_epoch=decision.partition_epoch)
             leadership.proposed = None
@@ -251,7 +252,8 @@ class Partition:
         self._flusher.request(self)
 
     def _advance(self, size: int, committed: int | None = None) -> None:
-        """Move the high watermark to what all in-sync replicas have; on a follower the leader's `committed` says it."""
+        """Move the high watermark to the offset that all in-sync replicas have. A follower passes the leader's high
+        watermark as `committed`. `size` is the number of bytes just appended, for waiting fetches."""
         if committed is None:
             log = self.log
             committed = log.recovery_point if log.config.flush_messages == 1 else log.end_offset
@@ -271,7 +273,7 @@ class Partition:
 
     # --- reading ------------------------------------------------------------------------------------------------
 
-    def fence(self, current_leader_epoch: int, *, leader_only: bool = True) -> None:
+    def check_leader_epoch(self, current_leader_epoch: int, *, leader_only: bool = True) -> None:
         """Raise KafkaError if this node does not lead the partition, or not in that leader epoch."""
         if self.is_closed:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -283,10 +285,10 @@ class Partition:
 
     # --- followers ----------------------------------------------------------------------------------------------
 
-    def fence_replica(self, replica_id: int, broker_epoch: int, current_leader_epoch: int) -> None:
+    def check_replica(self, replica_id: int, broker_epoch: int, current_leader_epoch: int) -> None:
         """Raise KafkaError if the broker with that epoch is no follower of this partition. A follower's fetch moves the
         high watermark, so it must be checked."""
-        self.fence(current_leader_epoch)
+        self.check_leader_epoch(current_leader_epoch)
         leadership = self._leadership
         if leadership is None or replica_id not in leadership.followers:
             # If the leader epoch is right, the image with the new replica may not have arrived here yet.
@@ -298,9 +300,10 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def replica_fetched(self, replica_id: int, broker_epoch: int, fetch_offset: int, start_offset: int) -> None:
-        """Record a follower's fetch, which `fence_replica` has accepted: it has all records below `fetch_offset`."""
+        """Record a follower's fetch, which `check_replica` has accepted: the follower has all records below
+        `fetch_offset`."""
         leadership = self._leadership
-        assert leadership is not None, "fence_replica was called before"
+        assert leadership is not None, "check_replica was called before"
         assert self._replication is not None, "followers need the clock"
         progress = leadership.followers[replica_id]
         has_deleted = start_offset > progress.start_offset
@@ -320,7 +323,7 @@ class Partition:
             self.watchers.readable_by_consumers(self, 0)
         self._advance(0, min(high_watermark, log.end_offset))
 
-    def truncated(self) -> None:
+    def on_truncated(self) -> None:
         """As a follower, after a truncation: lower the high watermark to the log end offset."""
         if self.high_watermark > self.log.end_offset:
             self.high_watermark = self.log.end_offset

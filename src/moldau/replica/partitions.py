@@ -49,6 +49,7 @@ class Partitions:
         self._replication = replication
         self._image = MetadataImage()
         self._missing: dict[TopicPartition, None] = {}
+        """Partitions of this node whose log could not be opened."""
         self._topics: dict[str, dict[int, Partition]] = {}
 
     def __iter__(self) -> Iterator[Partition]:
@@ -70,7 +71,8 @@ class Partitions:
         return list(self._topics.get(topic, {}).values())
 
     def absence(self, topic: str, index: int) -> ErrorCode:
-        """The error for a partition that is not on this node: NOT_LEADER_OR_FOLLOWER makes clients look it up again."""
+        """Return the error for a partition that is not open on this node. NOT_LEADER_OR_FOLLOWER makes clients request
+        metadata again."""
         if TopicPartition(topic, index) in self._missing:
             return ErrorCode.KAFKA_STORAGE_ERROR
         topic_image = self._image.topics.get(topic)
@@ -95,7 +97,7 @@ class Partitions:
             self.reevaluate_isr()
 
     def reevaluate_isr(self, *, looks_for_laggards: bool = False) -> None:
-        """Check the followers of all partitions led here, after brokers have come or gone or time has passed."""
+        """Check the followers of all partitions that this node leads, after brokers have changed or time has passed."""
         for partition in list(self):
             if partition.leadership is not None:
                 partition.reevaluate_isr(looks_for_laggards=looks_for_laggards)
@@ -126,7 +128,7 @@ class Partitions:
                 hosted[index].become_follower(state)
 
     def retry(self, image: MetadataImage, now_ms: int) -> list[str]:
-        """Try again to open partitions whose log could not be opened; return their topics."""
+        """Try again to open the partitions whose log could not be opened; return the names of their topics."""
         missing, self._missing = self._missing, {}
         topics = [name for name in dict.fromkeys(partition.topic for partition in missing) if name in image.topics]
         for name in topics:
@@ -154,8 +156,8 @@ class Partitions:
 
     def _log(self, name: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int) -> Log:
         """Return the log that was loaded at start, or a new one. A log of an earlier topic of the same name is deleted.
-        So is one without a topic id that was never synced: it may be of an earlier topic, and nothing of it was
-        acknowledged."""
+        A log without a topic id that was never synced is deleted too: it may belong to an earlier topic, and none of
+        its records was acknowledged."""
         log = self._store.get(name)
         stored_id = self._store.topic_id(name)
         if log is not None and (stored_id not in (topic_id, None) or (stored_id is None and not log.recovery_point)):
@@ -196,7 +198,8 @@ class Partitions:
             self._delete_log(TopicPartition(topic.name, index), topic.id, now_ms)
 
     def _delete_log(self, name: TopicPartition, topic_id: Uuid, now_ms: int) -> None:
-        """Delete the log even if no partition is open: the node may have stopped after the topic's removal."""
+        """Delete the log of the topic with this id, even if no partition is open: the node may have stopped between the
+        removal of the topic and the deletion of its log."""
         if name not in self._store or self._store.topic_id(name) != topic_id:
             return
         try:

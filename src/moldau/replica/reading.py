@@ -1,5 +1,5 @@
 """Reads one partition for a fetch. A consumer sees committed records and may be sent to a nearer replica (KIP-392); a
-follower sees all records, and its fetch offset tells its progress.
+follower sees all records, and its fetch offset tells the leader how far it is.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ class Reads(Protocol):
         ...
 
     def read(
-        self, partition: Partition, index: int, fetch: PartitionFetch, left: int, is_first: bool
+        self, partition: Partition, index: int, fetch: PartitionFetch, bytes_left: int, is_first: bool
     ) -> tuple[PartitionData, int]:
-        """Return (a slice of records or an error, the length of the slice). `left` bytes fit into the response."""
+        """Return (a slice of records or an error, the length of the slice). At most
+        `bytes_left` bytes fit into the response."""
         ...
 
     def is_caught_up(self, fetch: PartitionFetch, partition: Partition, data: PartitionData) -> bool:
@@ -66,18 +67,18 @@ class ConsumerReads:
         self._nearest = nearest
 
     def read(
-        self, partition: Partition, index: int, fetch: PartitionFetch, left: int, is_first: bool
+        self, partition: Partition, index: int, fetch: PartitionFetch, bytes_left: int, is_first: bool
     ) -> tuple[PartitionData, int]:
         preferred = NO_REPLICA
         try:
-            partition.fence(fetch.current_leader_epoch, leader_only=not self._from_followers)
+            partition.check_leader_epoch(fetch.current_leader_epoch, leader_only=not self._from_followers)
             if self._nearest is not None:
                 preferred = self._nearest(partition, fetch.fetch_offset)
             diverging = divergence(partition, fetch) if fetch.last_fetched_epoch >= 0 else None
             high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
             records, aborted = None, None
             if diverging is None and preferred == NO_REPLICA:
-                log, limit = partition.log, min(left, fetch.partition_max_bytes)
+                log, limit = partition.log, min(bytes_left, fetch.partition_max_bytes)
                 up_to = last_stable_offset if self.is_committed else high_watermark
                 records = log.read(fetch.fetch_offset, limit, up_to, at_least_one=is_first)
                 if self.is_committed:
@@ -111,7 +112,8 @@ class ConsumerReads:
 
 
 class ReplicaReads:
-    """Reads for a follower. `throttled` limits only followers that are not in sync: it would make others fall out."""
+    """Reads for a follower. `throttled` limits only followers that are not in sync: in-sync ones would fall out of the
+    ISR."""
 
     __slots__ = ("_broker_epoch", "_throttled", "replica_id")
     is_committed = False
@@ -124,7 +126,7 @@ class ReplicaReads:
     def record_position(self, partition: Partition, fetch: PartitionFetch) -> None:
         """Ignore errors here: `read` returns them."""
         try:
-            partition.fence_replica(self.replica_id, self._broker_epoch, fetch.current_leader_epoch)
+            partition.check_replica(self.replica_id, self._broker_epoch, fetch.current_leader_epoch)
             if self._divergence(partition, fetch) or fetch.fetch_offset > partition.log.end_offset:
                 return
         except KafkaError:
@@ -132,15 +134,15 @@ class ReplicaReads:
         partition.replica_fetched(self.replica_id, self._broker_epoch, fetch.fetch_offset, fetch.log_start_offset)
 
     def read(
-        self, partition: Partition, index: int, fetch: PartitionFetch, left: int, is_first: bool
+        self, partition: Partition, index: int, fetch: PartitionFetch, bytes_left: int, is_first: bool
     ) -> tuple[PartitionData, int]:
         log = partition.log
         try:
-            partition.fence_replica(self.replica_id, self._broker_epoch, fetch.current_leader_epoch)
+            partition.check_replica(self.replica_id, self._broker_epoch, fetch.current_leader_epoch)
             diverging = self._divergence(partition, fetch)
             records = None
             if diverging is None and not self._is_held_back(partition):
-                limit = min(left, fetch.partition_max_bytes)
+                limit = min(bytes_left, fetch.partition_max_bytes)
                 records = log.read(fetch.fetch_offset, limit, log.end_offset, at_least_one=is_first)
         except KafkaError as error:
             return PartitionData(index, error.code, -1, records=EMPTY), 0
@@ -184,7 +186,7 @@ def _aborted(transactions: Sequence[AbortedTxn]) -> Sequence[AbortedTransaction]
 
 
 def divergence(partition: Partition, fetch: PartitionFetch) -> EpochEndOffset | None:
-    """Return where the client's log diverged from this one before its fetch offset (KIP-595), None if it did not."""
+    """Return where the client's log diverges from this log below the fetch offset (KIP-595); None if it does not."""
     log = partition.log
     epoch, end_offset = log.epochs.end_offset_for(fetch.last_fetched_epoch, log.end_offset)
     if end_offset < 0 or fetch.fetch_offset < log.start_offset:
@@ -210,14 +212,14 @@ class SameRack:
         leadership = partition.leadership
         if leadership is None or self._is_in_rack(self._node_id):
             return NO_REPLICA
-        near = [
+        candidates = [
             (progress.end_offset, progress.caught_up_ms, replica_id)
             for replica_id, progress in leadership.followers.items()
             if replica_id in leadership.state.isr
             and progress.start_offset <= fetch_offset <= progress.end_offset
             and self._is_in_rack(replica_id)
         ]
-        return max(near)[2] if near else NO_REPLICA
+        return max(candidates)[2] if candidates else NO_REPLICA
 
     def _is_in_rack(self, broker_id: int) -> bool:
         broker = self._brokers.get(broker_id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from random import Random
+from typing import NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
@@ -27,7 +28,7 @@ PartitionKey = tuple[str | Uuid, int]
 
 
 class FetchedPartition:
-    """A partition in a session: the client's fetch offset, and what the last response said."""
+    """A partition in a session: the values of the client's last request, and of the last response."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -53,13 +54,13 @@ class FetchedPartition:
         self.current_leader_epoch = -1
         self.last_fetched_epoch = -1
         self.log_start_offset = -1
-        """Of a follower: its own log start offset."""
+        """The log start offset of the follower that fetches; -1 for a consumer."""
         self.sent_high_watermark = NEVER_SENT
         self.sent_log_start_offset = NEVER_SENT
         self.seen_stable_offset = NEVER_SENT
-        """With read_committed: the last stable offset when the fetch last looked."""
+        """With read_committed: the last stable offset when the partition was last read."""
         self.is_held_back = False
-        """With read_committed: whether an open transaction has hidden records since."""
+        """With read_committed: whether an open transaction has hidden records since then."""
 
 
 class FetchSession:
@@ -172,14 +173,19 @@ class FetchSession:
         self.dirty.clear()
 
 
+class _CachedSession(NamedTuple):
+    session: FetchSession
+    used_ms: int
+
+
 class SessionCache:
-    """All sessions, the least recently used first: that one is evicted when there are too many."""
+    """All sessions, the least recently used first. The first one is evicted when there are too many."""
 
     def __init__(self, slots_max: int, evict_after_ms: int, rng: Random) -> None:
         self._slots_max = slots_max
         self._evict_after_ms = evict_after_ms
         self._rng = rng
-        self._sessions: OrderedDict[int, tuple[FetchSession, int]] = OrderedDict()
+        self._sessions: OrderedDict[int, _CachedSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -192,38 +198,42 @@ class SessionCache:
         while (session_id := self._rng.randint(1, 2**31 - 1)) in self._sessions:
             continue
         session = FetchSession(session_id, uses_topic_ids, replica_id)
-        self._sessions[session_id] = (session, now_ms)
+        self._sessions[session_id] = _CachedSession(session, now_ms)
         return session
 
     def resume(
         self, session_id: int, epoch: int, uses_topic_ids: bool, now_ms: int, replica_id: int = CONSUMER
     ) -> FetchSession:
-        """Return the session for its client's next request; KafkaError if there is none or it does not match."""
-        found = self._sessions.get(session_id)
-        if found is None or found[0].replica_id != replica_id:
+        """Return the session for its client's next request. Raise KafkaError if there is none, or if its epoch or its
+        use of topic ids does not match."""
+        cached = self._sessions.get(session_id)
+        if cached is None or cached.session.replica_id != replica_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        session, _ = found
+        session = cached.session
         if epoch != session.epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if uses_topic_ids != session.uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.epoch = 1 if epoch == LAST_EPOCH else epoch + 1
-        self._sessions[session_id] = (session, now_ms)
+        self._sessions[session_id] = _CachedSession(session, now_ms)
         self._sessions.move_to_end(session_id)
         return session
 
     def remove(self, session_id: int) -> None:
-        found = self._sessions.pop(session_id, None)
-        if found is not None:
-            found[0].close()
+        cached = self._sessions.pop(session_id, None)
+        if cached is not None:
+            cached.session.close()
 
     def _evict(self, now_ms: int, replica_id: int) -> bool:
+        """Remove the least recently used session if it is old enough. Otherwise, for a follower, remove the least
+        recently used session of a consumer. Return False if none was removed."""
         if not self._sessions:
             return False
-        session_id, (_, used_ms) = next(iter(self._sessions.items()))
-        if now_ms - used_ms < self._evict_after_ms:
+        session_id, oldest = next(iter(self._sessions.items()))
+        if now_ms - oldest.used_ms < self._evict_after_ms:
             if replica_id == CONSUMER:
                 return False
-            session_id = next((key for key, (held, _) in self._sessions.items() if held.replica_id == CONSUMER), 0)
+            of_consumers = (key for key, cached in self._sessions.items() if cached.session.replica_id == CONSUMER)
+            session_id = next(of_consumers, 0)
         self.remove(session_id)
         return bool(session_id)

@@ -29,12 +29,12 @@ class RateLimit:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._rate = UNLIMITED
-        self._left: float = 0
+        self._tokens: float = 0
         self._filled_ms = clock.elapsed_ms()
 
     def set(self, rate: int) -> None:
         if rate != self._rate:
-            self._rate = self._left = rate
+            self._rate = self._tokens = rate
             self._filled_ms = self._clock.elapsed_ms()
 
     @property
@@ -42,13 +42,13 @@ class RateLimit:
         if self._rate == UNLIMITED:
             return False
         now_ms = self._clock.elapsed_ms()
-        self._left = min(self._rate, self._left + self._rate * (now_ms - self._filled_ms) / 1000)
+        self._tokens = min(self._rate, self._tokens + self._rate * (now_ms - self._filled_ms) / 1000)
         self._filled_ms = now_ms
-        return self._left <= 0
+        return self._tokens <= 0
 
     def spend(self, size: int) -> None:
         if self._rate != UNLIMITED:
-            self._left -= size
+            self._tokens -= size
 
 
 class ThrottledReplicas:
@@ -84,8 +84,8 @@ class ThrottledReplicas:
         assert isinstance(rate, int), "a rate is a number"
         self.limit.set(rate)
 
-    def _throttle(self, topic: str, text: str) -> None:
-        replicas = [item.strip() for item in text.split(",") if item.strip()]
+    def _throttle(self, topic: str, throttled_replicas: str) -> None:
+        replicas = [item.strip() for item in throttled_replicas.split(",") if item.strip()]
         if replicas == ["*"]:
             self._throttled[topic] = ALL
         elif replicas:

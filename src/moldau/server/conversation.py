@@ -98,7 +98,7 @@ class Conversation:
             view = self._fill(view)
         size = len(view)
         position = 0
-        # Sending a reply may close the connection: the requests behind it are then dropped.
+        # Sending a reply may close the connection. The requests after it are then dropped.
         while size - position >= 4 and not self.is_full and not self._is_closed:
             end = position + 4 + self._length(view, position)
             if end > size:
@@ -115,7 +115,7 @@ class Conversation:
         return memoryview(self._frame)[self._received :]
 
     def filled(self, count: int) -> None:
-        """Note that `count` bytes were read into `room()`."""
+        """Called when `count` bytes were read into `room()`."""
         self._received += count
         self._advance()
 
@@ -173,7 +173,8 @@ class Conversation:
         return length
 
     def _keep_rest(self, rest: memoryview) -> None:
-        """Store the bytes behind the last complete frame: the start of the next one, or requests held back."""
+        """Store the bytes after the last complete frame: the start of the next frame, or requests that are held
+        back."""
         if self.is_full:
             self._budget.take(len(rest))
             self.held = bytes(rest)

@@ -85,7 +85,7 @@ class Listener:
         return self.adopt(bound_socket(host, port))
 
     def adopt(self, bound: socket.socket) -> tuple[str, int]:
-        """Do the same with a socket that is bound already."""
+        """Use a socket that is already bound; return its address."""
         self._socket = bound
         host, port = bound.getsockname()[:2]
         return host, port
@@ -99,7 +99,7 @@ class Listener:
         self._sweep()
 
     def release(self) -> None:
-        """Release the address."""
+        """Close the listening socket, so that the address is free again."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -155,7 +155,8 @@ class Listener:
             self._accept(sock, address[0], address[1])
 
     def _pause_accepting(self, fault: OSError) -> None:
-        """Out of file descriptors: open connections continue, new ones wait in the backlog for a moment."""
+        """Stop accepting for a moment, because file descriptors or memory ran out. New connections wait in the backlog;
+        open ones continue."""
         assert self._socket is not None
         if fault.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
             raise fault
@@ -182,7 +183,7 @@ class Listener:
         try:
             self._set_options(sock)
         except OSError as error:  # macOS: the client has disconnected already, or the buffer is larger than allowed
-            self._warn(f"connection from {host} closed: its socket takes no options: {error.strerror}")
+            self._warn(f"connection from {host} closed: the socket options could not be set: {error.strerror}")
             sock.close()
             return
         self._per_ip[host] += 1

@@ -50,7 +50,7 @@ _new_caller = partial(tuple.__new__, Caller)
 
 
 class _Route(NamedTuple):
-    """All that is needed for requests of one API in one version, looked up once."""
+    """The functions and limits for requests of one API in one version, so that they are looked up once."""
 
     name: str
     answer: Callable[[Any, Caller], Message | Promise[Any] | None]
@@ -77,7 +77,7 @@ class Router:
         return {key: handler.versions for key, handler in sorted(self._handlers.items())}
 
     def answer(self, listener: str, address: str, frame: memoryview) -> Reply:
-        """Raises MalformedData for a request that must close the connection."""
+        """Answer the request in a frame. Raise MalformedData if the connection must be closed."""
         (key, version, correlation_id, client_id), position = read_request_header(frame)
         route = self._routes.get((key, version))
         if route is None:
@@ -88,7 +88,7 @@ class Router:
         if size > route.bytes_max:
             raise MalformedData(f"{route.name} of {size} bytes; the limit is {route.bytes_max}")
         try:
-            # Bytes behind the request are ignored, as in Kafka: librdkafka sends some after Metadata v13.
+            # Bytes after the request are ignored, as in Kafka: librdkafka sends some after Metadata v13.
             request, _ = route.decode(frame, position, size)
         except UNREADABLE as error:
             raise malformed(route.request, version, error) from error
@@ -102,7 +102,7 @@ class Router:
         return answer
 
     def _find_route(self, key: int, version: int) -> _Route | None:
-        """Return the route of such requests; None for ApiVersions in an unknown version."""
+        """Return the route for this API and version; None for ApiVersions in an unknown version."""
         handler = self._handlers.get(key)
         if handler is None:
             raise MalformedData(f"API key {key} is not served")

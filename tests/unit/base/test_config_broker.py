@@ -15,7 +15,7 @@ from moldau.base import cluster_settings, transaction_settings
 from moldau.base.accepted_configs import ACCEPTED
 from moldau.base.broker_configs import (
     BROKER_CONFIGS,
-    SERVED_NAMES,
+    IMPLEMENTED_NAMES,
     broker_config,
     broker_value,
     check_dynamic_broker_configs,
@@ -24,16 +24,16 @@ from moldau.base.broker_configs import (
 )
 from moldau.base.config_def import BrokerLayers, ConfigSource, ConfigType, UpdateMode
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.served_configs import SERVED
+from moldau.base.implemented_configs import IMPLEMENTED
 from moldau.base.topic_configs import TOPIC_CONFIGS
 from moldau.log.config import LogConfig
 from moldau.runtime.cleaning import settings as log_cleaner_settings
 
 
 def test_no_key_is_in_both_tables_and_served_ones_are_documented() -> None:
-    assert len(BROKER_CONFIGS) == len(SERVED) + len(ACCEPTED)
-    assert all(definition.documentation for definition in SERVED)
-    assert {definition.name for definition in ACCEPTED}.isdisjoint(SERVED_NAMES)
+    assert len(BROKER_CONFIGS) == len(IMPLEMENTED) + len(ACCEPTED)
+    assert all(definition.documentation for definition in IMPLEMENTED)
+    assert {definition.name for definition in ACCEPTED}.isdisjoint(IMPLEMENTED_NAMES)
 
 
 def test_every_default_is_valid() -> None:
@@ -145,8 +145,8 @@ def test_exactly_the_served_keys_are_used() -> None:
     }
     defaults = {synonym.name for name in of_topics for synonym in TOPIC_CONFIGS[name].synonyms}
     of_groups = set(re.findall(r'"([a-z.]+)"', inspect.getsource(settings._read_groups)))
-    of_cluster = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(cluster_settings))) & SERVED_NAMES
+    of_cluster = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(cluster_settings))) & IMPLEMENTED_NAMES
     of_cleaner = set(re.findall(r'"(log\.cleaner\.[a-z.]+)"', inspect.getsource(log_cleaner_settings)))
     of_transactions = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(transaction_settings)))
     of_settings = wired | defaults | of_groups | of_cluster | of_cleaner | of_transactions
-    assert of_settings | USED_INDIRECTLY == SERVED_NAMES
+    assert of_settings | USED_INDIRECTLY == IMPLEMENTED_NAMES

@@ -143,8 +143,8 @@ def test_a_port_in_use_and_its_process() -> None:
         seen = gathering.look_at_port(listener("127.0.0.1", server.getsockname()[1]))
     assert seen.errno == errno.EADDRINUSE
     if Path("/proc/net/tcp").exists():
-        assert seen.process is not None
-        assert seen.process.pid == os.getpid()
+        assert seen.listening_process is not None
+        assert seen.listening_process.pid == os.getpid()
 
 
 def test_a_port_in_use_gives_status_1() -> None:

@@ -16,10 +16,10 @@ from moldau.doctor.finding import Finding, Status
 from moldau.doctor.observations import (
     ClockSeen,
     DirectorySeen,
-    Holder,
+    ListeningProcess,
     MachineSeen,
     NameSeen,
-    OpenFilesSeen,
+    OpenFileLimits,
     PortSeen,
     PowerSeen,
     PythonSeen,
@@ -63,7 +63,7 @@ def machine(**other: Any) -> MachineSeen:
         "packages": INSTALLED,
         "spark": spark(java(17)),
         "ports": (PortSeen(address="localhost:9092"),),
-        "open_files": OpenFilesSeen(soft=1024, hard=1 << 20),
+        "open_files": OpenFileLimits(soft=1024, hard=1 << 20),
         "data": DIRECTORY,
         "cache": DIRECTORY,
         "temporary": DIRECTORY,
@@ -184,9 +184,11 @@ def port(number: int | None, **other: Any) -> Finding:
 def test_ports() -> None:
     assert summary(port(None)) == ("ok", "free", None)
     assert is_verdict(port(errno.EADDRINUSE), "broken", "taken by another process", "--listen")
-    nginx = port(errno.EADDRINUSE, process=Holder(pid=7, command="nginx: master\x1b[2J " + "x" * 99))
+    nginx = port(
+        errno.EADDRINUSE, listening_process=ListeningProcess(pid=7, command="nginx: master\x1b[2J " + "x" * 99)
+    )
     assert is_verdict(nginx, "broken", "taken by process 7 (nginx: master?[2J xxx", "…)", "stop it")
-    ours = port(errno.EADDRINUSE, process=Holder(pid=8, command="python -m moldau start"))
+    ours = port(errno.EADDRINUSE, listening_process=ListeningProcess(pid=8, command="python -m moldau start"))
     assert is_verdict(ours, "broken", "process 8", "a Moldau broker runs already")
     assert is_verdict(port(errno.EADDRNOTAVAIL), "broken", "cannot listen there: the reason", "0.0.0.0 or localhost")
     assert is_verdict(port(-3, is_name_unknown=True), "broken", "name not resolved: the reason", "/etc/hosts")
@@ -198,7 +200,7 @@ def test_ports() -> None:
     [(256, 256, "warning"), (256, 4095, "warning"), (256, 4096, "ok"), (1024, 1 << 60, "ok")],
 )
 def test_open_files(soft: int, hard: int, status: str) -> None:
-    finding = judge_open_files(OpenFilesSeen(soft=soft, hard=hard))
+    finding = judge_open_files(OpenFileLimits(soft=soft, hard=hard))
     assert is_verdict(finding, status, f"{soft} (soft), {'unlimited' if hard == 1 << 60 else hard} (hard)")
     assert status == "ok" or "ulimit -n 65536" in (finding.todo or "")
 

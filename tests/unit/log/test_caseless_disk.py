@@ -38,7 +38,7 @@ def test_no_log_is_made_in_the_directory_of_another(tmp_path: Path, values: list
     log = store.create(UPPER, TOPIC_ID, LogConfig(), NOW_MS)
     for value in values:
         log.append(batch_of([value]), leader_epoch=0, now_ms=NOW_MS)
-    with pytest.raises(StorageFault, match="ignores case, and the directory is Orders-0's; delete one"):
+    with pytest.raises(StorageFault, match="ignores case, and Orders-0 uses the same directory; delete one"):
         store.create(LOWER, OTHER_ID, LogConfig(), NOW_MS)
     assert LOWER not in store
     store.close()

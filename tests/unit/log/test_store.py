@@ -310,7 +310,7 @@ def test_a_log_that_could_not_be_read_is_never_written_over() -> None:
     before = files.read(path)
     files = files.restart()
     store = LogStore(files, "data")
-    with pytest.raises(StorageFault, match="holds records of another log"):
+    with pytest.raises(StorageFault, match="contains records that could not be loaded"):
         store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
     assert files.read(path) == before
     assert PARTITION not in store

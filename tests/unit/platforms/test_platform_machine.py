@@ -73,16 +73,16 @@ def test_the_file_system_is_that_of_the_innermost_mount(proc: Path) -> None:
         "36 21 0:41 / /mnt ro,noexec - xfs /dev/sdb rw\n"
         "37 21 0:42 / /mnt ro,noexec - tmpfs tmpfs rw\n",
     )
-    assert machine.file_system(Path("/data"), proc) == "ext4"
-    assert machine.file_system(Path("/mnt/data"), proc) == "tmpfs", "the last mount hides the earlier one"
-    assert machine.file_system(Path("/mnt/two words/data"), proc) == "nfs4"
-    assert machine.file_system(Path("/mnt"), Path("/nowhere")) is None
+    assert machine.file_system_type(Path("/data"), proc) == "ext4"
+    assert machine.file_system_type(Path("/mnt/data"), proc) == "tmpfs", "the last mount hides the earlier one"
+    assert machine.file_system_type(Path("/mnt/two words/data"), proc) == "nfs4"
+    assert machine.file_system_type(Path("/mnt"), Path("/nowhere")) is None
 
 
 @needs_proc
 def test_the_process_that_listens_on_a_port_is_found() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        holder = machine.listener_on(server.getsockname()[1])
+        holder = machine.process_listening_on(server.getsockname()[1])
         assert holder is not None
         assert holder.pid == os.getpid()
         assert "python" in holder.command or "pytest" in holder.command
@@ -91,16 +91,16 @@ def test_the_process_that_listens_on_a_port_is_found() -> None:
 @needs_proc
 def test_a_connection_is_not_a_listener() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
-        assert machine.listener_on(client.getsockname()[1]) is None
+        assert machine.process_listening_on(client.getsockname()[1]) is None
 
 
 def test_no_process_is_found_without_proc(tmp_path: Path) -> None:
-    assert machine.listener_on(9092, tmp_path) is None
+    assert machine.process_listening_on(9092, tmp_path) is None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no RLIMIT_NOFILE")
 def test_limits_cores_and_memory_of_this_machine_are_plausible() -> None:
-    limits = machine.open_files()
+    limits = machine.open_file_limits()
     assert limits is not None
     assert 0 < limits.soft <= limits.hard
     assert machine.usable_cores() >= 1

@@ -13,7 +13,7 @@ from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
 from moldau.log.walk import walk_batches
 from moldau.metadata.image import PartitionState
-from moldau.replica.follower_log import FollowerLog, up_to_epoch
+from moldau.replica.follower_log import FollowerLog, drop_newer_epochs
 from moldau.replica.partition import Partition
 from moldau.testing.clock import START_MS
 from moldau.testing.files import MemoryFiles
@@ -43,7 +43,7 @@ class FollowerSetup:
         self.follower = FollowerLog(self.store, self.reports.append)
 
     def take(self, *batches: bytes) -> None:
-        self.follower.take(self.partition, memoryview(b"".join(batches)), START_MS)
+        self.follower.append_from_leader(self.partition, memoryview(b"".join(batches)), START_MS)
 
     @property
     def range(self) -> tuple[int, int]:
@@ -84,8 +84,8 @@ def test_a_disk_that_refuses_is_a_storage_error() -> None:
 def test_batches_of_a_later_leader_epoch_are_not_appended() -> None:
     """The later leader may have truncated what precedes them in the same response (KAFKA-18723)."""
     whole = leader_batch(0, 1) + leader_batch(1, 1, epoch=6) + leader_batch(2, 1, epoch=6)
-    assert bytes(up_to_epoch(memoryview(whole), 5)) == leader_batch(0, 1)
-    assert bytes(up_to_epoch(memoryview(whole), 6)) == whole
+    assert bytes(drop_newer_epochs(memoryview(whole), 5)) == leader_batch(0, 1)
+    assert bytes(drop_newer_epochs(memoryview(whole), 6)) == whole
     setup = FollowerSetup()
     setup.take(whole)
     assert setup.range == (0, 1)
@@ -93,7 +93,7 @@ def test_batches_of_a_later_leader_epoch_are_not_appended() -> None:
 
 def test_a_log_that_starts_within_a_batch_gets_the_whole_batch() -> None:
     setup = FollowerSetup()
-    setup.follower.truncate_fully(setup.partition, 7)
+    setup.follower.restart_at(setup.partition, 7)
     setup.take(leader_batch(5, 5), leader_batch(10, 1))
     assert setup.range == (5, 11)
     setup.partition.update_from_leader(11, 7)
@@ -132,7 +132,7 @@ def test_a_truncation_below_the_high_watermark_is_reported_and_lowers_it() -> No
     setup.follower.truncate(setup.partition, 4)
     assert setup.reports == []
     setup.follower.truncate(setup.partition, 2)
-    assert "truncated to offset 2, below its high watermark 4" in setup.reports[0]
+    assert "truncated to offset 2, below the high watermark 4" in setup.reports[0]
     assert setup.partition.high_watermark == 2
 
 
@@ -152,7 +152,7 @@ def test_a_log_started_anew_has_no_producer_state() -> None:
     setup.partition.log.roll(START_MS)
     setup.take(leader_batch(1, 1, base_sequence=1, **PRODUCER))
     assert setup.partition.log.producers.active()
-    setup.follower.truncate_fully(setup.partition, 100)
+    setup.follower.restart_at(setup.partition, 100)
     assert setup.partition.log.producers.active() == []
     assert not [name for name in setup.files.names("data/a-0") if name.endswith(".snapshot")]
 
@@ -169,7 +169,7 @@ def test_after_a_truncation_no_crash_restores_truncated_records(seed: int) -> No
         setup.follower.truncate(setup.partition, 4)
         setup.take(*(leader_batch(offset, 1, 5) for offset in range(4, 7)))
     else:
-        setup.follower.truncate_fully(setup.partition, 6)
+        setup.follower.restart_at(setup.partition, 6)
         setup.take(leader_batch(6, 1, 5))
     setup.partition.log.roll(START_MS)
     setup.take(leader_batch(7, 1, 5))

@@ -135,16 +135,16 @@ def test_flush_messages_above_1_requests_a_flush_but_does_not_wait_for_it() -> N
 def test_a_follower_refuses_appends() -> None:
     setup = PartitionSetup(state=replace(LEADER_STATE, leader=OTHER))
     assert error_of(setup.append) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert error_of(setup.partition.fence, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert error_of(setup.partition.check_leader_epoch, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert setup.partition.log.end_offset == 0
 
 
 @pytest.mark.parametrize(("epoch", "code"), [(2, ErrorCode.FENCED_LEADER_EPOCH), (4, ErrorCode.UNKNOWN_LEADER_EPOCH)])
 def test_fencing(epoch: int, code: ErrorCode) -> None:
     setup = PartitionSetup()
-    assert error_of(setup.partition.fence, epoch) == code
-    setup.partition.fence(3)
-    setup.partition.fence(-1)
+    assert error_of(setup.partition.check_leader_epoch, epoch) == code
+    setup.partition.check_leader_epoch(3)
+    setup.partition.check_leader_epoch(-1)
 
 
 def test_too_few_in_sync_replicas_refuse_acks_all_only() -> None:
@@ -209,7 +209,7 @@ def test_closing_completes_all_waiting_acknowledgements_with_the_error() -> None
     assert [promise and promise.value() for promise in promises] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
     assert setup.waiting_fetch.readable_sizes == [0]
     assert error_of(setup.append) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert error_of(setup.partition.fence, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert error_of(setup.partition.check_leader_epoch, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     setup.partition.log.flush()
     setup.partition.flushed()
     assert setup.waiting_fetch.readable_sizes == [0], "a closed partition has no watchers"

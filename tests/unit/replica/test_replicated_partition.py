@@ -74,7 +74,7 @@ class LeaderSetup:
 
     def fetch_as(self, replica_id: int, offset: int, start_offset: int = 0) -> None:
         epoch = self.replication.brokers[replica_id].epoch
-        self.partition.fence_replica(replica_id, epoch, self.partition.state.leader_epoch)
+        self.partition.check_replica(replica_id, epoch, self.partition.state.leader_epoch)
         self.partition.replica_fetched(replica_id, epoch, offset, start_offset)
 
     def fetch_as_both(self, offset: int) -> None:
@@ -421,7 +421,7 @@ def test_only_a_replica_with_its_current_broker_epoch_is_accepted(
     replica_id: int, broker_epoch: int, leader_epoch: int, code: ErrorCode
 ) -> None:
     leader = LeaderSetup()
-    assert error_of(leader.partition.fence_replica, replica_id, broker_epoch, leader_epoch) is code
+    assert error_of(leader.partition.check_replica, replica_id, broker_epoch, leader_epoch) is code
 
 
 # --- deleting records

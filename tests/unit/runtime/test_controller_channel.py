@@ -8,7 +8,7 @@ import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
-from moldau.runtime.controller.channel import RETRY_MS, ControllerChannel
+from moldau.runtime.controller.channel import RETRY_DELAY_MS, ControllerChannel
 from moldau.server.handlers.controller.envelope import Envelope
 from moldau.server.router import Caller
 from moldau.testing.clock import FakeTimers
@@ -106,7 +106,7 @@ def test_a_former_leader_is_given_up_for_the_new_one(desk: Desk, told: Any) -> N
     desk.address = HERE
     desk.sent[0].answer.complete(told)
     assert not answer.done
-    desk.timers.advance(RETRY_MS)
+    desk.timers.advance(RETRY_DELAY_MS)
     assert desk.sent[1].address == HERE
     desk.sent[1].answer.complete(BrokerHeartbeatResponse())
     assert answer.value().error_code == ErrorCode.NONE
@@ -134,7 +134,7 @@ def test_a_new_leader_gets_the_unanswered_requests_at_once(desk: Desk) -> None:
     answer = desk.heartbeat()
     desk.address = HERE
     desk.channel.leader_changed()
-    desk.timers.advance(RETRY_MS)
+    desk.timers.advance(RETRY_DELAY_MS)
     assert [each.address for each in desk.sent] == [THERE, HERE]
     desk.sent[1].answer.complete(BrokerHeartbeatResponse())
     assert answer.done
@@ -147,7 +147,7 @@ def test_without_a_known_leader_the_old_one_may_still_respond(desk: Desk) -> Non
     desk.channel.leader_changed()
     desk.address = THERE
     desk.channel.leader_changed()
-    desk.timers.advance(RETRY_MS)
+    desk.timers.advance(RETRY_DELAY_MS)
     assert len(desk.sent) == 1
     desk.sent[0].answer.complete(BrokerHeartbeatResponse())
     assert answer.done
@@ -190,7 +190,7 @@ def test_a_refused_envelope_is_sent_again(desk: Desk) -> None:
     response, _ = opened(desk.sent[0].request, KafkaError(ErrorCode.NOT_CONTROLLER))
     assert response.error_code == ErrorCode.NOT_CONTROLLER
     desk.sent[0].answer.complete(response)
-    desk.timers.advance(RETRY_MS)
+    desk.timers.advance(RETRY_DELAY_MS)
     assert len(desk.sent) == 2
     assert not answer.done
 

@@ -9,7 +9,7 @@ import pytest
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.replica.replication import IsrDecision, IsrProposal
-from moldau.runtime.replication.isr_changes import RETRY_MS, IsrChanges
+from moldau.runtime.replication.isr_changes import RETRY_DELAY_MS, IsrChanges
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_partition import (
@@ -137,7 +137,7 @@ def test_a_failed_request_is_retried(failure: AlterPartitionResponse | KafkaErro
     room.answer(failure)
     assert len(room.requests) == 1
     assert not promise.done
-    room.timers.advance(RETRY_MS)
+    room.timers.advance(RETRY_DELAY_MS)
     assert room.requested_partitions == [[(A, 0)]] * 2
     room.agree()
     assert promise.value() == IsrDecision(5, 4, (1,))
@@ -148,7 +148,7 @@ def test_only_the_undecided_partition_is_retried() -> None:
     promises = room.propose(proposal(A, 0, 1), proposal(A, 1, 1))
     room.agree(ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert [promise.done for promise in promises] == [True, False]
-    room.timers.advance(RETRY_MS)
+    room.timers.advance(RETRY_DELAY_MS)
     assert room.requested_partitions[1] == [(A, 1)]
 
 
@@ -158,7 +158,7 @@ def test_a_later_proposal_replaces_one_that_must_be_retried() -> None:
     (old,) = room.propose(proposal(A, 0, 1))
     (new,) = room.propose(proposal(A, 0, 1, 2, partition_epoch=9))
     room.answer(KafkaError(ErrorCode.NETWORK_EXCEPTION))
-    room.timers.advance(RETRY_MS)
+    room.timers.advance(RETRY_DELAY_MS)
     (again,) = room.requests[1].topics[0].partitions
     assert again.partition_epoch == 9
     room.agree()
@@ -183,7 +183,7 @@ def test_after_close_nothing_is_sent_and_no_promise_is_completed() -> None:
     room.changes.close()
     room.agree()
     room.propose(proposal(A, 1, 1))
-    room.timers.advance(10 * RETRY_MS)
+    room.timers.advance(10 * RETRY_DELAY_MS)
     assert len(room.requests) == 1
     assert not promise.done
     assert room.timers.pending == 0

@@ -11,7 +11,7 @@ from moldau.base.promise import Promise
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import BrokerImage, MetadataImage
-from moldau.runtime.broker.lifecycle import LEAVE_PATIENCE_MS, BrokerLifecycle
+from moldau.runtime.broker.lifecycle import LEAVE_TIMEOUT_MS, BrokerLifecycle
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatResponse
@@ -25,12 +25,12 @@ BEAT_MS = 2_000
 class Life:
     """A lifecycle and its controller: a test responds to each request by hand."""
 
-    def __init__(self, is_shutdown_controlled: bool = True, is_alone: bool = False) -> None:
+    def __init__(self, controlled_shutdown_enabled: bool = True, is_alone: bool = False) -> None:
         self.is_alone = is_alone
         self.timers = FakeTimers()
         self.requests: list[tuple[ApiKey, Any, Promise[Any]]] = []
         self.current = CurrentImage()
-        settings = BrokerSessionSettings(BEAT_MS, 9_000, is_shutdown_controlled)
+        settings = BrokerSessionSettings(BEAT_MS, 9_000, controlled_shutdown_enabled)
         self.lifecycle = BrokerLifecycle(
             NODE_ID,
             settings,
@@ -143,7 +143,7 @@ def test_it_leaves_when_the_controller_allows_it() -> None:
 def test_it_leaves_after_the_timeout() -> None:
     life = Life().unfenced()
     left = life.lifecycle.leave()
-    life.timers.advance(LEAVE_PATIENCE_MS - 1)
+    life.timers.advance(LEAVE_TIMEOUT_MS - 1)
     assert not left.done
     life.timers.advance(1)
     assert left.done
@@ -158,4 +158,4 @@ def test_the_last_broker_leaves_at_once() -> None:
 
 def test_an_unregistered_broker_leaves_at_once() -> None:
     assert Life().lifecycle.leave().done
-    assert Life(is_shutdown_controlled=False).unfenced().lifecycle.leave().done
+    assert Life(controlled_shutdown_enabled=False).unfenced().lifecycle.leave().done

@@ -208,7 +208,7 @@ def test_a_log_truncated_during_its_swap_keeps_its_records(desk: Desk, is_replac
         assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
     assert desk.cleaner.is_cleaning(desk.node.partition("t"))
     desk.node.store.truncate(desk.log("t").partition, 2)
-    desk.node.partition("t").truncated()
+    desk.node.partition("t").on_truncated()
     desk.write("t", {"a": "other"})
     desk.settle()
     assert desk.read("t") == [(1, "b", "1"), (2, "a", "other")]

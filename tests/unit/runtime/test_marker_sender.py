@@ -11,7 +11,7 @@ from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.coordinators import marker_sender
-from moldau.runtime.coordinators.marker_sender import RETRY_MS, MarkerSender
+from moldau.runtime.coordinators.marker_sender import RETRY_DELAY_MS, MarkerSender
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame
@@ -113,7 +113,7 @@ def test_a_marker_follows_its_partition_to_the_new_leader() -> None:
     world.current.image = image_of(a=[2], b=[1])
     world.answer(a=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert world.markers_in_flight() == []
-    world.timers.advance(RETRY_MS)
+    world.timers.advance(RETRY_DELAY_MS)
     assert world.markers_in_flight() == [(2, [(7, "a", 0)])], "only what is missing"
     world.answer()
     assert world.written == [markers]
@@ -124,7 +124,7 @@ def test_an_unreachable_broker_is_retried() -> None:
     markers = world.send("tx", ("a", 0))
     for _ in range(3):
         world.brokers.take()[2].complete(KafkaError(ErrorCode.NETWORK_EXCEPTION))
-        world.timers.advance(RETRY_MS)
+        world.timers.advance(RETRY_DELAY_MS)
     world.answer()
     assert world.written == [markers]
 
@@ -134,7 +134,7 @@ def test_a_leaderless_partition_is_waited_for_and_a_deleted_topic_is_not() -> No
     markers = world.send("tx", ("a", 0), ("gone", 0), ("a", 5))
     assert world.markers_in_flight() == []
     world.current.image = image_of(a=[3])
-    world.timers.advance(RETRY_MS)
+    world.timers.advance(RETRY_DELAY_MS)
     assert world.markers_in_flight() == [(3, [(7, "a", 0)])]
     world.answer()
     assert world.written == [markers]
@@ -147,7 +147,7 @@ def test_markers_stop_when_another_coordinator_has_taken_over() -> None:
     world.send("tx", ("a", 0), ("b", 0))
     world.answer(a=ErrorCode.TRANSACTION_COORDINATOR_FENCED)
     world.answer()
-    world.timers.advance(10 * RETRY_MS)
+    world.timers.advance(10 * RETRY_DELAY_MS)
     assert (world.markers_in_flight(), world.written) == ([], [])
 
 
@@ -156,7 +156,7 @@ def test_a_former_coordinator_stops_sending() -> None:
     world.send("tx", ("a", 0))
     world.is_ours = False
     world.answer(a=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    world.timers.advance(10 * RETRY_MS)
+    world.timers.advance(10 * RETRY_DELAY_MS)
     assert (world.markers_in_flight(), world.written) == ([], [])
 
 
@@ -199,7 +199,7 @@ def test_nothing_is_sent_after_close() -> None:
     world.send("tx", ("a", 0))
     world.sender.close()
     world.answer(a=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    world.timers.advance(10 * RETRY_MS)
+    world.timers.advance(10 * RETRY_DELAY_MS)
     assert (world.markers_in_flight(), world.written) == ([], [])
 
 

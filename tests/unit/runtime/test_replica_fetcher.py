@@ -247,7 +247,7 @@ def test_an_unclean_leader_makes_followers_truncate_committed_records_and_report
     assert high_watermarks(world) == [2, 2, 2]
     for node_id in (1, 2):
         (told,) = world.nodes[node_id].reports
-        assert "truncated to offset 2, below its high watermark 6" in told
+        assert "truncated to offset 2, below the high watermark 6" in told
 
 
 def test_a_wiped_follower_begins_at_the_leaders_start_offset() -> None:

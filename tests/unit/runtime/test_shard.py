@@ -15,7 +15,7 @@ from moldau.coordinator.machine import Action, Answer, CoordinatorRecord, Deadli
 from moldau.log.walk import walk_headers
 from moldau.metadata.apply import Changes
 from moldau.runtime.coordinators.shard_replay import LOAD_TURN_RECORDS
-from moldau.runtime.coordinators.shards import RELOAD_MS, Shards
+from moldau.runtime.coordinators.shards import RELOAD_DELAY_MS, Shards
 from moldau.runtime.coordinators.topic import CoordinatorTopic, java_hash
 from moldau.wire.messages.create_topics import CreatableTopic
 from moldau.wire.schema import Buffer, Message
@@ -91,7 +91,7 @@ class World:
 
     @property
     def notebook(self) -> Notebook:
-        return next(iter(self.shards))
+        return next(self.shards.machines())
 
     def write(self, *texts: str, **rest: Any) -> Any:
         return self.shards.submit("k", lambda notebook: notebook.write(*texts, **rest))
@@ -176,7 +176,7 @@ def test_after_the_log_refused_a_batch_the_rest_is_not_appended() -> None:
     assert refused.value.code is ErrorCode.NOT_COORDINATOR
     end_offset = world.partition.log.end_offset
     world.node.files.bytes_left = None
-    world.node.timers.advance(RELOAD_MS)
+    world.node.timers.advance(RELOAD_DELAY_MS)
     assert world.partition.log.end_offset == end_offset == len(world.read())
 
 
@@ -195,7 +195,7 @@ def test_after_the_log_refused_a_new_machine_is_loaded_from_it() -> None:
         world.read()
     assert refused.value.code is ErrorCode.NOT_COORDINATOR
     world.node.files.bytes_left = None
-    world.node.timers.advance(RELOAD_MS)
+    world.node.timers.advance(RELOAD_DELAY_MS)
     assert world.read() == ["kept"]
     assert world.notebook.is_loaded
 
@@ -217,7 +217,7 @@ def test_loading_yields_to_other_work_and_refuses_requests_meanwhile() -> None:
     node = world.node.restart()
     shards = shards_of(node)
     shards.on_image(node.current.image, Changes({TOPIC}))
-    notebook = next(iter(shards))
+    notebook = next(shards.machines())
     assert 0 < len(notebook.notes) <= LOAD_TURN_RECORDS + 500
     with pytest.raises(KafkaError) as refused:
         shards.submit("k", lambda machine: machine.read())

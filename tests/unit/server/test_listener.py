@@ -197,7 +197,7 @@ def test_clients_that_disconnect_before_they_are_accepted_block_nobody(caplog: p
 
     run(visit())
     assert [record.getMessage() for record in caplog.records] == [
-        "connection from 10.0.0.1 closed: its socket takes no options: Invalid argument"
+        "connection from 10.0.0.1 closed: the socket options could not be set: Invalid argument"
     ]
 
 

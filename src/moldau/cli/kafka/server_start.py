@@ -119,12 +119,10 @@ def _cannot_listen(fault: ListenFault) -> str:
     if fault.cause.errno != errno.EADDRINUSE:
         return f"{fault}; {choose}"
     from moldau.doctor.verdicts import shortened
-    from moldau.platforms.machine import listener_on
+    from moldau.platforms.machine import process_listening_on
 
-    listening_process = listener_on(int(fault.address.rpartition(":")[2]))
-    by_process = ""
-    if listening_process is not None:
-        by_process = f" by process {listening_process.pid} ({shortened(listening_process.command)})"
+    process = process_listening_on(int(fault.address.rpartition(":")[2]))
+    by_process = "" if process is None else f" by process {process.pid} ({shortened(process.command)})"
     return f"{fault}{by_process}; stop what listens there, or {choose}"
 
 

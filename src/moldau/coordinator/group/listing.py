@@ -19,7 +19,7 @@ from moldau.wire.messages.delete_groups import DeletableGroupResult
 from moldau.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from moldau.wire.messages.list_groups import ListedGroup
 
-GROUP_NOT_FOUND_FROM: Final = 6
+GROUP_NOT_FOUND_MIN_VERSION: Final = 6
 """Earlier versions of DescribeGroups report a missing group as Dead."""
 
 
@@ -52,7 +52,7 @@ def describe(state: GroupState, group_id: str, version: int, with_operations: bo
 
 
 def not_found(group_id: str, group: Group | None, version: int) -> DescribedGroup:
-    if version < GROUP_NOT_FOUND_FROM:
+    if version < GROUP_NOT_FOUND_MIN_VERSION:
         return DescribedGroup(group_id=group_id, group_state="Dead", authorized_operations=OPERATIONS_OMITTED)
     message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
     code = ErrorCode.GROUP_ID_NOT_FOUND

@@ -41,9 +41,10 @@ from moldau.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-BY_TOPIC_ID_FROM: Final = 10
+TOPIC_ID_MIN_VERSION: Final = 10
 """From this version on, OffsetCommit and OffsetFetch use topic ids."""
-GROUP_NOT_FOUND_FROM: Final = 9
+GROUP_NOT_FOUND_MIN_VERSION: Final = 9
+"""Before this version, OffsetCommit responds with ILLEGAL_GENERATION instead of GROUP_ID_NOT_FOUND."""
 NO_OFFSET: Final = -1
 NO_RETENTION: Final = -1
 NO_TIME: Final = -1
@@ -59,12 +60,12 @@ class Offsets:
     def __init__(self, state: GroupState, extend_session: Callable[[ClassicGroup, str], None]) -> None:
         self._state = state
         self._extend_session = extend_session
-        """A commit counts like a heartbeat."""
+        """Called after a commit, which counts like a heartbeat."""
 
     # --- commit -------------------------------------------------------------------------------------------------
 
     def commit(self, request: OffsetCommitRequest, client: Client) -> Outcome[OffsetCommitResponse]:
-        """Commit offsets. If none of the partitions exists, the response says so and the member is not checked."""
+        """Commit offsets. The member is checked only if at least one of the partitions exists."""
         now_ms = self._state.clock.now_ms()
         expire_ms = NO_TIME if request.retention_time_ms == NO_RETENTION else now_ms + request.retention_time_ms
         records: list[CoordinatorRecord] = []
@@ -85,8 +86,8 @@ class Offsets:
         if _is_any_known(topics):
             try:
                 self._check_committer(request, client, partitions)
-            except KafkaError as refused:
-                return Outcome(OffsetCommitResponse(topics=_with_error(topics, refused.code)))
+            except KafkaError as error:
+                return Outcome(OffsetCommitResponse(topics=_with_error(topics, error.code)))
         return Outcome(OffsetCommitResponse(topics=topics), records)
 
     def _error_code(
@@ -112,7 +113,7 @@ class Offsets:
         if group is None:
             if epoch < 0:
                 return
-            is_recent = client.version >= GROUP_NOT_FOUND_FROM
+            is_recent = client.version >= GROUP_NOT_FOUND_MIN_VERSION
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_recent else ErrorCode.ILLEGAL_GENERATION)
         check = group.check_commit(request.member_id, request.group_instance_id, epoch, client.version)
         if check is not None:
@@ -143,8 +144,8 @@ class Offsets:
         if _is_any_known(topics):
             try:
                 self._check_sender(request, client, partitions)
-            except KafkaError as refused:
-                code = _CODES_FOR_PRODUCERS.get(refused.code, refused.code)
+            except KafkaError as error:
+                code = _CODES_FOR_PRODUCERS.get(error.code, error.code)
                 return Outcome(TxnOffsetCommitResponse(topics=_with_error(topics, code)))
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         return Outcome(TxnOffsetCommitResponse(topics=topics), records, producer=producer)
@@ -167,7 +168,7 @@ class Offsets:
     def _find(self, topic_id: Uuid, name: str, client: Client) -> tuple[TopicImage | None, ErrorCode]:
         """Return the topic, if it exists, and the error code for the case that it does not."""
         image = self._state.current.image
-        if client.version >= BY_TOPIC_ID_FROM:
+        if client.version >= TOPIC_ID_MIN_VERSION:
             return image.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
         return image.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -192,11 +193,12 @@ class Offsets:
     def _fetch_all(
         self, committed: Committed, unstable: Collection[TopicAndPartition], client: Client
     ) -> Iterator[OffsetFetchResponseTopics]:
-        """Yield all topics with committed offsets. A partition that has only an open commit is left out."""
+        """Yield all topics with committed offsets. A partition whose only commit is in an open transaction is left
+        out."""
         for name, partitions in committed.items():
             topic = self._state.current.image.topics.get(name)
-            if client.version >= BY_TOPIC_ID_FROM and topic is None:
-                continue  # the topic is gone, so there is no topic id for the response
+            if client.version >= TOPIC_ID_MIN_VERSION and topic is None:
+                continue  # the topic is deleted, so there is no topic id for the response
             topic_id = topic.id if topic is not None else ZERO_UUID
             results = [
                 _unstable(index) if (name, index) in unstable else _fetched(index, value)
@@ -212,7 +214,7 @@ class Offsets:
         client: Client,
     ) -> OffsetFetchResponseTopics:
         name = topic.name
-        if client.version >= BY_TOPIC_ID_FROM:
+        if client.version >= TOPIC_ID_MIN_VERSION:
             image = self._state.current.image.topic_by_id(topic.topic_id)
             if image is None:
                 unknown = [_fetched(index, None, ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
@@ -256,22 +258,22 @@ class Offsets:
     def _put(self, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
         self._ensure_group(key.group)
         offsets = self._state.offsets
-        of_group = offsets.get(key.group)
-        if of_group is None:
-            of_group = offsets[key.group] = {}
-        of_topic = of_group.get(key.topic)
-        if of_topic is None:
-            of_topic = of_group[key.topic] = {}
-        of_topic[key.partition] = value
+        topics = offsets.get(key.group)
+        if topics is None:
+            topics = offsets[key.group] = {}
+        partitions = topics.get(key.topic)
+        if partitions is None:
+            partitions = topics[key.topic] = {}
+        partitions[key.partition] = value
 
     def _remove(self, key: OffsetCommitKey) -> None:
         offsets = self._state.offsets
-        of_group = offsets.get(key.group, {})
-        of_topic = of_group.get(key.topic, {})
-        of_topic.pop(key.partition, None)
-        if not of_topic:
-            of_group.pop(key.topic, None)
-        if not of_group:
+        topics = offsets.get(key.group, {})
+        partitions = topics.get(key.topic, {})
+        partitions.pop(key.partition, None)
+        if not partitions:
+            topics.pop(key.topic, None)
+        if not topics:
             offsets.pop(key.group, None)
 
 

@@ -49,9 +49,9 @@ from moldau.wire.messages.list_transactions import TransactionState as ListedTra
 from moldau.wire.schema import Buffer
 
 R = TypeVar("R")
-INIT_FENCED_FROM: Final = 4
-END_FENCED_FROM: Final = 2
-END_BUMPS_FROM: Final = 5
+INIT_FENCED_MIN_VERSION: Final = 4
+END_FENCED_MIN_VERSION: Final = 2
+END_BUMPS_EPOCH_MIN_VERSION: Final = 5
 END_SPARE_BYTES: Final = 64
 """An upper bound of how much longer the record of the end is than the record of the transaction. Without this reserve
 the record of the end could be too large, and the transaction would never end."""
@@ -89,10 +89,10 @@ class Transactions:
     def init_producer_id(self, request: InitProducerIdRequest, client: Client) -> Outcome[InitProducerIdResponse]:
         try:
             after = self._initialize(request)
-        except KafkaError as refused:
-            return Outcome(_init_refusal(_code_for_version(refused.code, client.version, INIT_FENCED_FROM)))
+        except KafkaError as error:
+            return Outcome(_init_error(_code_for_version(error.code, client.version, INIT_FENCED_MIN_VERSION)))
         if after.state is State.PREPARE_ABORT:
-            return self._end(after, _init_refusal(ErrorCode.CONCURRENT_TRANSACTIONS))
+            return self._end(after, _init_error(ErrorCode.CONCURRENT_TRANSACTIONS))
         response = InitProducerIdResponse(producer_id=after.producer_id, producer_epoch=after.producer_epoch)
         return self._change(response, after)
 
@@ -119,8 +119,8 @@ class Transactions:
         try:
             before = self._find(transactional_id)
             after = adding.add(before, producer, partitions, client_version, self._clock.now_ms())
-        except KafkaError as refused:
-            return Outcome(refused.code)
+        except KafkaError as error:
+            return Outcome(error.code)
         if after is before:
             return Outcome(ErrorCode.NONE)
         outcome = self._change(ErrorCode.NONE, after)
@@ -133,12 +133,12 @@ class Transactions:
         producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         try:
             return Outcome(adding.verify(self._find(transactional_id), producer, partitions))
-        except KafkaError as refused:
-            return Outcome(dict.fromkeys(partitions, refused.code))
+        except KafkaError as error:
+            return Outcome(dict.fromkeys(partitions, error.code))
 
     def end(self, request: EndTxnRequest, client: Client) -> Outcome[EndTxnResponse]:
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-        is_bumping = client.version >= END_BUMPS_FROM
+        is_bumping = client.version >= END_BUMPS_EPOCH_MIN_VERSION
         now_ms = self._clock.now_ms()
         try:
             before = self._find(request.transactional_id)
@@ -146,8 +146,10 @@ class Transactions:
                 after = ending.end_with_bump(before, producer, request.committed, now_ms, self._take_producer_id)
             else:
                 after = ending.end(before, producer, request.committed, now_ms)
-        except KafkaError as refused:
-            return Outcome(EndTxnResponse(error_code=_code_for_version(refused.code, client.version, END_FENCED_FROM)))
+        except KafkaError as error:
+            return Outcome(
+                EndTxnResponse(error_code=_code_for_version(error.code, client.version, END_FENCED_MIN_VERSION))
+            )
         following = ending.following_producer(after) if is_bumping else NO_PRODUCER
         response = EndTxnResponse(producer_id=following.producer_id, producer_epoch=following.producer_epoch)
         return Outcome(response) if after is before else self._end(after, response)
@@ -188,10 +190,10 @@ class Transactions:
         return outcome
 
     def _change(self, response: R, *steps: Transaction, markers: TransactionMarkers | None = None) -> Outcome[R]:
-        applied = partial(self._settle, steps[-1], markers)
+        applied = partial(self._update_soft_state, steps[-1], markers)
         return Outcome(response, [record_of(step) for step in steps], on_applied=applied)
 
-    def _settle(self, transaction: Transaction, markers: TransactionMarkers | None) -> None:
+    def _update_soft_state(self, transaction: Transaction, markers: TransactionMarkers | None) -> None:
         """Update the soft state after the records were applied: fields that are not in the log, markers, deadline."""
         transactional_id = transaction.transactional_id
         applied = self.transactions[transactional_id]
@@ -235,14 +237,14 @@ class Transactions:
                 yield Outcome(None, [tombstone_of(transaction)])
 
     def waiting(self) -> Iterator[Promise[Any]]:
-        """Return no promises: every request is answered when its own records are committed."""
+        """Return no promises: no request waits for another one; each is answered when its own records are committed."""
         return iter(())
 
     def _watch(self, open_transaction: Transaction) -> None:
         """Schedule the abort after the timeout. The start is wall-clock time, perhaps of another broker, so the
         remaining time is limited to the timeout."""
-        left_ms = open_transaction.start_ms + open_transaction.timeout_ms - self._clock.now_ms()
-        self._abort_after_ms(open_transaction.transactional_id, min(max(left_ms, 0), open_transaction.timeout_ms))
+        remaining_ms = open_transaction.start_ms + open_transaction.timeout_ms - self._clock.now_ms()
+        self._abort_after_ms(open_transaction.transactional_id, min(max(remaining_ms, 0), open_transaction.timeout_ms))
 
     def _abort_after_ms(self, transactional_id: str, delay_ms: int) -> None:
         at_ms = self._clock.elapsed_ms() + delay_ms
@@ -260,8 +262,8 @@ class Transactions:
             prepared = ending.fence_and_abort(
                 transaction, self._clock.now_ms(), self._version(), self._take_producer_id
             )
-        except KafkaError as refused:
-            return retry_later(refused)
+        except KafkaError as error:
+            return retry_later(error)
         outcome = self._end(prepared, None)
         outcome.on_refused = retry_later
         return outcome
@@ -299,16 +301,16 @@ class Transactions:
         if markers.partitions:
             self._send(markers)
         else:
-            # Apache Kafka writes such records, too: no markers are needed, so complete the transaction at once.
+            # Apache Kafka also writes a prepared end without partitions. It needs no markers, so complete it at once.
             at_ms = self._clock.elapsed_ms()
             self._deadlines.schedule(prepared.transactional_id, at_ms, partial(self.markers_written, markers))
 
 
-def _init_refusal(code: ErrorCode) -> InitProducerIdResponse:
+def _init_error(code: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
 
 
-def _code_for_version(code: ErrorCode, version: int, fenced_from: int) -> ErrorCode:
+def _code_for_version(code: ErrorCode, version: int, fenced_min_version: int) -> ErrorCode:
     """Return the code for a client of this request version: older ones do not know PRODUCER_FENCED (KIP-588)."""
-    is_unknown = code is ErrorCode.PRODUCER_FENCED and version < fenced_from
+    is_unknown = code is ErrorCode.PRODUCER_FENCED and version < fenced_min_version
     return ErrorCode.INVALID_PRODUCER_EPOCH if is_unknown else code

@@ -58,7 +58,7 @@ class Target:
             self._synced = self.size
 
     def _index(self, positions: Numbers, batches: Written) -> None:
-        """Index the batches as `Segment.note_batch` does."""
+        """Index the batches as `Segment.record_batch` does."""
         running_max = np.maximum.accumulate(np.maximum(batches.max_timestamps, self._largest.timestamp))
         index = int(np.searchsorted(positions, self._indexed_at + self._interval, side="right"))
         while index < positions.size:

@@ -25,8 +25,8 @@ from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, 
 
 log = logging.getLogger("moldau.lifecycle")
 NO_EPOCH: Final = -1
-REGISTER_RETRY_MS: Final = 100
-LEAVE_PATIENCE_MS: Final = 10_000
+REGISTER_RETRY_DELAY_MS: Final = 100
+LEAVE_TIMEOUT_MS: Final = 10_000
 
 
 class BrokerLifecycle:
@@ -52,8 +52,8 @@ class BrokerLifecycle:
         self._registration = BrokerRegistrationRequest()
         self.epoch = NO_EPOCH
         """The epoch of the current registration; fetches and ISR proposals carry it."""
-        self._last_refusal = ErrorCode.NONE
-        """The error of the last registration, so that each is logged once."""
+        self._last_error = ErrorCode.NONE
+        """The error of the last registration attempt, so that a repeated error is logged once."""
         self._is_request_pending = False
         self._timer: Timer | None = None
         self._serving: Promise[None] = Promise()
@@ -73,10 +73,10 @@ class BrokerLifecycle:
             return self._left
         self._is_leaving = True
         others = [broker for broker in self._current.image.live_brokers() if broker.id != self._node_id]
-        if self.epoch == NO_EPOCH or not self._settings.is_shutdown_controlled or not others:
+        if self.epoch == NO_EPOCH or not self._settings.controlled_shutdown_enabled or not others:
             self._left.complete(None)
             return self._left
-        self._timers.after_ms(LEAVE_PATIENCE_MS, self._finish_leaving)
+        self._timers.after_ms(LEAVE_TIMEOUT_MS, self._finish_leaving)
         self.beat_now()
         return self._left
 
@@ -86,7 +86,7 @@ class BrokerLifecycle:
             self._timer.cancel()
 
     def beat_now(self) -> None:
-        """Send a heartbeat at once: there is a new controller, or news for it."""
+        """Send a heartbeat at once: there is a new controller, or this broker has to report a change."""
         if self.epoch != NO_EPOCH and not self._is_request_pending and not self._is_closed:
             self._beat()
 
@@ -116,10 +116,10 @@ class BrokerLifecycle:
             return
         code = response.code if isinstance(response, KafkaError) else ErrorCode(response.error_code)
         if code is not ErrorCode.NONE:
-            if code is not self._last_refusal:
+            if code is not self._last_error:
                 log.warning("broker %d: registration refused, retrying: %s", self._node_id, code.name)
-            self._last_refusal = code
-            self._timers.after_ms(REGISTER_RETRY_MS, self._register)
+            self._last_error = code
+            self._timers.after_ms(REGISTER_RETRY_DELAY_MS, self._register)
             return
         assert isinstance(response, BrokerRegistrationResponse)
         self.epoch = response.broker_epoch
@@ -153,13 +153,13 @@ class BrokerLifecycle:
             log.warning("broker %d: heartbeat refused, registering again: %s", self._node_id, code.name)
             self._register()
             return
-        # An error means no controller for a whole session: the last node of a cluster has nobody to hand over to.
+        # An error means that no controller responded for a whole session: nobody is left to take over.
         if self._is_leaving and (isinstance(response, KafkaError) or response.should_shut_down):
             self._finish_leaving()
             return
         is_waiting = not self._serving.done or self._is_leaving
         interval_ms = self._settings.heartbeat_interval_ms
-        delay_ms = min(interval_ms, REGISTER_RETRY_MS) if is_waiting else interval_ms
+        delay_ms = min(interval_ms, REGISTER_RETRY_DELAY_MS) if is_waiting else interval_ms
         self._timer = self._timers.after_ms(delay_ms, self._beat)
 
     def _finish_leaving(self) -> None:

@@ -34,8 +34,6 @@ FAILURES_MAX: Final = 3
 WATCH_MS: Final = 1_000
 """How often the cleaner checks whether the log that is being cleaned still needs it."""
 MIB: Final = 1 << 20
-
-
 LOG_CHANGED: Final = "the log changed while it was being cleaned"
 
 
@@ -223,7 +221,7 @@ class LogCleaner:
             self._on_failed(ended, outcome)
         elif outcome.cleaned_up_to <= ended.job.first_dirty_offset:
             self._on_failed(
-                ended, CleaningFailed("log.cleaner.dedupe.buffer.size is too small for one more key; raise it")
+                ended, CleaningFailed("log.cleaner.dedupe.buffer.size is too small for one more key; increase it")
             )
         elif not ended.is_wanted:
             self._on_failed(ended, CleaningFailed(LOG_CHANGED))
@@ -244,8 +242,8 @@ class LogCleaner:
             self._name_segments(Swap(ended, cleaned, work))
 
     def _name_segments(self, swap: Swap) -> None:
-        """Rename the new segments to mark the swap as decided; once that is on disk, `_replace` swaps them in. Other
-        work can run between any two of them."""
+        """Rename the new segments to mark the swap as decided. When that is on disk, `_replace` swaps them in. Each
+        segment is renamed in a turn of its own, so that other work can run in between."""
         if not swap.is_wanted:
             self._on_failed(swap.ended, CleaningFailed(LOG_CHANGED))
         elif swap.work.is_named:
@@ -287,8 +285,8 @@ class LogCleaner:
         self._timer = self._timers.after_ms(0, self._stopping_on_fault(call))
 
     def _look_again(self) -> None:
-        """Choose the next log without a delay: others may be due, or this one again if the map was too small for its
-        keys."""
+        """Choose the next log without a delay: other logs may be due, or the same log again if the map was too small
+        for all of its keys."""
         self._soon(self._look)
 
     def _on_failed(self, ended: Round, failed: CleaningFailed) -> None:

@@ -20,7 +20,7 @@ from moldau.wire.messages.create_topics import CreateTopicsRequest, CreateTopics
 from moldau.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from moldau.wire.schema import Message
 
-RETRY_MS: Final = 50
+RETRY_DELAY_MS: Final = 50
 FORWARD_TIMEOUT_MS: Final = 30_000
 CREATE_TOPICS_VERSION: Final = 7
 RETRIABLE: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
@@ -100,18 +100,22 @@ class ControllerChannel:
             )
             return
         address = self._leadership.leader_address()
-        left_ms = pending.deadline_ms - self._clock.elapsed_ms()
-        if address is None or left_ms <= 0:
+        remaining_ms = pending.deadline_ms - self._clock.elapsed_ms()
+        if address is None or remaining_ms <= 0:
             self._retry(pending, KafkaError(ErrorCode.NOT_CONTROLLER, "no active controller is known"))
             return
         self._address = address
         peer = self._peers_in_use[pending.purpose] = self._peers.to(*address, pending.purpose)
         if pending.version is None:
-            peer.ask(pending.api, pending.request, left_ms).then(lambda response: self._on_response(pending, response))
+            peer.ask(pending.api, pending.request, remaining_ms).then(
+                lambda response: self._on_response(pending, response)
+            )
         else:
             frame = request_frame(pending.api, pending.version, 0, None, pending.request)
             envelope = EnvelopeRequest(bytes(frame[4:]), None)
-            peer.ask(ApiKey.ENVELOPE, envelope, left_ms).then(lambda response: self._on_envelope(pending, response))
+            peer.ask(ApiKey.ENVELOPE, envelope, remaining_ms).then(
+                lambda response: self._on_envelope(pending, response)
+            )
 
     def _on_envelope(self, pending: _PendingRequest, response: EnvelopeResponse | KafkaError) -> None:
         """Handle the response inside an envelope."""
@@ -137,11 +141,11 @@ class ControllerChannel:
         else:
             pending.answer.complete(response)
 
-    def _retry(self, pending: _PendingRequest, refused: KafkaError) -> None:
-        if self._clock.elapsed_ms() + RETRY_MS >= pending.deadline_ms:
-            pending.answer.complete(refused)
+    def _retry(self, pending: _PendingRequest, error: KafkaError) -> None:
+        if self._clock.elapsed_ms() + RETRY_DELAY_MS >= pending.deadline_ms:
+            pending.answer.complete(error)
         else:
-            self._timers.after_ms(RETRY_MS, lambda: self._try(pending))
+            self._timers.after_ms(RETRY_DELAY_MS, lambda: self._try(pending))
 
 
 class _PendingRequest:

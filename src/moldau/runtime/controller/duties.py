@@ -107,7 +107,7 @@ class ControllerDuties:
 
     def _check_leaders(self) -> None:
         self._elect(lambda image: decide_unclean_elections(image, self._layers(image)))
-        if self._balance.is_automatic:
+        if self._balance.auto_rebalance_enabled:
             self._elect(decide_balance)
         self._balancing = self._timers.after_ms(self._balance.check_interval_ms, self._check_leaders)
 

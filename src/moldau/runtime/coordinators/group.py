@@ -73,12 +73,14 @@ class GroupCoordinator:
         self.shards.on_image(image, changes)
         if changes.topics or changes.removed:
             # The machines read the current image, which is set only after all listeners were called.
-            self._timers.soon(lambda: self.shards.notify(lambda groups: groups.topics_changed(image, changes)))
+            self._timers.soon(
+                lambda: self.shards.submit_to_loaded(lambda groups: groups.topics_changed(image, changes))
+            )
 
     def expire_offsets(self) -> None:
         """Remove expired offsets and empty groups."""
         now_ms = self._clock.now_ms()
-        self.shards.submit_outcomes(lambda groups: groups.expire(now_ms))
+        self.shards.submit_each_to_loaded(lambda groups: groups.expire(now_ms))
 
     def close(self) -> None:
         """Fail all waiting requests because the node stops; members look for another coordinator then."""

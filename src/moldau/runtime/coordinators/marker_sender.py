@@ -27,17 +27,18 @@ from moldau.wire.messages.write_txn_markers import (
 )
 
 log = logging.getLogger("moldau.transactions")
-RETRY_MS: Final = 50
+RETRY_DELAY_MS: Final = 50
 MARKERS_SENT_BYTES_MAX: Final = TRANSACTION_REQUEST_BYTES_MAX // 2
 """The limit for one request: one that is too long would be refused on every retry, and no transaction in it would
 end."""
 MARKER_BYTES: Final = 32
 """An upper bound for the size of a marker's producer, or of a partition without its topic name, in a request."""
-WRITTEN: Final = frozenset(
+NO_RETRY_NEEDED: Final = frozenset(
     {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
-)  # a partition that cannot store a marker has no records of the transaction either
+)
+"""The marker is written, or not needed: a partition that cannot store a marker has no records of a transaction."""
 SUPERSEDED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Another coordinator, or a newer producer epoch, has taken over."""
+"""Another coordinator, or a newer producer epoch, has taken over: this node stops sending the markers."""
 RETRIABLE: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -53,30 +54,30 @@ RETRIABLE: Final = frozenset(
 class _Sending:
     """The markers of one transaction and the partitions that still need one."""
 
-    __slots__ = ("left", "markers")
+    __slots__ = ("markers", "unwritten")
 
     def __init__(self, markers: TransactionMarkers) -> None:
         self.markers = markers
-        self.left = set(markers.partitions)
+        self.unwritten = set(markers.partitions)
 
 
 class MarkerSender:
-    """`written` is called when all markers of a transaction are written; `is_wanted` returns whether this node is still
-    the coordinator of a transaction."""
+    """`on_written` is called when all markers of a transaction are written; `is_coordinator` returns whether this node
+    is still the coordinator of a transaction."""
 
     def __init__(
         self,
         current: CurrentImage,
         brokers: Brokers,
         timers: Timers,
-        written: Callable[[TransactionMarkers], None],
-        is_wanted: Callable[[TransactionMarkers], bool],
+        on_written: Callable[[TransactionMarkers], None],
+        is_coordinator: Callable[[TransactionMarkers], bool],
     ) -> None:
         self._current = current
         self._brokers = brokers
         self._timers = timers
-        self._written = written
-        self._is_wanted = is_wanted
+        self._on_written = on_written
+        self._is_coordinator = is_coordinator
         self._sending: dict[str, _Sending] = {}
         """By transactional id, each of which has at most one transaction that is ending."""
         self._queues: dict[int, dict[_Sending, set[TopicPartition]]] = {}
@@ -86,8 +87,8 @@ class MarkerSender:
 
     def send(self, markers: TransactionMarkers) -> None:
         sending = self._sending[markers.transactional_id] = _Sending(markers)
-        # Not at once: the caller is in the middle of answering other requests.
-        self._timers.soon(lambda: self._place(sending, list(markers.partitions)))
+        # Not at once: the shard that calls this is still applying records and completing requests.
+        self._timers.soon(lambda: self._enqueue(sending, list(markers.partitions)))
 
     def close(self) -> None:
         self._is_closed = True
@@ -99,26 +100,26 @@ class MarkerSender:
         markers = sending.markers
         if self._is_closed or self._sending.get(markers.transactional_id) is not sending:
             return True
-        if not self._is_wanted(markers):
+        if not self._is_coordinator(markers):
             del self._sending[markers.transactional_id]
             return True
         return False
 
-    def _place(self, sending: _Sending, partitions: Iterable[TopicPartition]) -> None:
+    def _enqueue(self, sending: _Sending, partitions: Iterable[TopicPartition]) -> None:
         """Put each marker into the queue of the broker that leads its partition now."""
         if self._is_obsolete(sending):
             return
         leaderless = []
-        for each in partitions:
-            topic = self._current.image.topics.get(each.topic)
-            if topic is None or each.partition >= len(topic.partitions):
-                sending.left.discard(each)
+        for partition in partitions:
+            topic = self._current.image.topics.get(partition.topic)
+            if topic is None or partition.partition >= len(topic.partitions):
+                sending.unwritten.discard(partition)  # the topic was deleted
                 continue
-            leader = topic.partitions[each.partition].leader
+            leader = topic.partitions[partition.partition].leader
             if leader < 0:
-                leaderless.append(each)
+                leaderless.append(partition)
             else:
-                self._queues.setdefault(leader, {}).setdefault(sending, set()).add(each)
+                self._queues.setdefault(leader, {}).setdefault(sending, set()).add(partition)
         self._retry(sending, leaderless)
         self._finish_if_done(sending)
         for node_id in list(self._queues):
@@ -126,17 +127,17 @@ class MarkerSender:
 
     def _retry(self, sending: _Sending, partitions: list[TopicPartition]) -> None:
         if partitions:
-            self._timers.after_ms(RETRY_MS, lambda: self._place(sending, partitions))
+            self._timers.after_ms(RETRY_DELAY_MS, lambda: self._enqueue(sending, partitions))
 
     def _finish_if_done(self, sending: _Sending) -> None:
-        if not sending.left:
+        if not sending.unwritten:
             del self._sending[sending.markers.transactional_id]
-            self._written(sending.markers)
+            self._on_written(sending.markers)
 
     def _send_next(self, node_id: int) -> None:
         if node_id in self._in_flight:
             return
-        queue = self._take(node_id)
+        queue = self._dequeue(node_id)
         if not queue:
             return
         request = WriteTxnMarkersRequest([_marker(each.markers, partitions) for each, partitions in queue.items()])
@@ -144,23 +145,23 @@ class MarkerSender:
         response = self._brokers.ask(node_id, ApiKey.WRITE_TXN_MARKERS, request)
         response.then(partial(self._on_response, node_id, queue))
 
-    def _take(self, node_id: int) -> dict[_Sending, set[TopicPartition]]:
-        """Take from the queue of a broker as many markers as fit into one request."""
+    def _dequeue(self, node_id: int) -> dict[_Sending, set[TopicPartition]]:
+        """Remove and return as many markers from the queue of a broker as fit into one request."""
         waiting = self._queues.get(node_id, {})
-        taken: dict[_Sending, set[TopicPartition]] = {}
+        batch: dict[_Sending, set[TopicPartition]] = {}
         count, size = 0, 0
         for sending, partitions in list(waiting.items()):
             if not self._is_obsolete(sending):
                 size += MARKER_BYTES
-                for each in sorted(partitions):
+                for partition in sorted(partitions):
                     if count >= MARKERS_SENT_MAX or size >= MARKERS_SENT_BYTES_MAX:
-                        partitions -= taken.get(sending, set())
-                        return taken
-                    taken.setdefault(sending, set()).add(each)
-                    count, size = count + 1, size + len(each.topic) + MARKER_BYTES
+                        partitions -= batch.get(sending, set())
+                        return batch
+                    batch.setdefault(sending, set()).add(partition)
+                    count, size = count + 1, size + len(partition.topic) + MARKER_BYTES
             del waiting[sending]
         self._queues.pop(node_id, None)
-        return taken
+        return batch
 
     def _on_response(
         self,
@@ -176,10 +177,11 @@ class MarkerSender:
             if not self._is_obsolete(sending):
                 by_partition = codes.get(sending.markers.producer_id, {})
                 results = {each: by_partition.get(each, ErrorCode.REQUEST_TIMED_OUT) for each in partitions}
-                self._settle(sending, results)
+                self._handle_results(sending, results)
         self._timers.soon(lambda: self._send_next(node_id))
 
-    def _settle(self, sending: _Sending, results: dict[TopicPartition, ErrorCode]) -> None:
+    def _handle_results(self, sending: _Sending, results: dict[TopicPartition, ErrorCode]) -> None:
+        """Retry the partitions that did not write their marker, unless another coordinator has taken over."""
         markers = sending.markers
         if not SUPERSEDED.isdisjoint(results.values()):
             refusals = ", ".join(f"{each} {code.name}" for each, code in results.items() if code in SUPERSEDED)
@@ -191,15 +193,15 @@ class MarkerSender:
             del self._sending[markers.transactional_id]
             return
         for each, code in results.items():
-            if code not in WRITTEN and code not in RETRIABLE:
+            if code not in NO_RETRY_NEEDED and code not in RETRIABLE:
                 log.error(
                     "%s: refused the marker of transactional id %s, which is retried: %s",
                     each,
                     markers.transactional_id,
                     code.name,
                 )
-        sending.left -= {each for each, code in results.items() if code in WRITTEN}
-        self._retry(sending, [each for each, code in results.items() if code not in WRITTEN])
+        sending.unwritten -= {each for each, code in results.items() if code in NO_RETRY_NEEDED}
+        self._retry(sending, [each for each, code in results.items() if code not in NO_RETRY_NEEDED])
         self._finish_if_done(sending)
 
 

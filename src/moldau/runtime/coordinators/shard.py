@@ -57,11 +57,12 @@ class Shard:
         self._clock = clock
         self._timers = timers
         self._on_failed = on_failed
-        self._refusal: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._error: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        """The error for all requests: the shard is loading, has failed or is closed. None if it is ready."""
         self._records: list[Record] = []
         self._bytes = BATCH_HEADER_BYTES
         self._answers: list[Answer] = []
-        """The answers of this turn."""
+        """The answers that wait for the records of this turn."""
         self._unacknowledged: deque[list[Answer]] = deque()
         """The answers of turns that are appended but not committed yet."""
         self._is_failed = False
@@ -70,39 +71,41 @@ class Shard:
 
     @property
     def is_ready(self) -> bool:
-        return self._refusal is None
+        return self._error is None
 
     # --- requests -----------------------------------------------------------------------------------------------
 
     def submit(self, decide: Callable[[], Outcome[R]]) -> R | Promise[R]:
-        """Return the response or a promise of it. Raise KafkaError; a promise may also be completed with one."""
-        if self._refusal is not None:
-            raise KafkaError(self._refusal)
+        """Return the response or a promise of it. Raise KafkaError if the shard is not ready or the records are
+        refused; the promise may also be completed with a KafkaError."""
+        if self._error is not None:
+            raise KafkaError(self._error)
         outcome: Outcome[Any] = decide()
         if outcome.records:
             try:
-                outcome = self._take(outcome)
-            except KafkaError as refused:
-                _complete([Answer(each.waiting, refused) for each in outcome.answers])
+                outcome = self._apply_outcome(outcome)
+            except KafkaError as error:
+                _complete([Answer(answer.waiting, error) for answer in outcome.answers])
                 raise
         response: R | Promise[R] = self._park(outcome)
         self._set_timer()
         return response
 
-    def _take(self, outcome: Outcome[Any]) -> Outcome[Any]:
-        """Apply the outcome's records, all or none. They are appended at the end of this turn."""
+    def _apply_outcome(self, outcome: Outcome[Any]) -> Outcome[Any]:
+        """Apply the outcome's records, all or none; they are appended at the end of this turn. Return the outcome, or
+        the one of `on_refused` if the records are too large."""
         try:
             records = [self._encode(record) for record in outcome.records]
             size = max(map(_size, records)) if outcome.is_divisible else sum(map(_size, records))
             if BATCH_HEADER_BYTES + size + outcome.spare_bytes > self.partition.log.config.max_message_bytes:
                 raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
         except (KafkaError, *UNWRITABLE) as error:
-            refusal = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
+            too_large = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
             if outcome.on_refused is None:
-                raise refusal from error
-            fallback = outcome.on_refused(refusal)
-            taken = self._take(fallback) if fallback.records else fallback
-            return Outcome(outcome.response, taken.records, taken.answers)
+                raise too_large from error
+            fallback = outcome.on_refused(too_large)
+            applied = self._apply_outcome(fallback) if fallback.records else fallback
+            return Outcome(outcome.response, applied.records, applied.answers)
         if outcome.producer is not None:
             self._write_transactional(outcome.producer, outcome.records, records)
         elif outcome.is_divisible:
@@ -119,8 +122,8 @@ class Shard:
         size = sum(map(_size, encoded))
         if self._bytes + size > self.partition.log.config.max_message_bytes:
             self._write()
-        if self._refusal is not None:
-            raise KafkaError(self._refusal)  # the log refused that batch, so this machine is dropped
+        if self._error is not None:
+            raise KafkaError(self._error)  # the log refused that batch, so this machine is dropped
         for record in records:
             self._machine.apply(record)
         if not self._records:
@@ -133,7 +136,8 @@ class Shard:
         return Record(IN_LINE, self._clock.now_ms(), key, value)
 
     def _park(self, outcome: Outcome[Any]) -> Any:
-        """Hold responses back until all records that they depend on are committed, also those of other requests."""
+        """Return the response, or a promise of it if records are not committed yet: the decision may depend on them,
+        also if another request wrote them."""
         response = outcome.response
         if not self._records and not self._unacknowledged:
             _complete(outcome.answers)
@@ -176,9 +180,9 @@ class Shard:
         self._unacknowledged.append(answers)
         promise = self.partition.acknowledged(last_offset)
         if promise is None:
-            self._acknowledged(ErrorCode.NONE)
+            self._on_committed(ErrorCode.NONE)
         else:
-            promise.then(self._acknowledged)
+            promise.then(self._on_committed)
 
     def _write_transactional(
         self, producer: ProducerIdAndEpoch, records: Sequence[CoordinatorRecord], encoded: list[Record]
@@ -202,8 +206,8 @@ class Shard:
     ) -> Promise[ErrorCode]:
         """Append the marker that ends a producer's transaction. Raise KafkaError if the log refuses it. The promise is
         completed when the marker is committed, or with a KafkaError."""
-        if self._refusal is not None:
-            raise KafkaError(self._refusal)
+        if self._error is not None:
+            raise KafkaError(self._error)
         machine = self._transactional_machine()
         batch = end_txn_batch(marker, self._clock.now_ms(), *producer)
         last_offset = self._append_for_producer(batch, transaction_version)
@@ -215,8 +219,8 @@ class Shard:
     def _append_for_producer(self, batch: bytearray, transaction_version: int = 0) -> int:
         """Append a batch after the records of this turn, so that the log has the order of the decisions."""
         self._write()
-        if self._refusal is not None:
-            raise KafkaError(self._refusal)
+        if self._error is not None:
+            raise KafkaError(self._error)
         try:
             return self._append(batch, transaction_version)
         except KafkaError as refused:
@@ -229,7 +233,7 @@ class Shard:
         assert self._transactional is not None, "this coordinator's machine does not support transactions"
         return self._transactional
 
-    def _acknowledged(self, code: ErrorCode) -> None:
+    def _on_committed(self, code: ErrorCode) -> None:
         if self._is_failed:
             return
         if code is ErrorCode.NONE:
@@ -239,14 +243,16 @@ class Shard:
 
     def _fail(self, error: KafkaError) -> None:
         log.warning(
-            "%s: coordinator shard failed, drops what is not committed and reloads: %s", self.partition.name, error
+            "%s: coordinator shard failed, uncommitted requests fail and the shard reloads: %s",
+            self.partition.name,
+            error,
         )
         self.close(_CODES_ON_FAILURE.get(error.code, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         self._on_failed(self)
 
     def close(self, code: ErrorCode) -> None:
         """Refuse all further requests with `code`, and complete all waiting ones with it."""
-        self._refusal = code
+        self._error = code
         self._is_failed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -275,7 +281,7 @@ class Shard:
             self._timers.soon(lambda: self._load_next(steps))
 
     def _wait_for_commit(self) -> None:
-        """Serve requests only when all that was replayed is committed. It may not be yet, for example if the disk was
+        """Accept requests only when all replayed records are committed. They may not be yet: for example, the disk was
         slow with one append and refused the next, which made this shard reload."""
         promise = self.partition.acknowledged(self.partition.log.end_offset - 1)
         if promise is None:
@@ -289,7 +295,7 @@ class Shard:
         if code is not ErrorCode.NONE:
             self._fail(KafkaError(code))
             return
-        self._refusal = None
+        self._error = None
         self._machine.loaded()
         self._set_timer()
 

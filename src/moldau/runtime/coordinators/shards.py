@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
@@ -26,76 +26,97 @@ from moldau.wire.records import EndTxnMarker
 log = logging.getLogger("moldau.coordinator")
 M = TypeVar("M", bound=Machine)
 R = TypeVar("R")
-RELOAD_MS: Final = 1_000
-"""The delay before a failed shard is loaded again: a disk problem is rarely over at once."""
+RELOAD_DELAY_MS: Final = 1_000
+"""The delay before a failed shard is loaded again: a disk problem rarely ends at once."""
+
+
+class LocalShard(NamedTuple, Generic[M]):
+    """A shard and its machine. The shard has the machine too, but only as the general `Machine`."""
+
+    shard: Shard
+    machine: M
 
 
 class Shards(Generic[M]):
-    """`make` returns a new, empty machine for a partition; the shard loads it from the log."""
+    """Routes requests to the shards of this node, and opens and closes shards when leaders change.
+
+    A shard is one partition of the coordinator's topic with a state machine: all groups, or all transactions, of that
+    partition. `decide` is a function that reads a machine's state and returns an `Outcome`: a response and the records
+    to append. The shard appends and applies these records, and responds when they are committed.
+
+    `new_machine` returns an empty machine for a partition; the shard fills it from the log.
+    """
 
     def __init__(
         self,
         topic: CoordinatorTopic,
         node_id: int,
         partitions: Partitions,
-        make: Callable[[Partition], M],
+        new_machine: Callable[[Partition], M],
         clock: Clock,
         timers: Timers,
     ) -> None:
         self._topic = topic
         self._node_id = node_id
         self._partitions = partitions
-        self._make = make
+        self._new_machine = new_machine
         self._clock = clock
         self._timers = timers
-        self._shards: dict[int, tuple[Shard, M]] = {}
+        self._shards: dict[int, LocalShard[M]] = {}
+        """By the index of the partition."""
 
-    def __iter__(self) -> Iterator[M]:
+    def machines(self) -> Iterator[M]:
         """Yield all machines of this node, also those that are still loading."""
-        for _, machine in self._shards.values():
-            yield machine
+        for local in self._shards.values():
+            yield local.machine
 
     def partition_of(self, key: str) -> int:
         return self._topic.partition_of(key).partition
 
     def submit(self, key: str, decide: Callable[[M], Outcome[R]]) -> R | Promise[R]:
-        """Submit a request to the machine of `key`. Raise KafkaError if it is not on this node, or not loaded."""
-        entry = self._shards.get(self.partition_of(key))
-        if entry is None:
+        """Submit a request to the machine of `key`. Raise KafkaError if that machine is not on this node or not
+        loaded."""
+        local = self._shards.get(self.partition_of(key))
+        if local is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        shard, machine = entry
-        return shard.submit(partial(decide, machine))
+        return local.shard.submit(partial(decide, local.machine))
 
     def end_transaction(
         self, index: int, producer: ProducerIdAndEpoch, marker: EndTxnMarker, transaction_version: int
     ) -> Promise[ErrorCode]:
-        """Append a transaction's marker to partition `index` of the topic, which for groups commits or aborts its
-        offsets. Raise KafkaError if this node does not lead it, or its log refuses the marker; the promise may also be
-        completed with one."""
-        entry = self._shards.get(index)
-        if entry is None:
+        """Append a transaction's marker to partition `index` of the topic. In the topic of groups, the marker commits
+        or aborts the transaction's offsets. Raise KafkaError if this node does not lead the partition, or the log
+        refuses the marker; the promise may also be completed with a KafkaError."""
+        local = self._shards.get(index)
+        if local is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return entry[0].end_transaction(producer, marker, transaction_version)
+        return local.shard.end_transaction(producer, marker, transaction_version)
 
-    def submit_all(self, decide: Callable[[M], Outcome[R]]) -> list[R | Promise[R]]:
-        """Submit the same request to every machine. Raise KafkaError if one is not loaded."""
-        return [shard.submit(partial(decide, machine)) for shard, machine in self._shards.values()]
+    def submit_to_all(self, decide: Callable[[M], Outcome[R]]) -> list[R | Promise[R]]:
+        """Submit the same request to every machine. Raise KafkaError if a machine is not loaded."""
+        return [local.shard.submit(partial(decide, local.machine)) for local in self._shards.values()]
 
-    def notify(self, decide: Callable[[M], Outcome[None]]) -> None:
-        """Submit a decision to every loaded machine. One that is still loading finds out from the log, or when offsets
-        expire."""
-        self.submit_outcomes(lambda machine: [decide(machine)])
+    def submit_to_loaded(self, decide: Callable[[M], Outcome[None]]) -> None:
+        """Submit a decision to every loaded machine. A machine that is still loading does not get it: offsets of a
+        topic that was deleted meanwhile stay until they expire, unless the log contains their tombstones already."""
+        self.submit_each_to_loaded(lambda machine: [decide(machine)])
 
-    def submit_outcomes(self, decide: Callable[[M], Iterable[Outcome[None]]]) -> None:
-        """Submit many decisions to every loaded machine, each outcome separately."""
+    def submit_each_to_loaded(self, decide: Callable[[M], Iterable[Outcome[None]]]) -> None:
+        """Submit many outcomes to every loaded machine, each of them separately: if one is refused as
+        too large, the others are still appended."""
+        # A copy, because requests that complete during `submit` run callbacks, which may open or close shards.
         for shard, machine in list(self._shards.values()):
             for outcome in decide(machine) if shard.is_ready else ():
                 if not shard.is_ready:
-                    break
+                    break  # an earlier outcome made the shard fail, so this machine is dropped
                 try:
                     shard.submit(partial(_identity, outcome))
-                except KafkaError as refused:
-                    log.warning("%s: coordinator shard refused its own records: %s", shard.partition.name, refused)
+                except KafkaError as error:
+                    log.warning(
+                        "%s: records that the coordinator wrote without a request were refused: %s",
+                        shard.partition.name,
+                        error,
+                    )
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         """Open and close shards according to the leaders of the topic's partitions."""
@@ -109,32 +130,33 @@ class Shards(Generic[M]):
     def _update_shard(self, index: int, image: MetadataImage) -> None:
         partition = self._partitions.find(self._topic.name, index)
         is_ours = partition is not None and image.topics[self._topic.name].partitions[index].leader == self._node_id
-        entry = self._shards.get(index)
-        if entry is not None and not (is_ours and entry[0].partition is partition):
-            self._shards.pop(index)[0].close(ErrorCode.NOT_COORDINATOR)
-            entry = None
-        if entry is None and is_ours:
+        local = self._shards.get(index)
+        # `is`: after the topic was deleted and created again, an equal name belongs to another partition and log.
+        if local is not None and not (is_ours and local.shard.partition is partition):
+            self._shards.pop(index).shard.close(ErrorCode.NOT_COORDINATOR)
+            local = None
+        if local is None and is_ours:
             assert partition is not None
             self._open(index, partition)
 
     def _open(self, index: int, partition: Partition) -> None:
-        machine = self._make(partition)
+        machine = self._new_machine(partition)
         shard = Shard(partition, machine, self._clock, self._timers, lambda failed: self._on_failed(index, failed))
-        self._shards[index] = (shard, machine)
+        self._shards[index] = LocalShard(shard, machine)
         shard.load()
 
     def _on_failed(self, index: int, failed: Shard) -> None:
-        self._timers.after_ms(RELOAD_MS, lambda: self._reopen(index, failed))
+        self._timers.after_ms(RELOAD_DELAY_MS, lambda: self._reopen(index, failed))
 
     def _reopen(self, index: int, failed: Shard) -> None:
-        entry = self._shards.get(index)
-        if entry is not None and entry[0] is failed and failed.partition.is_leader:
+        local = self._shards.get(index)
+        if local is not None and local.shard is failed and failed.partition.is_leader:
             self._open(index, failed.partition)
 
     def close(self, code: ErrorCode) -> None:
         shards, self._shards = self._shards, {}
-        for shard, _ in shards.values():
-            shard.close(code)
+        for local in shards.values():
+            local.shard.close(code)
 
 
 def _identity(outcome: Outcome[None]) -> Outcome[None]:

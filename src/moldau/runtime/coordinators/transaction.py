@@ -112,7 +112,7 @@ class TransactionCoordinator:
     def expire(self) -> None:
         """Remove transactional ids that were not used for their expiration time."""
         now_ms = self._clock.now_ms()
-        self.shards.submit_outcomes(lambda machine: machine.expire(now_ms))
+        self.shards.submit_each_to_loaded(lambda machine: machine.expire(now_ms))
 
     def close(self) -> None:
         """Fail all waiting requests because the node stops; producers look for another coordinator then."""

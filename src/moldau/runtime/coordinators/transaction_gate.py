@@ -1,7 +1,7 @@
 """Verifies that a partition is part of a transaction before records of it are appended (KIP-890).
 
-All partitions of one produce request are verified by one request. Older clients have added the partitions beforehand,
-which is verified here; newer clients add a partition by writing to it.
+All partitions of one produce request are verified by one request to the coordinator. Older clients add the partitions
+before they write, and this is verified here. Newer clients (transaction version 2) add a partition by writing to it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class TransactionalWrite:
     knows_abortable: bool
     """The client supports TRANSACTION_ABORTABLE."""
     guards: Mapping[TopicPartition, Guard] = field(default_factory=dict)
-    """Of the partitions that may be appended to, if nothing happens meanwhile."""
+    """By partition that may be appended to, unless a marker invalidates the guard meanwhile."""
     errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
-    """Of the partitions that may not be appended to."""
+    """By partition that must not be appended to."""
 
     @property
     def transaction_version(self) -> int:
@@ -90,7 +90,7 @@ class TransactionGate:
         """Waiting writes by transaction, in order: what a producer sends first must be appended first."""
 
     def verify(self, write: TransactionalWrite) -> Promise[None] | None:
-        """Get guards, or errors, for the partitions of a write. None if the write need not wait for them."""
+        """Set `guards` and `errors` of a write. Return None if this is done, else a promise that is completed then."""
         transaction = write.transaction
         if not self._is_checked(transaction):
             return None

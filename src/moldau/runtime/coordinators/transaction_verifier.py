@@ -1,7 +1,8 @@
 """Asks the transaction coordinator whether a partition is part of a transaction, or adds it, before the partition's
-first records are appended (KIP-890): records of no transaction would block readers forever.
+first records are appended (KIP-890). Records outside of a transaction would block read_committed consumers forever,
+because no marker would follow.
 
-Each coordinator gets one request at a time, with all that has queued up for it.
+Each coordinator gets one request at a time, with all partitions that have queued up for it.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ NOT_ATTEMPTED: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED})
 NOT_REACHED: Final = frozenset(
     {ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNSUPPORTED_VERSION}
 )
-
-
+"""The coordinator did not process the request; clients get NETWORK_EXCEPTION, which they retry."""
 REQUEST_BYTES_MAX: Final = TRANSACTION_REQUEST_BYTES_MAX // 2
 """The limit for one request: one that is too long would be refused with everything in it, on every retry."""
 PARTITION_BYTES: Final = 20
@@ -49,6 +49,8 @@ class InTransaction(NamedTuple):
 
 
 class _Pending:
+    """The partitions of one transaction that wait for the next request, and the promises of their writes."""
+
     __slots__ = ("partitions", "waiting")
 
     def __init__(self) -> None:
@@ -71,8 +73,8 @@ class TransactionVerifier:
         result: Promise[Codes] = Promise()
         try:
             node_id = self._coordinator_of(transaction.transactional_id)
-        except KafkaError as refused:
-            result.complete(dict.fromkeys(requested, refused.code))
+        except KafkaError as error:
+            result.complete(dict.fromkeys(requested, error.code))
             return result
         pending = self._queues.setdefault(node_id, {}).setdefault(transaction, _Pending())
         pending.partitions |= requested
@@ -124,7 +126,7 @@ class TransactionVerifier:
 
 
 def _size(transaction: InTransaction, pending: _Pending) -> int:
-    """Return an upper bound for its size in a request."""
+    """Return an upper bound for the size of the transaction in a request."""
     topics = {each.topic for each in pending.partitions}
     strings = len(transaction.transactional_id.encode()) + sum(map(len, topics))
     return strings + PARTITION_BYTES * (1 + len(topics) + len(pending.partitions))
@@ -160,6 +162,7 @@ def _codes(response: AddPartitionsToTxnResponse | KafkaError) -> dict[str, Codes
 
 
 def _errors(requested: frozenset[TopicPartition], results: Codes | ErrorCode) -> Codes:
+    """Return the errors of the requested partitions. A partition that the response lacks gets UNKNOWN_SERVER_ERROR."""
     if isinstance(results, ErrorCode):
         return dict.fromkeys(requested, results)
     codes = {each: results.get(each, ErrorCode.UNKNOWN_SERVER_ERROR) for each in requested}

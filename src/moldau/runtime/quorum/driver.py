@@ -27,7 +27,7 @@ from moldau.wire.schema import Message
 
 REQUESTS: Final = "quorum"
 FETCHES: Final = "quorum fetch"
-"""Fetches get a connection of their own: they wait at the leader, and a vote must not wait behind them."""
+"""Fetches use a separate connection: they wait at the leader, and a vote must not wait behind them."""
 
 
 class QuorumDriver:
@@ -40,7 +40,7 @@ class QuorumDriver:
         flusher: Flusher,
         on_fault: Callable[[StorageFault], None] | None = None,
     ) -> None:
-        """`on_fault` gets storage faults of steps that have no caller to raise to: timers and responses."""
+        """`on_fault` is called with storage faults in timers and responses, which have no caller to raise them to."""
         self._quorum = quorum
         self._metadata_log = cast(MetadataLog, quorum.log)
         self._peers = peers
@@ -52,7 +52,7 @@ class QuorumDriver:
         self._timer: Timer | None = None
         self._timer_deadline_ms = NEVER_MS
         self._flush_requested_to: int | None = None
-        self._is_settling = False
+        self._is_processing_output = False
         self._is_running = False
         self._resigned: Promise[None] | None = None
 
@@ -64,7 +64,7 @@ class QuorumDriver:
 
     @property
     def leader_id(self) -> int:
-        """-1 while no leader is known."""
+        """The id of the leader; -1 while no leader is known."""
         return self._quorum.leader_id
 
     @property
@@ -109,7 +109,7 @@ class QuorumDriver:
         """Join the quorum. A quorum of one voter has its leader when this returns."""
         self._is_running = True
         self._quorum.start()
-        self._settle()
+        self._process_output()
 
     def resign(self) -> Promise[None]:
         """Resign as leader. The promise is completed when another leader is known, or after the request timeout."""
@@ -121,7 +121,7 @@ class QuorumDriver:
         self._resigned = done
         self._guarded(self._quorum.resign)
         self._timers.after_ms(self._quorum.settings.request_timeout_ms, self._finish_resigning)
-        self._settle()
+        self._process_output()
         return done
 
     def stop(self) -> None:
@@ -129,7 +129,7 @@ class QuorumDriver:
         if not self._is_running:
             return
         self._quorum.resign()
-        self._settle()
+        self._process_output()
         self._is_running = False
         if self._timer is not None:
             self._timer.cancel()
@@ -149,17 +149,17 @@ class QuorumDriver:
             end_offset = self._quorum.append(values)
         except StorageFault as fault:
             self._quorum.step_down()
-            self._settle()
+            self._process_output()
             if not fault.is_shortage and self._on_fault is not None:
                 self._on_fault(fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
-        self._settle()
+        self._process_output()
         return end_offset
 
     def answer(self, request: Message, version: int) -> Message | Promise[Any]:
-        """Handle any request of the quorum's APIs, from any listener."""
+        """Answer a request of one of the quorum's APIs. The response does not depend on the listener."""
         response = self._quorum.answer(request)
-        self._settle()
+        self._process_output()
         return response
 
     def flushed(self) -> None:
@@ -173,8 +173,8 @@ class QuorumDriver:
             self._on_fault(fault)
 
     def write_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes], last_contained_ms: int = 0) -> bool:
-        """Write a snapshot of everything below its end offset, with the voters at that offset. Return False if there
-        is one at least as new."""
+        """Write a snapshot of everything below its end offset, with the voters at that offset. Return False if a
+        snapshot at least as new exists."""
         assert snapshot.end_offset <= self.high_watermark, "a snapshot must not go beyond the high watermark"
         kraft_version, voters = self._quorum.voters_at(snapshot)
         return self._metadata_log.write_snapshot(
@@ -184,16 +184,16 @@ class QuorumDriver:
 
     # --- output of the machine ----------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
+    def _process_output(self) -> None:
         """Process the machine's output until there is none; then request a flush and set the timer."""
-        if self._is_settling:
-            return
-        self._is_settling = True
+        if self._is_processing_output:
+            return  # a listener's callback; the caller's loop processes its output
+        self._is_processing_output = True
         try:
             while self._drain():
                 pass
         finally:
-            self._is_settling = False
+            self._is_processing_output = False
         if self._is_running:
             self._request_flush()
             self._set_timer()
@@ -265,7 +265,7 @@ class QuorumDriver:
         """Run a step that has no caller to raise to; storage faults go to `on_fault`."""
         try:
             step()
-            self._settle()
+            self._process_output()
         except StorageFault as fault:
             if self._on_fault is None:
                 raise

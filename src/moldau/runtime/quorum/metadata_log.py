@@ -137,7 +137,7 @@ class MetadataLog:
     ) -> bool:
         """Write a snapshot of everything below its end offset, then delete old snapshots and segments.
 
-        Return False if there is one at least as new. Its end must be the end of a batch, and committed.
+        Return False if a snapshot at least as new exists. The end offset must be committed, and the end of a batch.
         """
         latest = self.latest_snapshot()
         if latest is not None and snapshot.end_offset <= latest.end_offset:
@@ -172,7 +172,7 @@ class MetadataLog:
         self._snapshots = sorted({*self._snapshots, snapshot})
 
     def _is_behind_snapshot(self) -> bool:
-        """Whether the latest snapshot is newer than the log's end, or of a later epoch."""
+        """Return whether the latest snapshot has a later epoch than the log, or ends after it in the same epoch."""
         latest = self.latest_snapshot()
         if latest is None or latest.end_offset == 0:
             return False
@@ -182,7 +182,7 @@ class MetadataLog:
     def _delete_old(self, now_ms: int) -> None:
         kept = self._snapshots[-SNAPSHOTS_KEPT:]
         self._keep(kept)
-        # Begin a new segment, so that the present one can be deleted as a whole later.
+        # Roll, so that the segment that is active now can be deleted later; only whole segments are deleted.
         self.log.roll(now_ms)
         if len(kept) == SNAPSHOTS_KEPT:
             self.log.delete_records(max(self.log.start_offset, kept[0].end_offset))
@@ -225,6 +225,7 @@ class _Download:
         self.size += len(chunk)
 
     def freeze(self) -> None:
+        """Check and sync the file, then give it its final name. Raise MalformedData if the snapshot is damaged."""
         try:
             check_snapshot(walk_batches(self._file, 0, self.size))
         except MalformedData:

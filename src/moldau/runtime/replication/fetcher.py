@@ -281,7 +281,7 @@ class ReplicaFetcher:
         if records:
             assert isinstance(records, bytes | bytearray | memoryview), "a response contains its records"
             size = len(records)
-            self._parts.follower.take(partition, memoryview(records), self._parts.clock.now_ms())
+            self._parts.follower.append_from_leader(partition, memoryview(records), self._parts.clock.now_ms())
             self._await_disk(partition)
         partition.update_from_leader(data.high_watermark, data.log_start_offset)
         throttled = self._parts.throttled
@@ -334,7 +334,7 @@ class ReplicaFetcher:
                 leader_start,
                 self.leader_id,
             )
-            follower.truncate_fully(partition, leader_start)
+            follower.restart_at(partition, leader_start)
         elif end_offset > leader_end:
             follower.truncate(partition, leader_end)
         else:

@@ -27,7 +27,7 @@ from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.replication")
 AskController = Callable[[ApiKey, Message], Promise[Any]]
-RETRY_MS: Final = 50
+RETRY_DELAY_MS: Final = 50
 FINAL_CODES: Final = frozenset(
     {
         ErrorCode.NONE,
@@ -117,7 +117,7 @@ class IsrChanges:
         self._unsent = {**sent, **self._unsent}
         if sent:
             log.info("in-sync replicas: the controller did not decide %d proposals, retrying: %s", len(sent), code.name)
-            self._timers.after_ms(RETRY_MS, self._send_rest)
+            self._timers.after_ms(RETRY_DELAY_MS, self._send_rest)
         else:
             self._send_rest()
 

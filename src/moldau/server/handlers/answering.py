@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class Limit(NamedTuple):
-    """How long to wait for the last reply; `late` makes the reply that stands for a missing one, from its index."""
+    """How long to wait for the last reply. `late` returns the reply to use instead of a missing one, by its index."""
 
     timers: Timers
     wait_ms: int
@@ -50,11 +50,11 @@ def combine_replies(
     combined: Promise[R] = Promise()
     values = list(answers)
 
-    def on_reply(place: int, value: Any) -> None:
+    def on_reply(index: int, value: Any) -> None:
         nonlocal missing
         if combined.done:
             return
-        values[place] = value
+        values[index] = value
         missing -= 1
         if not missing:
             if timer is not None:
@@ -63,12 +63,12 @@ def combine_replies(
 
     def on_timeout() -> None:
         assert limit is not None
-        replies = [limit.late(place) if isinstance(value, Promise) else value for place, value in enumerate(values)]
+        replies = [limit.late(index) if isinstance(value, Promise) else value for index, value in enumerate(values)]
         combined.complete(combine(replies))
 
     timer = None if limit is None else limit.timers.after_ms(limit.wait_ms, on_timeout)
 
-    for place, answer in enumerate(answers):
+    for index, answer in enumerate(answers):
         if isinstance(answer, Promise):
-            answer.then(partial(on_reply, place))
+            answer.then(partial(on_reply, index))
     return combined

@@ -1,6 +1,7 @@
-"""Names the current leader to a client that asked the wrong broker (KIP-951): it need not request metadata first.
+"""Adds the current leader to the response for a client that asked the wrong broker (KIP-951), so that the client can
+retry without a Metadata request.
 
-Fetch from v16 on, Produce from v10 on.
+The fields exist in Fetch since v16 and in Produce since v10; in earlier versions they are not encoded.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from moldau.base.ids import Uuid
 from moldau.metadata.image import Endpoint, MetadataImage, PartitionState
 from moldau.wire.messages import fetch, produce
 
-LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+ERRORS_WITH_CURRENT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def add_leaders_to_fetch(response: fetch.FetchResponse, image: MetadataImage, listener: str) -> None:
@@ -40,7 +41,9 @@ def add_leaders_to_produce(response: produce.ProduceResponse, image: MetadataIma
 def _leader(
     image: MetadataImage, topic: str | Uuid, index: int, error_code: int, listener: str
 ) -> tuple[PartitionState, Endpoint, str | None] | None:
-    if error_code not in LED_ELSEWHERE:
+    """Return the partition's state, and the leader's endpoint and rack. Return None if the error is not about the
+    leader, the partition or its leader is unknown, or the leader does not have `listener`."""
+    if error_code not in ERRORS_WITH_CURRENT_LEADER:
         return None
     topic_image = image.topics.get(topic) if isinstance(topic, str) else image.topic_by_id(topic)
     if topic_image is None or not 0 <= index < len(topic_image.partitions):

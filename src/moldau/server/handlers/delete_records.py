@@ -52,7 +52,7 @@ class DeleteRecords:
         index = requested.partition_index
         try:
             partition = self._partitions.get(topic, index)
-            partition.fence(-1)
+            partition.check_leader_epoch(-1)
             before_offset = partition.high_watermark if requested.offset == -1 else requested.offset
             low_watermark = partition.delete_records(requested.offset)
         except KafkaError as error:

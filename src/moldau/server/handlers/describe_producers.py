@@ -36,7 +36,7 @@ class DescribeProducers:
             if topic_name_problem(topic):
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
             partition = self._partitions.get(topic, index)
-            partition.fence(-1)
+            partition.check_leader_epoch(-1)
         except KafkaError as error:
             return PartitionResponse(index, error.code, error.message)
         producers = [

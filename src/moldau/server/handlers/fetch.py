@@ -39,11 +39,12 @@ from moldau.wire.messages.fetch import (
 )
 
 READ_COMMITTED = 1
-RACK_FROM_VERSION = 11
-TOPIC_ID_FROM_VERSION = 13
-REPLICA_EPOCH_FROM_VERSION = 15
-LEADER_FROM_VERSION = 16
-HURRIED_WAIT_MS = 50
+RACK_MIN_VERSION = 11
+TOPIC_ID_MIN_VERSION = 13
+REPLICA_EPOCH_MIN_VERSION = 15
+CURRENT_LEADER_MIN_VERSION = 16
+NEW_FOLLOWERS_WAIT_MS = 50
+"""The maximum wait of followers' fetches while new followers are expected, so that these are soon included."""
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
@@ -86,7 +87,7 @@ class Fetch:
         }
 
     def answer(self, request: FetchRequest, caller: Caller) -> FetchResponse | Promise[FetchResponse]:
-        uses_topic_ids = caller.version >= TOPIC_ID_FROM_VERSION
+        uses_topic_ids = caller.version >= TOPIC_ID_MIN_VERSION
         try:
             reads = self._reads(request, caller)
             if request.session_epoch == FINAL_EPOCH and not request.session_id and reads.replica_id == CONSUMER:
@@ -106,7 +107,7 @@ class Fetch:
 
     def _wait_ms(self, request: FetchRequest, reads: Reads) -> int:
         if reads.replica_id != CONSUMER and self._replication is not None and self._replication.expects_new_followers:
-            return min(request.max_wait_ms, HURRIED_WAIT_MS)
+            return min(request.max_wait_ms, NEW_FOLLOWERS_WAIT_MS)
         return request.max_wait_ms
 
     def _reads(self, request: FetchRequest, caller: Caller) -> Reads:
@@ -115,25 +116,25 @@ class Fetch:
         replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
         if replica_id >= 0:
             replica_epoch = -1 if request.replica_state is None else request.replica_state.replica_epoch
-            if caller.version < REPLICA_EPOCH_FROM_VERSION or replica_epoch < 0:
+            if caller.version < REPLICA_EPOCH_MIN_VERSION or replica_epoch < 0:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             return ReplicaReads(replica_id, replica_epoch, self._throttled)
         is_committed = request.isolation_level == READ_COMMITTED
-        if self._reads_nearby and request.rack_id and caller.version >= RACK_FROM_VERSION:
+        if self._reads_nearby and request.rack_id and caller.version >= RACK_MIN_VERSION:
             nearest = SameRack(self._current.image.brokers, self._node_id, request.rack_id, caller.listener)
             return ConsumerReads(is_committed, True, nearest)
-        return self._plain_reads[is_committed, caller.version >= RACK_FROM_VERSION]
+        return self._plain_reads[is_committed, caller.version >= RACK_MIN_VERSION]
 
     def _answer_at_once(
         self, request: FetchRequest, uses_topic_ids: bool, reads: Reads, caller: Caller
     ) -> FetchResponse | None:
-        """Answer a fetch without a session (librdkafka uses none) that need not wait, without storing state for it:
-        that takes half the time. None if it must wait after all, or names a topic twice: then `_Answer` collects."""
+        """Answer a fetch without a session (librdkafka uses none) without storing state for it, which takes half the
+        time. Return None if the fetch must wait, or names a topic twice: then `_Answer` collects the response."""
         if len(request.topics) > 1 and len({topic.topic or topic.topic_id for topic in request.topics}) < len(
             request.topics
         ):
             return None
-        left = min(request.max_bytes, self.bytes_max)
+        bytes_left = min(request.max_bytes, self.bytes_max)
         size, is_urgent = 0, request.max_wait_ms <= 0
         topics = []
         for topic in request.topics:
@@ -144,10 +145,10 @@ class Fetch:
                 if partition is None:
                     data, length = self.unknown(key, requested.partition), 0
                 else:
-                    data, length = reads.read(partition, requested.partition, requested, left, not size)
+                    data, length = reads.read(partition, requested.partition, requested, bytes_left, not size)
                 results.append(data)
                 size += length
-                left -= length
+                bytes_left -= length
                 is_urgent = is_urgent or _is_urgent(data)
             topics.append(FetchableTopicResponse(topic.topic_id, topic.topic, results))
         if size < request.min_bytes and not is_urgent and topics:
@@ -158,7 +159,7 @@ class Fetch:
         return response
 
     def add_leaders(self, response: FetchResponse, caller: Caller) -> None:
-        if caller.version >= LEADER_FROM_VERSION:
+        if caller.version >= CURRENT_LEADER_MIN_VERSION:
             add_leaders_to_fetch(response, self._current.image, caller.listener)
 
     def _session(self, request: FetchRequest, uses_topic_ids: bool, replica_id: int) -> FetchSession:
@@ -212,7 +213,7 @@ class Fetch:
 
 
 class _Answer:
-    """The response to one request in the making; `collect` runs again each time there is more data."""
+    """Builds the response to one request; `collect` runs again each time there is more data."""
 
     __slots__ = ("_caller", "_fetch", "_is_full", "_reads", "_request", "_session", "_size")
 
@@ -230,17 +231,17 @@ class _Answer:
     def collect(self, is_last: bool = False) -> FetchResponse | None:
         """Return the response, or None if there is too little data and there is time to wait for more."""
         request, session = self._request, self._session
-        left = min(request.max_bytes, self._fetch.bytes_max)
+        bytes_left = min(request.max_bytes, self._fetch.bytes_max)
         results: list[tuple[FetchedPartition, PartitionData]] = []
         size, is_urgent = 0, False
         for entry in session.dirty:
-            data, length = self._read(entry, left, not size)
+            data, length = self._read(entry, bytes_left, not size)
             results.append((entry, data))
             if session.reads_committed:
                 entry.seen_stable_offset = data.last_stable_offset
                 entry.is_held_back = data.last_stable_offset < data.high_watermark
             size += length
-            left -= length
+            bytes_left -= length
             is_urgent = is_urgent or _is_urgent(data) or self._start_moved(entry, data)
         enough = size >= request.min_bytes or is_urgent or is_last or request.max_wait_ms <= 0 or not session.entries
         self._size = size
@@ -256,20 +257,20 @@ class _Answer:
         return response
 
     def _start_moved(self, entry: FetchedPartition, data: PartitionData) -> bool:
-        """Whether to tell a follower of deleted records at once: a client waits until all replicas have deleted
-        them."""
+        """Return whether a follower must get the new log start offset at once: the client of DeleteRecords waits until
+        all replicas have deleted the records."""
         is_follower = self._reads.replica_id != CONSUMER
         return is_follower and NEVER_SENT != entry.sent_log_start_offset != data.log_start_offset
 
-    def _read(self, entry: FetchedPartition, left: int, is_first: bool) -> tuple[PartitionData, int]:
-        """Read one partition for the client; its name may mean another partition than last time."""
+    def _read(self, entry: FetchedPartition, bytes_left: int, is_first: bool) -> tuple[PartitionData, int]:
+        """Read one partition. Look it up again if it was closed: the topic may have been deleted and created again."""
         partition = entry.partition
         if partition is None or partition.is_closed:
             partition = self._fetch.partition(entry.topic, entry.index)
             self._session.rebind(entry, partition)
         if partition is None:
             return self._fetch.unknown(entry.topic, entry.index), 0
-        return self._reads.read(partition, entry.index, entry, left, is_first)
+        return self._reads.read(partition, entry.index, entry, bytes_left, is_first)
 
     def _response(self, results: list[tuple[FetchedPartition, PartitionData]]) -> FetchResponse:
         topics: dict[str | Uuid, list[PartitionData]] = {}
@@ -290,8 +291,8 @@ class _Answer:
         )
 
     def _rotate(self, results: list[tuple[FetchedPartition, PartitionData]]) -> None:
-        """Move partitions that returned data to the end of the order. One whose data did not fit keeps its place, and
-        so does one with an error. One without data leaves until it changes."""
+        """Move partitions that returned data to the end of the order. A partition whose data did not fit, or with an
+        error, keeps its place. A partition without new data is removed until it changes."""
         dirty = self._session.dirty
         for entry, data in results:
             if data.records:
@@ -310,7 +311,7 @@ class _Answer:
 
 
 def _is_urgent(data: PartitionData) -> bool:
-    """Whether the client must get this at once."""
+    """Return whether the response must be sent at once: an error, a divergence or another replica to read from."""
     return bool(data.error_code) or data.diverging_epoch is not None or data.preferred_read_replica != NO_REPLICA
 
 

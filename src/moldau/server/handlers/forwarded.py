@@ -15,7 +15,7 @@ from typing import Any, Final
 from moldau.base.errors import KafkaError
 from moldau.base.limits import CONTROLLED_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.server.handlers.refusals import refusal
+from moldau.server.handlers.error_responses import error_response
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
@@ -52,7 +52,9 @@ class Forwarded:
 
     def answer(self, request: Message, caller: Caller) -> Promise[Message]:
         reply = self._ask(self.api, request, caller.version)
-        return reply.map(lambda response: refusal(request, response) if isinstance(response, KafkaError) else response)
+        return reply.map(
+            lambda response: error_response(request, response) if isinstance(response, KafkaError) else response
+        )
 
 
 def forwarded_handlers(ask: Ask) -> list[Forwarded]:

@@ -1,11 +1,18 @@
 """ListOffsets v1–11. The first and last offset of a log, and the offset for a timestamp.
 
--1 latest (the last stable offset for readers of committed data), -2 earliest, -3 the record with the largest
-timestamp (v7), -4 earliest local (v8), -5 latest tiered (v9), -6 earliest pending upload (v11). A timestamp finds the
-first record that is not older, or -1. There is no tiered storage: all data is local, nothing was ever uploaded.
+| timestamp | since | offset in the response |
+|---|---|---|
+| 0 or more | v1 | of the first record that is not older than the timestamp; -1 if there is none |
+| -1 latest | v1 | the high watermark, or the last stable offset for read_committed |
+| -2 earliest | v1 | the log start offset |
+| -3 max timestamp | v7 | of the record with the largest timestamp; -1 if there is none |
+| -4 earliest local | v8 | the log start offset: without tiered storage, all data is local |
+| -5 latest tiered | v9 | always -1: without tiered storage, nothing is ever uploaded |
+| -6 earliest pending upload | v11 | always -1, for the same reason |
 
-Only the leader answers consumers, up to the high watermark. A leader whose high watermark has not yet reached the start
-of its epoch does not know the latest offset (KIP-207). Followers and debuggers get the log end offset.
+Consumers get an offset only from the leader, and only below the high watermark. A new leader does not know the latest
+offset until its high watermark has reached the start of its epoch (KIP-207). For followers and debuggers the log end
+offset takes the place of the high watermark.
 """
 
 from __future__ import annotations
@@ -31,12 +38,16 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
-NEEDS_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+MIN_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 READ_COMMITTED = 1
-NOT_AVAILABLE_FROM_VERSION = 5
+OFFSET_NOT_AVAILABLE_MIN_VERSION = 5
+"""Before this version, clients get LEADER_NOT_AVAILABLE instead: they do not know the error OFFSET_NOT_AVAILABLE."""
+NO_TIMESTAMP = -1
+NO_OFFSET = -1
+NO_EPOCH = -1
 CONSUMER_ID = -1
 DEBUGGER_ID = -2
-"""A debugger may ask any replica."""
+"""The replica id of a debugging tool, which may ask any replica."""
 
 
 class ListOffsets:
@@ -66,14 +77,14 @@ class ListOffsets:
         index = requested.partition_index
         try:
             partition = self._partitions.get(topic, index)
-            partition.fence(requested.current_leader_epoch, leader_only=request.replica_id != DEBUGGER_ID)
-            if requested.timestamp < 0 and caller.version < NEEDS_VERSION.get(requested.timestamp, 0):
+            partition.check_leader_epoch(requested.current_leader_epoch, leader_only=request.replica_id != DEBUGGER_ID)
+            if requested.timestamp < 0 and caller.version < MIN_VERSION.get(requested.timestamp, 0):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
             timestamp, offset = _look_up(partition, requested.timestamp, request)
             epoch = _epoch(partition, requested.timestamp, offset)
         except KafkaError as error:
             code = error.code
-            if code is ErrorCode.OFFSET_NOT_AVAILABLE and caller.version < NOT_AVAILABLE_FROM_VERSION:
+            if code is ErrorCode.OFFSET_NOT_AVAILABLE and caller.version < OFFSET_NOT_AVAILABLE_MIN_VERSION:
                 code = ErrorCode.LEADER_NOT_AVAILABLE
             return ListOffsetsPartitionResponse(index, code)
         except StorageFault as fault:
@@ -83,44 +94,46 @@ class ListOffsets:
 
 
 def _look_up(partition: Partition, timestamp: int, request: ListOffsetsRequest) -> tuple[int, int]:
-    """Return (timestamp, offset), each -1 if there is none."""
+    """Return (timestamp, offset). The timestamp is -1 if the offset is not that of a record. Both are -1 if there is no
+    such record."""
     log = partition.log
     end = _readable_end(partition, request)
-    match timestamp:
-        case -1:
-            _refuse_before_commit(partition, request)
-            return -1, end
-        case -2 | -4:
-            return -1, log.start_offset
-        case -3:
-            record = log.max_timestamp_offset()
-        case -5 | -6:
-            return -1, -1
-        case _ if timestamp < 0:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        case _:
-            record = log.offset_for_time(timestamp, log.end_offset)
+    if timestamp == LATEST:
+        _check_high_watermark_is_current(partition, request)
+        return NO_TIMESTAMP, end
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return NO_TIMESTAMP, log.start_offset
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NO_TIMESTAMP, NO_OFFSET
+    if timestamp == MAX_TIMESTAMP:
+        record = log.max_timestamp_offset()
+    elif timestamp < 0:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    else:
+        record = log.offset_for_time(timestamp, log.end_offset)
     if record is not None and record.offset < end:
         return record.timestamp, record.offset
-    _refuse_before_commit(partition, request)
-    return -1, -1
+    _check_high_watermark_is_current(partition, request)
+    return NO_TIMESTAMP, NO_OFFSET
 
 
 def _epoch(partition: Partition, timestamp: int, offset: int) -> int:
-    """Return the epoch of the record, or the leader epoch for LATEST, because the leader writes the next record."""
+    """Return the leader epoch of the record at `offset`. For LATEST, return the current leader epoch, because the next
+    record will get it."""
     if timestamp == LATEST:
         return partition.state.leader_epoch
-    return partition.log.epochs.epoch_for_offset(offset) if offset >= 0 else -1
+    return partition.log.epochs.epoch_for_offset(offset) if offset >= 0 else NO_EPOCH
 
 
 def _readable_end(partition: Partition, request: ListOffsetsRequest) -> int:
+    """Return the offset after the last record that the client may read."""
     if request.replica_id != CONSUMER_ID:
         return partition.log.end_offset
     return partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark
 
 
-def _refuse_before_commit(partition: Partition, request: ListOffsetsRequest) -> None:
-    """Raise OFFSET_NOT_AVAILABLE while a new leader knows only an old high watermark: the offset might be lower than
-    one that another consumer has read."""
+def _check_high_watermark_is_current(partition: Partition, request: ListOffsetsRequest) -> None:
+    """Raise OFFSET_NOT_AVAILABLE for a consumer while a new leader's high watermark is below the start of its epoch:
+    the previous leader may have had a higher one, and consumers would see the latest offset go backwards."""
     if request.replica_id == CONSUMER_ID and partition.epoch_start_offset > partition.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)

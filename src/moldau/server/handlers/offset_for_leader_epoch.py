@@ -35,7 +35,7 @@ class OffsetForLeaderEpoch:
     def _end(self, topic: str, requested: OffsetForLeaderPartition) -> EpochEndOffset:
         try:
             partition = self._partitions.get(topic, requested.partition)
-            partition.fence(requested.current_leader_epoch)
+            partition.check_leader_epoch(requested.current_leader_epoch)
         except KafkaError as error:
             return EpochEndOffset(error.code, requested.partition)
         epoch, end_offset = partition.log.epochs.end_offset_for(requested.leader_epoch, partition.log.end_offset)

@@ -37,9 +37,9 @@ from moldau.wire.messages.produce import (
     TopicProduceResponse,
 )
 
-ZSTD_FROM_VERSION = 7
-LEADER_FROM_VERSION = 10
-TOPIC_ID_FROM_VERSION = 13
+ZSTD_MIN_VERSION = 7
+CURRENT_LEADER_MIN_VERSION = 10
+TOPIC_ID_MIN_VERSION = 13
 ADMIN_CLIENT_ID = "__admin_client"
 Waiting = list[tuple[PartitionProduceResponse, Promise[ErrorCode]]]
 
@@ -98,7 +98,7 @@ class Produce:
             self._produce(request, caller, write)
 
     def _topic_name(self, topic: TopicProduceData, version: int) -> str | None:
-        return self._current.image.topic_names.get(topic.topic_id) if version >= TOPIC_ID_FROM_VERSION else topic.name
+        return self._current.image.topic_names.get(topic.topic_id) if version >= TOPIC_ID_MIN_VERSION else topic.name
 
     def _produce(
         self, request: ProduceRequest, caller: Caller, write: TransactionalWrite | None
@@ -110,12 +110,12 @@ class Produce:
         for topic in request.topic_data:
             name = self._topic_name(topic, caller.version)
             batches = topic.partition_data
-            if len(batches) > 1:  # for a partition that is named twice the last batch counts, as in Kafka
+            if len(batches) > 1:  # if a partition is named twice, only its last batch is appended, as in Kafka
                 batches = list({data.index: data for data in batches}.values())
             results = [self._append(name, data, request, caller, now_ms, waiting, refused, write) for data in batches]
             topics.append(TopicProduceResponse(topic.topic_id, topic.name, results))
         response = ProduceResponse(topics)
-        if refused and caller.version >= LEADER_FROM_VERSION:
+        if refused and caller.version >= CURRENT_LEADER_MIN_VERSION:
             add_leaders_to_produce(response, self._current.image, caller.listener)
         if request.acks == 0:
             _raise_if_failed(response)
@@ -183,11 +183,11 @@ class Produce:
     def _when_acknowledged(
         self, response: ProduceResponse, waiting: Waiting, timeout_ms: int
     ) -> Promise[ProduceResponse]:
-        """Answer when all partitions are acknowledged, or say which are not when the client's timeout has passed."""
+        """Answer when all partitions are acknowledged. After the client's timeout, the others get REQUEST_TIMED_OUT."""
         answer: Promise[ProduceResponse] = Promise()
         pending = len(waiting)
 
-        def settle(result: PartitionProduceResponse, code: ErrorCode) -> None:
+        def on_acknowledged(result: PartitionProduceResponse, code: ErrorCode) -> None:
             nonlocal pending
             pending -= 1
             if answer.done:
@@ -206,7 +206,7 @@ class Produce:
 
         timer = self._timers.after_ms(max(timeout_ms, 0), on_timeout)
         for result, promise in waiting:
-            promise.then(partial(settle, result))
+            promise.then(partial(on_acknowledged, result))
         return answer
 
 
@@ -217,7 +217,7 @@ def _size(request: ProduceRequest) -> int:
 
 
 def _copy_records(request: ProduceRequest) -> None:
-    """Copy the records out of the connection's buffer, which will hold other requests when they are written."""
+    """Copy the records, because the connection's buffer will contain other requests when they are appended."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             if isinstance(data.records, memoryview):
@@ -234,7 +234,7 @@ def _check(request: ProduceRequest, data: PartitionProduceData, caller: Caller) 
     if len(records) < BATCH_HEADER_BYTES:
         raise KafkaError(ErrorCode.INVALID_RECORD, "the record batch is cut short")
     attributes = records[ATTRIBUTES_LOW_BYTE]
-    if caller.version < ZSTD_FROM_VERSION and attributes & CODEC_MASK == Compression.ZSTD:
+    if caller.version < ZSTD_MIN_VERSION and attributes & CODEC_MASK == Compression.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce version 7 or later")
 
 
@@ -248,6 +248,7 @@ def _error_response(index: int, error: KafkaError) -> PartitionProduceResponse:
 
 
 def _raise_if_failed(response: ProduceResponse) -> None:
+    """Raise MalformedData, which closes the connection: a client with acks=0 gets no response to see an error in."""
     for topic in response.responses:
         for result in topic.partition_responses:
             if result.error_code:

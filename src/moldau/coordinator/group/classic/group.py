@@ -33,13 +33,13 @@ class State(StrEnum):
     STABLE = "Stable"
 
 
-FROM = {
+VALID_PREVIOUS_STATES = {
     State.EMPTY: {State.PREPARING_REBALANCE},
     State.PREPARING_REBALANCE: {State.STABLE, State.COMPLETING_REBALANCE, State.EMPTY},
     State.COMPLETING_REBALANCE: {State.PREPARING_REBALANCE},
     State.STABLE: {State.COMPLETING_REBALANCE},
 }
-"""From which states a state can be reached."""
+"""The states from which each state can be reached."""
 
 
 class Protocol(NamedTuple):
@@ -60,17 +60,17 @@ class ClassicMember:
     protocols: tuple[Protocol, ...]
     assignment: bytes = b""
     joining: Promise[JoinGroupResponse] | None = None
-    """Its JoinGroup request, while that waits for other members."""
+    """The promise of its JoinGroup response, while the request waits for other members."""
     syncing: Promise[SyncGroupResponse] | None = None
-    """Its SyncGroup request, while that waits for the leader."""
+    """The promise of its SyncGroup response, while the request waits for the leader."""
     is_new: bool = False
-    """It has not got a generation yet, so it may be expelled while its JoinGroup waits."""
+    """The member has no generation yet, so its session may time out although its JoinGroup waits."""
 
     def metadata_of(self, protocol: str) -> bytes:
         return next((supported.metadata for supported in self.protocols if supported.name == protocol), b"")
 
     def matches_logged(self, logged: ClassicMember) -> bool:
-        """Whether the log's version of this member, which has only one protocol, has nothing new."""
+        """Return whether the member in the log, which has only one protocol, has no other values than this one."""
         return set(logged.protocols) <= set(self.protocols) and (
             (self.rebalance_timeout_ms, self.session_timeout_ms)
             == (logged.rebalance_timeout_ms, logged.session_timeout_ms)
@@ -91,12 +91,13 @@ class ClassicGroup:
     members: dict[str, ClassicMember] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
     pending_members: set[str] = field(default_factory=set)
-    """Member ids that clients were given but have not joined with yet (KIP-394)."""
+    """Member ids that were sent to clients, which have not joined with them yet (KIP-394)."""
     pending_sync: set[str] = field(default_factory=set)
     new_member_added: bool = False
     """A member joined during the current delay of the first rebalance."""
     subscribed_topics: frozenset[str] | None = None
-    """None if unknown."""
+    """None if the subscriptions are unknown, because the metadata could not be decoded or the group is no consumer
+    group."""
     joining_count: int = 0
     protocol_counts: dict[str, int] = field(default_factory=dict)
 
@@ -201,7 +202,9 @@ class ClassicGroup:
     # --- changes ------------------------------------------------------------------------------------------------
 
     def become(self, state: State, now_ms: int) -> None:
-        assert self.state in FROM[state], f"group {self.group_id}: no transition from {self.state} to {state}"
+        assert self.state in VALID_PREVIOUS_STATES[state], (
+            f"group {self.group_id}: no transition from {self.state} to {state}"
+        )
         self.previous_state, self.state, self.state_timestamp_ms = self.state, state, now_ms
 
     def add(self, member: ClassicMember) -> None:
@@ -316,9 +319,9 @@ class ClassicGroup:
         self.leader = value.leader
         self.subscribed_topics = self.find_subscribed_topics()
 
-    def _count_protocols(self, member: ClassicMember, by: int) -> None:
+    def _count_protocols(self, member: ClassicMember, change: int) -> None:
         for protocol in member.protocols:
-            count = self.protocol_counts.get(protocol.name, 0) + by
+            count = self.protocol_counts.get(protocol.name, 0) + change
             if count:
                 self.protocol_counts[protocol.name] = count
             else:

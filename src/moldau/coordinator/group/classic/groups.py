@@ -21,7 +21,7 @@ from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-PROTOCOL_REQUIRED_FROM: Final = 5
+PROTOCOL_REQUIRED_MIN_VERSION: Final = 5
 """From this version on, SyncGroup must have the protocol type and name."""
 
 
@@ -164,7 +164,9 @@ def check_session_timeout(request: JoinGroupRequest, settings: GroupSettings) ->
 
 
 def check_protocol_present(request: SyncGroupRequest, client: Client) -> None:
-    if client.version >= PROTOCOL_REQUIRED_FROM and (request.protocol_type is None or request.protocol_name is None):
+    if client.version >= PROTOCOL_REQUIRED_MIN_VERSION and (
+        request.protocol_type is None or request.protocol_name is None
+    ):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 

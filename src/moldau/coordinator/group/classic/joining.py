@@ -21,10 +21,10 @@ from moldau.coordinator.machine import Client, Outcome
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.sync_group import SyncGroupResponse
 
-MEMBER_ID_REQUIRED_FROM: Final = 4
+MEMBER_ID_REQUIRED_MIN_VERSION: Final = 4
 """From this version on, a new member must join again with the member id that it gets. The group then does not wait for
 a client that never received its id (KIP-394)."""
-SKIP_ASSIGNMENT_FROM: Final = 9
+SKIP_ASSIGNMENT_MIN_VERSION: Final = 9
 
 
 class Joining:
@@ -37,7 +37,7 @@ class Joining:
         group = self._group(request)
         if not self._has_room(group, request.member_id):
             group.remove(request.member_id)
-            return _refusal(ErrorCode.GROUP_MAX_SIZE_REACHED)
+            return _error_outcome(ErrorCode.GROUP_MAX_SIZE_REACHED)
         if not group.supports(request.protocol_type, [protocol.name for protocol in request.protocols]):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         self._state.groups[group.group_id] = group
@@ -47,10 +47,10 @@ class Joining:
         if request.group_instance_id is not None:
             return self._join_static(group, request, client, waiting, effects)
         member_id = f"{client.client_id}-{self._uuid()}"
-        if client.version >= MEMBER_ID_REQUIRED_FROM:
+        if client.version >= MEMBER_ID_REQUIRED_MIN_VERSION:
             group.pending_members.add(member_id)
             self._rebalance.expect_heartbeat(group, member_id, request.session_timeout_ms)
-            return _refusal(ErrorCode.MEMBER_ID_REQUIRED, member_id, effects)
+            return _error_outcome(ErrorCode.MEMBER_ID_REQUIRED, member_id, effects)
         return self._add(group, request, client, member_id, waiting, effects)
 
     def _group(self, request: JoinGroupRequest) -> ClassicGroup:
@@ -186,7 +186,7 @@ class Joining:
         waiting = member.joining
         assert waiting is not None
         response = join_response(group, member, skip_assignment=group.leader == member.member_id)
-        if client.version < SKIP_ASSIGNMENT_FROM:
+        if client.version < SKIP_ASSIGNMENT_MIN_VERSION:
             # If it learned that it is the leader, it would send a new assignment, which the group would ignore.
             response.leader, response.members, response.skip_assignment = old_leader or "", (), False
         answer_join(group, member, response, effects)
@@ -211,6 +211,6 @@ def rebalance_timeout_of(request: JoinGroupRequest, client: Client) -> int:
     return request.session_timeout_ms if client.version == 0 else max(request.rebalance_timeout_ms, 0)
 
 
-def _refusal(code: ErrorCode, member_id: str = "", effects: Effects | None = None) -> Outcome[JoinGroupResponse]:
+def _error_outcome(code: ErrorCode, member_id: str = "", effects: Effects | None = None) -> Outcome[JoinGroupResponse]:
     response = JoinGroupResponse(error_code=code, member_id=member_id)
     return Outcome(response, effects.records, effects.answers) if effects else Outcome(response)

@@ -39,18 +39,18 @@ class Conversions:
         try:
             converted = consumer_group_of(group, self._state.current.image)
         except MalformedData as error:
-            raise _refusal(group, str(error)) from error
+            raise _conversion_error(group, str(error)) from error
         records = [*group.tombstones(), *records_of(converted)]
         return converted, Conversion(records, _rejoin_answers(group), lambda: self._forget(group))
 
     def _check_upgrade(self, group: ClassicGroup) -> None:
         settings = self._state.settings
         if settings.consumer_migration_policy not in UPGRADES:
-            raise _refusal(group, "group.consumer.migration.policy forbids upgrades")
+            raise _conversion_error(group, "group.consumer.migration.policy forbids upgrades")
         if not group.is_of_consumers:
-            raise _refusal(group, f"its protocol type is {group.protocol_type!r}")
+            raise _conversion_error(group, f"its protocol type is {group.protocol_type!r}")
         if len(group.members) > settings.consumer_max_size:
-            raise _refusal(group, f"it has more than {settings.consumer_max_size} members")
+            raise _conversion_error(group, f"it has more than {settings.consumer_max_size} members")
 
     def _forget(self, group: ClassicGroup) -> None:
         for key in (("join", group.group_id), ("sync", group.group_id)):
@@ -130,5 +130,5 @@ def _rejoin_answers(group: ClassicGroup) -> list[Answer]:
     return answers
 
 
-def _refusal(group: ClassicGroup, reason: str) -> KafkaError:
+def _conversion_error(group: ClassicGroup, reason: str) -> KafkaError:
     return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id} stays a classic group: {reason}")

@@ -13,7 +13,7 @@ from typing import Final
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import uuid_text
 from moldau.coordinator.group.classic.groups import check_protocol_present, check_session_timeout
-from moldau.coordinator.group.classic.joining import MEMBER_ID_REQUIRED_FROM, protocols_of, rebalance_timeout_of
+from moldau.coordinator.group.classic.joining import MEMBER_ID_REQUIRED_MIN_VERSION, protocols_of, rebalance_timeout_of
 from moldau.coordinator.group.consumer.change import Change
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups, mark_topics_resolved
@@ -49,7 +49,11 @@ class ClassicMembers:
         check_room(group, member_id, self._state.settings.consumer_max_size)
         self._check_protocols(group, request)
         subscription = _subscription(request)
-        if not request.member_id and request.group_instance_id is None and client.version >= MEMBER_ID_REQUIRED_FROM:
+        if (
+            not request.member_id
+            and request.group_instance_id is None
+            and client.version >= MEMBER_ID_REQUIRED_MIN_VERSION
+        ):
             # The id is not stored: a client that joins with an unknown member id is a new member.
             return Outcome(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
         left, change = self._change(group, request, member_id, subscription)

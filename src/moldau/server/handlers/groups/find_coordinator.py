@@ -18,8 +18,8 @@ from moldau.wire.messages.find_coordinator import Coordinator, FindCoordinatorRe
 GROUP = 0
 TRANSACTION = 1
 SHARE = 2
-SHARE_FROM = 6
-SEVERAL_FROM = 4
+SHARE_MIN_VERSION = 6
+SEVERAL_KEYS_MIN_VERSION = 4
 
 
 class FindCoordinator:
@@ -37,7 +37,11 @@ class FindCoordinator:
     def answer(
         self, request: FindCoordinatorRequest, caller: Caller
     ) -> FindCoordinatorResponse | Promise[FindCoordinatorResponse]:
-        keys = list(dict.fromkeys(request.coordinator_keys)) if caller.version >= SEVERAL_FROM else [request.key]
+        keys = (
+            list(dict.fromkeys(request.coordinator_keys))
+            if caller.version >= SEVERAL_KEYS_MIN_VERSION
+            else [request.key]
+        )
         coordinator = self._coordinators.get(request.key_type)
         if coordinator is None:
             return _response([_not_served(request, key, caller) for key in keys], caller)
@@ -63,7 +67,7 @@ class FindCoordinator:
 
 
 def _not_served(request: FindCoordinatorRequest, key: str, caller: Caller) -> Coordinator:
-    if request.key_type == SHARE and caller.version >= SHARE_FROM:
+    if request.key_type == SHARE and caller.version >= SHARE_MIN_VERSION:
         return _error(key, ErrorCode.INVALID_REQUEST, "Share groups are not served.")
     return _error(key, ErrorCode.INVALID_REQUEST)
 
@@ -73,7 +77,7 @@ def _error(key: str, code: ErrorCode, message: str | None = None) -> Coordinator
 
 
 def _response(coordinators: list[Coordinator], caller: Caller) -> FindCoordinatorResponse:
-    if caller.version >= SEVERAL_FROM:
+    if caller.version >= SEVERAL_KEYS_MIN_VERSION:
         return FindCoordinatorResponse(coordinators=coordinators)
     first = coordinators[0]
     return FindCoordinatorResponse(

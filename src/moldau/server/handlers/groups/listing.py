@@ -26,7 +26,7 @@ class ListGroups:
 
     def answer(self, request: ListGroupsRequest, caller: Caller) -> ListGroupsResponse | Promise[ListGroupsResponse]:
         try:
-            parts = self._coordinator.shards.submit_all(
+            parts = self._coordinator.shards.submit_to_all(
                 lambda groups: Outcome(listing.list_groups(groups.state, request.states_filter, request.types_filter))
             )
         except KafkaError as error:

@@ -18,8 +18,8 @@ from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-NO_PROTOCOL_IS_NULL_FROM = 7
-LEAVE_SEVERAL_FROM = 3
+NULL_PROTOCOL_MIN_VERSION = 7
+LEAVE_SEVERAL_MIN_VERSION = 3
 
 
 class JoinGroup:
@@ -40,7 +40,7 @@ class JoinGroup:
 
 def _with_protocol_name(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
     """Set a missing protocol name to null in versions that allow it."""
-    response.protocol_name = response.protocol_name or (None if version >= NO_PROTOCOL_IS_NULL_FROM else "")
+    response.protocol_name = response.protocol_name or (None if version >= NULL_PROTOCOL_MIN_VERSION else "")
     return response
 
 
@@ -86,7 +86,7 @@ class LeaveGroup:
 
     def answer(self, request: LeaveGroupRequest, caller: Caller) -> LeaveGroupResponse | Promise[LeaveGroupResponse]:
         client = client_of(caller)
-        is_single = caller.version < LEAVE_SEVERAL_FROM
+        is_single = caller.version < LEAVE_SEVERAL_MIN_VERSION
         if is_single:
             request.members = [MemberIdentity(request.member_id)]
         reply = reply_or_error(

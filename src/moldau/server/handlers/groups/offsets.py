@@ -33,8 +33,8 @@ from moldau.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 
-SEVERAL_FROM = 8
-ERROR_OF_GROUP_FROM = 2
+SEVERAL_GROUPS_MIN_VERSION = 8
+GROUP_ERROR_MIN_VERSION = 2
 
 
 class OffsetCommit:
@@ -81,7 +81,7 @@ class OffsetFetch:
 
     def answer(self, request: OffsetFetchRequest, caller: Caller) -> OffsetFetchResponse | Promise[OffsetFetchResponse]:
         client = client_of(caller)
-        if caller.version >= SEVERAL_FROM:
+        if caller.version >= SEVERAL_GROUPS_MIN_VERSION:
             groups = [self._fetch_group(group, client, request.require_stable) for group in request.groups]
             return combine_replies(groups, lambda groups: OffsetFetchResponse(groups=groups))
         group = self._fetch_group(_single_group(request), client, request.require_stable)
@@ -127,7 +127,7 @@ def _single_group_response(
         )
         for topic in group.topics
     ]
-    if group.error_code and version < ERROR_OF_GROUP_FROM:
+    if group.error_code and version < GROUP_ERROR_MIN_VERSION:
         # Version 1 can report it per partition only.
         topics = [
             OffsetFetchResponseTopic(

@@ -33,8 +33,9 @@ from moldau.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-BROKERS_FROM_VERSION = 4
-FENCED_FROM_VERSION = 2
+BROKERS_MIN_VERSION = 4
+"""From this version on, brokers send the request for their producers; below it, producers send it themselves."""
+PRODUCER_FENCED_MIN_VERSION = 2
 CLIENT_VERSION = 0
 """The transaction version of clients that add partitions by name; those that add them by writing use version 2."""
 BROKER_VERSION = 2
@@ -56,7 +57,7 @@ class AddPartitionsToTxn:
     def answer(
         self, request: AddPartitionsToTxnRequest, caller: Caller
     ) -> AddPartitionsToTxnResponse | Promise[AddPartitionsToTxnResponse]:
-        if caller.version >= BROKERS_FROM_VERSION:
+        if caller.version >= BROKERS_MIN_VERSION:
             results = [self._result(transaction, caller.version) for transaction in request.transactions]
             limit = Limit(self._timers, COMMIT_WAIT_MS, lambda i: _timed_out_result(request.transactions[i]))
             return combine_replies(
@@ -79,10 +80,10 @@ class AddPartitionsToTxn:
     ) -> AddPartitionsToTxnResult | Promise[AddPartitionsToTxnResult]:
         requested = [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partitions]
         partitions = list(dict.fromkeys(requested))
-        refused = {each: code for each in partitions if (code := self._refusal(each, version))}
-        if refused:
-            # If one cannot be added, none is.
-            return _result(request, dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused)
+        errors = {each: code for each in partitions if (code := self._error_code(each, version))}
+        if errors:
+            # If one partition cannot be added, none is added.
+            return _result(request, dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors)
         return reply_or_error(
             lambda: self._coordinator.submit(
                 request.transactional_id, lambda transactions: _decide(transactions, request, partitions, version)
@@ -90,8 +91,8 @@ class AddPartitionsToTxn:
             lambda error: _result(request, dict.fromkeys(partitions, error_for_version(error.code, version))),
         )
 
-    def _refusal(self, partition: TopicPartition, version: int) -> ErrorCode:
-        if version < BROKERS_FROM_VERSION and partition.topic in INTERNAL_TOPICS:
+    def _error_code(self, partition: TopicPartition, version: int) -> ErrorCode:
+        if version < BROKERS_MIN_VERSION and partition.topic in INTERNAL_TOPICS:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         topic = self._current.image.topics.get(partition.topic)
         is_known = topic is not None and 0 <= partition.partition < len(topic.partitions)
@@ -110,7 +111,7 @@ def _decide(
         )
         assert isinstance(verified.response, dict), "verification never waits"
         return Outcome(_result(request, verified.response))
-    client_version = BROKER_VERSION if version >= BROKERS_FROM_VERSION else CLIENT_VERSION
+    client_version = BROKER_VERSION if version >= BROKERS_MIN_VERSION else CLIENT_VERSION
     added = transactions.add_partitions(
         request.transactional_id, request.producer_id, request.producer_epoch, partitions, client_version
     )
@@ -127,7 +128,7 @@ def _decide(
 
 def error_for_version(code: ErrorCode, version: int) -> ErrorCode:
     """Return the error code that a client of this version knows."""
-    is_old = code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM_VERSION
+    is_old = code is ErrorCode.PRODUCER_FENCED and version < PRODUCER_FENCED_MIN_VERSION
     return ErrorCode.INVALID_PRODUCER_EPOCH if is_old else code
 
 

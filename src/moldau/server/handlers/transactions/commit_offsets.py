@@ -22,9 +22,9 @@ from moldau.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-KNOWS_LOADING_FROM = 2
-KNOWS_ABORTABLE_FROM = 4
-ADDS_FROM = 5
+KNOWS_LOADING_MIN_VERSION = 2
+KNOWS_ABORTABLE_MIN_VERSION = 4
+ADDS_PARTITIONS_MIN_VERSION = 5
 NO_SEQUENCE = -1
 _ERROR_FOR_CLIENT = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -68,11 +68,14 @@ class TxnOffsetCommit:
         name = self._groups.topic.partition_of(request.group_id)
         partition = self._partitions.find(*name)
         transaction = InTransaction(
-            request.transactional_id, request.producer_id, request.producer_epoch, client.version >= ADDS_FROM
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            client.version >= ADDS_PARTITIONS_MIN_VERSION,
         )
         if partition is None or not partition.is_leader:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        write = TransactionalWrite(transaction, {partition: NO_SEQUENCE}, client.version >= KNOWS_ABORTABLE_FROM)
+        write = TransactionalWrite(transaction, {partition: NO_SEQUENCE}, client.version >= KNOWS_ABORTABLE_MIN_VERSION)
         return when_ready(self._gate.verify(write), lambda _: self._commit(request, client, partition, write))
 
     def _commit(
@@ -97,7 +100,7 @@ class TxnOffsetCommit:
 def _error_response(request: TxnOffsetCommitRequest, code: ErrorCode, version: int) -> TxnOffsetCommitResponse:
     """Return the error for every partition: the response has no error for the whole."""
     error = _ERROR_FOR_CLIENT.get(code, code)
-    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < KNOWS_LOADING_FROM:
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < KNOWS_LOADING_MIN_VERSION:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return TxnOffsetCommitResponse(
         topics=[

@@ -39,7 +39,7 @@ class ListTransactions:
 
     def _list(self, filters: TransactionFilter) -> Response:
         all_but_pattern = filters._replace(pattern=None)
-        shards = self._coordinator.shards.submit_all(lambda transactions: transactions.listed(all_but_pattern))
+        shards = self._coordinator.shards.submit_to_all(lambda transactions: transactions.listed(all_but_pattern))
         response = combine_replies(
             shards,
             lambda replies: (

@@ -13,8 +13,8 @@ from moldau.runtime.coordinators.transaction_verifier import InTransaction
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, TRANSACTIONAL_BIT
 from moldau.wire.messages.produce import ProduceRequest, TopicProduceData
 
-ADDS_FROM_VERSION: Final = 12
-KNOWS_ABORTABLE_FROM_VERSION: Final = 11
+ADDS_PARTITIONS_MIN_VERSION: Final = 12
+KNOWS_ABORTABLE_MIN_VERSION: Final = 11
 NOT_REACHED: Final = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -23,7 +23,8 @@ NOT_REACHED: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""Older producers would give up on these errors: they get one that is retriable for all, and request no metadata."""
+"""Older producers would give up on these errors. They get NOT_ENOUGH_REPLICAS instead, which every producer retries
+without a Metadata request."""
 
 
 def transactional_write(
@@ -40,9 +41,9 @@ def transactional_write(
         return None
     producers = {(producer_id, epoch) for _, producer_id, epoch, _ in batches}
     _, producer_id, epoch, _ = batches[0]
-    transaction = InTransaction(request.transactional_id, producer_id, epoch, version >= ADDS_FROM_VERSION)
+    transaction = InTransaction(request.transactional_id, producer_id, epoch, version >= ADDS_PARTITIONS_MIN_VERSION)
     sequences = {partition: sequence for partition, _, _, sequence in batches}
-    knows_abortable = version >= KNOWS_ABORTABLE_FROM_VERSION
+    knows_abortable = version >= KNOWS_ABORTABLE_MIN_VERSION
     if len(producers) == 1:
         return TransactionalWrite(transaction, sequences, knows_abortable)
     refused = TransactionalWrite(transaction, {}, knows_abortable)

@@ -300,4 +300,4 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "producer.id.expiration.check.interval.ms": "How often the broker looks for idle producers.",
 }
 
-SERVED: Final[tuple[ConfigDef, ...]] = tuple(replace(row, documentation=_DOCUMENTATION[row.name]) for row in _ROWS)
+IMPLEMENTED: Final[tuple[ConfigDef, ...]] = tuple(replace(row, documentation=_DOCUMENTATION[row.name]) for row in _ROWS)

@@ -38,9 +38,9 @@ from moldau.wire.messages.update_features import UpdateFeaturesRequest, UpdateFe
 from moldau.wire.schema import Message
 
 
-def refusal(request: Message, error: KafkaError) -> Message:
+def error_response(request: Message, error: KafkaError) -> Message:
     """Return the response that reports the error for everything in the request."""
-    return _REFUSE[request.__class__](request, error)
+    return _ERROR_RESPONSES[request.__class__](request, error)
 
 
 def _create_topics(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
@@ -101,7 +101,7 @@ def _with_message(response: type[Any]) -> Callable[[Any, KafkaError], Message]:
     return lambda request, error: response(error_code=error.code, error_message=error.message)
 
 
-_REFUSE: Final[dict[type[Message], Callable[[Any, KafkaError], Message]]] = {
+_ERROR_RESPONSES: Final[dict[type[Message], Callable[[Any, KafkaError], Message]]] = {
     CreateTopicsRequest: _create_topics,
     DeleteTopicsRequest: _delete_topics,
     CreatePartitionsRequest: _create_partitions,
