@@ -298,6 +298,27 @@ def test_a_batch_is_written_to_a_table_once(spark: SparkSession, tmp_path: Path)
     assert [(row.id, row.n) for row in read("current").collect()] == [("b", 2)]
 
 
+def test_a_table_whose_package_is_missing_is_refused_before_the_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = pipeline(
+        tmp_path,
+        """
+        sources:
+          events: {topic: in, schema: id string}
+        sinks:
+          - {name: all, from: events, table: lake/all, format: delta}
+        """,
+    )
+    monkeypatch.setattr("moldau.spark.lake.tables.import_module", _no_delta)
+    with pytest.raises(InvalidPipeline, match="sink all: a Delta table needs the package deltalake: pip install"):
+        compiled(spark, of, events=[])
+
+
+def _no_delta(name: str) -> None:
+    raise ModuleNotFoundError(name="deltalake")
+
+
 def test_two_pipelines_do_not_see_each_other(spark: SparkSession, tmp_path: Path) -> None:
     compiled(spark, pipeline(tmp_path, source("schema: id string")), events=[])
     other = pipeline(

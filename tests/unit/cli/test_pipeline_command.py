@@ -186,6 +186,16 @@ def test_a_killed_run_is_where_its_checkpoint_is(run: Run, file: Path, directory
     assert (query["state"], query["rows_in_per_second"], query["rows_out_per_second"]) == ("stopped", 0.0, None)
 
 
+def test_the_lag_of_a_list_is_unknown_while_that_of_a_query_is(run: Run, file: Path, directory: StateDirectory) -> None:
+    """The query without a finished batch may be the one that is furthest behind."""
+    (known,) = STATUS.queries
+    known = replace(known, batch_id=3)
+    with directory.locked(US):
+        for queries, lag in ((known,), 7), ((known, QueryStatus(name="stuck")), None):
+            directory.write_status(replace(STATUS, queries=queries).to_json())
+            assert [row["lag"] for row in json.loads(run("list", "--format", "json").stdout)] == [lag]
+
+
 def test_status_mentions_a_batch_that_ran_since(run: Run, file: Path, directory: StateDirectory) -> None:
     directory.write_status(replace(STATUS, state="stopped").to_json())
     batch = replace(STATUS, state="finished", mode="batch", updated="2026-11-15T11:30:00Z")

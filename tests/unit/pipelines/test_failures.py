@@ -119,6 +119,11 @@ ZeroDivisionError: float division by zero
             Kind.LASTING,
             "shop.out-1: INVALID_TRANSACTION_TIMEOUT",
         ),
+        (
+            IN_THE_SOURCE.format(error="moldau.spark.lake.LakeError: a Delta table needs the package deltalake: pip …"),
+            Kind.LASTING,
+            "LakeError: a Delta table needs the package deltalake: pip …",
+        ),
         ("ValueError: something else", Kind.UNKNOWN, "ValueError: something else"),
         ("", Kind.UNKNOWN, ""),
     ],

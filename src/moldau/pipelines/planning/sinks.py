@@ -37,6 +37,7 @@ from moldau.pipelines.planning.record_values import (
 from moldau.pipelines.planning.sources import format_options, sink_options
 from moldau.pipelines.problems import did_you_mean
 from moldau.pipelines.spec import ConsoleSink, Pipeline, Sink, TableSink, TopicSink
+from moldau.spark.lake.tables import missing_package
 from moldau.spark.options import BOOTSTRAP, KAFKA, SINK_OPTIONS, write_options
 
 DELETES: Final = "_moldau_deletes"
@@ -131,6 +132,8 @@ class SinkCompiler:
     # --- tables and console -----------------------------------------------------------------------------------------
 
     def _to_table(self, sink: TableSink) -> Flow:
+        if (missing := missing_package(sink.format)) is not None:
+            raise InvalidSetting(f"{self._path}.format", missing)
         for key, names in (("partition_by", sink.partition_by), ("keys", sink.keys)):
             check_columns(self._frame, names, f"{self._path}.{key}")
         where = f"{sink.format} table {sink.path}"

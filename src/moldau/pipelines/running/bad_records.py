@@ -32,9 +32,11 @@ class Rule:
     def warning(self, counted: Counted) -> str:
         return f"source {self.source}: {_share(counted)} are bad; {self.fate}"
 
-    def at_least(self, counted: Counted) -> str:
-        count = f"at least {counted.bad:,} of {counted.records:,}" if counted.records else "none counted"
-        return f"source {self.source} ({count}); {self.fate}"
+    def killed_run_summary(self, counted: Counted) -> str:
+        if not counted.records:
+            return f"bad records of source {self.source} were not counted; {self.fate}"
+        count = f"{counted.bad:,} of {counted.records:,} records of source {self.source}"
+        return f"as far as it had counted, {count} were bad; {self.fate}"
 
     def refusal(self, counted: Counted) -> str:
         assert self.fail_above is not None
@@ -90,8 +92,8 @@ class BadRecords:
         if last is None or last.state not in UNFINISHED:
             return []
         counts = counted_by_source(last.queries)
-        lines = [rule.at_least(counts.get(rule.source, Counted(0, 0))) for rule in self.rules]
-        return [f"the last run was killed before it had counted all bad records of {line}" for line in lines]
+        lines = [rule.killed_run_summary(counts.get(rule.source, Counted(0, 0))) for rule in self.rules]
+        return [f"the last run was killed; {line}" for line in lines]
 
     def refusal(self, queries: Iterable[QueryStatus], is_over: bool) -> str | None:
         """Return why the run must end as failed, or None."""

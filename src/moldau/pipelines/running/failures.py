@@ -46,7 +46,7 @@ RETRIABLE: Final = re.compile(
     re.IGNORECASE,
 )
 LASTING: Final = re.compile(
-    r"\b(?:starting|ending)(?:Offsets|Timestamp)|\bDataLoss\b"
+    r"\b(?:starting|ending)(?:Offsets|Timestamp)|\bDataLoss\b|\btable needs the package\b"
     r"|\bThere is no (?:topic|partition)\b|\bUnusableProperty\b|_AUTHORIZATION_FAILED\b"
     r"|\bSASL_AUTHENTICATION_FAILED\b|\bINVALID_TRANSACTION_TIMEOUT\b|\bAnalysisException\b|\[(?:UNRESOLVED|DATATYPE_MISMATCH|DIVIDE_BY_ZERO"
     r"|CAST_INVALID_INPUT|CAST_OVERFLOW|ARITHMETIC_OVERFLOW|MALFORMED_RECORD_IN_PARSING|STATE_STORE"

@@ -118,6 +118,15 @@ def local_path(path: str) -> str:
     return os.path.abspath(unquote(parts.path))
 
 
+def missing_package(kind: str) -> str | None:
+    """Return which package tables of this kind lack and how to install it; None if they can be used."""
+    try:
+        import_module(f"moldau.spark.lake.{kind}")
+    except ModuleNotFoundError as missing:
+        return f"{_ARTICLE[kind]} table needs the package {missing.name}: {INSTALL_LAKE}"
+    return None
+
+
 def open_table(path: str, kind: str) -> LakeTable:
     """Return the table at this path, which need not exist yet. Raises LakeError for a table of another kind."""
     if kind not in KINDS:
@@ -130,11 +139,9 @@ def open_table(path: str, kind: str) -> LakeTable:
         )
     if existing_kind is None and kind != "parquet" and _has_parquet_files(directory):
         raise LakeError(f"{directory} holds plain Parquet files and cannot become {_ARTICLE[kind]} table")
-    try:
-        module = import_module(f"moldau.spark.lake.{kind}")
-    except ModuleNotFoundError as missing:
-        raise LakeError(f"{_ARTICLE[kind]} table needs the package {missing.name}: {INSTALL_LAKE}") from None
-    opener: Callable[[str], LakeTable] = module.TABLE
+    if (missing := missing_package(kind)) is not None:
+        raise LakeError(missing)
+    opener: Callable[[str], LakeTable] = import_module(f"moldau.spark.lake.{kind}").TABLE
     return opener(directory)
 
 
