@@ -19,7 +19,7 @@ from moldau.base.clock import Clock, SystemClock
 from moldau.base.errors import ListenFault, StorageFault
 from moldau.base.limits import (
     DESCRIPTORS_RESERVED_FOR_CONNECTIONS,
-    DESCRIPTORS_RESERVED_FOR_FILES,
+    DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES,
     RECEIVE_BUDGET_BYTES,
     reserved_descriptors,
 )
@@ -59,7 +59,7 @@ class Node:
         require_support()
         self.settings = settings
         self._clock = clock or SystemClock()
-        for_files = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_FILES, open_files_max())
+        for_files = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_max())
         for_connections = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_CONNECTIONS, open_files_max())
         self._files = files or DiskFiles(open_files_max() - for_files - for_connections)
         self._uses_cleaning_process = files is None
@@ -197,7 +197,7 @@ class Node:
             settings.socket_send_buffer_bytes,
             settings.socket_receive_buffer_bytes,
             self.assembly.connection_gone,
-            open_files_max() - reserved_descriptors(DESCRIPTORS_RESERVED_FOR_FILES, open_files_max()),
+            open_files_max() - reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_max()),
         )
         _, port = listener.adopt(bound)
         listeners.append(listener)

@@ -1,4 +1,4 @@
-"""All limits that are not settings of Kafka, with the reason for their size."""
+"""Limits of the server that are not settings of Kafka."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PRODUCER_BATCHES_KEPT: Final = 5
 DECOMPRESSED_BYTES_MAX: Final = 128 << 20
 """Largest size of one batch after decompression: a decompression bomb is refused."""
 
-DESCRIPTORS_RESERVED_FOR_FILES: Final = 16
+DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES: Final = 16
 """Open files that neither connections nor segments may use: a checkpoint, a snapshot or a flush needs one for a
 moment, and several threads do so at the same time."""
 
 DESCRIPTORS_RESERVED_FOR_CONNECTIONS: Final = 16
-"""More open files that segments may not use: a client that wants to delete topics must be able to connect."""
+"""Further descriptors that segments may not use: a client that wants to delete topics must be able to connect."""
 
 FRAME_TRUSTED_BYTES: Final = 1 << 20
 """A frame up to this size gets its whole buffer at once; a larger one grows by doubling as its bytes arrive."""
@@ -51,10 +51,10 @@ ACCEPTS_PER_TURN_MAX: Final = 64
 """New connections accepted before existing ones get their turn."""
 
 QUORUM_REQUEST_BYTES_MAX: Final = 64 << 10
-"""Largest request between controllers, and of a broker about itself: each concerns one thing and has some hundred
-bytes."""
+"""Largest request between controllers, and of a broker about itself (registration, heartbeat): each concerns one thing
+and has a few hundred bytes."""
 
-CONTROLLED_REQUEST_BYTES_MAX: Final = 256 << 10
+CONTROLLER_REQUEST_BYTES_MAX: Final = 256 << 10
 """Largest request that the controller decides. A list element of three bytes may cost ten microseconds, and a request
 is decided without interruption: with 8 MiB a client could block a controller until it is considered dead."""
 
@@ -68,16 +68,16 @@ as many markers at a time as fit."""
 UNVERIFIED_BYTES_MAX: Final = 256 << 20
 """Records that wait for the coordinator of their transaction. Further ones are refused with a retriable error."""
 
-MARKERS_SENT_MAX: Final = 10_000
-"""Partitions in one WriteTxnMarkers request."""
+MARKER_PARTITIONS_PER_REQUEST_MAX: Final = 10_000
+"""Partitions in one WriteTxnMarkers request that a coordinator sends."""
 
-COORDINATORS_FOUND_BYTES_MAX: Final = 256 << 10
+LOOKUP_REQUEST_BYTES_MAX: Final = 256 << 10
 """Largest request for coordinators or transactions by their ids. An id may have two bytes, and each one's response
-has some tens: with 8 MiB a client could block all others for seconds."""
+has a few dozen: with 8 MiB a client could block all others for seconds."""
 
-PLAIN_REQUEST_BYTES_MAX: Final = 8 << 20
-"""Largest request of any API but Produce. Decoded objects need up to 56 times its size (measured). The records of a
-Produce request stay bytes, so it may be as large as `socket.request.max.bytes`."""
+DEFAULT_REQUEST_BYTES_MAX: Final = 8 << 20
+"""Largest request of an API without a limit of its own, except Produce. Decoded objects need up to 56 times its size
+(measured). The records of a Produce request stay bytes, so it may be as large as `socket.request.max.bytes`."""
 
 
 def reserved_descriptors(wanted: int, open_files_max: int) -> int:

@@ -49,14 +49,14 @@ class Promise(Generic[T]):
             waiter(cast(T, self._value))
 
     def map(self, change: Callable[[T], U]) -> Promise[U]:
-        """Return a promise of `change(value)`."""
+        """Return a promise of `change(value)`. `change` must not raise."""
         changed: Promise[U] = Promise()
         self.then(lambda value: changed.complete(change(value)))
         return changed
 
     def and_then(self, next_step: Callable[[T], U | Promise[U]]) -> Promise[U]:
         """Return a promise of the result of `next_step(value)`, which may be a promise itself. If `next_step` raises a
-        KafkaError, the promise is completed with that error: there is no caller left to raise it to."""
+        KafkaError, that error becomes the value: whoever writes the response turns it into an error code."""
         promise: Promise[U] = Promise()
 
         def on_value(value: T) -> None:
@@ -78,12 +78,12 @@ def _already_called(_: object) -> None:
 
 
 def when_ready(value: T | Promise[T], next_step: Callable[[T], U | Promise[U]]) -> U | Promise[U]:
-    """Return `next_step(value)`: at once if the value is there, otherwise as a promise."""
+    """Return `next_step(value)` for a plain value, where a KafkaError is raised; for a promise, `and_then`."""
     return value.and_then(next_step) if isinstance(value, Promise) else next_step(value)
 
 
 def resolved(value: T | Promise[T]) -> Promise[T]:
-    """Return a completed promise of the value; a promise is returned unchanged."""
+    """Wrap a plain value in a completed promise; return a promise, completed or not, as it is."""
     if isinstance(value, Promise):
         return value
     promise: Promise[T] = Promise()

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from moldau.base.errors import MalformedData, StorageFault
-from moldau.base.limits import PLAIN_REQUEST_BYTES_MAX
+from moldau.base.limits import DEFAULT_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.server.conversation import Reply
 from moldau.wire.apis import APIS, ApiKey, request_class
@@ -144,7 +144,7 @@ class Router:
 
 def _bytes_max(handler: Handler) -> int:
     """Return the handler's own limit, `request_bytes_max`, or the default."""
-    limit: int = getattr(handler, "request_bytes_max", PLAIN_REQUEST_BYTES_MAX)
+    limit: int = getattr(handler, "request_bytes_max", DEFAULT_REQUEST_BYTES_MAX)
     return limit
 
 

@@ -182,7 +182,7 @@ def test_obsolete_markers_are_not_sent() -> None:
 
 
 def test_a_request_has_at_most_the_allowed_number_of_markers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marker_sender, "MARKERS_SENT_MAX", 2)
+    monkeypatch.setattr(marker_sender, "MARKER_PARTITIONS_PER_REQUEST_MAX", 2)
     world = Sending(a=[1])
     for number in range(5):
         world.send(f"tx{number}", ("a", 0), producer_id=number)

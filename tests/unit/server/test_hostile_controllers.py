@@ -18,7 +18,7 @@ from random_messages import Filling, least_element, random_message
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import METADATA_TOPIC_UUID
-from moldau.base.limits import ALTER_PARTITION_BYTES_MAX, CONTROLLED_REQUEST_BYTES_MAX, QUORUM_REQUEST_BYTES_MAX
+from moldau.base.limits import ALTER_PARTITION_BYTES_MAX, CONTROLLER_REQUEST_BYTES_MAX, QUORUM_REQUEST_BYTES_MAX
 from moldau.base.names import METADATA_TOPIC
 from moldau.raft.progress import OBSERVERS_MAX
 from moldau.raft.roles import Leader
@@ -362,7 +362,7 @@ def test_an_array_count_beyond_the_bytes_is_refused_before_memory_is_allocated(c
 def test_requests_that_are_too_long_for_a_controller_are_not_read(api: ApiKey) -> None:
     """Each three-byte element of a list costs ten microseconds, and a request is handled without a pause."""
     cluster = AttackedCluster(1)
-    limit = CONTROLLED_REQUEST_BYTES_MAX if api in FORWARDED else QUORUM_REQUEST_BYTES_MAX
+    limit = CONTROLLER_REQUEST_BYTES_MAX if api in FORWARDED else QUORUM_REQUEST_BYTES_MAX
     if api is ApiKey.ALTER_PARTITION:
         limit = ALTER_PARTITION_BYTES_MAX
     if api in QUORUM_VERSIONS:

@@ -25,7 +25,7 @@ FAILURES_SHOWN: Final = 10
 """How many failed records are reported one by one, so that millions of failures do not print millions of lines."""
 FULL_QUEUE_SECONDS: Final = 0.05
 
-NOT_IDEMPOTENT: Final = frozenset({"enable.idempotence", "retries", "max.in.flight.requests.per.connection"})
+IDEMPOTENCE_PROPERTIES: Final = frozenset({"enable.idempotence", "retries", "max.in.flight.requests.per.connection"})
 
 TO_PROPERTY: Final = {
     "batch-size": "batch.size",
@@ -75,21 +75,27 @@ FLAGS = Flags(
             "memory in bytes per partition",
             "Integer",
         ),
-        Flag("message-send-max-retries", "How often a failed request is sent again.", "Integer", "Integer"),
+        Flag("message-send-max-retries", "How many times a failed request is sent again.", "Integer", "Integer"),
         Flag("retry-backoff-ms", "How long to wait before sending again.", "Long", "Long"),
         Flag("timeout", "How long a record may wait for others to share its batch.", "timeout_ms", "Long"),
         Flag("request-required-acks", "Who must have a record: all or -1, 1 or 0.", "request required acks"),
         Flag("request-timeout-ms", "How long the broker may take to acknowledge.", "request timeout ms", "Integer"),
         Flag("metadata-expiry-ms", "How old metadata may grow.", "metadata expiration interval", "Long"),
-        Flag("max-block-ms", "How long the flush at the end may take.", "max block on send", "Long", "60000"),
+        Flag(
+            "max-block-ms",
+            "How long to wait at the end for unsent records.",
+            "max block on send",
+            "Long",
+            "60000",
+        ),
         Flag("max-memory-bytes", "Memory for records not yet sent.", "total memory in bytes", "Long"),
         Flag("socket-buffer-size", "The size of the socket's send buffer.", "size", "Integer"),
         Flag("line-reader", "The reader of lines; there is one, LineMessageReader.", "reader_class"),
         Flag(
             "reader-property",
             "How lines are read: parse.key, parse.headers, ignore.error, key.separator, headers.delimiter,"
-            " headers.separator, headers.key.separator, null.marker. A line is headers, key and value, with a TAB"
-            " between them. Repeatable.",
+            " headers.separator, headers.key.separator, null.marker. With parse.headers and"
+            " parse.key, a line is headers, key and value, with a TAB between them. Repeatable.",
             "prop",
         ),
         Flag("property", "How lines are read.", "prop", replaced_by="reader-property"),
@@ -123,11 +129,11 @@ def _main(arguments: Arguments) -> int:
         }
     )
     failures = Failures()
-    tool_config: dict[str, Any] = {**TOOL_CONFIG, "on_delivery": failures.delivered}
+    tool_config: dict[str, Any] = {**TOOL_CONFIG, "on_delivery": failures.on_delivery}
     java_config = _java_config(arguments)
-    # Java's producer is idempotent unless acks is not `all` or another property excludes it.
+    # Java's producer is idempotent by default. If the user sets acks or one of these properties, librdkafka decides.
     tool_config["enable.idempotence"] = (
-        java_config.get("acks", "all") in ("all", "-1") and not NOT_IDEMPOTENT & java_config.keys()
+        java_config.get("acks", "all") in ("all", "-1") and not IDEMPOTENCE_PROPERTIES & java_config.keys()
     )
     producer = clients.producer(arguments.single_value("bootstrap-server") or "", java_config, tool_config)
     with Poller(producer):
@@ -140,7 +146,8 @@ def _main(arguments: Arguments) -> int:
 
 
 def _java_config(arguments: Arguments) -> dict[str, str]:
-    """Return the producer's properties. --command-property overrides the file, and the flags in TO_PROPERTY both."""
+    """Return the producer's properties by their Java names. --command-property overrides the file, a flag overrides
+    both."""
     java_config = properties.load(arguments.single_value("command-config"))
     java_config.update(key_values(arguments.values_of("command-property")))
     for flag, name in TO_PROPERTY.items():
@@ -231,7 +238,7 @@ class Failures:
     def __init__(self) -> None:
         self.count = 0
 
-    def delivered(self, error: Any, message: Any) -> None:
+    def on_delivery(self, error: Any, message: Any) -> None:
         if error is None:
             return
         self.count += 1

@@ -329,7 +329,7 @@ def _delivery_callback(
 
     def on_delivery(error: Any, message: Any) -> None:
         if error is not None:
-            failures.delivered(error, message)
+            failures.on_delivery(error, message)
             return
         latency = message.latency()
         append(latency)

@@ -14,7 +14,7 @@ from typing import Final
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.limits import MARKERS_SENT_MAX, TRANSACTION_REQUEST_BYTES_MAX
+from moldau.base.limits import MARKER_PARTITIONS_PER_REQUEST_MAX, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.broker.other_brokers import Brokers
@@ -154,7 +154,7 @@ class MarkerSender:
             if not self._is_obsolete(sending):
                 size += MARKER_BYTES
                 for partition in sorted(partitions):
-                    if count >= MARKERS_SENT_MAX or size >= MARKERS_SENT_BYTES_MAX:
+                    if count >= MARKER_PARTITIONS_PER_REQUEST_MAX or size >= MARKERS_SENT_BYTES_MAX:
                         partitions -= batch.get(sending, set())
                         return batch
                     batch.setdefault(sending, set()).add(partition)

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs v1–2. A node has one data directory: a replica is in it already, or cannot be moved."""
+"""AlterReplicaLogDirs v1–2. A node has one log directory, so nothing is ever moved."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class AlterReplicaLogDirs:
         for directory in request.dirs:
             for topic in directory.topics:
                 for index in topic.partitions:
-                    code = self._move(topic.name, index, directory.path)
+                    code = self._error_code(topic.name, index, directory.path)
                     results.setdefault(topic.name, []).append(AlterReplicaLogDirPartitionResult(index, code))
         return AlterReplicaLogDirsResponse(
             results=[AlterReplicaLogDirTopicResult(name, partitions) for name, partitions in results.items()]
         )
 
-    def _move(self, topic: str, index: int, path: str) -> ErrorCode:
+    def _error_code(self, topic: str, index: int, path: str) -> ErrorCode:
         if path != self._log_dir:
             return ErrorCode.LOG_DIR_NOT_FOUND
         has_replica = self._partitions.find(topic, index) is not None

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from moldau.base.errors import KafkaError
-from moldau.base.limits import CONTROLLED_REQUEST_BYTES_MAX
+from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.server.handlers.error_responses import error_response
 from moldau.server.router import Caller
@@ -43,7 +43,7 @@ FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
 class Forwarded:
     """The handler of one such API."""
 
-    request_bytes_max = CONTROLLED_REQUEST_BYTES_MAX
+    request_bytes_max = CONTROLLER_REQUEST_BYTES_MAX
 
     def __init__(self, api: ApiKey, versions: tuple[int, int], ask: Ask) -> None:
         self.api = api

@@ -1,9 +1,9 @@
-"""In the driver: shortens the text of PySpark's exceptions to the sentence of the error.
+"""In the driver: gives exceptions of the connector one sentence instead of PySpark's long text.
 
-One function of PySpark converts JVM exceptions; `install` wraps it in this process, for sessions of
-`moldau.spark.session`. `except` still works: an exception that carries a connector's error becomes a subclass of its
-class with that error's name and text; a missing format becomes an AnalysisException. IPython and Jupyter show one
-sentence and a line, and everything after %tb.
+One function of PySpark converts exceptions of the JVM; `install`, which `moldau.spark.session` calls, wraps it for the
+whole process. An error of the connector keeps its PySpark class, of which it gets a subclass named like the error; an
+UnknownException becomes a PythonException or, for a missing format, an AnalysisException. Other exceptions keep class
+and text. In IPython and Jupyter all of them show one sentence; the command %tb shows everything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from moldau.spark.errors.sentences import function_error, in_short, unknown_form
 Convert = Callable[[Any], CapturedException]
 MODULE: Final = "moldau.spark.errors"
 NAMES: Final = {"ValueError": "ConnectorError"}
-"""Another name for a builtin class: the exception would not be caught as the builtin one."""
+"""New names for classes that are called like a builtin one: `except ValueError` would not catch them."""
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -81,7 +81,7 @@ def _render(error: CapturedException, sentence: str) -> None:
 def _silence(name: str) -> None:
     """Turn off a logger by which PySpark prints each rejected query as several KB of JSON; the exception says the same.
 
-    A logger that the user has configured is left alone. setLevel turns it on again.
+    A logger that the user has configured is left alone; with the level WARNING it looks as if it were not.
     """
     existing = logging.Logger.manager.loggerDict.get(name)
     if isinstance(existing, logging.Logger):

@@ -1,4 +1,4 @@
-"""Reads topics without a group: every partition is assigned by hand, nothing is committed.
+"""Reads topics without a group: every partition is assigned, nothing is committed.
 
 New partitions and topics are found by refreshing the metadata, and are read from their first record, so that nothing
 written between two refreshes is missed.
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 REFRESH_SECONDS: Final = 3.0
 """How often metadata is refreshed. Kafka's consumer does it every five minutes, too rarely at a terminal."""
 
-FIRST_REFRESH_SECONDS: Final = 0.3
+UNASSIGNED_REFRESH_SECONDS: Final = 0.3
 """How often while no partition is assigned yet: the first metadata request creates the topic, and the next finds it."""
-LATER_TIMEOUT_SECONDS: Final = 1.0
+TIMEOUT_WHILE_READING_SECONDS: Final = 1.0
 """The timeout of a refresh while partitions are being read: it blocks the reading."""
 
 
 class StandaloneConsumer:
-    """All partitions of one topic, or of all topics that match a pattern."""
+    """Assigns to a consumer all partitions of a topic, or of all topics that match a pattern, except internal ones."""
 
     def __init__(self, consumer: Consumer, topic: str | re.Pattern[str], first_offset: int) -> None:
         self._consumer = consumer
@@ -40,10 +40,11 @@ class StandaloneConsumer:
 
         if now < self._next_refresh:
             return
-        # Only the partitions of the first refresh start where the user wants; later ones are new and are read wholly.
+        # Only the partitions of the first refresh start where the user wants; later ones
+        # are taken as new and are read from their beginning.
         offset = OFFSET_BEGINNING if self._next_refresh else self._first_offset
         new_partitions = [partition for partition in self._partitions() if partition not in self._assigned]
-        self._next_refresh = now + (REFRESH_SECONDS if self._assigned or new_partitions else FIRST_REFRESH_SECONDS)
+        self._next_refresh = now + (REFRESH_SECONDS if self._assigned or new_partitions else UNASSIGNED_REFRESH_SECONDS)
         if new_partitions:
             self._assigned.update(new_partitions)
             starts: list[TopicPartition] = [TopicPartition(topic, index, offset) for topic, index in new_partitions]
@@ -55,11 +56,11 @@ class StandaloneConsumer:
         topic_name = self._topic if isinstance(self._topic, str) else None
         try:
             topics = self._consumer.list_topics(
-                topic_name, timeout=LATER_TIMEOUT_SECONDS if self._assigned else ADMIN_SECONDS
+                topic_name, timeout=TIMEOUT_WHILE_READING_SECONDS if self._assigned else ADMIN_SECONDS
             ).topics
         except KafkaException as error:
             if self._assigned:
-                return []  # No broker answers now. librdkafka reads the assigned partitions again when one does.
+                return []  # Usually no broker answers now; librdkafka reads on when one does.
             raise ClientError(error.args[0]) from error
         return [
             (name, index)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.limits import CONTROLLED_REQUEST_BYTES_MAX
+from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.server.handlers.forwarded import FORWARDED, Ask
 from moldau.server.router import Caller
@@ -24,7 +24,7 @@ OWN_BYTES_MAX: Final = 1 << 10
 class Envelope:
     api = ApiKey.ENVELOPE
     versions = (0, 0)
-    request_bytes_max = CONTROLLED_REQUEST_BYTES_MAX + OWN_BYTES_MAX
+    request_bytes_max = CONTROLLER_REQUEST_BYTES_MAX + OWN_BYTES_MAX
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask

@@ -6,7 +6,7 @@ Key type 0 is a group, 1 a transactional id, 2 (from v6) a share group, which th
 from __future__ import annotations
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.limits import COORDINATORS_FOUND_BYTES_MAX
+from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.coordinators.group import GroupCoordinator
@@ -25,7 +25,7 @@ SEVERAL_KEYS_MIN_VERSION = 4
 class FindCoordinator:
     api = ApiKey.FIND_COORDINATOR
     versions = (0, 6)
-    request_bytes_max = COORDINATORS_FOUND_BYTES_MAX
+    request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
     def __init__(self, current: CurrentImage, groups: GroupCoordinator, transactions: TransactionCoordinator) -> None:
         self._current = current

@@ -6,7 +6,7 @@ from typing import Any
 
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError
-from moldau.base.limits import COORDINATORS_FOUND_BYTES_MAX, TRANSACTION_REQUEST_BYTES_MAX
+from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise, when_ready
 from moldau.coordinator.transaction.listing import TransactionFilter, filter_of
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
@@ -82,7 +82,7 @@ def _list_error(error: KafkaError) -> ListTransactionsResponse:
 class DescribeTransactions:
     api = ApiKey.DESCRIBE_TRANSACTIONS
     versions = (0, 0)
-    request_bytes_max = COORDINATORS_FOUND_BYTES_MAX
+    request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
