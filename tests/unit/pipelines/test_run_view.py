@@ -54,7 +54,7 @@ def test_what_a_run_is_about_before_its_first_rows() -> None:
     idle = replace(new, name="lake", state="running")
     begun = replace(STATUS, queries=(new, idle))
     assert view.phase(replace(STATUS, state="starting", message="starting Java", queries=())) == "starting Java"
-    assert view.line(begun) == "11:00:05 shop running · starting 1 of 2 queries"
+    assert view.line(begun) == "11:00:05 shop running · 1 of 2 queries started"
     both = replace(begun, queries=(replace(new, state="running"), idle))
     assert view.line(both) == "11:00:05 shop running · first micro-batch of counts, lake"
     assert "● shop  running, continuous, first micro-batch of counts, lake, since" in drawn(view.table(both, 200))

@@ -167,7 +167,7 @@ def phase(status: RunStatus) -> str | None:
     if status.state != "running":
         return None
     if coming := [query.name for query in status.queries if query.state == "starting" and query.batch_id is None]:
-        return f"starting {len(coming)} of {len(status.queries)} queries"
+        return f"{len(status.queries) - len(coming)} of {len(status.queries)} queries started"
     if first := [query.name for query in status.queries if _has_done_nothing(query)]:
         return f"first micro-batch of {', '.join(first)}"
     return None
