@@ -292,7 +292,8 @@ def _state(directory: StateDirectory) -> tuple[str, str | None, int | None]:
         return NEVER_RAN, None, None
     current = _current(directory)
     lags = [query.lag_records for query in current.queries if query.lag_records is not None]
-    if any(query.lag_records is None and query.batch_id is None for query in current.queries):
+    of_run = [query for query in current.queries if query.state != NOT_RUNNING]
+    if any(query.lag_records is None and query.batch_id is None for query in of_run):
         lags = []  # the lag of a query without a finished batch is not known, and may be the largest
     is_over = current.state in ("finished", "stopped", "failed")
     return current.state, current.updated if is_over else current.started, max(lags, default=None)
