@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -119,12 +120,16 @@ def local_path(path: str) -> str:
 
 
 def missing_package(kind: str) -> str | None:
-    """Return which package tables of this kind lack and how to install it; None if they can be used."""
-    try:
-        import_module(f"moldau.spark.lake.{kind}")
-    except ModuleNotFoundError as missing:
-        return f"{_ARTICLE[kind]} table needs the package {missing.name}: {INSTALL_LAKE}"
-    return None
+    """Return the error for a kind whose package is not installed; None if it is.
+
+    Imports nothing, because that takes a second.
+    """
+    package = _PACKAGES.get(kind)
+    return None if package is None or find_spec(package) is not None else _needs_package(kind, package)
+
+
+def _needs_package(kind: str, package: str | None) -> str:
+    return f"{_ARTICLE[kind]} table needs the package {package}: {INSTALL_LAKE}"
 
 
 def open_table(path: str, kind: str) -> LakeTable:
@@ -139,9 +144,11 @@ def open_table(path: str, kind: str) -> LakeTable:
         )
     if existing_kind is None and kind != "parquet" and _has_parquet_files(directory):
         raise LakeError(f"{directory} holds plain Parquet files and cannot become {_ARTICLE[kind]} table")
-    if (missing := missing_package(kind)) is not None:
-        raise LakeError(missing)
-    opener: Callable[[str], LakeTable] = import_module(f"moldau.spark.lake.{kind}").TABLE
+    try:
+        module = import_module(f"moldau.spark.lake.{kind}")
+    except ModuleNotFoundError as missing:
+        raise LakeError(_needs_package(kind, missing.name)) from None
+    opener: Callable[[str], LakeTable] = module.TABLE
     return opener(directory)
 
 
@@ -156,6 +163,7 @@ def no_table(path: str, kind: str) -> LakeError:
     return LakeError(f"{path}: there is no table{hint}")
 
 
+_PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
 _ARTICLE = {"parquet": "a Parquet", "delta": "a Delta", "iceberg": "an Iceberg"}
 
 

@@ -285,6 +285,13 @@ def test_a_table_is_read_in_parts_that_are_worth_a_task(
     assert sorted(rows) == [0, 1, 2, 3], "what is planned is what is read"
 
 
+@pytest.mark.parametrize("kind", tables.KINDS)
+def test_a_kind_lacks_its_package_only_where_it_is_not_installed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tables.missing_package(kind) is None
+    monkeypatch.setattr(tables, "find_spec", lambda package: None)
+    assert (tables.missing_package(kind) is None) == (kind == "parquet")
+
+
 @pytest.mark.parametrize("kind", LOGGED)
 def test_a_missing_package_is_one_line(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
