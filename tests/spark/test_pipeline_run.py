@@ -226,13 +226,14 @@ def test_a_schema_that_fits_no_record_is_told(spark: SparkSession, write: Callab
     produce(pipeline, "ann", "bob", "cid")
     status = run(pipeline, spark)
     assert status.state == "finished"
-    assert "source events: 3 of 3 records read by this run (100 %) are bad" in (status.message or "")
+    query = status.queries[0].name
+    assert f"source events: 3 of 3 records read by {query} in this run (100 %) are bad" in (status.message or "")
     strict = pipeline.file.read_text().replace("dead_letter: ", "fail_above: 50%\n    dead_letter: ")
     pipeline.file.write_text(strict)
     produce(pipeline, "dan")
     failed = run(load(pipeline.file), spark)
     assert failed.state == "failed"
-    assert "1 of 1 records read by this run (100 %) are bad, more than fail_above: 50%" in (failed.message or "")
+    assert f"1 of 1 records read by {query} in this run (100 %) are bad, more than" in (failed.message or "")
 
 
 class StopAfterABatch(Silence):

@@ -168,7 +168,8 @@ def test_status_of_a_run(run: Run, file: Path, directory: StateDirectory) -> Non
 def test_status_of_a_run_that_died(run: Run, file: Path, directory: StateDirectory) -> None:
     directory.write_status(STATUS.to_json())
     output = run("status").stdout
-    assert output.startswith(f"shop: failed (process {os.getpid()} on here ended without a word")
+    assert output.startswith(f"shop: failed\nprocess {os.getpid()} on here was killed or crashed;")
+    assert "ROWS IN  ROWS OUT" in output, "of a run that is over, the totals"
 
 
 def test_a_killed_run_is_where_its_checkpoint_is(run: Run, file: Path, directory: StateDirectory) -> None:

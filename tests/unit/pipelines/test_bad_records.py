@@ -39,7 +39,7 @@ def test_a_share_above_a_tenth_is_reported(records: int, bad: int, is_over: bool
 
 def test_at_the_end_every_bad_record_is_reported() -> None:
     assert watch().summary([query("q", 44_234, 1_320)]) == [
-        f"source orders: 1,320 of 44,234 records read by this run (2.98 %) are bad; {FATE}"
+        f"source orders: 1,320 of 44,234 records read by q in this run (2.98 %) are bad; {FATE}"
     ]
     assert watch().new_warnings([query("q", 44_234, 1_320)]) == []
 
@@ -47,7 +47,7 @@ def test_at_the_end_every_bad_record_is_reported() -> None:
 def test_a_warning_comes_once_with_the_counts_of_the_query_that_read_most() -> None:
     one = watch()
     queries = [query("a", 200, 100), query("b", 110_000, 110_000), query("c", 0, 0)]
-    warning = [f"source orders: 110,000 of 110,000 records read by this run (100 %) are bad; {FATE}"]
+    warning = [f"source orders: 110,000 of 110,000 records read by b in this run (100 %) are bad; {FATE}"]
     assert one.new_warnings(queries) == warning
     assert one.new_warnings(queries) == []
     assert one.summary(queries) == warning

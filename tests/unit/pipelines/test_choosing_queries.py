@@ -56,18 +56,27 @@ def test_a_query_that_is_no_longer_in_the_pipeline_is_forgotten_by_its_name(tmp_
         queries_to_forget(QUERIES, ["by-type"], directory)
 
 
-def test_a_refused_run_keeps_the_queries_of_the_last_one(tmp_path: Path) -> None:
-    """The refused run has not changed their positions."""
+def test_a_refused_run_keeps_the_status_of_the_last_one_with_a_note(tmp_path: Path) -> None:
+    """The refused run has not changed positions, nor how the last run ended."""
     directory, counts = StateDirectory(tmp_path), QueryStatus(name="counts", state="stopped", lag_records=7)
     last = RunStatus(
         pipeline="p", mode="m", state="stopped", pid=1, host="h", started="a", updated="b", queries=(counts,)
     )
     directory.write_status(last.to_json())
-    starting = replace(last, state="starting", queries=())
+    starting = replace(last, state="starting", started="c", queries=())
     with pytest.raises(PipelineError, match="refused"), launching._record_failed_start(directory, starting):
         raise PipelineError("refused")
     status = RunStatus.from_json(directory.read_status() or {})
-    assert (status.state, status.message, status.queries) == ("failed", "refused", (counts,))
+    assert status == replace(last, note="a later start, at c, failed: refused")
+
+
+def test_a_refused_first_run_has_failed(tmp_path: Path) -> None:
+    directory = StateDirectory(tmp_path)
+    starting = RunStatus(pipeline="p", mode="m", state="starting", pid=1, host="h", started="a", updated="b")
+    with pytest.raises(PipelineError, match="refused"), launching._record_failed_start(directory, starting):
+        raise PipelineError("refused")
+    status = RunStatus.from_json(directory.read_status() or {})
+    assert (status.state, status.message, status.queries) == ("failed", "refused", ())
 
 
 @pytest.mark.parametrize(("name", "count"), [("counts", 1), ("sensors", 0)])

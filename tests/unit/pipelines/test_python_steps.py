@@ -56,7 +56,10 @@ def test_a_module_may_import_its_neighbours(tmp_path: Path) -> None:
             "{folder}/detect.py:2: ModuleNotFoundError: No module",
         ),
         ("def loud(n):\n    return 1 / n\n", step(n=0), "{folder}/detect.py:2: ZeroDivisionError: division by zero"),
-        ("def loud(n): ...", step(m=0), "TypeError: loud() got an unexpected keyword argument 'm'"),
+        ("def loud(limit): ...", step(limt=0), "loud() has no argument limt, did you mean 'limit'?"),
+        ("def loud(n): ...", step(), "TypeError: loud() missing 1 required positional argument: 'n'"),
+        ("def loud(**more): return 5", step(m=0), "detect:loud returned int, not a DataFrame"),
+        ("loud = dict", step(m=0), "detect:loud returned dict, not a DataFrame"),
         ("def loud(): return 5", step(), "detect:loud returned int, not a DataFrame"),
     ],
 )

@@ -242,7 +242,7 @@ def test_too_many_bad_records_end_the_run_where_the_file_says_so(
     run = make_run(directory, view, one=[script])
     run.bad_records = BadRecords([Rule("orders", "they are left out", fail_above=10.0)], set())
     status = run.to_the_end()
-    warning = "source orders: 400 of 1,000 records read by this run (40 %) are bad"
+    warning = "source orders: 400 of 1,000 records read by one in this run (40 %) are bad"
     assert (status.state, status.message) == ("failed", f"{warning}, more than fail_above: 10%; they are left out")
     assert view.lines == [f"{warning}; they are left out"]
     assert script.stopped.is_set()
@@ -254,7 +254,7 @@ def test_a_run_that_finished_with_bad_records_alone_says_so(directory: StateDire
     run = make_run(directory, view, one=[script])
     run.bad_records = BadRecords([Rule("orders", "they are left out")], set())
     status = run.to_the_end()
-    warning = "source orders: 6 of 6 records read by this run (100 %) are bad; they are left out"
+    warning = "source orders: 6 of 6 records read by one in this run (100 %) are bad; they are left out"
     assert (status.state, status.message, view.lines) == ("finished", warning, [])
 
 

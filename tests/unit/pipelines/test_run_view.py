@@ -68,7 +68,7 @@ def test_the_table_shows_everything() -> None:
     assert "● shop  running, continuous, since 2026-11-15 10:59:00 UTC, process 42 on here" in text
     row = next(line for line in text.splitlines() if line.startswith("counts"))
     assert row.split() == [
-        "counts", "●", "running", "12.3k", "99", "1.50k", "2.2", "431", "12", "2026-11-15", "11:00:00", "0", "▁▅█",
+        "counts", "●", "running", "12.3k", "99", "1,500", "2.2", "431", "12", "2026-11-15", "11:00:00", "0", "▁▅█",
     ]  # fmt: skip
     assert "events.dead-letters: no broker answers" in text
 
@@ -79,13 +79,13 @@ def test_a_narrow_terminal_gets_fewer_columns_and_no_broken_lines(width: int) ->
     assert [line.split()[0] for line in queries] == ["QUERY", "counts", "events.dead-letters"]
     assert ("WATERMARK" in queries[0]) is (width > 110)
     assert all("…" not in line for line in queries)
-    assert "1.50k" in queries[1]
+    assert "1,500" in queries[1]
 
 
 def test_the_summary_counts_all_rows() -> None:
     text = drawn(view.summary(replace(STATUS, state="stopped", message="Ctrl-C")))
     row = next(line for line in text.splitlines() if line.startswith("counts"))
-    assert row.split() == ["counts", "●", "running", "2,000,000", "10", "1.50k", "7", "12", "0"]
+    assert row.split() == ["counts", "●", "running", "2,000,000", "10", "1,500", "7", "12", "0"]
     assert text.rstrip().endswith("Ctrl-C")
 
 
@@ -97,10 +97,10 @@ def test_every_state_can_be_drawn(state: str) -> None:
 @pytest.mark.parametrize(
     ("lags", "expected"),
     [
-        ([(1500, 2.25, 7), (0, 0.0, 7)], "lag 1.50k (2.2 s)"),
-        ([(1500, None, 7), (0, 0.0, 7)], "lag 1.50k"),
+        ([(1500, 2.25, 7), (0, 0.0, 7)], "lag 1,500 (2.2 s)"),
+        ([(1500, None, 7), (0, 0.0, 7)], "lag 1,500"),
         ([(0, 0.0, 7), (None, None, None)], None),
-        ([(1500, 2.0, 7), (200, 2.0, 7), (None, None, None)], "lag at least 1.50k"),
+        ([(1500, 2.0, 7), (200, 2.0, 7), (None, None, None)], "lag at least 1,500"),
         ([(0, 0.0, 7), (None, None, 7)], "lag 0 (0 s)"),
         ([(None, None, None)], None),
     ],
@@ -128,11 +128,13 @@ def test_without_a_terminal_a_line_every_ten_seconds() -> None:
         for second in range(25):
             plain.show(replace(STATUS, updated=f"2026-11-15T11:00:{second:02}.000Z"))
         plain.say("something happened")
+        ended = replace(STATUS, state="stopped", message="stopped by Ctrl-C\n3 records are bad")
+        plain.show(replace(ended, updated="2026-11-15T11:00:24.000Z"))
     lines = out.getvalue().splitlines()
     assert [line[:8] for line in lines[:4]] == ["11:00:00", "11:00:10", "11:00:20", "11:00:24"]
     assert lines[0] == (
         "11:00:00 shop running · 1 of 2 queries running · 12.3k rows/s in · 2,000,000 rows read by all of them"
-        " · lag at least 1.50k · 2 restarts"
+        " · lag at least 1,500 · 2 restarts"
     )
     assert lines[4].split() == [
         "QUERY",
@@ -148,8 +150,12 @@ def test_without_a_terminal_a_line_every_ten_seconds() -> None:
         "ROWS",
         "RESTARTS",
     ]
-    assert lines[5].startswith("counts               running  2,000,000        10  1.50k")
-    assert err.getvalue() == "11:00:25 something happened\n"
+    assert lines[5].startswith("counts               running  2,000,000        10  1,500")
+    assert err.getvalue().splitlines() == [
+        "11:00:25 something happened",
+        "11:00:25 stopped by Ctrl-C",
+        "11:00:25 3 records are bad",
+    ]
     assert "\x1b" not in out.getvalue()
 
 

@@ -62,7 +62,7 @@ def _with_namesake_note(current: RunStatus, file: Path) -> RunStatus:
     last_file = Path(current.file or "")
     if not (file.is_file() and last_file.is_file()) or file.samefile(last_file):
         return current
-    return replace(current, note=f"this is the run of {last_file}, which has the same name")
+    return _with_note(current, f"this is the run of {last_file}, which has the same name")
 
 
 def _watch(directory: StateDirectory) -> None:
@@ -91,11 +91,11 @@ def _show(current: RunStatus, output_format: str) -> None:
         console = Console()
         console.print(view.table(current, console.width))
         return
-    remarks = [text for text in (current.message, current.note) if text]
-    message = f" ({'; '.join(remarks)})" if remarks else ""
-    click.echo(f"{current.pipeline}: {current.state}{message}")
+    click.echo(f"{current.pipeline}: {current.state}")
+    for text in filter(None, (current.message, current.note)):
+        click.echo(text)
     if current.queries:
-        click.echo("\n".join(view.plain_rows(view.COLUMNS, [view.cells(query) for query in current.queries])))
+        click.echo("\n".join(view.plain_table(current)))
 
 
 def _current(directory: StateDirectory) -> RunStatus:
@@ -122,7 +122,7 @@ def _killed(current: RunStatus, directory: StateDirectory) -> RunStatus:
     last status was written."""
     from moldau.pipelines.running.launching import waiting_query
 
-    died = f"process {current.pid} on {current.host} ended without a word; `moldau pipeline run` goes on from there"
+    died = f"process {current.pid} on {current.host} was killed or crashed; `moldau pipeline run` continues its work"
     queries = []
     for query in current.queries:
         position = waiting_query(directory, query.name).status.position or query.position
@@ -139,7 +139,11 @@ def _with_batch_note(current: RunStatus, directory: StateDirectory) -> RunStatus
     if batch is None or batch.updated <= current.updated:
         return current
     note = f"a --batch run since then: {batch.state} at {batch.updated}"
-    return replace(current, note=f"{current.note}; {note}" if current.note else note)
+    return _with_note(current, note)
+
+
+def _with_note(current: RunStatus, note: str) -> RunStatus:
+    return replace(current, note=f"{current.note}\n{note}" if current.note else note)
 
 
 def _with_queries_of_file(current: RunStatus, directory: StateDirectory) -> RunStatus:
@@ -155,8 +159,8 @@ def _with_queries_of_file(current: RunStatus, directory: StateDirectory) -> RunS
     names_of_run = {query.name for query in current.queries}
     waiting = [waiting_query(directory, name).status for name in names if name not in names_of_run]
     removed = [query.name for query in current.queries if query.name not in names]
-    note = f"no longer in the file: {', '.join(removed)}" if removed else current.note
-    return replace(current, queries=(*current.queries, *waiting), note=note)
+    current = replace(current, queries=(*current.queries, *waiting))
+    return _with_note(current, f"no longer in the file: {', '.join(removed)}") if removed else current
 
 
 def _with_current_lag(current: RunStatus) -> RunStatus:
@@ -295,8 +299,7 @@ def _state(directory: StateDirectory) -> tuple[str, str | None, int | None]:
     of_run = [query for query in current.queries if query.state != NOT_RUNNING]
     if any(query.lag_records is None and query.batch_id is None for query in of_run):
         lags = []  # the lag of a query without a finished batch is not known, and may be the largest
-    is_over = current.state in ("finished", "stopped", "failed")
-    return current.state, current.updated if is_over else current.started, max(lags, default=None)
+    return current.state, current.updated if current.is_over else current.started, max(lags, default=None)
 
 
 def _files_by_shared_name(rows: Sequence[_Row]) -> dict[tuple[Path, str], list[str]]:

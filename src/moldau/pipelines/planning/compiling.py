@@ -6,7 +6,7 @@ everything that is wrong in one run. The runner starts the flows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,7 +30,7 @@ from moldau.pipelines.planning.sinks import SinkCompiler, check_columns
 from moldau.pipelines.planning.sources import METADATA, Mode, Range
 from moldau.pipelines.problems import InvalidPipeline, Problem
 from moldau.pipelines.queries import sinks_by_query
-from moldau.pipelines.spec import FAIL, Pipeline, Source, SqlStep, Step, TableSource, TopicSource
+from moldau.pipelines.spec import FAIL, Pipeline, PythonStep, Source, SqlStep, Step, TableSource, TopicSource
 
 __all__ = ["Compiled", "Flow", "Mode", "Range", "Records", "compile_pipeline", "start", "try_compile", "write_batch"]
 
@@ -199,8 +199,13 @@ class _Compilation:
         else:
             with self.problems.recording(f"{path}.python", subject, view=step.name):
                 inputs = [self._view(name) for name in step.inputs]
-                frame = python_steps.call_step(step, self._pipeline.file.parent, inputs, reload=self._rereads_steps)
-                self._add_view(step, frame, path)
+                self._add_view(step, self._call_step(step, inputs, path), path)
+
+    def _call_step(self, step: PythonStep, inputs: Sequence[DataFrame], path: str) -> DataFrame:
+        try:
+            return python_steps.call_step(step, self._pipeline.file.parent, inputs, reload=self._rereads_steps)
+        except python_steps.UnknownArgument as error:
+            raise InvalidSetting(f"{path}.args.{error.argument}", str(error)) from error
 
     def _check_is_query(self, sql: str, path: str) -> None:
         """Raise InvalidSetting for a command (DROP, SET, INSERT), because Spark executes a command when it plans it."""

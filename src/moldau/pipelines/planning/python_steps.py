@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import inspect
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -34,6 +35,14 @@ class PythonStepError(ValueError):
     """A Python step cannot be loaded or called. The message is one line, with file and line of the user's code."""
 
 
+class UnknownArgument(PythonStepError):
+    """The step's `args` have a name that its function does not accept."""
+
+    def __init__(self, argument: str, function: str, parameters: Iterable[str]) -> None:
+        super().__init__(f"{function}() has no argument {argument}{did_you_mean(argument, parameters)}")
+        self.argument = argument
+
+
 def call_step(step: PythonStep, folder: Path, inputs: Sequence[DataFrame], *, reload: bool = True) -> DataFrame:
     """Call the step's function with the DataFrames of its inputs and return its result. Raises PythonStepError."""
     module = load(step.module, folder, reload=reload)
@@ -41,11 +50,25 @@ def call_step(step: PythonStep, folder: Path, inputs: Sequence[DataFrame], *, re
     if not callable(function):
         suggestion = did_you_mean(step.function, [name for name, value in vars(module).items() if callable(value)])
         raise PythonStepError(f"{module.__file__} has no function {step.function}{suggestion}")
+    _check_argument_names(function, step)
     with _errors_with_position(folder), _importing(folder):
         result = function(*inputs, **step.args)
     if not isinstance(result, DataFrame):
         raise PythonStepError(f"{step.module}:{step.function} returned {type(result).__name__}, not a DataFrame")
     return result
+
+
+def _check_argument_names(function: Callable[..., object], step: PythonStep) -> None:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # a function in C may have no signature; the call checks its arguments
+        return
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    names = [parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY]
+    for argument in step.args:
+        if argument not in names:
+            raise UnknownArgument(argument, step.function, names[len(step.inputs) :])
 
 
 def load(name: str, folder: Path, *, reload: bool = True) -> ModuleType:

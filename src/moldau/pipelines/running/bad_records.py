@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from moldau.pipelines.running.progress import Counted, QueryStatus, RunState, RunStatus
 from moldau.pipelines.spec import DROP, Pipeline, TopicSource
@@ -17,6 +17,17 @@ UNFINISHED: Final[frozenset[RunState]] = frozenset({"running", "stopping"})
 """If the last status has one of these states, its run was killed."""
 ENOUGH: Final = 100
 """A running pipeline judges the share of bad records only after so many records; at the end any number will do."""
+
+
+class Reading(NamedTuple):
+    """What the query that has read most records of a source has counted."""
+
+    counted: Counted
+    query: str
+
+    def __str__(self) -> str:
+        records, bad = self.counted
+        return f"{bad:,} of {records:,} records read by {self.query} in this run ({bad * 100 / records:.3g} %)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +40,8 @@ class Rule:
     fail_above: float | None = None
     """In percent."""
 
-    def warning(self, counted: Counted) -> str:
-        return f"source {self.source}: {_share(counted)} are bad; {self.fate}"
+    def warning(self, reading: Reading) -> str:
+        return f"source {self.source}: {reading} are bad; {self.fate}"
 
     def killed_run_summary(self, counted: Counted) -> str:
         if not counted.records:
@@ -38,10 +49,10 @@ class Rule:
         count = f"{counted.bad:,} of {counted.records:,} records of source {self.source}"
         return f"as far as it had counted, {count} were bad; {self.fate}"
 
-    def refusal(self, counted: Counted) -> str:
+    def refusal(self, reading: Reading) -> str:
         assert self.fail_above is not None
         allowed = f"fail_above: {self.fail_above:.4g}%"
-        return f"source {self.source}: {_share(counted)} are bad, more than {allowed}; {self.fate}"
+        return f"source {self.source}: {reading} are bad, more than {allowed}; {self.fate}"
 
     def warns(self, counted: Counted, enough: int) -> bool:
         return counted.bad > 0 and counted.records >= enough and counted.bad > WARN_ABOVE * counted.records
@@ -59,13 +70,14 @@ def rules(pipeline: Pipeline) -> list[Rule]:
     return [Rule(source.name, _fate(source), source.fail_above) for source in sources]
 
 
-def counted_by_source(queries: Iterable[QueryStatus]) -> dict[str, Counted]:
-    """Return the counts by source. If several queries read a source, the one that has read most records counts."""
-    counts: dict[str, Counted] = {}
+def readings(queries: Iterable[QueryStatus]) -> dict[str, Reading]:
+    """Return what was counted, by source. If several queries count a source, the one that has read most is returned."""
+    most: dict[str, Reading] = {}
     for query in queries:
         for source, counted in query.bad_records.items():
-            counts[source] = max(counts.get(source, counted), counted)
-    return counts
+            if source not in most or counted > most[source].counted:
+                most[source] = Reading(counted, query.name)
+    return most
 
 
 @dataclass(slots=True)
@@ -77,33 +89,35 @@ class BadRecords:
 
     def new_warnings(self, queries: Iterable[QueryStatus]) -> list[str]:
         """Return the warnings that it has not returned before."""
-        warnings = [(rule, counted) for rule, counted in self._counts(queries) if rule.warns(counted, ENOUGH)]
-        new = [(rule, counted) for rule, counted in warnings if rule.source not in self.warned]
+        above = [(rule, reading) for rule, reading in self._readings(queries) if rule.warns(reading.counted, ENOUGH)]
+        new = [(rule, reading) for rule, reading in above if rule.source not in self.warned]
         self.warned |= {rule.source for rule, _ in new}
-        return [rule.warning(counted) for rule, counted in new]
+        return [rule.warning(reading) for rule, reading in new]
 
     def summary(self, queries: Iterable[QueryStatus]) -> list[str]:
         """Return a line for each source with bad records, for the end of the run."""
-        return [rule.warning(counted) for rule, counted in self._counts(queries) if counted.bad]
+        return [rule.warning(reading) for rule, reading in self._readings(queries) if reading.counted.bad]
 
     def of_killed_run(self, last: RunStatus | None) -> list[str]:
         """Return the summary of the last run if it was killed before it could print one. Batches that were committed
         after its last status are not in its counts."""
         if last is None or last.state not in UNFINISHED:
             return []
-        counts = counted_by_source(last.queries)
+        counts = {source: reading.counted for source, reading in readings(last.queries).items()}
         lines = [rule.killed_run_summary(counts.get(rule.source, Counted(0, 0))) for rule in self.rules]
         return [f"the last run was killed; {line}" for line in lines]
 
     def refusal(self, queries: Iterable[QueryStatus], is_over: bool) -> str | None:
         """Return why the run must end as failed, or None."""
         enough = 1 if is_over else ENOUGH
-        counts = self._counts(queries)
-        return next((rule.refusal(counted) for rule, counted in counts if rule.refuses(counted, enough)), None)
+        refused = (
+            (rule, reading) for rule, reading in self._readings(queries) if rule.refuses(reading.counted, enough)
+        )
+        return next((rule.refusal(reading) for rule, reading in refused), None)
 
-    def _counts(self, queries: Iterable[QueryStatus]) -> list[tuple[Rule, Counted]]:
-        counted = counted_by_source(queries)
-        return [(rule, counted[rule.source]) for rule in self.rules if rule.source in counted]
+    def _readings(self, queries: Iterable[QueryStatus]) -> list[tuple[Rule, Reading]]:
+        by_source = readings(queries)
+        return [(rule, by_source[rule.source]) for rule in self.rules if rule.source in by_source]
 
 
 def _fate(source: TopicSource) -> str:
@@ -111,8 +125,3 @@ def _fate(source: TopicSource) -> str:
         return "they are left out"
     topic = source.dead_letter_topic
     return f"they are in topic {topic}: `moldau consume {topic} --json` tells why"
-
-
-def _share(counted: Counted) -> str:
-    share = f"{counted.bad * 100 / counted.records:.3g} %"
-    return f"{counted.bad:,} of {counted.records:,} records read by this run ({share})"

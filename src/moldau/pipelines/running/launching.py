@@ -226,8 +226,7 @@ def _tasks_done(spark: SparkSession) -> tuple[tuple[int, int], ...]:
 
 @contextmanager
 def _record_failed_start(directory: StateDirectory, status: RunStatus) -> Iterator[RunStatus | None]:
-    """Yield the status of the last run. If this run fails before its first query, write its error and the queries of
-    the last run as the new status, for `moldau pipeline status`."""
+    """Yield the status of the last run. If this one fails before its first query, restore that status, with a note."""
     before = last_run(directory)
     directory.write_status(status.to_json())
     try:
@@ -235,10 +234,14 @@ def _record_failed_start(directory: StateDirectory, status: RunStatus) -> Iterat
     except Exception as error:
         current = directory.read_status()
         if current is not None and current["state"] == "starting":
-            failed = replace(status, state="failed", updated=utc_now(), message=str(error))
-            failed = replace(failed, queries=() if before is None else before.queries)
-            directory.write_status(failed.to_json())
+            directory.write_status(_after_failed_start(before, status, str(error)).to_json())
         raise
+
+
+def _after_failed_start(before: RunStatus | None, start: RunStatus, error: str) -> RunStatus:
+    if before is None or not before.queries:
+        return replace(start, state="failed", updated=utc_now(), message=error)
+    return replace(before, note=f"a later start, at {start.started}, failed: {error}")
 
 
 def batch_directory(directory: StateDirectory) -> StateDirectory:

@@ -92,10 +92,14 @@ class RunStatus:
     """The file of the pipeline."""
     bootstrap: str | None = None
     message: str | None = None
-    """Why it failed, or why it stops."""
+    """Why it failed or stops, and at its end what the user should know: one line each."""
     note: str | None = None
     """Why it makes no progress now."""
     queries: tuple[QueryStatus, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ("finished", "stopped", "failed")
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON would give it back: with lists instead of tuples."""

@@ -310,7 +310,7 @@ class Run:
             *_late(queries),
             *(_dead_letters(queries) if self.status.mode == BATCH else ()),
         ]:
-            self.status = replace(self.status, message="; ".join(filter(None, [self.status.message, *lines])))
+            self.status = replace(self.status, message="\n".join(filter(None, [self.status.message, *lines])))
         refusal = self.bad_records.refusal(queries, is_over)
         if refusal is not None and not self._is_refused:
             self._is_refused = True

@@ -62,6 +62,11 @@ def number(value: float | None) -> str:
     return f"{value:.1f}" if 0 < value < 9.95 and value != int(value) else f"{value:.0f}"
 
 
+def count(value: int | None) -> str:
+    """Return an exact number for people: 110,000."""
+    return "-" if value is None else f"{value:,}"
+
+
 def sparkline(values: Sequence[float]) -> str:
     """Return one bar per value; the largest value has full height."""
     top = max(values, default=0.0)
@@ -77,7 +82,7 @@ def cells(query: QueryStatus) -> tuple[str, ...]:
         query.state,
         number(query.rows_in_per_second),
         number(query.rows_out_per_second),
-        number(query.lag_records),
+        count(query.lag_records),
         number(query.lag_seconds),
         "-" if query.batch_ms is None else str(query.batch_ms),
         number(query.state_rows),
@@ -91,9 +96,9 @@ def summary_cells(query: QueryStatus, mode: str) -> tuple[str, ...]:
     return (
         query.name,
         query.state,
-        "-" if mode == BATCH else f"{query.rows_in:,}",
-        "-" if query.rows_out is None else f"{query.rows_out:,}",
-        number(query.lag_records),
+        "-" if mode == BATCH else count(query.rows_in),
+        count(query.rows_out),
+        count(query.lag_records),
         "-" if query.batch_id is None else str(query.batch_id),
         number(query.state_rows),
         str(query.restarts),
@@ -108,7 +113,10 @@ def clock_time(timestamp: str | None) -> str:
 
 
 def table(status: RunStatus, width: int) -> RenderableType:
-    """Return a table of all queries with sparklines, not wider than `width`, and their errors below."""
+    """Return a table of all queries with sparklines, not wider than `width`, and their errors below. Return the summary
+    of a run that is over."""
+    if status.is_over:
+        return summary(status)
     rows = [(*cells(query), sparkline(query.rates)) for query in status.queries]
     shown = _fit_columns((*COLUMNS, RATES), rows, width)
     drawn = Table(box=None, pad_edge=False, header_style="bold")
@@ -145,6 +153,13 @@ def summary(status: RunStatus) -> RenderableType:
         name, state, *rest = summary_cells(query, status.mode)
         drawn.add_row(name, Text(f"{dot} {state}", style=colour), *rest)
     return Group(_title(status), drawn, *_errors(status))
+
+
+def plain_table(status: RunStatus) -> list[str]:
+    """Return the table of all queries as text: rates of a run that is going on, totals of one that is over."""
+    if status.is_over:
+        return plain_rows(SUMMARY_COLUMNS, [summary_cells(query, status.mode) for query in status.queries])
+    return plain_rows(COLUMNS, [cells(query) for query in status.queries])
 
 
 def plain_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str] = LEFT) -> list[str]:
@@ -212,7 +227,7 @@ def _lag(status: RunStatus) -> str | None:
     ages = [query.lag_seconds for query in with_lag if query.lag_records]
     oldest = max((age for age in ages if age is not None), default=0.0)
     seconds = "" if unknown or None in ages else f" ({number(oldest)} s)"
-    return f"lag {'at least ' if unknown else ''}{number(largest)}{seconds}"
+    return f"lag {'at least ' if unknown else ''}{count(largest)}{seconds}"
 
 
 class View(Protocol):
@@ -274,10 +289,10 @@ class PlainView:
     ) -> None:
         if self._last is not None:
             print(line(self._last), file=self._out)
-            rows = [summary_cells(query, self._last.mode) for query in self._last.queries]
-            print("\n".join(plain_rows(SUMMARY_COLUMNS, rows)), file=self._out, flush=True)
+            print("\n".join(plain_table(self._last)), file=self._out, flush=True)
             if self._last.state in ("finished", "stopped") and self._last.message:
-                self.say(self._last.message)
+                for text in self._last.message.splitlines():
+                    self.say(text)
 
     def show(self, status: RunStatus) -> None:
         self._last = status
