@@ -165,5 +165,5 @@ def test_a_broker_without_the_consumer_protocol_causes_a_clear_error(brokers: Fa
     del brokers.answers[HEARTBEAT]
     with pytest.raises(KafkaException) as failed:
         member.poll()
-    assert "does not speak KIP-848" in failed.value.args[0].str()
+    assert "does not support KIP-848" in failed.value.args[0].str()
     assert "Python 3.14 or older" in failed.value.args[0].str()
