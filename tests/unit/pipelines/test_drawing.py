@@ -1,4 +1,4 @@
-"""Pictures of a flow: those in golden/ are unchanged, and pictures of random flows show the right edges.
+"""Pictures of a graph: those in golden/ are unchanged, and pictures of random graphs show the right edges.
 
 After an intended change, `python tests/unit/pipelines/test_drawing.py` draws the pictures in golden/ again. Check them.
 """
@@ -112,7 +112,7 @@ def test_the_lines_of_the_bookstore_are_its_edges(tmp_path: Path) -> None:
 
 @settings(deadline=None)
 @given(graphs())
-def test_the_lines_of_a_random_flow_are_its_edges(drawn: Graph) -> None:
+def test_the_lines_of_a_random_graph_are_its_edges(drawn: Graph) -> None:
     assert_drawn(drawn, draw_terminal(drawn).plain)
 
 
@@ -186,7 +186,7 @@ def test_a_long_name_is_cut_and_whole_in_the_tooltip() -> None:
     assert len(shown) < 40
 
 
-def test_a_flow_without_nodes_can_be_drawn() -> None:
+def test_a_graph_without_nodes_can_be_drawn() -> None:
     nothing = Graph("g", (), ())
     assert draw(nothing, "terminal") == ""
     assert draw(nothing, "mermaid") == "flowchart LR\n"

@@ -276,7 +276,7 @@ def test_durations(written: str, read: str | None) -> None:
     assert parse_duration(written) == read
 
 
-def test_moments() -> None:
+def test_times() -> None:
     assert parse_time("2026-01-31") == datetime(2026, 1, 31, tzinfo=UTC)
     assert parse_time("2026-01-31T08:00:00Z") == datetime(2026, 1, 31, 8, tzinfo=UTC)
     assert parse_time("2026-01-31 08:00:00+02:00") == datetime(2026, 1, 31, 6, tzinfo=UTC)

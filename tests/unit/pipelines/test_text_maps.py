@@ -30,12 +30,12 @@ def text_at_k(yaml: str) -> ScalarNode:
     return value
 
 
-def assert_places(where: TextMap, source: str) -> None:
+def assert_places(text_map: TextMap, source: str) -> None:
     """Check that each non-blank character is at its place in the file, and that places are in order."""
     lines = LINE_END.split(source)
     before = (0, 0)
-    for offset, char in enumerate(where.text):
-        place = where.at(offset)
+    for offset, char in enumerate(text_map.text):
+        place = text_map.at(offset)
         if not char.isspace():
             assert lines[place.line - 1][place.column - 1] == char, (offset, char, place)
             assert (place.line, place.column) > before
