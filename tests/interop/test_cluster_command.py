@@ -85,7 +85,7 @@ class RunningCluster:
         rows = json.loads(self.run("status", "--format", "json").stdout)
         return {row["node"]: row for row in rows}
 
-    def await_end(self) -> int:
+    def wait_for_end(self) -> int:
         status = self.process.wait(PATIENCE_S)
         self._reader.join()
         while not self._lines.empty():
@@ -101,7 +101,7 @@ class RunningCluster:
             for pid in pids(self.data_dir):
                 if lives(pid):
                     os.kill(pid, signal.SIGKILL)
-        self.await_end()
+        self.wait_for_end()
 
 
 class Told(NamedTuple):
@@ -125,7 +125,7 @@ def pids(data_dir: Path) -> list[int]:
 
 
 def lives(pid: int) -> bool:
-    return PROCESSES.birth_time(pid) is not None
+    return PROCESSES.start_time(pid) is not None
 
 
 def was_left_cleanly(data_dir: Path, node_id: int) -> bool:
@@ -223,7 +223,7 @@ def test_stopping_from_another_terminal_ends_everything_in_order(three: RunningC
     """This test comes last, because it stops the cluster."""
     running = pids(three.data_dir)
     assert three.run("stop").stdout == "stopped\n"
-    assert three.await_end() == 0
+    assert three.wait_for_end() == 0
     assert three.printed[-1] == "moldau cluster: stopped"
     assert not any(map(lives, running))
     assert all(was_left_cleanly(three.data_dir, node_id) for node_id in (1, 2, 3))
@@ -235,7 +235,7 @@ def test_ctrl_c_stops_the_nodes_in_order(tmp_path: Path, place: list[RunningClus
     place.append(running := RunningCluster(tmp_path / "c", 1))
     running.line_with("The cluster is ready")
     running.process.send_signal(signal.SIGINT)
-    assert running.await_end() == 0
+    assert running.wait_for_end() == 0
     assert was_left_cleanly(tmp_path / "c", 1)
     assert not any(map(lives, pids(tmp_path / "c")))
 
@@ -246,7 +246,7 @@ def test_nodes_outlive_a_foreground_that_is_killed_and_can_still_be_run(
     place.append(running := RunningCluster(tmp_path / "c", 1))
     running.line_with("The cluster is ready")
     running.process.kill()
-    running.await_end()
+    running.wait_for_end()
     assert running.states()[1]["state"] == "up"
     refused = running.run("start")
     assert "is running; `moldau cluster stop` stops it" in refused.stderr
@@ -266,18 +266,18 @@ def test_a_cluster_started_again_has_what_it_had(tmp_path: Path, place: list[Run
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("orders")])["orders"].result(PATIENCE_S)
     first.process.terminate()
-    assert first.await_end() == 0
+    assert first.wait_for_end() == 0
     place.append(second := RunningCluster(tmp_path / "c"))
     second.line_with("The cluster is ready")
     known = AdminClient({"bootstrap.servers": bootstrap_of(second)}).list_topics(timeout=PATIENCE_S).topics
     assert len(known["orders"].partitions) == 4
     second.process.terminate()
-    assert second.await_end() == 0
+    assert second.wait_for_end() == 0
 
 
 def test_a_node_that_cannot_start_is_told_with_its_reason(tmp_path: Path, place: list[RunningCluster]) -> None:
     place.append(running := RunningCluster(tmp_path / "c", 1, "-o", "num.partitions=none"))
-    assert running.await_end() == 1
+    assert running.wait_for_end() == 1
     shown = "\n".join(running.printed)
     assert "Invalid value none for configuration num.partitions" in shown
     assert "node 1 ended with status 1 before it was ready; its log is" in shown

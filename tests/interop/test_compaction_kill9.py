@@ -99,7 +99,7 @@ class Broker:
 
 def is_alive(pid: int) -> bool:
     """Whether the process runs; a zombie does not."""
-    return PROCESSES.birth_time(pid) is not None
+    return PROCESSES.start_time(pid) is not None
 
 
 @pytest.fixture

@@ -87,6 +87,18 @@ class TestConfigs:
                 "An entity name must be specified with --alter of topics",
             ),
             (
+                "--alter --entity-type topics --entity-default --add-config a=b",
+                "An entity name must be specified with --alter of topics",
+            ),
+            (
+                "--describe --entity-type topics --entity-default",
+                "--entity-default must not be specified with --describe of topics",
+            ),
+            (
+                "--describe --entity-type groups --entity-default",
+                "--entity-default must not be specified with --describe of groups",
+            ),
+            (
                 "--alter --topic t",
                 "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter",
             ),

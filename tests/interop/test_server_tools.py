@@ -403,7 +403,7 @@ def test_a_daemon_leaves_its_output_in_a_file(tmp_path: Path, lonely_node_id: in
     running = filter(None, map(as_server, PROCESSES.all()))
     (server,) = [each for each in running if f"node.id={lonely_node_id}" in each.words]
     pid = server.process.pid
-    born = PROCESSES.birth_time(pid)
+    start_time = PROCESSES.start_time(pid)
     try:
         follow = ["tail", "-n", "+1", "-F", tmp_path / "logs" / "kafkaServer.out"]
         with subprocess.Popen(follow, stdout=subprocess.PIPE) as tail:
@@ -413,7 +413,7 @@ def test_a_daemon_leaves_its_output_in_a_file(tmp_path: Path, lonely_node_id: in
     finally:
         assert server_stop.main(["--node-id", str(lonely_node_id)]) == 0
     deadline = time.monotonic() + PATIENCE_S
-    while PROCESSES.birth_time(pid) == born:
+    while PROCESSES.start_time(pid) == start_time:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

@@ -87,7 +87,7 @@ def test_librdkafka_reads_what_it_wrote(bootstrap: str, create_topic: CreateTopi
         assert each.headers() == [("number", b"%d" % number), ("nothing", None)]
 
 
-def test_a_key_goes_where_librdkafka_puts_it(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_a_key_has_the_same_partition_as_with_librdkafka(bootstrap: str, create_topic: CreateTopic) -> None:
     topic = create_topic(partitions=7)
     keys = [b"x" * length + bytes([length]) for length in range(40)]
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -96,22 +96,22 @@ def test_a_key_goes_where_librdkafka_puts_it(bootstrap: str, create_topic: Creat
         producer.produce(topic, b"ours", key)
         judge.produce(topic, b"theirs", key)
     assert producer.flush(WAIT_SECONDS) == judge.flush(WAIT_SECONDS) == 0
-    placed = {(each.value(), each.key()): each.partition() for each in read_by_librdkafka(bootstrap, topic, 80)}
-    assert [placed[b"ours", key] for key in keys] == [placed[b"theirs", key] for key in keys]
+    partitions = {(each.value(), each.key()): each.partition() for each in read_by_librdkafka(bootstrap, topic, 80)}
+    assert [partitions[b"ours", key] for key in keys] == [partitions[b"theirs", key] for key in keys]
 
 
-def test_a_record_that_is_too_large_is_reported_and_the_next_one_taken(
+def test_a_record_that_is_too_large_is_reported_and_the_next_one_delivered(
     bootstrap: str, create_topic: CreateTopic
 ) -> None:
     topic = create_topic(config={"max.message.bytes": "1000"})
-    said: list[str | None] = []
+    errors: list[str | None] = []
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for value in (b"small", b"x" * 2_000, b"small again"):
         producer.produce(
-            topic, value, on_delivery=lambda error, _: said.append(None if error is None else error.name())
+            topic, value, on_delivery=lambda error, _: errors.append(None if error is None else error.name())
         )
         assert producer.flush(WAIT_SECONDS) == 0
-    assert said == [None, "MSG_SIZE_TOO_LARGE", None]
+    assert errors == [None, "MSG_SIZE_TOO_LARGE", None]
 
 
 def test_records_of_aborted_transactions_are_left_out(
@@ -141,7 +141,7 @@ def test_records_of_aborted_transactions_are_left_out(
     assert values == expected
 
 
-def test_reading_begins_within_a_batch_and_behind_its_end(
+def test_reading_begins_within_a_batch_or_at_the_end_of_the_log(
     bootstrap: str, create_topic: CreateTopic, consumer: Consumer
 ) -> None:
     topic = create_topic()
@@ -154,10 +154,10 @@ def test_reading_begins_within_a_batch_and_behind_its_end(
     consumer.assign([TopicPartition(topic, 0, confluent_kafka.OFFSET_END)])
     assert read_until_end(consumer) == []
     consumer.assign([TopicPartition(topic, 0, 99)])
-    assert read_until_end(consumer) == [], "an offset that is not there: on from the end"
+    assert read_until_end(consumer) == [], "an offset that does not exist: reading starts at the end"
 
 
-def test_two_members_share_a_topic_and_the_one_that_stays_goes_on(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_two_members_share_a_topic_and_the_one_that_stays_continues(bootstrap: str, create_topic: CreateTopic) -> None:
     topic = create_topic(partitions=4)
     first, second = GroupReader(bootstrap, topic), GroupReader(bootstrap, topic)
     poll_until(lambda: len(first.share) == len(second.share) == 2, first, second)
@@ -248,11 +248,11 @@ def test_the_tools_run_without_confluent_kafka(bootstrap: str, topic: Callable[[
     moldau("topic", "delete", name, "--yes")
 
 
-def test_a_property_that_means_nothing_is_told(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_an_unknown_property_is_reported(bootstrap: str, create_topic: CreateTopic) -> None:
     words = ("--topic", create_topic(), "--command-property", "foo.bar=1", "--bootstrap-server", bootstrap)
     done = without_confluent_kafka(sys.executable, "-m", "moldau.cli.kafka.console_producer", *words, stdin="x\n")
-    told = "WARNING: the client property foo.bar has no meaning here and is ignored.\n"
-    assert (done.returncode, done.stderr) == (0, told)
+    warning = "WARNING: the client property foo.bar has no meaning here and is ignored.\n"
+    assert (done.returncode, done.stderr) == (0, warning)
     done = without_confluent_kafka(sys.executable, "-m", "moldau", "topic", "list", "-X", "foo.bar=1", "-b", bootstrap)
     assert done.returncode == 1
     assert done.stderr.startswith('moldau: No such configuration property: "foo.bar"')
@@ -265,7 +265,7 @@ def test_addresses_may_be_written_as_for_librdkafka(bootstrap: str) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_the_perf_tools_say_what_they_lack(bootstrap: str) -> None:
+def test_the_perf_tools_say_that_they_need_confluent_kafka(bootstrap: str) -> None:
     words = ("--topic", "t", "--num-records", "1", "--bootstrap-server", bootstrap)
     done = without_confluent_kafka(sys.executable, "-m", "moldau.cli.kafka.consumer_perf", *words)
     assert done.returncode == 1

@@ -68,7 +68,7 @@ def tool(three: TestCluster) -> Iterator[Tool]:
     made.consumer.close()
 
 
-def test_a_member_goes_on_when_its_coordinator_dies(three: TestCluster, tool: Tool) -> None:
+def test_a_member_continues_when_its_coordinator_dies(three: TestCluster, tool: Tool) -> None:
     tool.write_and_read(b"before")
     killed = coordinator_of(three.bootstrap_servers.split(",")[0], tool.group)
     three.kill(killed)
@@ -79,14 +79,14 @@ def test_a_member_goes_on_when_its_coordinator_dies(three: TestCluster, tool: To
         three.restart(killed)
 
 
-def test_a_member_that_slept_longer_than_its_session_joins_anew(three: TestCluster, tool: Tool) -> None:
+def test_a_member_that_slept_longer_than_its_session_rejoins(three: TestCluster, tool: Tool) -> None:
     """It has offsets to commit when it resumes."""
     tool.write_and_read(b"before")
     with closing(Cluster(three.bootstrap_servers, {})) as aside:
 
-        def is_forgotten() -> bool:
+        def is_removed() -> bool:
             found = Groups(aside, 10_000).described([tool.group])[tool.group]
             return isinstance(found, DescribedGroup) and not found.members
 
-        wait_until(is_forgotten, "the group goes on without its member")
+        wait_until(is_removed, "the group has removed its member")
     tool.write_and_read(b"after")

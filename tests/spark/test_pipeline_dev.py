@@ -181,7 +181,7 @@ def test_dev_shows_what_each_save_does_and_others_use_its_spark(
             assert "waiting for the Spark of `moldau pipeline dev`" in each.stderr
             assert "starting Java" not in each.stderr
         second = command("dev", file)
-        assert (second.returncode, "runs already" in second.stderr) == (1, True)
+        assert (second.returncode, "is already running" in second.stderr) == (1, True)
 
         begin = len(said)
         file.write_text(file.read_text().replace("amount < 9", "amount < 10"))

@@ -28,7 +28,7 @@ class Process:
 
 
 class Processes(Protocol):
-    def birth_time(self, pid: int) -> str | None:
+    def start_time(self, pid: int) -> str | None:
         """Return the start time in the format of the system; None if there is no such process, or only a zombie."""
         ...
 
@@ -46,7 +46,7 @@ class Processes(Protocol):
 class ProcFiles:
     """Reads /proc of Linux."""
 
-    def birth_time(self, pid: int) -> str | None:
+    def start_time(self, pid: int) -> str | None:
         stat = self._stat(pid)
         return None if stat is None or stat[0] in "ZX" else stat[19]
 
@@ -100,9 +100,9 @@ class PsLines:
     def __init__(self, run: RunPs = run_ps) -> None:
         self._run = run
 
-    def birth_time(self, pid: int) -> str | None:
-        state, _, time = self._ps(pid, "stat", "lstart").partition(" ")
-        return None if not state or state.startswith("Z") else time.strip()
+    def start_time(self, pid: int) -> str | None:
+        state, _, start_time = self._ps(pid, "stat", "lstart").partition(" ")
+        return None if not state or state.startswith("Z") else start_time.strip()
 
     def is_paused(self, pid: int) -> bool:
         return self._ps(pid, "stat").startswith("T")

@@ -74,11 +74,11 @@ def drawn(shown: ClusterView) -> list[str]:
 def test_the_whole_drawing_in_letters() -> None:
     assert drawn(view(GROUP)) == [
         "cluster abc: 2 of 4 brokers up, 1 topic, 3 partitions; 1 without a leader, 2 under-replicated",
-        "BROKER  ADDRESS         RACK  STATE   CONTROLLER  LEADS  REPLICAS",
-        "     1  localhost:9092  -     up      -               2         3",
-        "     2  localhost:9093  -     up      active          1         2",
-        "     3  localhost:9094  -     fenced  -               0         3",
-        "     9  -               -     gone    -               0         1",
+        "BROKER  ADDRESS         RACK  STATE         CONTROLLER  LEADS  REPLICAS",
+        "     1  localhost:9092  -     up            -               2         3",
+        "     2  localhost:9093  -     up            active          1         2",
+        "     3  localhost:9094  -     fenced        -               0         3",
+        "     9  -               -     unregistered  -               0         1",
         "",
         "metadata quorum: epoch 5, high watermark 40",
         "NODE  ROLE      ADDRESS         LOG END  LAG  CAUGHT UP",
@@ -119,7 +119,7 @@ def test_notes(partition: PartitionReplicas, move: Reassignment | None, note: st
 
 def test_signs_and_their_colours() -> None:
     row = PartitionRow("t", 0, 1, (1, 2, 3), (1, 2), None, "")
-    signs = [cluster_drawing.sign(row, broker, cluster_drawing.DRAWN) for broker in (1, 2, 3, 4)]
+    signs = [cluster_drawing.sign(row, broker, cluster_drawing.SYMBOLS) for broker in (1, 2, 3, 4)]
     assert "".join(signs) == "●○◌·"
     assert [sign.style for sign in signs] == ["bold green", "cyan", "bold red", "dim"]
 

@@ -141,12 +141,18 @@ def test_the_status_of_a_stopped_cluster(tmp_path: Path) -> None:
 
 def test_a_reused_pid_is_not_our_process(tmp_path: Path) -> None:
     directory, _ = laid_out(tmp_path / "c")
-    content = {"pid": os.getpid(), "born": "long ago", "log_position": 0}
+    content = {"pid": os.getpid(), "start_time": "long ago", "log_position": 0}
     cluster_directory.write_json(directory.process_path(1), content)
     assert live_process(directory, 1) is None
     assert moldau("kill", "1", "-d", str(directory.path)).exit_code == 1  # and we are still here
-    cluster_directory.write_json(directory.process_path(1), content | {"born": PROCESSES.birth_time(os.getpid())})
+    cluster_directory.write_json(directory.process_path(1), content | {"start_time": PROCESSES.start_time(os.getpid())})
     assert live_process(directory, 1) is not None
+
+
+def test_a_process_without_a_start_time_counts_as_ended(tmp_path: Path) -> None:
+    directory, _ = laid_out(tmp_path / "c")
+    cluster_directory.write_json(directory.process_path(1), {"pid": os.getpid(), "log_position": 0})
+    assert live_process(directory, 1) is None
 
 
 def test_states_of_a_process(tmp_path: Path) -> None:
@@ -154,7 +160,7 @@ def test_states_of_a_process(tmp_path: Path) -> None:
     log.write_text("of an older run: Moldau is ready: there\n")
     position = log.stat().st_size
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        process = NodeProcess(1, ProcessIdentity(child.pid, PROCESSES.birth_time(child.pid) or ""), log, position)
+        process = NodeProcess(1, ProcessIdentity(child.pid, PROCESSES.start_time(child.pid) or ""), log, position)
         try:
             assert process.state() is NodeState.STARTING
             with log.open("a") as file:
@@ -166,7 +172,7 @@ def test_states_of_a_process(tmp_path: Path) -> None:
             wait_until(lambda: process.state() is NodeState.UP, "it is up again")
         finally:
             child.kill()
-        assert not cluster_processes.await_end([process], 5)
+        assert not cluster_processes.wait_for_end([process], 5)
         assert process.state() is NodeState.DOWN, "what is left of it until we look at its end does not count"
     assert not process.identity.signal(0)
     assert (PROCESSES.memory_bytes(os.getpid()) or 0) > 10 << 20

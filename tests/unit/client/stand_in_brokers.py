@@ -1,4 +1,4 @@
-"""Brokers without sockets: the client's channels lead to them, and they give the answers that the test chooses.
+"""Brokers without sockets: the client's channels lead to them, and they give the responses that the test chooses.
 
 A node's port is its id. A dead node refuses connections, but stays in the metadata until it is removed from `nodes`.
 """
@@ -42,7 +42,7 @@ from moldau.wire.messages.offset_fetch import OffsetFetchResponse, OffsetFetchRe
 from moldau.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from moldau.wire.records import IN_LINE, Record, build_batch
 
-Answer = Callable[[int, Any], Any]
+Handler = Callable[[int, Any], Any]
 BOOTSTRAP = "one:1,two:2,three:3"
 
 
@@ -61,28 +61,28 @@ class FakeBrokers:
         self.coordinator = 1
         self.metadata_seconds = 0.0
         """How long a metadata response takes."""
-        self.answers: dict[ApiKey, Answer] = {
+        self.handlers: dict[ApiKey, Handler] = {
             ApiKey.METADATA: self._metadata,
             ApiKey.FIND_COORDINATOR: self._coordinators,
-            ApiKey.OFFSET_FETCH: lambda _, asked: OffsetFetchResponse(
-                groups=[OffsetFetchResponseGroup(each.group_id) for each in asked.groups]
+            ApiKey.OFFSET_FETCH: lambda _, request: OffsetFetchResponse(
+                groups=[OffsetFetchResponseGroup(each.group_id) for each in request.groups]
             ),
-            ApiKey.OFFSET_COMMIT: lambda _, asked: committed(asked),
-            ApiKey.LIST_OFFSETS: lambda _, asked: begins_at_zero(asked),
-            ApiKey.FETCH: lambda _, asked: one_record_each(asked),
-            ApiKey.PRODUCE: lambda _, asked: taken(asked),
+            ApiKey.OFFSET_COMMIT: lambda _, request: offset_commit_response(request),
+            ApiKey.LIST_OFFSETS: lambda _, request: list_offsets_response(request),
+            ApiKey.FETCH: lambda _, request: fetch_response_with_first_records(request),
+            ApiKey.PRODUCE: lambda _, request: produce_response(request),
         }
-        self.dialled: list[int] = []
-        self.asked: list[tuple[int, ApiKey, Any]] = []
+        self.connections: list[int] = []
+        self.received: list[tuple[int, ApiKey, Any]] = []
         monkeypatch.setattr(cluster, "Channel", lambda host, port, *_: FakeChannel(self, port))
 
     def requests(self, key: ApiKey) -> list[Any]:
-        return [request for _, asked, request in self.asked if asked == key]
+        return [request for _, received_key, request in self.received if received_key == key]
 
-    def _metadata(self, _: int, asked: Any) -> MetadataResponse:
+    def _metadata(self, _: int, request: Any) -> MetadataResponse:
         time.sleep(self.metadata_seconds)
-        names = list(self.topics) if asked.topics is None else [each.name for each in asked.topics]
-        if asked.allow_auto_topic_creation:
+        names = list(self.topics) if request.topics is None else [each.name for each in request.topics]
+        if request.allow_auto_topic_creation:
             self.topics |= {name: self.creates[name] for name in names if name in self.creates}
         return MetadataResponse(
             brokers=[MetadataResponseBroker(node, "host", node) for node in self.nodes],
@@ -98,10 +98,10 @@ class FakeBrokers:
         ]
         return MetadataResponseTopic(ErrorCode.NONE, name, topic_id(name), partitions=partitions)
 
-    def _coordinators(self, _: int, asked: Any) -> FindCoordinatorResponse:
+    def _coordinators(self, _: int, request: Any) -> FindCoordinatorResponse:
         node = self.coordinator
         return FindCoordinatorResponse(
-            coordinators=[Coordinator(key, node, "host", node) for key in asked.coordinator_keys]
+            coordinators=[Coordinator(key, node, "host", node) for key in request.coordinator_keys]
         )
 
 
@@ -110,7 +110,7 @@ class FakeChannel:
         self._brokers = brokers
         self._node = node
         self._sent: deque[tuple[ApiKey, Any]] = deque()
-        brokers.dialled.append(node)
+        brokers.connections.append(node)
         self._check()
 
     @property
@@ -118,7 +118,7 @@ class FakeChannel:
         return len(self._sent)
 
     def offers(self, key: ApiKey) -> bool:
-        return key in self._brokers.answers
+        return key in self._brokers.handlers
 
     def ask(self, key: ApiKey, request: Any, answer: Any, versions: Any = None) -> Any:
         self.send(key, request)
@@ -126,13 +126,13 @@ class FakeChannel:
 
     def send(self, key: ApiKey, request: Any) -> None:
         self._check()
-        self._brokers.asked.append((self._node, key, request))
+        self._brokers.received.append((self._node, key, request))
         self._sent.append((key, request))
 
     def receive(self, answer: Any) -> Any:
         key, request = self._sent.popleft()
         self._check()
-        return self._brokers.answers[key](self._node, request)
+        return self._brokers.handlers[key](self._node, request)
 
     def close(self) -> None:
         pass
@@ -143,19 +143,19 @@ class FakeChannel:
             raise ConnectionRefusedError(f"node {self._node} is dead")
 
 
-def committed(asked: Any, code: ErrorCode = ErrorCode.NONE) -> OffsetCommitResponse:
+def offset_commit_response(request: Any, code: ErrorCode = ErrorCode.NONE) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[OffsetCommitResponsePartition(each.partition_index, code) for each in topic.partitions],
             )
-            for topic in asked.topics
+            for topic in request.topics
         ]
     )
 
 
-def taken(asked: Any, code: ErrorCode = ErrorCode.NONE) -> ProduceResponse:
+def produce_response(request: Any, code: ErrorCode = ErrorCode.NONE) -> ProduceResponse:
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
@@ -163,12 +163,12 @@ def taken(asked: Any, code: ErrorCode = ErrorCode.NONE) -> ProduceResponse:
                 topic.name,
                 [PartitionProduceResponse(each.index, code, base_offset=0) for each in topic.partition_data],
             )
-            for topic in asked.topic_data
+            for topic in request.topic_data
         ]
     )
 
 
-def beaten(epoch: int, given: dict[str, list[int]] | None = None) -> ConsumerGroupHeartbeatResponse:
+def heartbeat_response(epoch: int, given: dict[str, list[int]] | None = None) -> ConsumerGroupHeartbeatResponse:
     """Return a heartbeat response with an assignment, or without one if nothing changes."""
     if given is None:
         return ConsumerGroupHeartbeatResponse(member_epoch=epoch, heartbeat_interval_ms=0)
@@ -176,41 +176,44 @@ def beaten(epoch: int, given: dict[str, list[int]] | None = None) -> ConsumerGro
     return ConsumerGroupHeartbeatResponse(member_epoch=epoch, heartbeat_interval_ms=0, assignment=Assignment(topics))
 
 
-def refused(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
+def heartbeat_error(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=code)
 
 
-def begins_at_zero(asked: Any) -> ListOffsetsResponse:
+def list_offsets_response(request: Any) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 topic.name,
                 [ListOffsetsPartitionResponse(each.partition_index, offset=0) for each in topic.partitions],
             )
-            for topic in asked.topics
+            for topic in request.topics
         ]
     )
 
 
-def one_record_each(asked: Any) -> FetchResponse:
+def fetch_response_with_first_records(request: Any) -> FetchResponse:
     """Return a fetch response in which every partition has one record, whose value is the partition index."""
-    if all(each.fetch_offset for topic in asked.topics for each in topic.partitions):
-        time.sleep(asked.max_wait_ms / 1000)
-    return fetched(asked, lambda each: holding(each.partition, each.fetch_offset) if each.fetch_offset == 0 else None)
+    if all(each.fetch_offset for topic in request.topics for each in topic.partitions):
+        time.sleep(request.max_wait_ms / 1000)
+    return fetch_response(
+        request,
+        lambda each: batch_with_one_record(each.partition, each.fetch_offset) if each.fetch_offset == 0 else None,
+    )
 
 
-def fetched(asked: Any, records: Callable[[Any], memoryview | None]) -> FetchResponse:
+def fetch_response(request: Any, records: Callable[[Any], memoryview | None]) -> FetchResponse:
     def data(each: Any) -> PartitionData:
         return PartitionData(each.partition, high_watermark=1, last_stable_offset=1, records=records(each))
 
     return FetchResponse(
         responses=[
             FetchableTopicResponse(topic.topic_id, topic.topic, [data(each) for each in topic.partitions])
-            for topic in asked.topics
+            for topic in request.topics
         ]
     )
 
 
-def holding(number: int, offset: int) -> memoryview:
+def batch_with_one_record(number: int, offset: int) -> memoryview:
     """Return a batch with one record at this offset."""
     return memoryview(bytes(build_batch([Record(IN_LINE, 0, None, b"%d" % number, ())], base_offset=offset)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from stand_in_brokers import BOOTSTRAP, FakeBrokers, beaten, committed, refused
+from stand_in_brokers import BOOTSTRAP, FakeBrokers, heartbeat_error, heartbeat_response, offset_commit_response
 
 from moldau.base.errors import ErrorCode
 from moldau.client.stand_in.consumer import Consumer
@@ -20,20 +20,24 @@ class Member:
     """A consumer in a group of one, whose topic `t` has two partitions with one record each."""
 
     def __init__(self, brokers: FakeBrokers) -> None:
-        self.told: list[tuple[str, list[int]]] = []
+        self.events: list[tuple[str, list[int]]] = []
         brokers.topics["t"] = {0: 3, 1: 3}
-        brokers.answers[HEARTBEAT] = self.heartbeat
+        brokers.handlers[HEARTBEAT] = self.heartbeat
         config = {"bootstrap.servers": BOOTSTRAP, "group.id": "g", "auto.offset.reset": "earliest"}
         self.consumer = Consumer(config)
         self.consumer.subscribe(
             ["t"],
-            on_assign=lambda _, given: self.told.append(("assign", partitions(given))),
-            on_revoke=lambda _, taken: self.told.append(("revoke", partitions(taken))),
-            on_lost=lambda _, taken: self.told.append(("lost", partitions(taken))),
+            on_assign=lambda _, given: self.events.append(("assign", partitions(given))),
+            on_revoke=lambda _, taken: self.events.append(("revoke", partitions(taken))),
+            on_lost=lambda _, taken: self.events.append(("lost", partitions(taken))),
         )
 
-    def heartbeat(self, _: int, asked: Any) -> Any:
-        return beaten(1, {"t": [0, 1]}) if asked.member_epoch == 0 else beaten(asked.member_epoch)
+    def heartbeat(self, _: int, request: Any) -> Any:
+        return (
+            heartbeat_response(1, {"t": [0, 1]})
+            if request.member_epoch == 0
+            else heartbeat_response(request.member_epoch)
+        )
 
     def poll(self, times: int = 1) -> list[bytes | None]:
         read = [self.consumer.poll(1) for _ in range(times)]
@@ -51,15 +55,15 @@ def member(brokers: FakeBrokers) -> Member:
 
 def test_a_member_reads_its_assigned_partitions(member: Member) -> None:
     assert sorted(filter(None, member.poll(4))) == [b"0", b"1"]
-    assert member.told == [("assign", [0, 1])]
+    assert member.events == [("assign", [0, 1])]
 
 
 def test_after_the_coordinator_died_the_next_one_is_found(brokers: FakeBrokers, member: Member) -> None:
     member.poll(4)
     brokers.dead, brokers.coordinator = {1}, 2
-    brokers.asked.clear()
+    brokers.received.clear()
     member.poll(4)
-    assert [node for node, key, _ in brokers.asked if key == HEARTBEAT][-1:] == [2]
+    assert [node for node, key, _ in brokers.received if key == HEARTBEAT][-1:] == [2]
 
 
 def test_after_the_coordinator_left_the_metadata_the_next_one_is_found(brokers: FakeBrokers, member: Member) -> None:
@@ -67,38 +71,44 @@ def test_after_the_coordinator_left_the_metadata_the_next_one_is_found(brokers: 
     brokers.dead, brokers.nodes = {1}, {2, 3}
     member.poll(2)
     brokers.coordinator = 2
-    brokers.asked.clear()
+    brokers.received.clear()
     member.poll(4)
-    assert [node for node, key, _ in brokers.asked if key == HEARTBEAT][-1:] == [2]
+    assert [node for node, key, _ in brokers.received if key == HEARTBEAT][-1:] == [2]
 
 
 def test_offsets_are_committed_to_the_next_coordinator(brokers: FakeBrokers, member: Member) -> None:
     member.poll(4)
     brokers.dead, brokers.coordinator = {1}, 2
-    brokers.asked.clear()
+    brokers.received.clear()
     member.consumer.close()
-    assert [node for node, key, _ in brokers.asked if key == ApiKey.OFFSET_COMMIT] == [2]
+    assert [node for node, key, _ in brokers.received if key == ApiKey.OFFSET_COMMIT] == [2]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH])
 def test_a_member_that_slept_too_long_rejoins(brokers: FakeBrokers, member: Member, code: ErrorCode) -> None:
     assert len(member.poll(4)) == 2
-    brokers.answers[ApiKey.OFFSET_COMMIT] = lambda _, asked: committed(asked, code)
-    brokers.answers[HEARTBEAT] = lambda _, asked: (
-        beaten(7, {"t": [0, 1]}) if asked.member_epoch == 0 else beaten(7) if asked.member_epoch == 7 else refused(code)
+    brokers.handlers[ApiKey.OFFSET_COMMIT] = lambda _, request: offset_commit_response(request, code)
+    brokers.handlers[HEARTBEAT] = lambda _, request: (
+        heartbeat_response(7, {"t": [0, 1]})
+        if request.member_epoch == 0
+        else heartbeat_response(7)
+        if request.member_epoch == 7
+        else heartbeat_error(code)
     )
     member.consumer._next_commit = 0
-    brokers.asked.clear()
+    brokers.received.clear()
     assert sorted(filter(None, member.poll(6))) == [b"0", b"1"], "what was not committed is read again"
-    assert member.told == [("assign", [0, 1]), ("lost", [0, 1]), ("assign", [0, 1])]
+    assert member.events == [("assign", [0, 1]), ("lost", [0, 1]), ("assign", [0, 1])]
 
 
 def test_a_commit_with_an_unknown_member_id_makes_the_member_rejoin(brokers: FakeBrokers, member: Member) -> None:
     assert len(member.poll(4)) == 2
-    brokers.answers[ApiKey.OFFSET_COMMIT] = lambda _, asked: committed(asked, ErrorCode.UNKNOWN_MEMBER_ID)
+    brokers.handlers[ApiKey.OFFSET_COMMIT] = lambda _, request: offset_commit_response(
+        request, ErrorCode.UNKNOWN_MEMBER_ID
+    )
     member.consumer._next_commit = 0
     member.poll(4)
-    assert member.told == [("assign", [0, 1]), ("lost", [0, 1]), ("assign", [0, 1])]
+    assert member.events == [("assign", [0, 1]), ("lost", [0, 1]), ("assign", [0, 1])]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION])
@@ -106,30 +116,30 @@ def test_offsets_of_a_stale_epoch_are_committed_in_the_next(
     brokers: FakeBrokers, member: Member, code: ErrorCode
 ) -> None:
     assert len(member.poll(4)) == 2
-    brokers.answers[ApiKey.OFFSET_COMMIT] = lambda _, asked: committed(asked, code)
+    brokers.handlers[ApiKey.OFFSET_COMMIT] = lambda _, request: offset_commit_response(request, code)
     member.consumer._next_commit = 0
     member.poll()
-    brokers.answers[ApiKey.OFFSET_COMMIT] = lambda _, asked: committed(asked)
-    brokers.answers[HEARTBEAT] = lambda _, asked: beaten(9)
-    brokers.asked.clear()
+    brokers.handlers[ApiKey.OFFSET_COMMIT] = lambda _, request: offset_commit_response(request)
+    brokers.handlers[HEARTBEAT] = lambda _, request: heartbeat_response(9)
+    brokers.received.clear()
     member.consumer._next_commit = 0
     member.poll()
     (commit,) = brokers.requests(ApiKey.OFFSET_COMMIT)
     assert commit.generation_id_or_member_epoch == 9
-    assert member.told == [("assign", [0, 1])]
+    assert member.events == [("assign", [0, 1])]
 
 
 def test_an_assignment_waits_until_the_committed_offsets_are_known(brokers: FakeBrokers, member: Member) -> None:
-    answer = brokers.answers.pop(ApiKey.OFFSET_FETCH)
-    brokers.answers[ApiKey.OFFSET_FETCH] = _broken
+    answer = brokers.handlers.pop(ApiKey.OFFSET_FETCH)
+    brokers.handlers[ApiKey.OFFSET_FETCH] = _broken
     member.poll(2)
-    assert member.told == []
-    brokers.answers[ApiKey.OFFSET_FETCH] = answer
+    assert member.events == []
+    brokers.handlers[ApiKey.OFFSET_FETCH] = answer
     assert len(member.poll(6)) == 2
-    assert member.told == [("assign", [0, 1])]
+    assert member.events == [("assign", [0, 1])]
 
 
-def _broken(_: int, asked: Any) -> Any:
+def _broken(_: int, request: Any) -> Any:
     raise ConnectionResetError("gone")
 
 
@@ -138,7 +148,7 @@ def test_a_topic_that_the_broker_does_not_know_yet_is_read_later(brokers: FakeBr
     member.poll(2)
     brokers.topics["t"] = {0: 3, 1: 3}
     assert len(member.poll(6)) == 2
-    assert member.told[-1] == ("assign", [0, 1])
+    assert member.events[-1] == ("assign", [0, 1])
     (owned,) = [each.topic_partitions for each in brokers.requests(HEARTBEAT) if each.topic_partitions]
     assert [list(each.partitions) for each in owned] == [[0, 1]]
 
@@ -146,24 +156,28 @@ def test_a_topic_that_the_broker_does_not_know_yet_is_read_later(brokers: FakeBr
 def test_partitions_are_revoked_once_even_if_the_new_ones_have_to_wait(brokers: FakeBrokers, member: Member) -> None:
     brokers.topics["t"] = {0: 3, 1: 3, 2: 3}
     member.poll(4)
-    answer = brokers.answers[ApiKey.OFFSET_FETCH]
-    brokers.answers[ApiKey.OFFSET_FETCH] = _broken
-    brokers.answers[HEARTBEAT] = lambda _, asked: beaten(2, {"t": [1, 2]}) if asked.member_epoch < 2 else beaten(2)
+    answer = brokers.handlers[ApiKey.OFFSET_FETCH]
+    brokers.handlers[ApiKey.OFFSET_FETCH] = _broken
+    brokers.handlers[HEARTBEAT] = lambda _, request: (
+        heartbeat_response(2, {"t": [1, 2]}) if request.member_epoch < 2 else heartbeat_response(2)
+    )
     member.poll(3)
-    brokers.answers[ApiKey.OFFSET_FETCH] = answer
+    brokers.handlers[ApiKey.OFFSET_FETCH] = answer
     member.poll(3)
-    assert member.told[1:] == [("revoke", [0]), ("assign", [2])]
+    assert member.events[1:] == [("revoke", [0]), ("assign", [2])]
 
 
 def test_a_member_without_partitions_is_notified(brokers: FakeBrokers, member: Member) -> None:
-    brokers.answers[HEARTBEAT] = lambda _, asked: beaten(1, {}) if asked.member_epoch == 0 else beaten(1)
+    brokers.handlers[HEARTBEAT] = lambda _, request: (
+        heartbeat_response(1, {}) if request.member_epoch == 0 else heartbeat_response(1)
+    )
     member.poll(3)
-    assert member.told == [("assign", [])]
+    assert member.events == [("assign", [])]
 
 
 def test_a_broker_without_the_consumer_protocol_causes_a_clear_error(brokers: FakeBrokers, member: Member) -> None:
-    del brokers.answers[HEARTBEAT]
+    del brokers.handlers[HEARTBEAT]
     with pytest.raises(KafkaException) as failed:
         member.poll()
-    assert "does not speak KIP-848" in failed.value.args[0].str()
+    assert "does not support KIP-848" in failed.value.args[0].str()
     assert "Python 3.14 or older" in failed.value.args[0].str()

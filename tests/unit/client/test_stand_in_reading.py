@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from stand_in_brokers import BOOTSTRAP, FakeBrokers, fetched, holding
+from stand_in_brokers import BOOTSTRAP, FakeBrokers, batch_with_one_record, fetch_response
 
 from moldau.base.errors import ErrorCode
 from moldau.client.stand_in.consumer import Consumer
@@ -54,15 +54,15 @@ def test_a_dead_leader_blocks_no_other(brokers: FakeBrokers) -> None:
 def test_a_leader_that_moved_is_found_while_another_partition_is_busy(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: 1, 1: 2}
 
-    def answer(node: int, asked: Any) -> Any:
+    def answer(node: int, request: Any) -> Any:
         """Return another record each time; partition 0 is led by node 3 only."""
-        response = fetched(asked, lambda each: holding(each.partition, each.fetch_offset))
+        response = fetch_response(request, lambda each: batch_with_one_record(each.partition, each.fetch_offset))
         for data in (each for topic in response.responses for each in topic.partitions):
             if data.partition_index == 0 and node != 3:
                 data.error_code, data.records = ErrorCode.NOT_LEADER_OR_FOLLOWER, None
         return response
 
-    brokers.answers[ApiKey.FETCH] = answer
+    brokers.handlers[ApiKey.FETCH] = answer
     reader = consumer(offset=0)
     assert values(reader, 1) == [b"1"]
     brokers.topics["t"] = {0: 3, 1: 2}
@@ -71,15 +71,15 @@ def test_a_leader_that_moved_is_found_while_another_partition_is_busy(brokers: F
 
 def test_a_fatal_error_is_raised_even_while_another_partition_has_records(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: 1, 1: 2}
-    listed = brokers.answers[ApiKey.LIST_OFFSETS]
+    listed = brokers.handlers[ApiKey.LIST_OFFSETS]
 
-    def answer(node: int, asked: Any) -> Any:
-        response = listed(node, asked)
+    def answer(node: int, request: Any) -> Any:
+        response = listed(node, request)
         if node == 1:
             response.topics[0].partitions[0].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return response
 
-    brokers.answers[ApiKey.LIST_OFFSETS] = answer
+    brokers.handlers[ApiKey.LIST_OFFSETS] = answer
     reader = consumer()
     with pytest.raises(KafkaException):
         reader.poll(1)

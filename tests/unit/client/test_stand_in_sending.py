@@ -34,7 +34,7 @@ class Writer:
         self.producer.produce(topic, value, partition=partition, on_delivery=self._report)
 
     def _report(self, error: KafkaError | None, message: Message) -> None:
-        self.reports[message.value()] = "taken" if error is None else error.name()
+        self.reports[message.value()] = "delivered" if error is None else error.name()
 
     def await_reports(self, count: int) -> dict[bytes | None, str]:
         def all_are_in() -> bool:
@@ -50,11 +50,11 @@ def test_sending_to_a_partition_without_a_leader_blocks_no_other(brokers: FakeBr
     writer = Writer()
     writer.write(b"a", 0)
     writer.write(b"b", 1)
-    assert writer.await_reports(1) == {b"b": "taken"}
+    assert writer.await_reports(1) == {b"b": "delivered"}
     writer.write(b"c", 1)
-    assert writer.await_reports(2) == {b"b": "taken", b"c": "taken"}, "what is queued later goes its way too"
+    assert writer.await_reports(2) == {b"b": "delivered", b"c": "delivered"}, "what is queued later goes its way too"
     brokers.topics["t"] = {0: 2, 1: 1}
-    assert writer.await_reports(3)[b"a"] == "taken"
+    assert writer.await_reports(3)[b"a"] == "delivered"
 
 
 def test_a_missing_topic_blocks_no_other(brokers: FakeBrokers) -> None:
@@ -62,7 +62,7 @@ def test_a_missing_topic_blocks_no_other(brokers: FakeBrokers) -> None:
     writer = Writer()
     writer.write(b"a", topic="missing")
     writer.write(b"b")
-    assert list(writer.await_reports(2).items()) == [(b"b", "taken"), (b"a", "UNKNOWN_TOPIC_OR_PART")]
+    assert list(writer.await_reports(2).items()) == [(b"b", "delivered"), (b"a", "UNKNOWN_TOPIC_OR_PART")]
 
 
 def test_a_missing_partition_fails_alone_and_at_once(brokers: FakeBrokers) -> None:
@@ -70,7 +70,7 @@ def test_a_missing_partition_fails_alone_and_at_once(brokers: FakeBrokers) -> No
     writer = Writer()
     writer.write(b"a", 0)
     writer.write(b"b", 2)
-    assert writer.await_reports(2) == {b"a": "taken", b"b": "_UNKNOWN_PARTITION"}
+    assert writer.await_reports(2) == {b"a": "delivered", b"b": "_UNKNOWN_PARTITION"}
 
 
 def test_partitions_that_were_added_meanwhile_are_found(brokers: FakeBrokers) -> None:
@@ -80,14 +80,14 @@ def test_partitions_that_were_added_meanwhile_are_found(brokers: FakeBrokers) ->
     writer.await_reports(1)
     brokers.topics["t"] = {0: 1, 1: 2}
     writer.write(b"b", 1)
-    assert writer.await_reports(2) == {b"a": "taken", b"b": "taken"}
+    assert writer.await_reports(2) == {b"a": "delivered", b"b": "delivered"}
 
 
 def test_a_topic_is_created_even_if_the_partition_is_given(brokers: FakeBrokers) -> None:
     brokers.creates["t"] = {0: 1}
     writer = Writer()
     writer.write(b"a", 0)
-    assert writer.await_reports(1) == {b"a": "taken"}
+    assert writer.await_reports(1) == {b"a": "delivered"}
 
 
 def test_brokers_that_do_not_answer_are_waited_for(brokers: FakeBrokers) -> None:
@@ -96,12 +96,12 @@ def test_brokers_that_do_not_answer_are_waited_for(brokers: FakeBrokers) -> None
     brokers.dead = {1, 2, 3}
     writer = Writer()
     writer.write(b"a")
-    wait_until(lambda: len(brokers.dialled) > 9, "dials")
+    wait_until(lambda: len(brokers.connections) > 9, "more connections")
     writer.producer.poll(0)
     assert writer.reports == {}
     assert {error.name() for error in writer.errors} == {"_ALL_BROKERS_DOWN"}
     brokers.dead = set()
-    assert writer.await_reports(1) == {b"a": "taken"}
+    assert writer.await_reports(1) == {b"a": "delivered"}
 
 
 def test_a_missing_topic_fails_before_the_delivery_timeout(brokers: FakeBrokers) -> None:
@@ -119,7 +119,7 @@ def test_a_record_fails_at_the_delivery_timeout(brokers: FakeBrokers) -> None:
     assert writer.await_reports(1) == {b"a": "_MSG_TIMED_OUT"}
     brokers.topics["t"] = {0: 1}
     writer.write(b"b", 0)
-    assert writer.await_reports(2)[b"b"] == "taken"
+    assert writer.await_reports(2)[b"b"] == "delivered"
 
 
 def test_headers_count_in_the_size_of_a_batch(brokers: FakeBrokers) -> None:
@@ -149,7 +149,7 @@ def test_the_queue_is_bounded_by_bytes(brokers: FakeBrokers) -> None:
     for number in range(9):
         writer.write(b"%d" % number * 1_000)
     writer.await_reports(10)
-    assert Counter(writer.reports.values()) == {"taken": 10}
+    assert Counter(writer.reports.values()) == {"delivered": 10}
 
 
 def test_a_delivery_report_that_raises_does_not_keep_others_from_being_called(brokers: FakeBrokers) -> None:
@@ -165,7 +165,7 @@ def test_a_delivery_report_that_raises_does_not_keep_others_from_being_called(br
     with pytest.raises(KeyboardInterrupt):
         writer.producer.flush(PATIENCE_S)
     assert writer.producer.flush(PATIENCE_S) == 0
-    assert writer.reports == {b"second": "taken", b"third": "taken"}
+    assert writer.reports == {b"second": "delivered", b"third": "delivered"}
 
 
 def test_an_internal_error_fails_the_records_and_not_the_thread(
@@ -179,4 +179,4 @@ def test_an_internal_error_fails_the_records_and_not_the_thread(
     assert writer.producer.flush(PATIENCE_S) == 0
     monkeypatch.setattr(batch_sender, "build_batch", build)
     writer.write(b"b")
-    assert writer.await_reports(2) == {b"a": "_FAIL", b"b": "taken"}
+    assert writer.await_reports(2) == {b"a": "_FAIL", b"b": "delivered"}

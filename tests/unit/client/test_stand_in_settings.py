@@ -16,32 +16,32 @@ from moldau.client.stand_in.values import KafkaError, KafkaException
 @pytest.mark.parametrize("address", ["one:2", "one:2,", " one:2 , ", "PLAINTEXT://one:2", "[::1]:2"])
 def test_an_address_leads_to_its_node(brokers: FakeBrokers, address: str) -> None:
     AdminClient({"bootstrap.servers": address}).list_topics()
-    assert brokers.dialled == [2]
+    assert brokers.connections == [2]
 
 
 @pytest.mark.parametrize("address", ["localhost", "PLAINTEXT://localhost", "[::1]"])
 def test_the_default_port_is_kafkas(brokers: FakeBrokers, address: str) -> None:
     AdminClient({"bootstrap.servers": address}).list_topics()
-    assert brokers.dialled == [9092]
+    assert brokers.connections == [9092]
 
 
 @pytest.mark.parametrize("address", ["one:port", "one:0", "one:65536", ":9092", "", ","])
-@pytest.mark.parametrize("kind", [AdminClient, Producer, Consumer])
-def test_an_invalid_address_is_refused_in_one_line(kind: Any, address: str) -> None:
-    assert refusal(kind, {"bootstrap.servers": address}).startswith("bootstrap.servers")
+@pytest.mark.parametrize("client_class", [AdminClient, Producer, Consumer])
+def test_an_invalid_address_is_refused_in_one_line(client_class: Any, address: str) -> None:
+    assert refusal(client_class, {"bootstrap.servers": address}).startswith("bootstrap.servers")
 
 
-@pytest.mark.parametrize("kind", [AdminClient, Producer, Consumer])
-def test_an_unknown_property_is_refused_with_librdkafkas_message(kind: Any) -> None:
-    said = refusal(kind, {"bootstrap.servers": "one:1", "transactional.id": "t"})
-    assert said.startswith('No such configuration property: "transactional.id"')
+@pytest.mark.parametrize("client_class", [AdminClient, Producer, Consumer])
+def test_an_unknown_property_is_refused_with_librdkafkas_message(client_class: Any) -> None:
+    message = refusal(client_class, {"bootstrap.servers": "one:1", "transactional.id": "t"})
+    assert message.startswith('No such configuration property: "transactional.id"')
 
 
-def refusal(kind: Any, config: dict[str, str]) -> str:
+def refusal(client_class: Any, config: dict[str, str]) -> str:
     with pytest.raises(KafkaException) as failed:
-        kind(config)
+        client_class(config)
     error = failed.value.args[0]
     assert error.code() == KafkaError._INVALID_ARG
-    said = str(error.str())
-    assert "\n" not in said
-    return said
+    message = str(error.str())
+    assert "\n" not in message
+    return message

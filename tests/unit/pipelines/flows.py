@@ -1,10 +1,10 @@
-"""Flows for tests of drawing: a realistic pipeline, and random graphs."""
+"""Graphs for tests of drawing: a realistic pipeline, and random graphs."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from moldau.pipelines.drawing.graph import Edge, Graph, Kind, Node
+from moldau.pipelines.drawing.graph import Edge, Graph, Node, NodeKind
 
 BOOKSTORE = """\
 name: bookstore
@@ -38,7 +38,7 @@ def graphs(draw: st.DrawFn, nodes_max: int = 9) -> Graph:
     """Draw a random graph whose edges go forward, with nodes of different widths."""
     count = draw(st.integers(1, nodes_max))
     nodes = tuple(
-        Node(f"n{number}", draw(st.sampled_from(list(Kind))), f"n{number}", ("x" * draw(st.integers(0, 18)),))
+        Node(f"n{number}", draw(st.sampled_from(list(NodeKind))), f"n{number}", ("x" * draw(st.integers(0, 18)),))
         for number in range(count)
     )
     pairs = [(source, target) for target in range(count) for source in range(target)]

@@ -1,4 +1,4 @@
-"""Pictures of a flow: those in golden/ are unchanged, and pictures of random flows show the right edges.
+"""Pictures of a graph: those in golden/ are unchanged, and pictures of random graphs show the right edges.
 
 After an intended change, `python tests/unit/pipelines/test_drawing.py` draws the pictures in golden/ again. Check them.
 """
@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from marked_yaml import write
 
 from moldau.pipelines.drawing.draw import Form, draw
-from moldau.pipelines.drawing.graph import Edge, Graph, Kind, Node, graph
+from moldau.pipelines.drawing.graph import Edge, Graph, Node, NodeKind, graph
 from moldau.pipelines.drawing.mermaid import draw_mermaid
 from moldau.pipelines.drawing.svg import draw_svg
 from moldau.pipelines.drawing.terminal import draw_terminal
@@ -112,12 +112,15 @@ def test_the_lines_of_the_bookstore_are_its_edges(tmp_path: Path) -> None:
 
 @settings(deadline=None)
 @given(graphs())
-def test_the_lines_of_a_random_flow_are_its_edges(drawn: Graph) -> None:
+def test_the_lines_of_a_random_graph_are_its_edges(drawn: Graph) -> None:
     assert_drawn(drawn, draw_terminal(drawn).plain)
 
 
 def test_a_picture_fits_a_narrow_terminal() -> None:
-    nodes = [Node("a", Kind.TOPIC, "a" * 60), *(Node(f"b{n}", Kind.SINK, f"b{n}", ("x" * 50,)) for n in range(5))]
+    nodes = [
+        Node("a", NodeKind.TOPIC, "a" * 60),
+        *(Node(f"b{n}", NodeKind.SINK, f"b{n}", ("x" * 50,)) for n in range(5)),
+    ]
     drawn = Graph("g", tuple(nodes), tuple(Edge("a", f"b{n}") for n in range(5)))
     picture = draw_terminal(drawn, 40).plain
     assert max(len(row) for row in picture.split("\n")) <= 40
@@ -125,7 +128,7 @@ def test_a_picture_fits_a_narrow_terminal() -> None:
 
 
 def test_wide_and_control_characters_keep_the_frame_intact() -> None:
-    picture = draw_terminal(Graph("g", (Node("a", Kind.SQL, "日本", ("a\x1b[31mb", "")),), ())).plain
+    picture = draw_terminal(Graph("g", (Node("a", NodeKind.SQL, "日本", ("a\x1b[31mb", "")),), ())).plain
     assert picture.split("\n") == ["╭─────────╮", "│ 日本    │", "│ a�[31mb │", "╰─────────╯", ""]
 
 
@@ -133,7 +136,7 @@ def test_wide_and_control_characters_keep_the_frame_intact() -> None:
 
 
 def test_names_cannot_break_mermaid() -> None:
-    drawn = draw_mermaid(Graph("g", (Node("a", Kind.SQL, 'x"] --> y\n<script>', ("end;",)),), ()))
+    drawn = draw_mermaid(Graph("g", (Node("a", NodeKind.SQL, 'x"] --> y\n<script>', ("end;",)),), ()))
     (box,) = [line for line in drawn.split("\n") if line.startswith("    n0")]
     assert box == '    n0["<b>x#34;#93; --#62; y#10;#60;script#62;</b><br/>end#59;"]:::sql'
 
@@ -168,14 +171,14 @@ def test_boxes_of_an_svg_do_not_overlap_and_are_inside_the_picture(drawn: Graph)
 
 def test_names_cannot_break_an_svg() -> None:
     hostile = "</title><script>alert('&')\x00\x1b]]>"
-    drawn = draw_svg(Graph(hostile, (Node("a", Kind.SQL, hostile, (hostile,)),), ()))
+    drawn = draw_svg(Graph(hostile, (Node("a", NodeKind.SQL, hostile, (hostile,)),), ()))
     root = ElementTree.fromstring(drawn)
     assert not list(root.iter(f"{SVG}script"))
     assert "alert" in "".join(root.itertext())
 
 
 def test_a_long_name_is_cut_and_whole_in_the_tooltip() -> None:
-    root = ElementTree.fromstring(draw_svg(Graph("g", (Node("a", Kind.SQL, "long" * 40),), ())))
+    root = ElementTree.fromstring(draw_svg(Graph("g", (Node("a", NodeKind.SQL, "long" * 40),), ())))
     (title,) = [one.text for one in root.iter(f"{SVG}title")]
     assert title == "long" * 40
     (shown,) = [one.text or "" for one in root.iter(f"{SVG}text") if one.get("class") == "title"]
@@ -183,7 +186,7 @@ def test_a_long_name_is_cut_and_whole_in_the_tooltip() -> None:
     assert len(shown) < 40
 
 
-def test_a_flow_without_nodes_can_be_drawn() -> None:
+def test_a_graph_without_nodes_can_be_drawn() -> None:
     nothing = Graph("g", (), ())
     assert draw(nothing, "terminal") == ""
     assert draw(nothing, "mermaid") == "flowchart LR\n"

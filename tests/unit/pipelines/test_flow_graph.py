@@ -7,16 +7,16 @@ from pathlib import Path
 from flows import BOOKSTORE
 from marked_yaml import WHOLE, write
 
-from moldau.pipelines.drawing.graph import Edge, Graph, Kind, graph
+from moldau.pipelines.drawing.graph import Edge, Graph, NodeKind, graph
 from moldau.pipelines.reading.loading import load
 
 
-def flow(folder: Path, text: str) -> Graph:
+def graph_of(folder: Path, text: str) -> Graph:
     return graph(load(write(folder, text), check_files=False))
 
 
-def test_the_edges_of_a_flow(tmp_path: Path) -> None:
-    edges = {(edge.source, edge.target) for edge in flow(tmp_path, BOOKSTORE).edges}
+def test_the_edges_of_a_graph(tmp_path: Path) -> None:
+    edges = {(edge.source, edge.target) for edge in graph_of(tmp_path, BOOKSTORE).edges}
     assert edges == {
         ("source.events", "dead.bookstore.dead"),
         ("source.events", "step.enriched"),
@@ -35,17 +35,17 @@ def test_the_edges_of_a_flow(tmp_path: Path) -> None:
 
 
 def test_the_kinds_of_nodes(tmp_path: Path) -> None:
-    kinds = {node.title: node.kind for node in flow(tmp_path, BOOKSTORE).nodes}
-    assert kinds["events"] is Kind.TOPIC
-    assert kinds["users"] is kinds["rates"] is Kind.TABLE
-    assert kinds["counts"] is Kind.SQL
-    assert kinds["suspicious"] is Kind.PYTHON
-    assert kinds["lake/events"] is kinds["console"] is kinds["topic by content"] is Kind.SINK
-    assert kinds["bookstore.dead"] is Kind.DEAD_LETTERS
+    kinds = {node.title: node.kind for node in graph_of(tmp_path, BOOKSTORE).nodes}
+    assert kinds["events"] is NodeKind.TOPIC
+    assert kinds["users"] is kinds["rates"] is NodeKind.TABLE
+    assert kinds["counts"] is NodeKind.SQL
+    assert kinds["suspicious"] is NodeKind.PYTHON
+    assert kinds["lake/events"] is kinds["console"] is kinds["topic by content"] is NodeKind.SINK
+    assert kinds["bookstore.dead"] is NodeKind.DEAD_LETTERS
 
 
 def test_edges_go_forward_in_the_order_of_the_nodes(tmp_path: Path) -> None:
-    drawn = flow(tmp_path, BOOKSTORE)
+    drawn = graph_of(tmp_path, BOOKSTORE)
     order = {node.id: number for number, node in enumerate(drawn.nodes)}
     assert len(order) == len(drawn.nodes)
     assert all(order[edge.source] < order[edge.target] for edge in drawn.edges)
@@ -55,18 +55,18 @@ def test_a_step_uses_only_views_above_it(tmp_path: Path) -> None:
     text = WHOLE.replace(
         "sinks:", "steps:\n  - {name: a, sql: select * from b}\n  - {name: b, sql: select * from a join b}\nsinks:"
     )
-    assert [edge for edge in flow(tmp_path, text).edges if edge.target.startswith("step.")] == [
+    assert [edge for edge in graph_of(tmp_path, text).edges if edge.target.startswith("step.")] == [
         Edge("step.a", "step.b")
     ]
 
 
 def test_sources_with_the_same_dead_letter_topic_share_its_node(tmp_path: Path) -> None:
     text = WHOLE.replace("sinks:", "  more: {topic: more, format: text, dead_letter: orders.dead}\nsinks:")
-    drawn = flow(tmp_path, text)
-    assert [node.title for node in drawn.nodes if node.kind is Kind.DEAD_LETTERS] == ["orders.dead"]
+    drawn = graph_of(tmp_path, text)
+    assert [node.title for node in drawn.nodes if node.kind is NodeKind.DEAD_LETTERS] == ["orders.dead"]
     assert sum(edge.target == "dead.orders.dead" for edge in drawn.edges) == 2
 
 
 def test_no_dead_letter_node_if_bad_records_are_dropped(tmp_path: Path) -> None:
     text = WHOLE.replace("topic: orders\n", "topic: orders\n    dead_letter: drop\n")
-    assert all(node.kind is not Kind.DEAD_LETTERS for node in flow(tmp_path, text).nodes)
+    assert all(node.kind is not NodeKind.DEAD_LETTERS for node in graph_of(tmp_path, text).nodes)

@@ -13,7 +13,7 @@ from operations import operations_of
 from test_pipeline_loading import EVERYTHING
 
 from moldau.pipelines.problems import InvalidPipeline, Problem
-from moldau.pipelines.reading.indentation import find_culprit
+from moldau.pipelines.reading.indentation import find_wrong_line
 from moldau.pipelines.reading.positions import read_yaml
 
 FILES = sorted((Path(__file__).parents[3] / "examples").glob("*/pipeline.yaml"))
@@ -98,7 +98,7 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG.values(), ids=WRONG.keys())
 def test_the_problem_has_the_indentation_of_the_line_and_of_its_block(case: tuple[str, str]) -> None:
     text, (place,) = marked(case[0])
-    problem = refusal(text)
+    problem = first_problem(text)
     assert problem is not None
     assert problem.message == f"this line is indented by {case[1]}"
     assert line_column(problem) == place
@@ -117,7 +117,7 @@ def test_the_problem_has_the_indentation_of_the_line_and_of_its_block(case: tupl
 )
 def test_quotes_are_suggested_only_where_they_help(text: str, hint: bool) -> None:
     text, (place,) = marked(text)
-    problem = refusal(text)
+    problem = first_problem(text)
     assert problem is not None
     assert line_column(problem) == place, problem
     assert bool(problem.hint and "quotes" in problem.hint) == hint, problem
@@ -127,9 +127,9 @@ def test_quotes_are_suggested_only_where_they_help(text: str, hint: bool) -> Non
     ("text", "missing"),
     [
         (SOURCE.replace("topic: a", "«topic» a"), "':'"),
-        (SOURCE.replace("topic: a", "«topic»:a"), "space behind its ':'"),
+        (SOURCE.replace("topic: a", "«topic»:a"), "space after its ':'"),
         (SOURCE.replace("schema: b", "«schema» b"), "':'"),
-        (SOURCE.replace("schema: b int", "«schema»:int"), "space behind its ':'"),
+        (SOURCE.replace("schema: b int", "«schema»:int"), "space after its ':'"),
         (SOURCE.replace("name: x", "«name» x"), "':'"),
         (SOURCE.replace("sources:", "«sources»"), "':'"),
         (STEPS.replace("name: s", "«name» s"), "':'"),
@@ -137,9 +137,9 @@ def test_quotes_are_suggested_only_where_they_help(text: str, hint: bool) -> Non
 )
 def test_the_problem_points_at_the_line_without_a_colon(text: str, missing: str) -> None:
     text, (place,) = marked(text)
-    problem = refusal(text)
+    problem = first_problem(text)
     assert problem is not None
-    assert problem.message == f"this line has no {missing}, but stands among lines of the form  key: value"
+    assert problem.message == f"this line has no {missing}, but the lines around it have the form  key: value"
     assert line_column(problem) == place
 
 
@@ -148,24 +148,26 @@ def test_the_problem_points_at_a_tab(text: str) -> None:
     lines = text.splitlines()
     for at, line in enumerate(lines):
         for changed in ("\t" + line, "\t" + line.lstrip(), line.replace("  ", " \t", 1)):
-            if changed.lstrip(" ").startswith("\t") and (problem := refusal("\n".join(with_line(lines, at, changed)))):
-                assert problem.message == "a tab cannot stand here: YAML is indented with spaces"
+            if changed.lstrip(" ").startswith("\t") and (
+                problem := first_problem("\n".join(with_line(lines, at, changed)))
+            ):
+                assert problem.message == "a tab is not allowed here: YAML is indented with spaces"
                 assert line_column(problem) == (at + 1, changed.index("\t") + 1)
 
 
 def test_a_tab_within_a_line_is_not_called_indentation() -> None:
-    problem = refusal(SOURCE.replace("topic: a", "topic:\ta"))
+    problem = first_problem(SOURCE.replace("topic: a", "topic:\ta"))
     assert problem is not None
-    assert problem.message == "a tab cannot stand here: write a space instead"
+    assert problem.message == "a tab is not allowed here: write a space instead"
 
 
 @pytest.mark.parametrize("text", [EVERYTHING, LISTS_AT_THE_MARGIN, WHOLE, *EXAMPLES])
 @pytest.mark.parametrize("spaces", [-1, 1])
-def test_any_line_moved_by_one_space_is_the_culprit(text: str, spaces: int) -> None:
+def test_any_line_moved_by_one_space_is_found(text: str, spaces: int) -> None:
     """If the file is then not YAML, the problem points at the moved line."""
-    assert refusal(text) is None
+    assert first_problem(text) is None
     for number, changed in moved(text, spaces):
-        problem = refusal(changed)
+        problem = first_problem(changed)
         if problem is not None:
             assert problem.place is not None
             assert problem.place.line == number, (changed.splitlines()[number - 1], problem)
@@ -173,14 +175,14 @@ def test_any_line_moved_by_one_space_is_the_culprit(text: str, spaces: int) -> N
 
 
 @pytest.mark.parametrize("spaces", [-3, -2, 2, 3])
-def test_any_line_moved_further_is_mostly_the_culprit(spaces: int) -> None:
+def test_most_lines_moved_further_are_found(spaces: int) -> None:
     """A line that moves further may fit another block, so it is not always recognised."""
     right = 0
     wrong = []
     for text in (EVERYTHING, LISTS_AT_THE_MARGIN, *EXAMPLES):
         for number, changed in moved(text, spaces):
-            problem = refusal(changed)
-            if problem is None or "stands twice" in problem.message:
+            problem = first_problem(changed)
+            if problem is None or "occurs twice" in problem.message:
                 continue
             assert problem.place is not None
             assert "quotes" not in (problem.hint or ""), problem
@@ -203,10 +205,10 @@ def test_the_search_for_the_line_costs_less_than_reading_the_file(text: str) -> 
     text += f"{' ' * 21}e: f\n"
     reading = operations_of(lambda: list(yaml.scan(text.replace(": ", "_"))))
     number = text.count("\n")
-    assert operations_of(lambda: find_culprit(text, range(number + 1))) < reading
+    assert operations_of(lambda: find_wrong_line(text, range(number + 1))) < reading
 
 
-def refusal(text: str) -> Problem | None:
+def first_problem(text: str) -> Problem | None:
     """Return the first problem of a text as YAML, or None."""
     try:
         read_yaml("pipeline.yaml", text.encode())

@@ -10,7 +10,7 @@ from marked_yaml import WHOLE, load_text, write
 
 from moldau.pipelines.problems import InvalidPipeline
 from moldau.pipelines.reading.loading import load
-from moldau.pipelines.reading.times import duration, moment
+from moldau.pipelines.reading.times import parse_duration, parse_time
 from moldau.pipelines.spec import (
     ConsoleSink,
     FileSource,
@@ -273,11 +273,11 @@ def test_a_byte_order_mark_does_not_count_as_a_column(tmp_path: Path) -> None:
     ],
 )
 def test_durations(written: str, read: str | None) -> None:
-    assert duration(written) == read
+    assert parse_duration(written) == read
 
 
-def test_moments() -> None:
-    assert moment("2026-01-31") == datetime(2026, 1, 31, tzinfo=UTC)
-    assert moment("2026-01-31T08:00:00Z") == datetime(2026, 1, 31, 8, tzinfo=UTC)
-    assert moment("2026-01-31 08:00:00+02:00") == datetime(2026, 1, 31, 6, tzinfo=UTC)
-    assert moment("yesterday") is None
+def test_times() -> None:
+    assert parse_time("2026-01-31") == datetime(2026, 1, 31, tzinfo=UTC)
+    assert parse_time("2026-01-31T08:00:00Z") == datetime(2026, 1, 31, 8, tzinfo=UTC)
+    assert parse_time("2026-01-31 08:00:00+02:00") == datetime(2026, 1, 31, 6, tzinfo=UTC)
+    assert parse_time("yesterday") is None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from marked_yaml import WHOLE, load_text, marked
 
 from moldau.pipelines.problems import LINE_END
-from moldau.pipelines.reading.positions import Entries, Scalar, read_yaml
+from moldau.pipelines.reading.positions import MappingNode, ScalarNode, read_yaml
 from moldau.pipelines.spec import TextMap
 
 WORDS = st.lists(
@@ -23,19 +23,19 @@ LINES = st.lists(
 )
 
 
-def text_at_k(yaml: str) -> Scalar:
+def text_at_k(yaml: str) -> ScalarNode:
     root = read_yaml("f", yaml.encode())
     value = root.values["k"]
-    assert isinstance(value, Scalar)
+    assert isinstance(value, ScalarNode)
     return value
 
 
-def assert_places(where: TextMap, source: str) -> None:
+def assert_places(text_map: TextMap, source: str) -> None:
     """Check that each non-blank character is at its place in the file, and that places are in order."""
     lines = LINE_END.split(source)
     before = (0, 0)
-    for offset, char in enumerate(where.text):
-        place = where.at(offset)
+    for offset, char in enumerate(text_map.text):
+        place = text_map.at(offset)
         if not char.isspace():
             assert lines[place.line - 1][place.column - 1] == char, (offset, char, place)
             assert (place.line, place.column) > before
@@ -146,8 +146,8 @@ def test_an_empty_text_has_a_place() -> None:
 def test_values_from_an_alias_have_the_place_of_their_definition() -> None:
     root = read_yaml("f", b"a: &x {p: 1, q: 2}\nb:\n  q: 3\n  <<: *x\n")
     b = root.values["b"]
-    assert isinstance(b, Entries)
+    assert isinstance(b, MappingNode)
     assert {name: (place.line, place.column) for name, place in b.keys.items()} == {"q": (3, 3), "p": (1, 8)}
     q = b.values["q"]
-    assert isinstance(q, Scalar)
+    assert isinstance(q, ScalarNode)
     assert q.text == "3"

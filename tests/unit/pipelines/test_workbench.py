@@ -94,14 +94,14 @@ def answering(file: Path, answer: Answer, times: int = 1) -> Iterator[None]:
 
 def test_without_a_dev_there_is_no_answer(file: Path) -> None:
     assert questions.ask(file, "check", {}, pytest.fail) is None
-    path = questions.socket_of(file)
+    path = questions.socket_path(file)
     assert path is not None
     with socket.socket(socket.AF_UNIX) as dead:  # left by a `dev` that was killed
         dead.bind(str(path))
     assert questions.ask(file, "check", {}, pytest.fail) is None
     with questions.listening(file) as listener:
         assert listener is not None
-        with pytest.raises(PipelineError, match="runs already"), questions.listening(file):
+        with pytest.raises(PipelineError, match="already running"), questions.listening(file):
             pass
     assert not path.exists()
 
@@ -133,7 +133,7 @@ def test_an_error_is_the_answer(file: Path) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"no JSON\n", b"[]\n", b'{"version": "0.0.0-other"}\n'])
 def test_a_bad_question_does_not_stop_the_dev(file: Path, sent: bytes) -> None:
-    path = questions.socket_of(file)
+    path = questions.socket_path(file)
     assert path is not None
     for _ in answering(file, lambda question, on_phase: {"problems": []}):
         with socket.socket(socket.AF_UNIX) as caller:
@@ -146,7 +146,7 @@ def test_a_bad_question_does_not_stop_the_dev(file: Path, sent: bytes) -> None:
 
 
 def test_the_socket_is_for_this_user_alone(file: Path) -> None:
-    path = questions.socket_of(file)
+    path = questions.socket_path(file)
     assert path is not None
     assert not path.parent.stat().st_mode & 0o022
     assert path.parent.stat().st_uid == os.getuid()

@@ -44,18 +44,18 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_the_birth_time_is_stable_until_the_process_ends(
+def test_the_start_time_is_stable_until_the_process_ends(
     processes: Processes, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    born = processes.birth_time(child.pid)
-    assert born
+    start_time = processes.start_time(child.pid)
+    assert start_time
     monkeypatch.setenv("TZ", "Asia/Tokyo")  # another terminal
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    assert processes.birth_time(child.pid) == born
+    assert processes.start_time(child.pid) == start_time
     child.kill()
-    until(lambda: processes.birth_time(child.pid) is None)  # a zombie counts as ended
+    until(lambda: processes.start_time(child.pid) is None)  # a zombie counts as ended
     child.wait()
-    assert processes.birth_time(child.pid) is None
+    assert processes.start_time(child.pid) is None
 
 
 def test_a_paused_process_is_detected(processes: Processes, child: subprocess.Popen[bytes]) -> None:
@@ -110,7 +110,7 @@ class MacPs:
 
 def test_a_process_of_macos() -> None:
     processes = PsLines(MacPs())
-    assert processes.birth_time(501) == "Sat Oct  4 07:05:09 2025"
+    assert processes.start_time(501) == "Sat Oct  4 07:05:09 2025"
     assert processes.memory_bytes(501) == 34 << 20
     assert not processes.is_paused(501)
 

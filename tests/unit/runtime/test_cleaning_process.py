@@ -146,7 +146,7 @@ def test_a_process_killed_while_it_was_idle_is_replaced(fake_worker: tuple[str, 
     async def test(process: CleaningProcess) -> None:
         first = await pid_of(process.clean(JOB, 1e6))
         os.kill(first, signal.SIGKILL)
-        await until(lambda: PROCESSES.birth_time(first) is None)
+        await until(lambda: PROCESSES.start_time(first) is None)
         assert await pid_of(process.clean(JOB, 1e6)) != first
 
     with_process(test, fake_worker)

@@ -1,4 +1,4 @@
-"""What is put around PySpark's own way to make exceptions, as far as it needs no JVM."""
+"""The conversion of exceptions that is installed in PySpark, as far as it needs no JVM."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TestLoggersOfRefusedQueries:
         assert PySparkLogger.getLogger(name).isEnabledFor(logging.ERROR)
 
 
-def test_it_is_put_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_conversion_is_installed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
 
     def convert(java_exception: object) -> Any:

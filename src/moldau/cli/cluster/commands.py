@@ -143,10 +143,11 @@ def _log_variables(level: str | None, format: str | None) -> dict[str, str]:
 
 
 def _check_not_running(directory: ClusterDirectory) -> None:
-    runner = running_foreground(directory)
-    if runner is not None:
+    foreground = running_foreground(directory)
+    if foreground is not None:
         raise CommandFailed(
-            f"the cluster in {directory.path} is running already (process {runner.pid}); `moldau cluster stop` stops it"
+            f"the cluster in {directory.path} is running already (process {foreground.pid});"
+            " `moldau cluster stop` stops it"
         )
     try:
         alive = live_processes(directory, directory.description())
@@ -169,12 +170,12 @@ def stop(data_dir: str) -> None:
     """
     directory = ClusterDirectory(Path(data_dir))
     description = directory.description()
-    runner = running_foreground(directory)
-    if runner is not None:
-        runner.signal(signal.SIGTERM)
-        _await(lambda: not runner.is_alive, f"process {runner.pid} does not end")
+    foreground = running_foreground(directory)
+    if foreground is not None:
+        foreground.signal(signal.SIGTERM)
+        _await(lambda: not foreground.is_alive, f"process {foreground.pid} does not end")
     alive = live_processes(directory, description)
-    if runner is None and not alive:
+    if foreground is None and not alive:
         raise CommandFailed(f"the cluster in {directory.path} is not running")
     if not stop_all(description, alive, lambda line: click.echo(line, err=True)):
         raise CommandFailed("some nodes were killed; they recover what was not written to disk when they start")
@@ -277,8 +278,11 @@ def restart(node: int, data_dir: str) -> None:
     description = directory.description()
     description.node(node)
     began = time.monotonic()
-    runner = running_foreground(directory)
-    process = _restart_by_runner(directory, node, runner) if runner else _restart_here(directory, description, node)
+    foreground = running_foreground(directory)
+    if foreground is not None:
+        process = _restart_by_foreground(directory, node, foreground)
+    else:
+        process = _restart_here(directory, description, node)
     _await(
         lambda: process.is_ready or not process.identity.is_alive,
         f"node {node} is not ready yet; see its log {process.log_path}",
@@ -288,14 +292,14 @@ def restart(node: int, data_dir: str) -> None:
     click.echo(f"node {node} is up again after {time.monotonic() - began:.1f} s (process {process.identity.pid})")
 
 
-def _restart_by_runner(directory: ClusterDirectory, node_id: int, runner: ProcessIdentity) -> NodeProcess:
+def _restart_by_foreground(directory: ClusterDirectory, node_id: int, foreground: ProcessIdentity) -> NodeProcess:
     """Ask the running `moldau cluster start` by a file, and wait until the node has a new process."""
     before = last_process(directory, node_id)
     write_text(directory.restart_path(node_id), "")
     request = directory.restart_path(node_id)
     _await(
-        lambda: not request.exists() or not runner.is_alive,
-        f"process {runner.pid}, which runs the cluster, does not react to {request}",
+        lambda: not request.exists() or not foreground.is_alive,
+        f"process {foreground.pid}, which runs the cluster, does not react to {request}",
     )
     after = last_process(directory, node_id)
     if after is None or after == before:

@@ -41,7 +41,7 @@ def describe(broker: Broker, names: tuple[str, ...], group_id: str | None, inter
     moldau cluster describe --format json | jq '.partitions[] | select(.leader == null)'
     """
     cluster_view = _load_view(broker, names, group_id, internal)
-    signs = drawing.DRAWN if has_colours() else drawing.LETTERS
+    signs = drawing.SYMBOLS if has_colours() else drawing.LETTERS
     show(output_format, *drawing.tables(cluster_view, signs), data=view.as_data(cluster_view))
 
 

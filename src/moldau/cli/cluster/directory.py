@@ -1,7 +1,7 @@
 """The directory of a cluster on this machine: its files, and the ports of its nodes.
 
     <dir>/cluster.json              JSON: the cluster's id, its nodes with their ports, overrides of the last start
-    <dir>/foreground.json           the process of `moldau cluster start`, while it runs
+    <dir>/foreground.json           the foreground: the process of `moldau cluster start`, while it runs
     <dir>/node-N/server.properties  written once, with Kafka's names; edit it as you like
     <dir>/node-N/process.json       the node's last process, and where its lines in the log begin
     <dir>/node-N/server.log         the output of the node, of all its runs

@@ -1,6 +1,8 @@
 """How `moldau cluster describe` draws a cluster: brokers, controllers, and a grid of partitions and brokers.
 
-Symbols and colours on a terminal, letters in a pipe or with NO_COLOR. Pure: returns the tables of output.py.
+Pure: returns the tables of output.py. Each cell has a style; output.py decides about colours: on a terminal it gives
+the styles to rich, which obeys NO_COLOR, and in a pipe it drops them. The caller, describe.py, decides about the signs:
+SYMBOLS where there are colours, LETTERS where there are none.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from moldau.cli.output import Styled, Table
 
 
 class Signs(NamedTuple):
+    """What the grid shows for a broker's replica of a partition."""
+
     leader: str
     in_sync: str
     behind: str
@@ -24,18 +28,18 @@ class Signs(NamedTuple):
         )
 
 
-DRAWN: Final = Signs("●", "○", "◌", "·")
+SYMBOLS: Final = Signs("●", "○", "◌", "·")
 LETTERS: Final = Signs("L", "f", "x", ".")
-STATE_STYLES: Final[Mapping[str, str]] = {"up": "green", "fenced": "yellow", "gone": "bold red"}
+STATE_STYLES: Final[Mapping[str, str]] = {"up": "green", "fenced": "yellow", "unregistered": "bold red"}
 ROLE_STYLES: Final[Mapping[str, str]] = {"leader": "bold green", "voter": "", "observer": "dim"}
 
 
 def tables(view: ClusterView, signs: Signs) -> list[Table]:
-    drawn = [_brokers(view)]
+    shown = [_brokers(view)]
     if view.quorum is not None:
-        drawn.append(_controllers(view))
-    drawn.append(_grid(view, signs))
-    return drawn
+        shown.append(_controllers(view))
+    shown.append(_grid(view, signs))
+    return shown
 
 
 def summary(view: ClusterView) -> str:

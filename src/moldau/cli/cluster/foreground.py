@@ -47,7 +47,7 @@ class Foreground:
         handled = [number for number in stop_signals if signal.getsignal(number) is not signal.SIG_IGN]
         previous_handlers = {number: signal.signal(number, self._on_signal) for number in handled}
         own_process = this_process()
-        write_json(self._directory.foreground_path, {"pid": own_process.pid, "born": own_process.time})
+        write_json(self._directory.foreground_path, {"pid": own_process.pid, "start_time": own_process.start_time})
         try:
             self._began = time.monotonic()
             for node in self._description.nodes:

@@ -2,6 +2,10 @@
 
 A process is identified by its pid and its start time, because pids are reused. Any terminal finds the processes
 through the cluster's directory; it does not matter who started them.
+
+The foreground is the process of `moldau cluster start`, which stays in the foreground of its terminal. It starts the
+nodes, shows their output and stops them. Nodes also run without it: if it is killed, or if `moldau cluster restart`
+starts a node while there is none.
 """
 
 from __future__ import annotations
@@ -11,11 +15,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from moldau.cli.cluster.directory import ClusterDirectory, Description, read_json, write_json
 from moldau.cli.connect import CommandFailed
@@ -42,11 +46,11 @@ class ProcessIdentity:
     """A process: its pid and its start time, in the format of the operating system."""
 
     pid: int
-    time: str
+    start_time: str
 
     @property
     def is_alive(self) -> bool:
-        return PROCESSES.birth_time(self.pid) == self.time
+        return PROCESSES.start_time(self.pid) == self.start_time
 
     def signal(self, number: int) -> bool:
         """Send a signal; return False if the process has ended."""
@@ -96,8 +100,7 @@ def last_process(directory: ClusterDirectory, node_id: int) -> NodeProcess | Non
     content = read_json(directory.process_path(node_id))
     if content is None:
         return None
-    identity = ProcessIdentity(int(content["pid"]), str(content["born"]))
-    return NodeProcess(node_id, identity, directory.log_path(node_id), int(content["log_position"]))
+    return NodeProcess(node_id, _saved_identity(content), directory.log_path(node_id), int(content["log_position"]))
 
 
 def live_process(directory: ClusterDirectory, node_id: int) -> NodeProcess | None:
@@ -111,20 +114,28 @@ def live_processes(directory: ClusterDirectory, description: Description) -> lis
 
 
 def running_foreground(directory: ClusterDirectory) -> ProcessIdentity | None:
-    """Return the `moldau cluster start` that is running, or None."""
+    """Return the process of the `moldau cluster start` that is running, or None."""
     content = read_json(directory.foreground_path)
-    identity = ProcessIdentity(int(content["pid"]), str(content["born"])) if content is not None else None
+    identity = _saved_identity(content) if content is not None else None
     return identity if identity is not None and identity.is_alive else None
 
 
+def _saved_identity(content: Mapping[str, Any]) -> ProcessIdentity:
+    # A file without a start time is not ours, or of an older version: it counts as that of a process that has ended.
+    return ProcessIdentity(int(content["pid"]), str(content.get("start_time", "")))
+
+
 def this_process() -> ProcessIdentity:
-    return ProcessIdentity(os.getpid(), PROCESSES.birth_time(os.getpid()) or "")
+    return ProcessIdentity(os.getpid(), PROCESSES.start_time(os.getpid()) or "")
 
 
 def spawn(
     directory: ClusterDirectory, description: Description, node_id: int
 ) -> tuple[NodeProcess, subprocess.Popen[bytes]]:
-    """Start a node in a session of its own: only the foreground gets Ctrl-C, and stops nodes in the right order."""
+    """Start a node in a session of its own.
+
+    Ctrl-C then reaches only the foreground, the process of `moldau cluster start`, which stops the nodes in order.
+    """
     log_path = directory.log_path(node_id)
     if log_path.exists() and log_path.stat().st_size > LOG_BYTES_MAX:
         log_path.replace(log_path.with_suffix(".log.1"))
@@ -142,9 +153,9 @@ def spawn(
             env={**node_environment(description.cluster_id), **description.log_variables},
         )
     process = NodeProcess(
-        node_id, ProcessIdentity(child.pid, PROCESSES.birth_time(child.pid) or ""), log_path, position
+        node_id, ProcessIdentity(child.pid, PROCESSES.start_time(child.pid) or ""), log_path, position
     )
-    content = {"pid": child.pid, "born": process.identity.time, "log_position": position}
+    content = {"pid": child.pid, "start_time": process.identity.start_time, "log_position": position}
     write_json(directory.process_path(node_id), content)
     return process, child
 
@@ -155,7 +166,7 @@ def node_environment(cluster_id: str) -> dict[str, str]:
     return {**inherited, "CLUSTER_ID": cluster_id, "PYTHONUNBUFFERED": "1"}
 
 
-def await_end(processes: Iterable[NodeProcess], timeout_s: float) -> list[NodeProcess]:
+def wait_for_end(processes: Iterable[NodeProcess], timeout_s: float) -> list[NodeProcess]:
     """Wait until the processes end; return those still running after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     running = list(processes)

@@ -35,7 +35,7 @@ class PlainScreen:
         click.echo(text)
 
     def states(self, states: Mapping[int, NodeState]) -> None:
-        """Nothing: in a file, the foreground prints state changes as lines."""
+        """Print nothing: without a terminal, `Foreground` prints each change of a state as a line."""
 
 
 class LiveScreen:

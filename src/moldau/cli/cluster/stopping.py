@@ -13,7 +13,7 @@ from typing import Final
 from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.names import METADATA_TOPIC
 from moldau.cli.cluster.directory import Description
-from moldau.cli.cluster.processes import NodeProcess, NodeState, ask_to_stop, await_end
+from moldau.cli.cluster.processes import NodeProcess, NodeState, ask_to_stop, wait_for_end
 from moldau.local_cluster import HOST
 
 REQUEST_SECONDS: Final = 1.0
@@ -35,11 +35,11 @@ def stop_all(description: Description, processes: Sequence[NodeProcess], print_l
 def _stop(processes: Sequence[NodeProcess], print_line: Print) -> bool:
     for process in processes:
         ask_to_stop(process)
-    running = await_end(processes, STOP_SECONDS)
+    running = wait_for_end(processes, STOP_SECONDS)
     for process in running:
         print_line(f"node {process.node_id} did not stop within {STOP_SECONDS:.0f} s and is killed")
         process.identity.signal(signal.SIGKILL)
-    await_end(running, STOP_SECONDS)
+    wait_for_end(running, STOP_SECONDS)
     return not running
 
 

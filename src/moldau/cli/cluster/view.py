@@ -28,7 +28,7 @@ class BrokerRow(NamedTuple):
     address: str | None
     rack: str | None
     state: str
-    """`up`, `fenced` or `gone`. A broker is gone if partitions still have replicas on it but it is not registered."""
+    """`up`, `fenced` or `unregistered`: partitions have replicas on the broker, but it is not in the metadata."""
     leads: int
     replicas: int
 
@@ -89,7 +89,7 @@ def broker_rows(cluster: DescribedCluster, topics: Iterable[TopicReplicas]) -> l
     for broker in sorted({*cluster.nodes, *holds}):
         node = cluster.nodes.get(broker)
         if node is None:
-            rows.append(BrokerRow(broker, None, None, "gone", leads[broker], holds[broker]))
+            rows.append(BrokerRow(broker, None, None, "unregistered", leads[broker], holds[broker]))
             continue
         state = "fenced" if node.is_fenced else "up"
         rows.append(BrokerRow(broker, f"{node.host}:{node.port}", node.rack, state, leads[broker], holds[broker]))

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from moldau.wire.messages.alter_user_scram_credentials import ScramCredentialUpsertion
 
 EntityNames = Sequence[tuple[str, str | None]]
-"""Kinds and names of entities: an empty name is the default of its kind, None stands for all."""
+"""Types and names of entities: an empty name is the default of its type, None stands for all."""
 
 QUOTA_ENTITIES: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
+"""The entity types of the quota requests by the entity types of the flags."""
 TITLES: Final = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
 EXACT, DEFAULT, ANY = 0, 1, 2
 """How DescribeClientQuotas matches a name."""
@@ -41,9 +42,9 @@ SALT_BYTES: Final = 16
 def describe(channel: Channel, entities: EntityNames) -> None:
     for line in _quota_lines(channel, entities):
         print(line)
-    kinds = {kind for kind, _ in entities}
+    entity_types = {entity_type for entity_type, _ in entities}
     names = [name for _, name in entities]
-    if kinds == {"users"} and "" not in names:
+    if entity_types == {"users"} and "" not in names:
         _describe_credentials(channel, [name for name in names if name is not None])
 
 
@@ -56,11 +57,11 @@ def _quota_lines(channel: Channel, entities: EntityNames) -> list[str]:
 
     components = [
         ComponentData(
-            entity_type=QUOTA_ENTITIES[kind],
+            entity_type=QUOTA_ENTITIES[entity_type],
             match_type=ANY if name is None else EXACT if name else DEFAULT,
             match=name or None,
         )
-        for kind, name in entities
+        for entity_type, name in entities
     ]
     request = DescribeClientQuotasRequest(components=components, strict=True)
     response = channel.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, request, DescribeClientQuotasResponse)
@@ -68,14 +69,14 @@ def _quota_lines(channel: Channel, entities: EntityNames) -> list[str]:
     lines = []
     for entry in response.entries or ():
         parts = {part.entity_type: part.entity_name for part in entry.entity}
-        entity = ", ".join(_title(kind, parts[kind]) for kind in TITLES if kind in parts)
+        entity = ", ".join(_title(entity_type, parts[entity_type]) for entity_type in TITLES if entity_type in parts)
         values = ", ".join(f"{value.key}={value.value}" for value in sorted(entry.values, key=lambda value: value.key))
         lines.append(f"Quota configs for {entity} are {values}")
     return lines
 
 
-def _title(kind: str, name: str | None) -> str:
-    return f"the default {TITLES[kind]}" if name is None else f"{TITLES[kind]} '{name}'"
+def _title(entity_type: str, name: str | None) -> str:
+    return f"the default {TITLES[entity_type]}" if name is None else f"{TITLES[entity_type]} '{name}'"
 
 
 def _describe_credentials(channel: Channel, users: Sequence[str]) -> None:
@@ -100,17 +101,17 @@ def _describe_credentials(channel: Channel, users: Sequence[str]) -> None:
 def alter(
     channel: Channel, entities: Sequence[tuple[str, str]], added: Mapping[str, str], removed: Sequence[str]
 ) -> None:
-    kinds = [kind for kind, _ in entities]
+    entity_types = [entity_type for entity_type, _ in entities]
     names = {*added, *removed}
     scram = names & MECHANISMS.keys()
-    if kinds == ["users"] and scram:
+    if entity_types == ["users"] and scram:
         _alter_credentials(channel, entities[0][1], names - scram, added, removed)
         return
-    unknown = sorted(names - (IP_QUOTAS if kinds == ["ips"] else CLIENT_QUOTAS))
+    unknown = sorted(names - (IP_QUOTAS if entity_types == ["ips"] else CLIENT_QUOTAS))
     if unknown:
-        what = {"ips": "connection quota", "users": "quota and SCRAM credential"}.get(kinds[-1], "quota")
+        what = {"ips": "connection quota", "users": "quota and SCRAM credential"}.get(entity_types[-1], "quota")
         raise ToolFailed(
-            f"Only {what} configs can be added for '{kinds[-1]}' using --bootstrap-server."
+            f"Only {what} configs can be added for '{entity_types[-1]}' using --bootstrap-server."
             f" Unexpected config names: {','.join(unknown)}"
         )
     _alter_quotas(channel, entities, added, removed)
@@ -129,7 +130,10 @@ def _alter_quotas(
 
     changes = [OpData(key=key, value=_rate(key, value)) for key, value in added.items()]
     changes += [OpData(key=key, remove=True) for key in removed]
-    entity = [RequestEntityData(entity_type=QUOTA_ENTITIES[kind], entity_name=name or None) for kind, name in entities]
+    entity = [
+        RequestEntityData(entity_type=QUOTA_ENTITIES[entity_type], entity_name=name or None)
+        for entity_type, name in entities
+    ]
     request = AlterClientQuotasRequest(entries=[RequestEntryData(entity=entity, ops=changes)])
     response = channel.ask(ApiKey.ALTER_CLIENT_QUOTAS, request, AlterClientQuotasResponse)
     for entry in response.entries:

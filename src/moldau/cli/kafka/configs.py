@@ -25,21 +25,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of entity with configs: Kafka's number for it, and the source of configs set on such an entity."""
+class ResourceType:
+    """A type of config resource: its number in requests, and the config source of the configs that this tool sets."""
 
-    resource_type: int
+    id: int
     dynamic_source: int | None
 
 
-RESOURCES: Final = {
-    "topics": Kind(2, 1),
-    "brokers": Kind(4, 2),
-    "broker-loggers": Kind(8, None),
-    "client-metrics": Kind(16, 7),
-    "groups": Kind(32, 8),
+RESOURCE_TYPES: Final = {
+    "topics": ResourceType(2, 1),
+    "brokers": ResourceType(4, 2),
+    "broker-loggers": ResourceType(8, None),
+    "client-metrics": ResourceType(16, 7),
+    "groups": ResourceType(32, 8),
 }
-QUOTAS: Final = ("users", "clients", "ips")
+"""The config resource types by the entity types of the flags."""
+QUOTA_ENTITY_TYPES: Final = ("users", "clients", "ips")
+"""Entity types that have quotas instead of configs."""
 ENTITY_TYPES: Final = ("topics", "clients", "users", "brokers", "ips", "client-metrics", "groups", "broker-loggers")
 DYNAMIC_DEFAULT_BROKER: Final = 3
 SOURCES: Final = {
@@ -72,6 +74,7 @@ DEFAULTS_FLAGS: Final = {
     "broker-defaults": "brokers",
     "ip-defaults": "ips",
 }
+"""Flags for the default entities. The other entity types have no default."""
 
 FLAGS = Flags(
     "This tool helps to manipulate and describe entity config for a topic, client, user, broker, ip, client-metrics"
@@ -92,8 +95,14 @@ FLAGS = Flags(
         Flag("add-config-file", "A properties file of settings to make.", "String"),
         Flag("delete-config", "Settings to remove: 'k1,k2'.", "String"),
         Flag("force", "Accepted and ignored: this tool never asks."),
-        *(Flag(name, f"Short for --entity-type {kind} --entity-name.", "String") for name, kind in SHORT_FLAGS.items()),
-        *(Flag(name, f"Short for --entity-type {kind} --entity-default.") for name, kind in DEFAULTS_FLAGS.items()),
+        *(
+            Flag(name, f"Short for --entity-type {entity_type} --entity-name.", "String")
+            for name, entity_type in SHORT_FLAGS.items()
+        ),
+        *(
+            Flag(name, f"Short for --entity-type {entity_type} --entity-default.")
+            for name, entity_type in DEFAULTS_FLAGS.items()
+        ),
     ),
 )
 
@@ -131,9 +140,9 @@ def _main(arguments: Arguments, words: Sequence[str]) -> int:
 
 @dataclass(slots=True)
 class Entity:
-    kind: str
+    type: str
     name: str | None = None
-    """The entity's name. An empty name is the default of its kind, None stands for all entities of the kind."""
+    """An empty name is the default entity of the type, None stands for all entities of the type."""
 
 
 def named_entities(arguments: Arguments) -> list[Entity]:
@@ -160,23 +169,26 @@ def _check(arguments: Arguments, entities: list[Entity]) -> None:
     if not entities:
         raise ToolFailed("At least one entity type must be specified")
     for entity in entities:
-        if entity.kind not in ENTITY_TYPES:
+        if entity.type not in ENTITY_TYPES:
             raise ToolFailed(
-                f"Invalid entity type {entity.kind}, the entity type must be one of {', '.join(ENTITY_TYPES)}"
+                f"Invalid entity type {entity.type}, the entity type must be one of {', '.join(ENTITY_TYPES)}"
                 " with a --bootstrap-server or --bootstrap-controller argument"
             )
-        if entity.kind in ("brokers", "broker-loggers") and entity.name and not re.fullmatch(r"-?\d+", entity.name):
+        if entity.type in ("brokers", "broker-loggers") and entity.name and not re.fullmatch(r"-?\d+", entity.name):
             raise ToolFailed(
-                f"The entity name for {entity.kind} must be a valid integer broker id, but it is: {entity.name}"
+                f"The entity name for {entity.type} must be a valid integer broker id, but it is: {entity.name}"
             )
-    kinds = [entity.kind for entity in entities]
-    if len(entities) > 1 and sorted(kinds) != ["clients", "users"]:
+    entity_types = [entity.type for entity in entities]
+    if len(entities) > 1 and sorted(entity_types) != ["clients", "users"]:
         raise ToolFailed("Only 'users' and 'clients' entity types may be specified together")
+    has_default = entity_types[0] in DEFAULTS_FLAGS.values()
     if not arguments.has("alter"):
+        if arguments.has("entity-default") and not has_default:
+            raise ToolFailed(f"--entity-default must not be specified with --describe of {entity_types[0]}")
         return
     for entity in entities:
-        if entity.name is None:
-            raise ToolFailed(f"An entity name must be specified with --alter of {','.join(kinds)}")
+        if entity.name is None or (entity.name == "" and not has_default):
+            raise ToolFailed(f"An entity name must be specified with --alter of {','.join(entity_types)}")
     if not any(map(arguments.has, ("add-config", "add-config-file", "delete-config"))):
         raise ToolFailed(
             "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"
@@ -221,16 +233,16 @@ class Command:
         from moldau.cli.kafka import config_quotas
 
         first_entity = self.entities[0]
-        if first_entity.kind in QUOTAS:
-            config_quotas.describe(self.channel, [(entity.kind, entity.name) for entity in self.entities])
+        if first_entity.type in QUOTA_ENTITY_TYPES:
+            config_quotas.describe(self.channel, [(entity.type, entity.name) for entity in self.entities])
             return
         for name in self._find_names(first_entity):
-            entries = self._entries(first_entity.kind, name)
+            entries = self._entries(first_entity.type, name)
             if name == "":
-                print(f"Default configs for {first_entity.kind} in the cluster are:")
+                print(f"Default configs for {first_entity.type} in the cluster are:")
             else:
-                print(f"{'All' if everything else 'Dynamic'} configs for {first_entity.kind[:-1]} {name} are:")
-            source = DYNAMIC_DEFAULT_BROKER if name == "" else RESOURCES[first_entity.kind].dynamic_source
+                print(f"{'All' if everything else 'Dynamic'} configs for {first_entity.type[:-1]} {name} are:")
+            source = DYNAMIC_DEFAULT_BROKER if name == "" else RESOURCE_TYPES[first_entity.type].dynamic_source
             for entry in sorted(entries, key=lambda entry: entry.name):
                 if everything or source is None or entry.config_source == source:
                     print(entry_line(entry))
@@ -240,48 +252,48 @@ class Command:
 
         first_entity = self.entities[0]
         name = first_entity.name or ""
-        if first_entity.kind in QUOTAS:
-            names_by_kind = [(entity.kind, entity.name or "") for entity in self.entities]
-            config_quotas.alter(self.channel, names_by_kind, added, removed)
+        if first_entity.type in QUOTA_ENTITY_TYPES:
+            names_by_type = [(entity.type, entity.name or "") for entity in self.entities]
+            config_quotas.alter(self.channel, names_by_type, added, removed)
         else:
-            self._alter_resource(first_entity.kind, name, added, removed)
+            self._alter_resource(first_entity.type, name, added, removed)
         # For a user and a client together, Kafka prints the client.
-        printed_entity = next((entity for entity in self.entities if entity.kind == "clients"), first_entity)
+        printed_entity = next((entity for entity in self.entities if entity.type == "clients"), first_entity)
         if printed_entity.name:
-            print(f"Completed updating config for {printed_entity.kind[:-1]} {printed_entity.name}.")
+            print(f"Completed updating config for {printed_entity.type[:-1]} {printed_entity.name}.")
         else:
-            print(f"Completed updating default config for {printed_entity.kind} in the cluster.")
+            print(f"Completed updating default config for {printed_entity.type} in the cluster.")
 
     def _find_names(self, entity: Entity) -> list[str]:
         """Return the names of the entities to show. If the named entity does not exist, print that and return none."""
         if entity.name == "":
             return [""]
-        existing = self._existing(entity.kind)
+        existing = self._existing(entity.type)
         if entity.name is None:
-            return [*existing, ""] if entity.kind == "brokers" else existing
+            return [*existing, ""] if entity.type == "brokers" else existing
         if entity.name in existing:
             return [entity.name]
-        print(f"The {entity.kind[:-1]} '{entity.name}' doesn't exist and doesn't have dynamic config.")
+        print(f"The {entity.type[:-1]} '{entity.name}' doesn't exist and doesn't have dynamic config.")
         return []
 
-    def _existing(self, kind: str) -> list[str]:
-        if kind == "topics":
+    def _existing(self, entity_type: str) -> list[str]:
+        if entity_type == "topics":
             return sorted(topic.name or "" for topic in self._metadata().topics)
-        if kind in ("brokers", "broker-loggers"):
+        if entity_type in ("brokers", "broker-loggers"):
             return [str(broker.node_id) for broker in self._metadata().brokers]
-        return sorted(self._configured(kind) | (self._groups() if kind == "groups" else set()))
+        return sorted(self._configured(entity_type) | (self._groups() if entity_type == "groups" else set()))
 
     def _metadata(self) -> MetadataResponse:
         from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
 
         return self.channel.ask(ApiKey.METADATA, MetadataRequest(topics=None), MetadataResponse)
 
-    def _configured(self, kind: str) -> set[str]:
+    def _configured(self, entity_type: str) -> set[str]:
         from moldau.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 
         if not self.channel.offers(ApiKey.LIST_CONFIG_RESOURCES):
             return set()
-        resource_type = RESOURCES[kind].resource_type
+        resource_type = RESOURCE_TYPES[entity_type].id
         request = ListConfigResourcesRequest(resource_types=[resource_type])
         response = self.channel.ask(ApiKey.LIST_CONFIG_RESOURCES, request, ListConfigResourcesResponse)
         return {
@@ -297,9 +309,9 @@ class Command:
         return {group.group_id for group in response.groups}
 
     @contextmanager
-    def _node(self, kind: str, name: str) -> Iterator[Channel]:
+    def _node(self, entity_type: str, name: str) -> Iterator[Channel]:
         """Yield the connection to use. Only the broker itself knows all of its configs, so connect to it for those."""
-        if kind not in ("brokers", "broker-loggers") or name == "":
+        if entity_type not in ("brokers", "broker-loggers") or name == "":
             yield self.channel
             return
         for broker in self._metadata().brokers:
@@ -309,22 +321,22 @@ class Command:
                 return
         raise clients.ResponseError(f"The broker '{name}' does not exist.")
 
-    def _entries(self, kind: str, name: str) -> Sequence[DescribeConfigsResourceResult]:
+    def _entries(self, entity_type: str, name: str) -> Sequence[DescribeConfigsResourceResult]:
         from moldau.wire.messages.describe_configs import (
             DescribeConfigsRequest,
             DescribeConfigsResource,
             DescribeConfigsResponse,
         )
 
-        resource = DescribeConfigsResource(resource_type=RESOURCES[kind].resource_type, resource_name=name)
+        resource = DescribeConfigsResource(resource_type=RESOURCE_TYPES[entity_type].id, resource_name=name)
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
-        with self._node(kind, name) as node:
+        with self._node(entity_type, name) as node:
             response = node.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
         for result in response.results:
             clients.raise_for_error(result.error_code, result.error_message)
         return response.results[0].configs
 
-    def _alter_resource(self, kind: str, name: str, added: Mapping[str, str], removed: Sequence[str]) -> None:
+    def _alter_resource(self, entity_type: str, name: str, added: Mapping[str, str], removed: Sequence[str]) -> None:
         from moldau.wire.messages.incremental_alter_configs import (
             AlterableConfig,
             AlterConfigsResource,
@@ -335,10 +347,10 @@ class Command:
         changes = [AlterableConfig(name=key, config_operation=SET, value=value) for key, value in added.items()]
         changes += [AlterableConfig(name=key, config_operation=DELETE, value="") for key in removed]
         resource = AlterConfigsResource(
-            resource_type=RESOURCES[kind].resource_type, resource_name=name, configs=changes
+            resource_type=RESOURCE_TYPES[entity_type].id, resource_name=name, configs=changes
         )
         request = IncrementalAlterConfigsRequest(resources=[resource])
-        with self._node(kind, name) as node:
+        with self._node(entity_type, name) as node:
             response = node.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse)
         for result in response.responses:
             clients.raise_for_error(result.error_code, result.error_message)

@@ -142,7 +142,7 @@ def _main(arguments: Arguments) -> int:
         finally:
             # After a wrong line or Ctrl-C, still send the records that were read before.
             unsent = producer.flush((arguments.integer("max-block-ms") or 0) / 1000)
-    return failures.summary(unsent)
+    return failures.report_total(unsent)
 
 
 def _java_config(arguments: Arguments) -> dict[str, str]:
@@ -250,7 +250,8 @@ class Failures:
                 f" value: {value} with error: {clients.describe_error(error)}"
             )
 
-    def summary(self, unsent: int) -> int:
+    def report_total(self, unsent: int) -> int:
+        """Print how many records were not delivered, unless each was reported; return the exit status of the tool."""
         lost = self.count + unsent
         if lost > FAILURES_SHOWN or unsent:
             print_to_stderr(f"ERROR {lost} messages were not delivered.")

@@ -118,7 +118,7 @@ def _main(arguments: Arguments) -> int:
         raise clients.ClientError(error.args[0]) from error
     if arguments.has("print-metrics"):
         stats.print_table(producer.poll)
-    return failures.summary(0)
+    return failures.report_total(0)
 
 
 def _check(arguments: Arguments) -> None:

@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
-from moldau.base.ids import TopicPartition as Where
+from moldau.base.ids import TopicPartition as PartitionId
 from moldau.client.cluster import CONNECT_SECONDS, EARLIEST, LATEST, Cluster
 from moldau.client.groups import Groups
 from moldau.client.stand_in.metadata import ClusterMetadata, list_topics
 from moldau.client.stand_in.settings import addresses, require_known
 from moldau.client.stand_in.values import (
-    FAILURES,
+    CLIENT_ERRORS,
     IsolationLevel,
     KafkaError,
     KafkaException,
     TopicPartition,
     as_kafka_exceptions,
     broker_error,
-    error_of,
+    to_kafka_error,
 )
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_partitions import (
@@ -251,16 +251,16 @@ class AdminClient:
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, Future[ListedOffset]]:
         def attempt() -> dict[TopicPartition, Future[ListedOffset]]:
-            at = {Where(each.topic, each.partition): spec.time_ms for each, spec in specs.items()}
+            at = {PartitionId(each.topic, each.partition): spec.time_ms for each, spec in specs.items()}
             offsets = self._cluster.list_offsets(at, isolation_level is IsolationLevel.READ_COMMITTED)
-            return {each: _future(ListedOffset(offsets[Where(each.topic, each.partition)])) for each in specs}
+            return {each: _future(ListedOffset(offsets[PartitionId(each.topic, each.partition)])) for each in specs}
 
         return self._call(attempt, list(specs))
 
     def delete_records(self, before: Sequence[TopicPartition]) -> dict[TopicPartition, Future[DeletedRecords]]:
         def attempt(each: TopicPartition) -> dict[TopicPartition, Future[DeletedRecords]]:
             topics = [DeleteRecordsTopic(each.topic, [DeleteRecordsPartition(each.partition, each.offset)])]
-            node = self._cluster.leader(Where(each.topic, each.partition))
+            node = self._cluster.leader(PartitionId(each.topic, each.partition))
             request = DeleteRecordsRequest(topics, int(REQUEST_SECONDS * 1000))
             response = self._cluster.channel(node).ask(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse)
             (result,) = response.topics[0].partitions
@@ -274,16 +274,16 @@ class AdminClient:
     def list_consumer_groups(self, request_timeout: float = REQUEST_SECONDS) -> Future[ListedGroups]:
         try:
             Groups(self._cluster, int(request_timeout * 1000)).listed()
-        except FAILURES as error:
-            return _future(ListedGroups([error_of(error)]))
+        except CLIENT_ERRORS as error:
+            return _future(ListedGroups([to_kafka_error(error)]))
         return _future(ListedGroups([]))
 
     def _call(self, call: Callable[[], dict[Any, Future[Any]]], subjects: Sequence[Any]) -> dict[Any, Future[Any]]:
         """Return the futures of `call`; if it fails, a failed future for each subject."""
         try:
             return self._cluster.retry(call, REQUEST_SECONDS * 1000)
-        except FAILURES as error:
-            kafka_error = error_of(error)
+        except CLIENT_ERRORS as error:
+            kafka_error = to_kafka_error(error)
             return {subject: _failed_future(kafka_error) for subject in subjects}
 
 

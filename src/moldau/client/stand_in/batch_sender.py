@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.errors import KafkaError as BrokerError
-from moldau.base.ids import TopicPartition as Where
+from moldau.base.ids import TopicPartition
 from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE, Cluster, by_topic
-from moldau.client.stand_in.outbox import Delivered, Queued, Result
-from moldau.client.stand_in.placing import Pending, Placing
-from moldau.client.stand_in.values import FAILURES, KafkaError, broker_error, error_of
+from moldau.client.stand_in.outbox import FinishedRecord, QueuedRecord, Result
+from moldau.client.stand_in.partitioner import Partitioner, Pending
+from moldau.client.stand_in.values import CLIENT_ERRORS, KafkaError, broker_error, to_kafka_error
 from moldau.wire.apis import ApiKey
 from moldau.wire.compression import Compression
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -43,9 +43,9 @@ PRODUCER_UNKNOWN: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNK
 class Batch:
     """The records of one batch."""
 
-    where: Where
+    topic_partition: TopicPartition
     deadline: float
-    records: list[Queued] = field(default_factory=list)
+    records: list[QueuedRecord] = field(default_factory=list)
     size_in_bytes: int = 0
     data: bytearray | None = None
     """Unchanged once it was sent: the broker detects a duplicate by its sequence."""
@@ -59,32 +59,32 @@ class BatchSender:
         self._timeout_seconds = float(config.get("message.timeout.ms", 300_000)) / 1000
         self._is_idempotent = str(config.get("enable.idempotence", False)).lower() == "true"
         self._producer: tuple[int, int] | None = None
-        self._sequences: dict[Where, int] = {}
-        self._placing = Placing(cluster)
-        self._queues: dict[Where, deque[Batch]] = {}
+        self._sequences: dict[TopicPartition, int] = {}
+        self._partitioner = Partitioner(cluster)
+        self._queues: dict[TopicPartition, deque[Batch]] = {}
         """The batches of each partition in order; no queue is empty."""
-        self._done: list[Delivered] = []
+        self._done: list[FinishedRecord] = []
         self._wait_seconds = 0.0
 
     @property
     def is_busy(self) -> bool:
         """Whether records wait to be sent or sent again."""
-        return bool(self._placing.waiting or self._queues)
+        return bool(self._partitioner.waiting or self._queues)
 
-    def send(self, records: Sequence[Queued], on_error: Callable[[Exception], None]) -> list[Delivered]:
+    def send(self, records: Sequence[QueuedRecord], on_error: Callable[[Exception], None]) -> list[FinishedRecord]:
         """Send these records after those that wait, as far as possible now; return all finished ones.
 
         `on_error` gets an error that will be retried; before the retry this call sleeps for the backoff.
         """
         now = time.monotonic()
-        self._placing.add(records, now + self._timeout_seconds)
+        self._partitioner.add(records, now + self._timeout_seconds)
         errors: list[Exception] = []
-        self._placing.place(now, self._enqueue, self._done, errors)
+        self._partitioner.assign_partitions(now, self._enqueue, self._done, errors)
         self._send_first_batches(errors)
         if errors:
             self._recover(errors)
             timed_out = KafkaError(KafkaError._MSG_TIMED_OUT, f"Not delivered in time: {errors[0]}")
-            self._give_up(time.monotonic(), timed_out)
+            self._fail_expired(time.monotonic(), timed_out)
         if self._done or not errors:
             self._wait_seconds = 0.0
         else:
@@ -93,43 +93,43 @@ class BatchSender:
             time.sleep(self._wait_seconds)
         return self._take_done()
 
-    def give_up(self, error: KafkaError) -> list[Delivered]:
+    def fail_all(self, error: KafkaError) -> list[FinishedRecord]:
         """Fail all waiting records with this error; return them and those finished before."""
         self._cluster.close()
-        self._give_up(math.inf, error)
+        self._fail_expired(math.inf, error)
         return self._take_done()
 
-    def _take_done(self) -> list[Delivered]:
+    def _take_done(self) -> list[FinishedRecord]:
         done, self._done = self._done, []
         return done
 
     def close(self) -> None:
         self._cluster.close()
 
-    def _enqueue(self, where: Where, pending: Pending) -> None:
-        queue = self._queues.setdefault(where, deque())
+    def _enqueue(self, topic_partition: TopicPartition, pending: Pending) -> None:
+        queue = self._queues.setdefault(topic_partition, deque())
         size = pending.record.size_in_bytes()
         if not queue or queue[-1].data is not None or queue[-1].size_in_bytes + size > BATCH_BYTES:
-            queue.append(Batch(where, pending.deadline))
+            queue.append(Batch(topic_partition, pending.deadline))
         queue[-1].records.append(pending.record)
         queue[-1].size_in_bytes += size
 
     def _send_first_batches(self, errors: list[Exception]) -> None:
         """Send the first batch of each partition that has a leader."""
-        first = {where: queue[0] for where, queue in self._queues.items()}
+        first = {topic_partition: queue[0] for topic_partition, queue in self._queues.items()}
         try:
             led, without_leader = self._cluster.led(first)
-        except FAILURES as error:
+        except CLIENT_ERRORS as error:
             errors.append(error)
             return
-        for where, reason in without_leader.items():
-            self._fail([first[where]], reason, errors)
+        for topic_partition, reason in without_leader.items():
+            self._fail([first[topic_partition]], reason, errors)
         for node, partitions in led.items():
-            batches = [first[where] for where in partitions]
+            batches = [first[topic_partition] for topic_partition in partitions]
             try:
-                for where, response in self._exchange(node, batches).items():
-                    self._on_response(first[where], response, errors)
-            except FAILURES as error:
+                for topic_partition, response in self._exchange(node, batches).items():
+                    self._on_response(first[topic_partition], response, errors)
+            except CLIENT_ERRORS as error:
                 self._fail(batches, error, errors)
 
     def _recover(self, errors: Sequence[Exception]) -> None:
@@ -144,7 +144,7 @@ class BatchSender:
             errors.append(error)
             return
         for batch in batches:
-            self._finish(batch, error_of(error))
+            self._finish(batch, to_kafka_error(error))
 
     def _on_response(self, batch: Batch, response: PartitionProduceResponse, errors: list[Exception]) -> None:
         code = ErrorCode(response.error_code)
@@ -159,35 +159,35 @@ class BatchSender:
         else:
             self._finish(batch, broker_error(code, response.error_message))
 
-    def _give_up(self, until: float, error: KafkaError) -> None:
+    def _fail_expired(self, until: float, error: KafkaError) -> None:
         """Fail all records and batches whose deadline is not after `until`."""
-        self._done += self._placing.give_up(until, error)
+        self._done += self._partitioner.take_expired(until, error)
         for batch in [each for queue in self._queues.values() for each in queue if each.deadline <= until]:
             self._finish(batch, error)
 
     def _finish(self, batch: Batch, error: KafkaError | None, base_offset: int = -1) -> None:
         """Remove the batch from its queue, where it is the first."""
-        queue = self._queues[batch.where]
+        queue = self._queues[batch.topic_partition]
         queue.popleft()
         if not queue:
-            del self._queues[batch.where]
+            del self._queues[batch.topic_partition]
         if error is not None and batch.data is not None:
             # The broker would refuse all later batches because of the gap in the sequence.
             self._reset_producer()
         for number, record in enumerate(batch.records):
             offset = base_offset + number if base_offset >= 0 else -1
-            self._done.append(Delivered(record, Result(error, batch.where.partition, offset)))
+            self._done.append(FinishedRecord(record, Result(error, batch.topic_partition.partition, offset)))
 
     def _reset_producer(self) -> None:
         self._producer = None
         self._sequences.clear()
 
-    def _encode(self, where: Where, records: Sequence[Queued]) -> bytearray:
+    def _encode(self, topic_partition: TopicPartition, records: Sequence[QueuedRecord]) -> bytearray:
         producer_id, epoch, sequence = -1, -1, -1
         if self._is_idempotent:
             producer_id, epoch = self._producer_id()
-            sequence = self._sequences.get(where, 0)
-            self._sequences[where] = (sequence + len(records)) % SEQUENCE_MODULUS
+            sequence = self._sequences.get(topic_partition, 0)
+            self._sequences[topic_partition] = (sequence + len(records)) % SEQUENCE_MODULUS
         return build_batch(
             [Record(IN_LINE, each.timestamp_ms, each.key, each.value, tuple(each.headers)) for each in records],
             compression=self._codec,
@@ -205,18 +205,20 @@ class BatchSender:
             self._producer = response.producer_id, response.producer_epoch
         return self._producer
 
-    def _exchange(self, node: int, batches: Sequence[Batch]) -> dict[Where, PartitionProduceResponse]:
+    def _exchange(self, node: int, batches: Sequence[Batch]) -> dict[TopicPartition, PartitionProduceResponse]:
         for batch in batches:
             if batch.data is None:
-                batch.data = self._encode(batch.where, batch.records)
-        data = {batch.where: batch.data for batch in batches}
+                batch.data = self._encode(batch.topic_partition, batch.records)
+        data = {batch.topic_partition: batch.data for batch in batches}
         topics = {name: self._cluster.topic(name).topic_id for name in by_topic(data)}
         request = ProduceRequest(
             acks=self._acks,
             timeout_ms=REQUEST_MS,
             topic_data=[
                 TopicProduceData(
-                    topics[name], name, [PartitionProduceData(index, data[Where(name, index)]) for index in indexes]
+                    topics[name],
+                    name,
+                    [PartitionProduceData(index, data[TopicPartition(name, index)]) for index in indexes],
                 )
                 for name, indexes in by_topic(data).items()
             ],
@@ -224,11 +226,14 @@ class BatchSender:
         channel = self._cluster.channel(node)
         if self._acks == 0:
             channel.send_unanswered(ApiKey.PRODUCE, request)
-            return {where: PartitionProduceResponse(where.partition, base_offset=-1) for where in data}
+            return {
+                topic_partition: PartitionProduceResponse(topic_partition.partition, base_offset=-1)
+                for topic_partition in data
+            }
         response = channel.ask(ApiKey.PRODUCE, request, ProduceResponse)
         names = {topic_id: name for name, topic_id in topics.items()}
         results = {
-            Where(topic.name or names.get(bytes(topic.topic_id), ""), each.index): each
+            TopicPartition(topic.name or names.get(bytes(topic.topic_id), ""), each.index): each
             for topic in response.responses
             for each in topic.partition_responses
         }

@@ -9,21 +9,21 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from moldau.base.errors import KafkaError as BrokerError
-from moldau.base.ids import TopicPartition as Where
+from moldau.base.ids import TopicPartition as PartitionId
 from moldau.client.cluster import RETRIABLE
 from moldau.client.groups import TRANSIENT
 from moldau.client.stand_in.admin import call_on_new_connection, connect
-from moldau.client.stand_in.fetcher import Fetcher, Reading
+from moldau.client.stand_in.fetcher import AssignedPartition, Fetcher
 from moldau.client.stand_in.member import GroupMember
 from moldau.client.stand_in.metadata import ClusterMetadata, list_topics
 from moldau.client.stand_in.values import (
-    FAILURES,
+    CLIENT_ERRORS,
     OFFSET_INVALID,
     KafkaError,
     KafkaException,
     Message,
     TopicPartition,
-    error_of,
+    to_kafka_error,
 )
 
 FETCH_WAIT_SECONDS: Final = 0.5
@@ -44,8 +44,8 @@ class Consumer:
         weakref.finalize(self, self._cluster.close)
         self._on_error: Callable[[KafkaError], None] = config.get("error_cb") or (lambda error: None)
         self._creates_topics = is_true("allow.auto.create.topics", "false")
-        self._commits = is_true("enable.auto.commit", "true")
-        self._stores = is_true("enable.auto.offset.store", "true")
+        self._auto_commits = is_true("enable.auto.commit", "true")
+        self._auto_stores = is_true("enable.auto.offset.store", "true")
         self._fetcher = Fetcher(
             self._cluster,
             str(config.get("auto.offset.reset", "latest")),
@@ -56,24 +56,24 @@ class Consumer:
         self._member: GroupMember | None = None
         self._callbacks: Mapping[str, RebalanceCallback | None] = {}
         self._queue: deque[Message] = deque()
-        self._stored: dict[Where, int] = {}
+        self._stored: dict[PartitionId, int] = {}
         self._commit_seconds = float(config.get("auto.commit.interval.ms", COMMIT_MS)) / 1000
         self._next_commit = 0.0
 
     # --- assignment -------------------------------------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        self._fetcher.readings.clear()
+        self._fetcher.assigned.clear()
         self._queue.clear()
         self.incremental_assign(partitions)
 
     def incremental_assign(self, partitions: Iterable[TopicPartition]) -> None:
         for each in partitions:
-            self._fetcher.readings[Where(each.topic, each.partition)] = Reading(each.offset)
+            self._fetcher.assigned[PartitionId(each.topic, each.partition)] = AssignedPartition(each.offset)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         for each in partitions:
-            self._fetcher.readings[Where(each.topic, each.partition)].is_paused = True
+            self._fetcher.assigned[PartitionId(each.topic, each.partition)].is_paused = True
 
     def subscribe(
         self,
@@ -117,23 +117,23 @@ class Consumer:
 
     def _take(self) -> Message:
         message = self._queue.popleft()
-        if self._stores and message.error() is None:
+        if self._auto_stores and message.error() is None:
             self._store(message)
         return message
 
     def _fetch(self, wait_seconds: float) -> None:
-        if not any(not each.is_paused for each in self._fetcher.readings.values()):
+        if not any(not each.is_paused for each in self._fetcher.assigned.values()):
             time.sleep(min(wait_seconds, IDLE_SECONDS))
             return
         try:
             messages, failure = self._fetcher.fetch(int(wait_seconds * 1000))
-        except FAILURES as error:
+        except CLIENT_ERRORS as error:
             messages, failure = [], error
         self._queue.extend(messages)
         if failure is None:
             return
         if isinstance(failure, BrokerError) and failure.code not in RETRIABLE:
-            raise KafkaException(error_of(failure)) from failure
+            raise KafkaException(to_kafka_error(failure)) from failure
         self._on_retriable(failure)
         if not messages:
             time.sleep(min(wait_seconds, IDLE_SECONDS))
@@ -144,26 +144,26 @@ class Consumer:
             self._cluster.forget()
         else:
             self._cluster.close()
-            self._on_error(error_of(error))
+            self._on_error(to_kafka_error(error))
 
     # --- the group --------------------------------------------------------------------------------------------------
 
     def store_offsets(self, message: Message) -> None:
-        where = Where(message.topic(), message.partition())
-        if where not in self._fetcher.readings:
-            raise KafkaException(KafkaError(KafkaError._STATE, f"{where} is not assigned to this consumer"))
+        topic_partition = PartitionId(message.topic(), message.partition())
+        if topic_partition not in self._fetcher.assigned:
+            raise KafkaException(KafkaError(KafkaError._STATE, f"{topic_partition} is not assigned to this consumer"))
         self._store(message)
 
     def _store(self, message: Message) -> None:
-        self._stored[Where(message.topic(), message.partition())] = (message.offset() or 0) + 1
+        self._stored[PartitionId(message.topic(), message.partition())] = (message.offset() or 0) + 1
 
     def close(self) -> None:
         try:
             if self._member is not None:
                 self._commit_stored()
                 self._member.leave()
-        except FAILURES as error:
-            self._on_error(error_of(error))
+        except CLIENT_ERRORS as error:
+            self._on_error(to_kafka_error(error))
         finally:
             self._cluster.close()
 
@@ -173,9 +173,9 @@ class Consumer:
             return
         try:
             self._update_membership(self._member, time.monotonic())
-        except FAILURES as error:
+        except CLIENT_ERRORS as error:
             if isinstance(error, BrokerError) and error.code not in RETRIABLE | TRANSIENT:
-                raise KafkaException(error_of(error)) from error
+                raise KafkaException(to_kafka_error(error)) from error
             self._on_retriable(error)
 
     def _update_membership(self, member: GroupMember, now: float) -> None:
@@ -187,30 +187,33 @@ class Consumer:
             self._next_commit = now + self._commit_seconds
             self._commit_stored()
         if member.is_removed:
-            self._give_up(member.owned, "lost")
+            self._remove(member.owned, "lost")
             member.rejoin()
 
-    def _reconcile(self, member: GroupMember, target: set[Where]) -> None:
+    def _reconcile(self, member: GroupMember, target: set[PartitionId]) -> None:
         """Take over the target assignment. After an error the next poll tries again: the member owns only what it
         reads."""
         revoked, added = member.owned - target, target - member.owned
         if revoked:
             self._commit_stored()
             member.owned -= revoked
-            self._give_up(revoked, "revoke")
+            self._remove(revoked, "revoke")
         committed = member.committed() if added else {}
-        assigned = [TopicPartition(*where, committed.get(where, OFFSET_INVALID)) for where in sorted(added)]
+        assigned = [
+            TopicPartition(*topic_partition, committed.get(topic_partition, OFFSET_INVALID))
+            for topic_partition in sorted(added)
+        ]
         self.incremental_assign(assigned)
-        member.own(target)
+        member.confirm_owned(target)
         self._call_back("assign", assigned)
 
-    def _give_up(self, partitions: Iterable[Where], event: str) -> None:
+    def _remove(self, partitions: Iterable[PartitionId], event: str) -> None:
         removed = set(partitions)
-        for where in removed:
-            self._fetcher.readings.pop(where, None)
-            self._stored.pop(where, None)
-        self._queue = deque(each for each in self._queue if Where(each.topic(), each.partition()) not in removed)
-        self._call_back(event, [TopicPartition(*where) for where in sorted(removed)])
+        for topic_partition in removed:
+            self._fetcher.assigned.pop(topic_partition, None)
+            self._stored.pop(topic_partition, None)
+        self._queue = deque(each for each in self._queue if PartitionId(each.topic(), each.partition()) not in removed)
+        self._call_back(event, [TopicPartition(*topic_partition) for topic_partition in sorted(removed)])
 
     def _call_back(self, event: str, partitions: list[TopicPartition]) -> None:
         callback = self._callbacks.get(event)
@@ -218,5 +221,5 @@ class Consumer:
             callback(self, partitions)
 
     def _commit_stored(self) -> None:
-        if self._member is not None and self._commits and self._stored and self._member.commit(self._stored):
+        if self._member is not None and self._auto_commits and self._stored and self._member.commit(self._stored):
             self._stored = {}

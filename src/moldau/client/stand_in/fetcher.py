@@ -9,10 +9,10 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.errors import KafkaError as BrokerError
-from moldau.base.ids import TopicPartition as Where
+from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, LATEST, RETRIABLE, Cluster, by_topic
 from moldau.client.stand_in.values import (
-    FAILURES,
+    CLIENT_ERRORS,
     OFFSET_BEGINNING,
     OFFSET_END,
     KafkaError,
@@ -31,7 +31,7 @@ RESETS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
 
 @dataclass(slots=True)
-class Reading:
+class AssignedPartition:
     """A partition that is read. `position` is the next offset, or one of librdkafka's special offsets."""
 
     position: int
@@ -46,21 +46,21 @@ class Fetcher:
         self._reset = reset
         self._read_committed = read_committed
         self._reports_end = reports_end
-        self.readings: dict[Where, Reading] = {}
+        self.assigned: dict[TopicPartition, AssignedPartition] = {}
 
     def fetch(self, wait_ms: int) -> tuple[list[Message], Exception | None]:
         """Return the messages that are available or arrive in time, and an error after which leaders must be looked up.
 
         A partition without a leader or a node that does not answer does not delay the others.
         """
-        active = {where: each for where, each in self.readings.items() if not each.is_paused}
+        active = {topic_partition: each for topic_partition, each in self.assigned.items() if not each.is_paused}
         led, without_leader = self._cluster.led(active)
         errors: list[Exception] = list(without_leader.values())
         messages: list[Message] = []
         requested_nodes: list[int] = []
         for node, partitions in led.items():
             with self._collecting_errors(node, errors):
-                self._locate({where: active[where] for where in partitions})
+                self._resolve_positions({topic_partition: active[topic_partition] for topic_partition in partitions})
                 self._send_fetch(node, partitions, wait_ms if len(led) == 1 else wait_ms // 2)
                 requested_nodes.append(node)
         for node in requested_nodes:
@@ -72,33 +72,36 @@ class Fetcher:
     def _collecting_errors(self, node: int, errors: list[Exception]) -> Iterator[None]:
         try:
             yield
-        except FAILURES as error:
+        except CLIENT_ERRORS as error:
             self._cluster.drop(node)
             errors.append(error)
 
     def _receive(
-        self, node: int, partitions: Sequence[Where], messages: list[Message], errors: list[Exception]
+        self, node: int, partitions: Sequence[TopicPartition], messages: list[Message], errors: list[Exception]
     ) -> None:
         response = self._cluster.channel(node).receive(FetchResponse)
         if response.error_code:
             raise BrokerError(ErrorCode(response.error_code))
-        for where, data in self._partitions(response, partitions):
+        for topic_partition, data in self._partitions(response, partitions):
             try:
-                messages += self._read_partition(where, self.readings[where], data)
+                messages += self._read_partition(topic_partition, self.assigned[topic_partition], data)
             except BrokerError as error:
                 errors.append(error)
 
-    def _locate(self, readings: Mapping[Where, Reading]) -> None:
+    def _resolve_positions(self, assigned: Mapping[TopicPartition, AssignedPartition]) -> None:
         """Replace special offsets by real ones: the start or end of the log, or by auto.offset.reset."""
         times = {OFFSET_BEGINNING: EARLIEST, OFFSET_END: LATEST}
-        unlocated = {where: each for where, each in readings.items() if each.position < 0}
-        if not unlocated:
+        unresolved = {topic_partition: each for topic_partition, each in assigned.items() if each.position < 0}
+        if not unresolved:
             return
-        at = {where: times.get(each.position, RESETS.get(self._reset, LATEST)) for where, each in unlocated.items()}
-        for where, offset in self._cluster.list_offsets(at, self._read_committed).items():
-            unlocated[where].position = offset
+        at = {
+            topic_partition: times.get(each.position, RESETS.get(self._reset, LATEST))
+            for topic_partition, each in unresolved.items()
+        }
+        for topic_partition, offset in self._cluster.list_offsets(at, self._read_committed).items():
+            unresolved[topic_partition].position = offset
 
-    def _send_fetch(self, node: int, partitions: Sequence[Where], wait_ms: int) -> None:
+    def _send_fetch(self, node: int, partitions: Sequence[TopicPartition], wait_ms: int) -> None:
         topics = [
             FetchTopic(
                 self._cluster.topic(name).topic_id,
@@ -106,7 +109,7 @@ class Fetcher:
                 [
                     FetchPartition(
                         index,
-                        fetch_offset=self.readings[Where(name, index)].position,
+                        fetch_offset=self.assigned[TopicPartition(name, index)].position,
                         partition_max_bytes=PARTITION_BYTES_MAX,
                     )
                     for index in indexes
@@ -123,33 +126,39 @@ class Fetcher:
         )
         self._cluster.channel(node).send(ApiKey.FETCH, request)
 
-    def _partitions(self, response: FetchResponse, requested: Sequence[Where]) -> Iterator[tuple[Where, PartitionData]]:
-        names = {self._cluster.topic(where.topic).topic_id: where.topic for where in requested}
+    def _partitions(
+        self, response: FetchResponse, requested: Sequence[TopicPartition]
+    ) -> Iterator[tuple[TopicPartition, PartitionData]]:
+        names = {
+            self._cluster.topic(topic_partition.topic).topic_id: topic_partition.topic for topic_partition in requested
+        }
         for topic in response.responses:
             name = topic.topic or names.get(bytes(topic.topic_id), "")
             for data in topic.partitions:
-                where = Where(name, data.partition_index)
-                if where not in self.readings:
-                    raise MalformedData(f"the fetch response has {where}, which was not requested")
-                yield where, data
+                topic_partition = TopicPartition(name, data.partition_index)
+                if topic_partition not in self.assigned:
+                    raise MalformedData(f"the fetch response has {topic_partition}, which was not requested")
+                yield topic_partition, data
 
-    def _read_partition(self, where: Where, reading: Reading, data: PartitionData) -> list[Message]:
+    def _read_partition(
+        self, topic_partition: TopicPartition, assigned: AssignedPartition, data: PartitionData
+    ) -> list[Message]:
         """Return the messages of one partition and move its position behind them."""
         code = ErrorCode(data.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            reading.position = {"earliest": OFFSET_BEGINNING}.get(self._reset, OFFSET_END)
+            assigned.position = {"earliest": OFFSET_BEGINNING}.get(self._reset, OFFSET_END)
             return []
         if code in RETRIABLE:
             raise BrokerError(code)
         if code:
-            reading.is_paused = True
-            return [Message(*where, None, error=broker_error(code))]
-        messages, reading.position = _messages(where, reading.position, data, self._read_committed)
+            assigned.is_paused = True
+            return [Message(*topic_partition, None, error=broker_error(code))]
+        messages, assigned.position = _messages(topic_partition, assigned.position, data, self._read_committed)
         end = data.last_stable_offset if self._read_committed else data.high_watermark
-        if self._reports_end and reading.position >= end and reading.reported_end != reading.position:
-            reading.reported_end = reading.position
+        if self._reports_end and assigned.position >= end and assigned.reported_end != assigned.position:
+            assigned.reported_end = assigned.position
             eof = KafkaError(KafkaError._PARTITION_EOF, "No more messages")
-            messages.append(Message(*where, reading.position, error=eof))
+            messages.append(Message(*topic_partition, assigned.position, error=eof))
         return messages
 
 
@@ -159,7 +168,9 @@ def _most_severe(errors: Sequence[Exception]) -> Exception | None:
     return next(iter([*final, *errors]), None)
 
 
-def _messages(where: Where, position: int, data: PartitionData, read_committed: bool) -> tuple[list[Message], int]:
+def _messages(
+    topic_partition: TopicPartition, position: int, data: PartitionData, read_committed: bool
+) -> tuple[list[Message], int]:
     """Return the records from the position on; for read_committed, without those of aborted transactions."""
     messages: list[Message] = []
     aborted = sorted(((each.first_offset, each.producer_id) for each in data.aborted_transactions or ()), reverse=True)
@@ -173,7 +184,7 @@ def _messages(where: Where, position: int, data: PartitionData, read_committed: 
         if header.is_control:
             _end_transaction(header, batch, aborting)
         elif not (read_committed and header.is_transactional and header.producer_id in aborting):
-            messages += _records(where, position, header, batch)
+            messages += _records(topic_partition, position, header, batch)
         position = max(position, header.next_offset)
     return messages, position
 
@@ -196,8 +207,17 @@ def _end_transaction(header: BatchHeader, batch: memoryview, aborting: set[int])
             aborting.discard(header.producer_id)
 
 
-def _records(where: Where, position: int, header: BatchHeader, batch: memoryview) -> Iterator[Message]:
-    kind = 2 if header.is_log_append_time else 1
+def _records(
+    topic_partition: TopicPartition, position: int, header: BatchHeader, batch: memoryview
+) -> Iterator[Message]:
+    timestamp_type = 2 if header.is_log_append_time else 1
     for record in decode_records(batch, header):
         if record.offset >= position:
-            yield Message(*where, record.offset, record.key, record.value, record.headers, (kind, record.timestamp))
+            yield Message(
+                *topic_partition,
+                record.offset,
+                record.key,
+                record.value,
+                record.headers,
+                (timestamp_type, record.timestamp),
+            )

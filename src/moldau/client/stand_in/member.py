@@ -38,7 +38,7 @@ METADATA_RETRY_SECONDS: Final = 0.5
 """How often the names of topics are requested that no broker knew yet."""
 LEAVING: Final = -1
 NO_GROUPS: Final = (
-    "this broker does not speak KIP-848, which groups need here:"
+    "this broker does not support KIP-848, which groups need without confluent-kafka:"
     " use Python 3.14 or older with confluent-kafka, or read without a group"
 )
 REMOVED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
@@ -104,8 +104,8 @@ class GroupMember:
         partitions = {TopicPartition(names[topic_id], index) for topic_id, index in self._assigned if topic_id in names}
         return None if len(partitions) < len(self._assigned) and partitions == self.owned else partitions
 
-    def own(self, partitions: set[TopicPartition]) -> None:
-        """Note that revoked partitions are given up and assigned ones are read; the next heartbeat says so at once."""
+    def confirm_owned(self, partitions: set[TopicPartition]) -> None:
+        """Store which partitions are read, after others were revoked; a heartbeat tells the coordinator at once."""
         self.owned = partitions
         if self._assigned is not None and len(partitions) == len(self._assigned):
             self._assigned = None
@@ -127,7 +127,7 @@ class GroupMember:
 
     def committed(self) -> Mapping[TopicPartition, int]:
         offsets = Groups(self._cluster, RESPONSE_MS).committed([self._group_id])[self._group_id]
-        return {where: each.offset for where, each in offsets.items()}
+        return {topic_partition: each.offset for topic_partition, each in offsets.items()}
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Return whether the commit was accepted; if not, the next heartbeat tells whether this is still a member."""

@@ -18,17 +18,17 @@ HEADER_BYTES: Final = 10
 
 
 class Result(NamedTuple):
-    """The outcome of a record."""
+    """What became of a record: its error, or its partition and offset."""
 
     error: KafkaError | None
     partition: int
     offset: int | None
 
 
-Report = Callable[[KafkaError | None, Message], None]
+DeliveryCallback = Callable[[KafkaError | None, Message], None]
 
 
-class Queued(NamedTuple):
+class QueuedRecord(NamedTuple):
     """A record to be sent."""
 
     topic: str
@@ -38,7 +38,7 @@ class Queued(NamedTuple):
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
     timestamp_ms: int
-    report: Report | None
+    on_delivery: DeliveryCallback | None
 
     def message(self, result: Result) -> Message:
         timestamp = (1, self.timestamp_ms)
@@ -52,10 +52,10 @@ class Queued(NamedTuple):
         return RECORD_BYTES + len(self.key or b"") + len(self.value or b"") + headers
 
 
-class Delivered(NamedTuple):
-    """A record that was sent, or that failed."""
+class FinishedRecord(NamedTuple):
+    """A record that a broker accepted, or that failed."""
 
-    record: Queued
+    record: QueuedRecord
     result: Result
 
 
@@ -65,9 +65,9 @@ class Outbox:
         self._bytes_max = bytes_max
         self._linger_seconds = linger_seconds
         self._changed = threading.Condition()
-        self._queue: deque[Queued] = deque()
+        self._queue: deque[QueuedRecord] = deque()
         self._callbacks: deque[Callable[[], None]] = deque()
-        self._in_hurry = False
+        self._is_flushing = False
         self._is_closed = False
         self.unreported = 0
         """Records whose delivery report was not called yet."""
@@ -75,7 +75,7 @@ class Outbox:
 
     # --- the producer's side ----------------------------------------------------------------------------------------
 
-    def put(self, record: Queued) -> None:
+    def put(self, record: QueuedRecord) -> None:
         size = record.size_in_bytes()
         with self._changed:
             if self.unreported >= self._records_max or (
@@ -88,7 +88,7 @@ class Outbox:
             if len(self._queue) in (1, SEND_RECORDS_MAX):
                 self._changed.notify_all()
 
-    def call_back(self, timeout: float) -> int:
+    def run_callbacks(self, timeout: float) -> int:
         """Call the waiting callbacks, or wait for the first; return their number. If one raises, the others stay
         queued."""
         with self._changed:
@@ -103,51 +103,51 @@ class Outbox:
             callback()
         return count
 
-    def drain(self, timeout: float | None) -> int:
+    def flush(self, timeout: float | None) -> int:
         """Wait until everything is sent and reported, or the timeout; return the number of records that are not."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._hurry(True)
+        self._set_flushing(True)
         try:
             while True:
-                self.call_back(0)
+                self.run_callbacks(0)
                 remaining = None if deadline is None else deadline - time.monotonic()
                 with self._changed:
                     if not self.unreported or (remaining is not None and remaining <= 0):
                         return self.unreported
                     self._changed.wait_for(lambda: bool(self._callbacks) or not self.unreported, remaining)
         finally:
-            self._hurry(False)
+            self._set_flushing(False)
 
     def close(self) -> None:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
 
-    def _hurry(self, on: bool) -> None:
+    def _set_flushing(self, on: bool) -> None:
         with self._changed:
-            self._in_hurry = on
+            self._is_flushing = on
             self._changed.notify_all()
 
     # --- the sender thread's side -----------------------------------------------------------------------------------
 
-    def take(self, waits: bool) -> list[Queued]:
+    def take(self, waits: bool) -> list[QueuedRecord]:
         """Return the next records to send. With `waits`, an empty list means that the outbox is closed."""
         with self._changed:
             if waits:
                 self._changed.wait_for(lambda: bool(self._queue) or self._is_closed)
                 self._changed.wait_for(
-                    lambda: self._in_hurry or self._is_closed or len(self._queue) >= SEND_RECORDS_MAX,
+                    lambda: self._is_flushing or self._is_closed or len(self._queue) >= SEND_RECORDS_MAX,
                     self._linger_seconds,
                 )
             return [self._queue.popleft() for _ in range(min(len(self._queue), SEND_RECORDS_MAX))]
 
-    def report(self, delivered: Sequence[Delivered]) -> None:
+    def report(self, finished: Sequence[FinishedRecord]) -> None:
         with self._changed:
-            for each in delivered:
-                if each.record.report is None:
+            for each in finished:
+                if each.record.on_delivery is None:
                     self._release(each.record)
                 else:
-                    self._callbacks.append(partial(self._call, each.record.report, each))
+                    self._callbacks.append(partial(self._call, each.record.on_delivery, each))
             self._changed.notify_all()
 
     def add_callback(self, callback: Callable[[], None]) -> None:
@@ -155,12 +155,12 @@ class Outbox:
             self._callbacks.append(callback)
             self._changed.notify_all()
 
-    def _call(self, report: Report, delivered: Delivered) -> None:
+    def _call(self, on_delivery: DeliveryCallback, finished: FinishedRecord) -> None:
         with self._changed:
-            self._release(delivered.record)
+            self._release(finished.record)
             self._changed.notify_all()
-        report(delivered.result.error, delivered.record.message(delivered.result))
+        on_delivery(finished.result.error, finished.record.message(finished.result))
 
-    def _release(self, record: Queued) -> None:
+    def _release(self, record: QueuedRecord) -> None:
         self.unreported -= 1
         self._unreported_bytes -= record.size_in_bytes()

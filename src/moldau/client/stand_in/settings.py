@@ -38,7 +38,7 @@ def require_known(names: Iterable[str]) -> None:
     for name in names:
         if name not in KNOWN:
             raise UnusableProperty(
-                f'No such configuration property: "{name}" in what takes the place of confluent-kafka here;'
+                f'No such configuration property: "{name}" in the stand-in for confluent-kafka;'
                 " docs/platforms.md says what it lacks"
             )
 

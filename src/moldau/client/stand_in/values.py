@@ -26,8 +26,8 @@ LOCAL_ERRORS: Final = {
     -185: "_TIMED_OUT",
     -172: "_STATE",
 }
-"""Those of librdkafka's own errors that can happen here."""
-RENAMED: Final = {
+"""The errors of librdkafka itself that can happen here."""
+LIBRDKAFKA_NAMES: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "UNKNOWN_TOPIC_OR_PART",
     ErrorCode.MESSAGE_TOO_LARGE: "MSG_SIZE_TOO_LARGE",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "TOPIC_EXCEPTION",
@@ -67,7 +67,7 @@ class KafkaError:
         if self._code in LOCAL_ERRORS:
             return LOCAL_ERRORS[self._code]
         code = ErrorCode(self._code)
-        return RENAMED.get(code, code.name)
+        return LIBRDKAFKA_NAMES.get(code, code.name)
 
     def str(self) -> str:
         return self._reason or self.name().strip("_").replace("_", " ").capitalize()
@@ -90,8 +90,8 @@ def broker_error(code: int, message: str | None = None) -> KafkaError:
     return KafkaError(code, f"Broker: {message}" if message else None)
 
 
-def error_of(error: Exception) -> KafkaError:
-    """Return an exception of our own client as a value."""
+def to_kafka_error(error: Exception) -> KafkaError:
+    """Return the confluent_kafka error for an exception of our own client."""
     if isinstance(error, BrokerError):
         return broker_error(int(error.code), error.message)
     if isinstance(error, Unreachable):
@@ -103,7 +103,7 @@ def error_of(error: Exception) -> KafkaError:
     return KafkaError(KafkaError._TRANSPORT, str(error))
 
 
-FAILURES: Final = (BrokerError, OSError, MalformedData)
+CLIENT_ERRORS: Final = (BrokerError, OSError, MalformedData)
 """The exceptions of our own client."""
 
 
@@ -111,8 +111,8 @@ FAILURES: Final = (BrokerError, OSError, MalformedData)
 def as_kafka_exceptions() -> Iterator[None]:
     try:
         yield
-    except (*FAILURES, UnusableProperty) as error:
-        raise KafkaException(error_of(error)) from error
+    except (*CLIENT_ERRORS, UnusableProperty) as error:
+        raise KafkaException(to_kafka_error(error)) from error
 
 
 class TopicPartition:
@@ -179,7 +179,7 @@ class Message:
         return list(self._headers) or None
 
     def timestamp(self) -> tuple[int, int]:
-        """Its type (0 none, 1 the producer's, 2 the broker's) and milliseconds since 1970."""
+        """Return its type (0 none, 1 CreateTime, 2 LogAppendTime) and the milliseconds since 1970."""
         return self._timestamp
 
     def error(self) -> KafkaError | None:

@@ -1,1 +1,1 @@
-"""The flow of a pipeline as a graph, and the graph as a picture: terminal, Mermaid, SVG."""
+"""A pipeline as a graph, and the graph as a picture: terminal, Mermaid, SVG."""

@@ -1,4 +1,4 @@
-"""Draws a flow in the requested form: for a terminal, as Mermaid text, or as SVG.
+"""Draws the graph of a pipeline in the requested form: for a terminal, as Mermaid text, or as SVG.
 
 The modules terminal, mermaid and svg draw one form each.
 """

@@ -1,7 +1,7 @@
-"""The flow of a pipeline as nodes and edges: sources, steps, sinks, and where bad records go.
+"""The graph of a pipeline: its sources, steps and sinks are nodes, and so are the topics of its dead letters.
 
-    flow = graph(pipeline)
-    flow.nodes -> (Node(id="source.events", kind=Kind.TOPIC, title="events", lines=("topic bookstore.events", …)), …)
+    drawn = graph(pipeline)
+    drawn.nodes -> (Node(id="source.events", kind=NodeKind.TOPIC, title="events", lines=("topic events", …)), …)
 
 The order of nodes is such that every edge goes forward. The drawings decide how the graph looks; no file is read here.
 """
@@ -29,7 +29,7 @@ from moldau.pipelines.spec import (
 )
 
 
-class Kind(Enum):
+class NodeKind(Enum):
     TOPIC = "topic"
     TABLE = "table"
     """Files and lake tables that are read."""
@@ -42,7 +42,7 @@ class Kind(Enum):
 @dataclass(frozen=True, slots=True)
 class Node:
     id: str
-    kind: Kind
+    kind: NodeKind
     title: str
     lines: tuple[str, ...] = ()
     """Further text about it, most important first."""
@@ -70,7 +70,10 @@ def graph(pipeline: Pipeline) -> Graph:
     }
     nodes = [
         *(_source(source, folder) for source in pipeline.sources.values()),
-        *(Node(f"dead.{topic}", Kind.DEAD_LETTERS, topic, ("bad records",)) for topic in dict.fromkeys(dead.values())),
+        *(
+            Node(f"dead.{topic}", NodeKind.DEAD_LETTERS, topic, ("bad records",))
+            for topic in dict.fromkeys(dead.values())
+        ),
         *(_step(step) for step in pipeline.steps),
         *(_sink(sink, folder) for sink in pipeline.sinks),
     ]
@@ -96,13 +99,13 @@ def _source(source: Source, folder: Path) -> Node:
     node = f"source.{source.name}"
     if isinstance(source, TopicSource):
         topics = f"pattern {source.pattern}" if source.pattern else _name_list("topic", source.topics)
-        return Node(node, Kind.TOPIC, source.name, (topics, _join(source.format, *_stream_parts(source))))
+        return Node(node, NodeKind.TOPIC, source.name, (topics, _join(source.format, *_stream_parts(source))))
     if isinstance(source, TableSource):
-        return Node(node, Kind.TABLE, source.name, (f"table {_short_path(source.path, folder)}", source.format))
+        return Node(node, NodeKind.TABLE, source.name, (f"table {_short_path(source.path, folder)}", source.format))
     watched = "watched" if source.watch else ""
     return Node(
         node,
-        Kind.TABLE,
+        NodeKind.TABLE,
         source.name,
         (f"file {_short_path(source.path, folder)}", _join(source.format, watched, *_stream_parts(source))),
     )
@@ -118,22 +121,22 @@ def _stream_parts(part: TopicSource | FileSource | Step) -> Iterator[str]:
 def _step(step: Step) -> Node:
     extra = _join(*_stream_parts(step))
     if isinstance(step, SqlStep):
-        return Node(f"step.{step.name}", Kind.SQL, step.name, tuple(filter(None, ("SQL", extra))))
+        return Node(f"step.{step.name}", NodeKind.SQL, step.name, tuple(filter(None, ("SQL", extra))))
     function = f"{step.module}:{step.function}"
-    return Node(f"step.{step.name}", Kind.PYTHON, step.name, tuple(filter(None, (f"Python {function}", extra))))
+    return Node(f"step.{step.name}", NodeKind.PYTHON, step.name, tuple(filter(None, (f"Python {function}", extra))))
 
 
 def _sink(sink: Sink, folder: Path) -> Node:
     node = f"sink.{sink.name}"
     if isinstance(sink, ConsoleSink):
-        return Node(node, Kind.SINK, "console", (sink.mode,))
+        return Node(node, NodeKind.SINK, "console", (sink.mode,))
     if isinstance(sink, TableSink):
         by = f"by {', '.join(sink.partition_by)}" if sink.partition_by else ""
-        return Node(node, Kind.SINK, _short_path(sink.path, folder), (f"{sink.format} table", _join(sink.mode, by)))
+        return Node(node, NodeKind.SINK, _short_path(sink.path, folder), (f"{sink.format} table", _join(sink.mode, by)))
     title = sink.topic or "topic by content"
     key = f"key {sink.key}" if sink.key else ""
     first = "topic" if sink.topic else f"{sink.route}"
-    return Node(node, Kind.SINK, title, (first, _join(_format(sink), sink.mode, key)))
+    return Node(node, NodeKind.SINK, title, (first, _join(_format(sink), sink.mode, key)))
 
 
 def _format(sink: TopicSink) -> str:

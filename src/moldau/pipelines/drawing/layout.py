@@ -1,4 +1,4 @@
-"""Places the nodes of a flow in layers, so that every edge goes forward, with few crossings and straight lines.
+"""Places the nodes of a graph in layers, so that every edge goes forward, with few crossings and straight lines.
 
 The classic four steps: layers by longest path; an edge that skips layers passes each through a point; the order within
 a layer by the mean of the neighbours; positions by least squares under that order. The caller chooses the unit
@@ -111,8 +111,8 @@ def _order(layers: list[list[Spot]]) -> None:
             own = {id(spot): number for number, spot in enumerate(layer)}
 
             def mean(spot: Spot, index: dict[int, int] = index, own: dict[int, int] = own, down: bool = down) -> float:
-                near = [index[id(one)] for one in (spot.above if down else spot.below)]
-                return sum(near) / len(near) if near else own[id(spot)]
+                neighbours = [index[id(one)] for one in (spot.above if down else spot.below)]
+                return sum(neighbours) / len(neighbours) if neighbours else own[id(spot)]
 
             layer.sort(key=mean)
         if (crossings := _crossings(layers)) < fewest:
@@ -164,8 +164,8 @@ def _fit(layer: Sequence[Spot], spacing: Spacing) -> None:
 def _preferred(spot: Spot, down: bool) -> float:
     """Return the preferred position of a spot: the mean of its neighbours before it, or of those after it if none."""
     first, second = (spot.above, spot.below) if down else (spot.below, spot.above)
-    near = first or second
-    return sum(other.middle for other in near) / len(near) if near else spot.middle
+    neighbours = first or second
+    return sum(other.middle for other in neighbours) / len(neighbours) if neighbours else spot.middle
 
 
 def _place(layer: Sequence[Spot], preferences: Sequence[float], gap: float) -> None:

@@ -1,4 +1,4 @@
-"""Finds the views that an SQL statement reads from its words alone, so that a flow can be drawn without Spark.
+"""Finds the views that an SQL statement reads from its words alone, so that a pipeline can be drawn without Spark.
 
 A name counts only where a table can be: after FROM, JOIN, TABLE, and after the commas of a FROM. Names in strings and
 comments, columns, functions, qualified names and names that WITH defines do not count. Spark's analyzer checks the
@@ -136,8 +136,8 @@ def _open(frame: _Frame, before: _Token) -> _Frame:
 
 
 def _close(inner: _Frame, outer: _Frame) -> None:
-    """A name that WITH defines hides the view from the next clause on; its own query still sees the view, unless it is
-    recursive."""
+    """Hide the view from the next clause on if WITH defined its name. The query in WITH itself still sees the view,
+    unless it is recursive."""
     if inner.body_of is not None:
         outer.shadowed |= {inner.body_of}
 

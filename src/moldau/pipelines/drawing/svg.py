@@ -1,4 +1,4 @@
-"""Draws a flow as SVG from left to right: columns of rounded boxes, curves between them, colours by kind.
+"""Draws a graph as SVG from left to right: columns of rounded boxes, curves between them, colours by kind.
 
 One file without scripts, fonts or links. Colours follow the reader's light or dark mode; a viewer without modes shows
 the light ones. Tooltips have the whole text where a line had to be cut.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from unicodedata import east_asian_width
 from xml.sax.saxutils import escape, quoteattr
 
-from moldau.pipelines.drawing.graph import Graph, Kind, Node
+from moldau.pipelines.drawing.graph import Graph, Node, NodeKind
 from moldau.pipelines.drawing.layout import Spacing, Spot, layout
 
 MARGIN, TOP = 24, 56
@@ -24,21 +24,21 @@ TEXT_WIDTH_MAX = 260
 _ROUND = 9
 
 _COLOURS = {
-    Kind.TOPIC: ("topic", "#0e7490", "#22d3ee"),
-    Kind.TABLE: ("table", "#2563eb", "#60a5fa"),
-    Kind.SQL: ("sql", "#15803d", "#4ade80"),
-    Kind.PYTHON: ("python", "#b45309", "#fbbf24"),
-    Kind.SINK: ("sink", "#9333ea", "#c084fc"),
-    Kind.DEAD_LETTERS: ("dead", "#dc2626", "#f87171"),
+    NodeKind.TOPIC: ("topic", "#0e7490", "#22d3ee"),
+    NodeKind.TABLE: ("table", "#2563eb", "#60a5fa"),
+    NodeKind.SQL: ("sql", "#15803d", "#4ade80"),
+    NodeKind.PYTHON: ("python", "#b45309", "#fbbf24"),
+    NodeKind.SINK: ("sink", "#9333ea", "#c084fc"),
+    NodeKind.DEAD_LETTERS: ("dead", "#dc2626", "#f87171"),
 }
 """The CSS class of each kind, and its colours in light and in dark mode."""
 _LEGEND = {
-    Kind.TOPIC: "topic",
-    Kind.TABLE: "file or table",
-    Kind.SQL: "SQL step",
-    Kind.PYTHON: "Python step",
-    Kind.SINK: "sink",
-    Kind.DEAD_LETTERS: "dead letters",
+    NodeKind.TOPIC: "topic",
+    NodeKind.TABLE: "file or table",
+    NodeKind.SQL: "SQL step",
+    NodeKind.PYTHON: "Python step",
+    NodeKind.SINK: "sink",
+    NodeKind.DEAD_LETTERS: "dead letters",
 }
 
 
@@ -167,15 +167,15 @@ def _edge(start: _Box, end: _Box, below: Spot) -> str:
     path = f"M{_n(x1)} {_n(y1)}C{_n(x1 + bend)} {_n(y1)} {_n(x2 - bend)} {_n(y2)} {_n(tip)} {_n(y2)}"
     if below.node is None:
         return f'<path class="edge" d="{path}H{_n(x2 + end.width)}"/>'
-    kind = " bad" if below.node.kind is Kind.DEAD_LETTERS else ""
+    kind = " bad" if below.node.kind is NodeKind.DEAD_LETTERS else ""
     arrow = f"M{_n(x2 - 8)} {_n(y2 - 4.5)}L{_n(x2 - 1)} {_n(y2)}L{_n(x2 - 8)} {_n(y2 + 4.5)}Z"
     return f'<path class="edge{kind}" d="{path}"/>\n<path class="arrow{kind}" d="{arrow}"/>'
 
 
-def _legend_entries(graph: Graph) -> Iterator[tuple[Kind, float]]:
+def _legend_entries(graph: Graph) -> Iterator[tuple[NodeKind, float]]:
     """Yield the kinds that occur, each with the x coordinate of its entry."""
     x: float = MARGIN
-    for kind in Kind:
+    for kind in NodeKind:
         if any(node.kind is kind for node in graph.nodes):
             yield kind, x
             x += 16 + _text_width(_LEGEND[kind], TEXT_SIZE) + 18

@@ -1,4 +1,4 @@
-"""Draws a flow with the box characters of a terminal, from top to bottom, eighty columns wide by default.
+"""Draws a graph with the box characters of a terminal, from top to bottom, eighty columns wide by default.
 
 ┌─────────────────┐
 │ orders          │      Rows of boxes. Between two rows is a channel in which lines run horizontally, each on its
@@ -16,17 +16,17 @@ from math import floor
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from moldau.pipelines.drawing.graph import Graph, Kind, Node
+from moldau.pipelines.drawing.graph import Graph, Node, NodeKind
 from moldau.pipelines.drawing.layout import Spacing, Spot, layout
 
 TEXT_WIDTH_MAX = 34
 STYLES = {
-    Kind.TOPIC: "cyan",
-    Kind.TABLE: "blue",
-    Kind.SQL: "green",
-    Kind.PYTHON: "yellow",
-    Kind.SINK: "magenta",
-    Kind.DEAD_LETTERS: "red",
+    NodeKind.TOPIC: "cyan",
+    NodeKind.TABLE: "blue",
+    NodeKind.SQL: "green",
+    NodeKind.PYTHON: "yellow",
+    NodeKind.SINK: "magenta",
+    NodeKind.DEAD_LETTERS: "red",
 }
 _LINE_STYLE = "bright_black"
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
@@ -40,7 +40,7 @@ class _Canvas:
 
     cells: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
     lines: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    """For each cell the directions of its line, and the id of the spot at which the line starts."""
+    """For each cell the directions of its line, and its net: the id of the spot at which the line starts."""
 
     def write(self, row: int, column: int, text: str, style: str) -> None:
         for char in text:
@@ -50,6 +50,7 @@ class _Canvas:
             column += max(1, cell_len(char))
 
     def line(self, row: int, column: int, directions: int, net: int) -> None:
+        """Draw a cell of a line. Lines of one net join; where two nets cross, only the vertical line is drawn."""
         old, owner = self.lines.get((row, column), (0, net))
         if owner == net:
             self.lines[row, column] = (old | directions, net)

@@ -64,11 +64,11 @@ def compile_pipeline(
     over: Range | None = None,
     records: Records | None = None,
     *,
-    rereads_steps: bool = True,
+    reload_steps: bool = True,
 ) -> Compiled:
     """Plan the whole pipeline. Raises InvalidPipeline with all that Spark does not accept, each with its place.
-    `rereads_steps` loads Python steps from their files again, even if this process has loaded them before."""
-    compiled, problems = try_compile(pipeline, spark, mode, over, records, rereads_steps=rereads_steps)
+    `reload_steps` loads Python steps from their files again, even if this process has loaded them before."""
+    compiled, problems = try_compile(pipeline, spark, mode, over, records, reload_steps=reload_steps)
     if problems:
         raise InvalidPipeline(problems)
     return compiled
@@ -81,10 +81,10 @@ def try_compile(
     over: Range | None = None,
     records: Records | None = None,
     *,
-    rereads_steps: bool = True,
+    reload_steps: bool = True,
 ) -> tuple[Compiled, list[Problem]]:
     """Return what could be planned, and the problems of the rest."""
-    compilation = _Compilation(pipeline, _session(pipeline, spark), mode, over or Range(), records, rereads_steps)
+    compilation = _Compilation(pipeline, _session(pipeline, spark), mode, over or Range(), records, reload_steps)
     for source in pipeline.sources.values():
         compilation.add_source(source)
     for index, step in enumerate(pipeline.steps):
@@ -116,10 +116,10 @@ class _Compilation:
         mode: Mode,
         over: Range,
         records: Records | None,
-        rereads_steps: bool,
+        reload_steps: bool,
     ) -> None:
         self._pipeline, self.session, self._mode, self._over = pipeline, session, mode, over
-        self._records, self._rereads_steps = records, rereads_steps
+        self._records, self._reload_steps = records, reload_steps
         self.problems = ProblemCollection(pipeline)
         self.views: dict[str, DataFrame] = {}
         self.flows: list[Flow] = []
@@ -203,7 +203,7 @@ class _Compilation:
 
     def _call_step(self, step: PythonStep, inputs: Sequence[DataFrame], path: str) -> DataFrame:
         try:
-            return python_steps.call_step(step, self._pipeline.file.parent, inputs, reload=self._rereads_steps)
+            return python_steps.call_step(step, self._pipeline.file.parent, inputs, reload=self._reload_steps)
         except python_steps.UnknownArgument as error:
             raise InvalidSetting(f"{path}.args.{error.argument}", str(error)) from error
 

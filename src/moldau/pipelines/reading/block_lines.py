@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 from moldau.pipelines.problems import LINE_END
 
-Value = Literal["nothing", "a text below", "brackets or quotes", "words"]
+ValueKind = Literal["nothing", "a text below", "brackets or quotes", "words"]
 """What can follow a key on its line."""
 
 _LINE: Final = re.compile(r"( *)((?:-(?: +|$)){0,32})(.*)")
@@ -33,9 +33,9 @@ class BlockLine(NamedTuple):
     columns: tuple[int, ...]
     is_item: bool
     is_key: bool
-    holds: Value
+    value_kind: ValueKind
     """What follows its dashes and its key."""
-    content: int
+    content_column: int
     """The column after its dashes."""
 
     @property
@@ -43,9 +43,9 @@ class BlockLine(NamedTuple):
         return self.columns[0]
 
     @property
-    def opens(self) -> bool:
-        """Whether its value follows on the lines below."""
-        return self.holds == "nothing"
+    def opens_block(self) -> bool:
+        """Whether its value is a block on the lines below: keys or items."""
+        return self.value_kind == "nothing"
 
     @property
     def is_plain(self) -> bool:
@@ -54,7 +54,7 @@ class BlockLine(NamedTuple):
 
     def moved(self, spaces: int) -> BlockLine:
         columns = tuple(column + spaces for column in self.columns)
-        return self._replace(columns=columns, content=self.content + spaces)
+        return self._replace(columns=columns, content_column=self.content_column + spaces)
 
 
 def block_lines(text: str) -> Iterator[BlockLine]:
@@ -73,8 +73,8 @@ def block_lines(text: str) -> Iterator[BlockLine]:
         line, value = _block_line(number, len(spaces), dashes, rest)
         yield line
         if not is_text:
-            text_above = line.columns[-1] if line.holds == "a text below" else None
-            inside = _unclosed(value, "") if line.holds == "brackets or quotes" else ""
+            text_above = line.columns[-1] if line.value_kind == "a text below" else None
+            inside = _unclosed(value, "") if line.value_kind == "brackets or quotes" else ""
 
 
 def _block_line(number: int, indentation: int, dashes: str, rest: str) -> tuple[BlockLine, str]:
@@ -85,10 +85,10 @@ def _block_line(number: int, indentation: int, dashes: str, rest: str) -> tuple[
     if key or not columns:
         columns.append(content)
     value = _PROPERTIES.sub("", rest[key.end() if key else 0 :])
-    return BlockLine(number, tuple(columns), bool(dashes), key is not None, _kind_of(value), content), value
+    return BlockLine(number, tuple(columns), bool(dashes), key is not None, _value_kind(value), content), value
 
 
-def _kind_of(value: str) -> Value:
+def _value_kind(value: str) -> ValueKind:
     if _NOTHING.match(value):
         return "nothing"
     if _TEXT.match(value):

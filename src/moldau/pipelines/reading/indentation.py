@@ -1,9 +1,9 @@
 """Which line of a YAML file is indented wrongly.
 
 YAML's parser reports a wrong line late: if the first entry of a block is indented too little, it stops at the second
-entry, which may be ten lines below. This module looks at the indentation of the lines alone. At
-the first line that fits no open block, one line has to be moved: this one, or the first or last line of an open block.
-The culprit is the line after whose move most of the following lines fit; among several, the one that moves by the
+entry, which may be ten lines below. This module looks at the indentation of the lines alone. At the first line that
+fits no open block, the unfitting line, one line has to be moved: this one, or the first or last line of an open block.
+The wrong line is the one after whose move most of the following lines fit; among several, the one that moves by the
 fewest spaces to a column that other lines use.
 """
 
@@ -17,12 +17,12 @@ from typing import Final, NamedTuple
 from moldau.pipelines.reading.block_lines import BlockLine, block_lines
 
 FOLLOWING_LINES_MAX: Final = 100
-"""How many lines after the misfit are checked for whether they fit after a move."""
+"""How many lines after the unfitting line are checked for whether they fit after a move."""
 LINES_BETWEEN_MAX: Final = 1000
 """A line further above than this is not considered."""
 
 
-class Culprit(NamedTuple):
+class WrongLine(NamedTuple):
     """A line with wrong indentation, and the indentations that would fit: none if it only lacks its ':'."""
 
     line: int
@@ -63,37 +63,37 @@ class _Move(NamedTuple):
         return self.line.column + self.spaces
 
 
-def find_culprit(text: str, suspects: Collection[int]) -> Culprit | None:
+def find_wrong_line(text: str, suspects: Collection[int]) -> WrongLine | None:
     """Return the line to fix, if indentation stopped the parser at one of the `suspects`, line numbers from 1."""
     lines = list(block_lines(text))
     nestings: list[_Nesting] = [()]
     for at, line in enumerate(lines):
         nesting = _enter(nestings[-1], lines[at - 1] if at else None, line)
-        if line.number in suspects and (keyless := _keyless(lines, at, nestings[-1])):
-            return Culprit(keyless.number, keyless.content)
+        if line.number in suspects and (without_colon := _line_without_colon(lines, at, nestings[-1])):
+            return WrongLine(without_colon.number, without_colon.content_column)
         if nesting is None:
-            return _Misfit(lines, nestings).culprit() if line.number in suspects else None
+            return _MoveSearch(lines, nestings).wrong_line() if line.number in suspects else None
         nestings.append(nesting)
     return None
 
 
-def _keyless(lines: Sequence[BlockLine], at: int, nesting: _Nesting) -> BlockLine | None:
+def _line_without_colon(lines: Sequence[BlockLine], at: int, nesting: _Nesting) -> BlockLine | None:
     """Return the line at index `at` or the one above, if it is among keys without being one."""
     if at == 0 or (nesting and nesting[-1].is_text):
         return None
     line, above = lines[at], lines[at - 1]
     if line.is_plain:
         return line if line.column in {block.column for block in nesting} else None
-    is_first = above.is_item or at == 1 or lines[at - 2].opens
-    is_words = above.holds == "words" and not above.is_key
-    return above if is_first and is_words and not line.is_item and above.content == line.column else None
+    is_first = above.is_item or at == 1 or lines[at - 2].opens_block
+    is_words = above.value_kind == "words" and not above.is_key
+    return above if is_first and is_words and not line.is_item and above.content_column == line.column else None
 
 
-class _Misfit:
-    """The first line that fits none of the open blocks, and the lines that could be moved so that it fits."""
+class _MoveSearch:
+    """Searches for the line whose move makes the unfitting line fit best."""
 
     def __init__(self, lines: Sequence[BlockLine], nestings: Sequence[_Nesting]) -> None:
-        """`nestings` has the open blocks before each line, up to the misfit."""
+        """`nestings` has the open blocks before each line, up to the unfitting line."""
         self.lines = lines
         self.nestings = nestings
         self.at = len(nestings) - 1
@@ -103,17 +103,17 @@ class _Misfit:
         evenness = [self._evenness(after, line) for line, after in zip(lines, nestings[1:], strict=False)]
         self.even_steps = list(accumulate(evenness, initial=0))
 
-    def culprit(self) -> Culprit | None:
+    def wrong_line(self) -> WrongLine | None:
         moves = [move for move in self._moves() if move.fits_until > self.at]
         if not moves:
             return None
         best = max(moves)
         equal = {move.column for move in moves if move.line == best.line and move[:4] == best[:4]}
         fitting = self._likely(equal) if best.line == self.line else equal
-        return Culprit(best.line.number, best.line.column, tuple(sorted(fitting)))
+        return WrongLine(best.line.number, best.line.column, tuple(sorted(fitting)))
 
     def _moves(self) -> Iterator[_Move]:
-        """Yield moves of the misfit to an open block, and of a block's first or last line to the misfit's column."""
+        """Yield moves of the unfitting line to an open block, and of a block's first or last line to its column."""
         for block in self.nestings[-1]:
             if block.column != self.line.column:
                 yield self._move(self.at, block.column - self.line.column)
@@ -156,13 +156,15 @@ class _Misfit:
         return 1 if nesting[at].column - nesting[at - 1].column == self.usual_step else -1
 
     def _likely(self, columns: set[int]) -> set[int]:
-        """Return the columns of blocks whose last line is like the misfit: both with a value below, or neither."""
-        like = {block.column for block in self.nestings[-1] if block.last.opens == self.line.opens} & columns
+        """Return the columns of blocks whose last line opens a block exactly if the unfitting line does."""
+        like = {
+            block.column for block in self.nestings[-1] if block.last.opens_block == self.line.opens_block
+        } & columns
         return like or columns
 
 
 def _usual_step(lines: Sequence[BlockLine]) -> int | None:
-    steps = Counter(below.column - line.columns[-1] for line, below in pairwise(lines) if line.opens)
+    steps = Counter(below.column - line.columns[-1] for line, below in pairwise(lines) if line.opens_block)
     return max(steps, key=lambda step: (step > 0, steps[step]), default=None)
 
 
@@ -174,9 +176,9 @@ def _enter(nesting: _Nesting, previous: BlockLine | None, line: BlockLine) -> _N
         if line.column > nesting[-2].column:
             return _enter_text(nesting, line)
         nesting = nesting[:-1]
-    elif previous.holds == "a text below" and line.column > nesting[-1].column:
+    elif previous.value_kind == "a text below" and line.column > nesting[-1].column:
         return (*nesting, _Block(line.column, line, line, is_text=True))
-    if previous.opens and not line.is_plain and line.column > nesting[-1].column:
+    if previous.opens_block and not line.is_plain and line.column > nesting[-1].column:
         return nesting + _begin(line)
     still_open = tuple(block for block in nesting if block.column <= line.column)
     if not still_open:
@@ -187,7 +189,7 @@ def _enter(nesting: _Nesting, previous: BlockLine | None, line: BlockLine) -> _N
         return nesting if still_open == nesting and line.column > block.column else None
     if block.column != line.column or (block.is_list and not line.is_item):
         return None
-    if line.is_item and not (block.is_list or block.last.is_item or (block.last == previous and previous.opens)):
+    if line.is_item and not (block.is_list or block.last.is_item or (block.last == previous and previous.opens_block)):
         return None
     return (*still_open[:-1], block._replace(last=line), *_begin(line)[1:])
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from moldau.pipelines.problems import InvalidPipeline, Problem, did_you_mean, quoted
 from moldau.pipelines.queries import QUERY_NAME_LENGTH_MAX, sinks_by_query
-from moldau.pipelines.reading.positions import FILE_BYTES_MAX, Entries, Items, Node, Scalar, read_yaml
+from moldau.pipelines.reading.positions import FILE_BYTES_MAX, MappingNode, Node, ScalarNode, SequenceNode, read_yaml
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sinks import check_sharing, read_sink
 from moldau.pipelines.reading.sources import Folder, read_source, reads
@@ -46,7 +46,7 @@ RESERVED_WORDS: Final = {
     "join", "lateral", "left", "natural", "not", "null", "on", "or", "order", "outer", "right", "select", "stream",
     "table", "union", "using", "values", "where", "with",
 }  # fmt: skip
-"""Words that SQL, or a reader of SQL, would not take for the name of a view."""
+"""Words that SQL reserves, and some that a person who reads SQL would not take for the name of a view."""
 
 
 def load(
@@ -124,7 +124,7 @@ class _PipelineReader:
     def _name(self) -> str:
         name = self.section.required_text("name")
         if name and not _PIPELINE_NAME.fullmatch(name):
-            message = f"{quoted(name)} cannot be the pipeline's name: use small letters, digits, '.', '_' and '-'"
+            message = f"{quoted(name)} cannot be the pipeline's name: use lowercase letters, digits, '.', '_' and '-'"
             self.section.refuse(message, self.section.value_place("name"))
         return name
 
@@ -140,7 +140,7 @@ class _PipelineReader:
     def _kafka(self) -> Mapping[str, str]:
         properties = self.section.mapping("kafka")
         inner = self.section.entries.values.get("kafka")
-        places = inner.keys if isinstance(inner, Entries) else {}
+        places = inner.keys if isinstance(inner, MappingNode) else {}
         for name in properties:
             if name in _SET_ELSEWHERE:
                 self.section.refuse(f"'{name}' cannot be set under 'kafka': {_SET_ELSEWHERE[name]}", places[name])
@@ -151,10 +151,10 @@ class _PipelineReader:
     def _spark(self) -> Mapping[str, str]:
         settings = self.section.mapping("spark")
         inner = self.section.entries.values.get("spark")
-        places = inner.keys if isinstance(inner, Entries) else {}
+        places = inner.keys if isinstance(inner, MappingNode) else {}
         for name in settings:
             if not name.startswith("spark."):
-                message = f"{quoted(name)} is no setting of Spark, did you mean 'spark.{name}'?"
+                message = f"{quoted(name)} is not a setting of Spark, did you mean 'spark.{name}'?"
                 self.section.refuse(message, places[name])
         return settings
 
@@ -164,12 +164,12 @@ class _PipelineReader:
             self.section.refuse(f"{quoted(name)} cannot be a view: names that begin with _ are Moldau's", place)
         elif not _VIEW_NAME.fullmatch(name):
             better = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
-            near = f", did you mean '{better}'?" if _VIEW_NAME.fullmatch(better) else ""
-            self.section.refuse(f"{quoted(name)} cannot be a view: use letters, digits and _{near}", place)
+            suggestion = f", did you mean '{better}'?" if _VIEW_NAME.fullmatch(better) else ""
+            self.section.refuse(f"{quoted(name)} cannot be a view: use letters, digits and _{suggestion}", place)
         elif name.lower() in RESERVED_WORDS:
-            self.section.refuse(f"{quoted(name)} cannot be a view: it is a word of SQL", place)
+            self.section.refuse(f"{quoted(name)} cannot be a view: SQL reserves this word", place)
         elif (other := self.views.get(name.lower())) is not None:
-            as_written = "" if other == name else f" (as {quoted(other)}: SQL does not see case)"
+            as_written = "" if other == name else f" (as {quoted(other)}: SQL ignores case)"
             self.section.refuse(f"the name {quoted(name)} is used twice{as_written}", place)
         self.views.setdefault(name.lower(), name)
 
@@ -182,7 +182,7 @@ class _PipelineReader:
             assert inner is not None
             place = inner.entries.keys[name]
             self._add_view(name, place)
-            if not isinstance(value, Entries):
+            if not isinstance(value, MappingNode):
                 inner.refuse(f"{quoted(name)} must be a mapping with 'topic', 'file' or 'table'", place)
                 continue
             source = read_source(name, Section(value, f"source '{name}'", place, self.problems), self.folder)
@@ -195,16 +195,16 @@ class _PipelineReader:
     def _list_sections(self, key: str) -> Iterator[Section]:
         """Yield the mappings of a list such as `steps`. Messages call each by its name, or by its number."""
         node = self.section.node(key)
-        if node is not None and not isinstance(node, Items):
+        if node is not None and not isinstance(node, SequenceNode):
             self.section.refuse(f"'{key}' must be a list: begin each with '- '", self.section.key_place(key))
             return
         kind = key.removesuffix("s")
         for number, value in enumerate(node.values if node else (), 1):
-            if not isinstance(value, Entries):
+            if not isinstance(value, MappingNode):
                 self.section.refuse(f"{kind} {number} must be a mapping", value.place)
                 continue
             name = value.values.get("name")
-            if isinstance(name, Scalar) and not name.empty:
+            if isinstance(name, ScalarNode) and not name.empty:
                 yield Section(value, f"{kind} {quoted(name.text)}", name.place, self.problems)
             else:
                 yield Section(value, f"{kind} {number}", value.place, self.problems)
@@ -212,7 +212,7 @@ class _PipelineReader:
     def _steps(self, sources: Mapping[str, Source]) -> tuple[Step, ...]:
         sections = [(section, section.required_text("name")) for section in self._list_sections("steps")]
         node = self.section.entries.values.get("sources")
-        above = list(node.values) if isinstance(node, Entries) else []
+        above = list(node.values) if isinstance(node, MappingNode) else []
         names = {*above, *(name for _, name in sections)}
         watermarked = any(getattr(source, "watermark", None) for source in sources.values())
         steps = []
@@ -255,19 +255,19 @@ class _PipelineReader:
                     self.section.key_place("sinks"),
                 )
         node = self.section.entries.values.get("sinks")
-        if isinstance(node, Items) and not node.values:
+        if isinstance(node, SequenceNode) and not node.values:
             self.section.refuse("there are no sinks", self.section.key_place("sinks"))
         return tuple(sinks)
 
     def _check_from(self, section: Section) -> None:
         view = section.entries.values.get("from")
-        if not isinstance(view, Scalar) or view.empty or not view.text.strip() or not self.views:
+        if not isinstance(view, ScalarNode) or view.empty or not view.text.strip() or not self.views:
             return
         if view.text in self.views.values():
             return
-        near = did_you_mean(view.text, self.views.values())
-        hint = None if near else f"there are: {', '.join(self.views.values())}"
-        section.refuse(f"unknown view {quoted(view.text)}{near}", view.place, hint)
+        suggestion = did_you_mean(view.text, self.views.values())
+        hint = None if suggestion else f"there are: {', '.join(self.views.values())}"
+        section.refuse(f"unknown view {quoted(view.text)}{suggestion}", view.place, hint)
 
     def _refuse_loop(self, section: Section, sink: Sink, sources: Mapping[str, Source]) -> None:
         if not isinstance(sink, TopicSink) or sink.topic is None:
@@ -284,21 +284,21 @@ class _PipelineReader:
 def _places(node: Node, path: str = "") -> Iterator[tuple[str, Place]]:
     """Yield the place of each value by its dotted path: a text's first character, the key of a mapping or list."""
     inner: Iterator[tuple[str, Node, Place]]
-    if isinstance(node, Scalar):
+    if isinstance(node, ScalarNode):
         return
-    if isinstance(node, Items):
+    if isinstance(node, SequenceNode):
         inner = ((str(number), value, value.place) for number, value in enumerate(node.values))
     else:
         inner = ((name, value, node.keys[name]) for name, value in node.values.items())
     for name, value, place in inner:
-        yield path + name, value.place if isinstance(value, Scalar) else place
+        yield path + name, value.place if isinstance(value, ScalarNode) else place
         yield from _places(value, f"{path}{name}.")
 
 
 def _texts(node: Node, path: str = "") -> Iterator[tuple[str, TextMap]]:
-    if isinstance(node, Scalar):
+    if isinstance(node, ScalarNode):
         yield path[:-1], node.map
-    elif isinstance(node, Items):
+    elif isinstance(node, SequenceNode):
         for number, value in enumerate(node.values):
             yield from _texts(value, f"{path}{number}.")
     else:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from moldau.pipelines.problems import did_you_mean
-from moldau.pipelines.reading.positions import Entries
+from moldau.pipelines.reading.positions import MappingNode
 from moldau.pipelines.reading.sections import Section
 from moldau.spark.options import SINK_OPTIONS, SOURCE_OPTIONS
 
@@ -112,7 +112,7 @@ def read_options(section: Section, known: Collection[str]) -> Mapping[str, str]:
     node = section.node("options")
     lower = {name.lower() for name in known}
     for name in options:
-        near = "" if name.lower() in lower or name.lower().startswith("kafka.") else did_you_mean(name, known)
-        if near and isinstance(node, Entries):
-            section.refuse(f"there is no option '{name}'{near}", node.keys[name])
+        suggestion = "" if name.lower() in lower or name.lower().startswith("kafka.") else did_you_mean(name, known)
+        if suggestion and isinstance(node, MappingNode):
+            section.refuse(f"there is no option '{name}'{suggestion}", node.keys[name])
     return options

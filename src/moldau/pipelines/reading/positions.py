@@ -14,7 +14,7 @@ import yaml
 
 from moldau.pipelines.problems import InvalidPipeline, Problem, quoted
 from moldau.pipelines.reading.syntax_errors import syntax_problem
-from moldau.pipelines.reading.text_maps import Source, text_map
+from moldau.pipelines.reading.text_maps import FileText, text_map
 from moldau.pipelines.spec import Place, TextMap
 
 FILE_BYTES_MAX = 256 * 1024
@@ -27,14 +27,16 @@ _MERGE = "<<"
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class ScalarNode:
     """A text. A `plain` one (without quotes) may be a number, a boolean or empty."""
 
     map: TextMap
     plain: bool
     place: Place
     weight: int = 1
+    """How many values the node is, with all values inside it and aliases expanded."""
     depth: int = 1
+    """How many levels of nodes it has."""
 
     @property
     def text(self) -> str:
@@ -46,7 +48,7 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class SequenceNode:
     """A list."""
 
     values: tuple[Node, ...]
@@ -56,7 +58,7 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class MappingNode:
     """A mapping: the value and the place of each key, merged ones (<<) last."""
 
     values: dict[str, Node]
@@ -66,22 +68,22 @@ class Entries:
     depth: int
 
 
-Node = Scalar | Items | Entries
+Node = ScalarNode | SequenceNode | MappingNode
 
 
-def read_yaml(file: str, content: bytes) -> Entries:
+def read_yaml(file: str, content: bytes) -> MappingNode:
     """Return the mapping that is the content of a file, or raise InvalidPipeline."""
     text = _decode(file, content)
-    source = Source(file, text)
+    file_text = FileText(file, text)
     problems: list[Problem] = []
     try:
-        root = _Composer(source, problems).document()
+        root = _Composer(file_text, problems).document()
     except yaml.MarkedYAMLError as error:
-        problems.append(syntax_problem(source, error))
+        problems.append(syntax_problem(file_text, error))
     except yaml.reader.ReaderError as error:
         message = f"the character U+{int(error.character):04X} is not allowed in YAML"
-        problems.append(Problem(message, source.place(error.position)))
-    except _CannotGoOn as error:
+        problems.append(Problem(message, file_text.place(error.position)))
+    except _FatalProblem as error:
         problems.append(error.problem)
     if problems:
         raise InvalidPipeline(problems)
@@ -95,13 +97,13 @@ def _decode(file: str, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        before = Source(file, content[: error.start].decode("utf-8-sig", errors="replace"))
+        before = FileText(file, content[: error.start].decode("utf-8-sig", errors="replace"))
         message = f"the file is not UTF-8: byte 0x{content[error.start]:02x}"
         raise InvalidPipeline([Problem(message, before.place(len(before.text)))]) from None
 
 
-class _CannotGoOn(Exception):
-    """A missing value, or more values than any pipeline needs: further problems would only be consequences of it."""
+class _FatalProblem(Exception):
+    """Ends the reading, because further problems would only follow from this one: the file is empty, or too large."""
 
     def __init__(self, message: str, place: Place) -> None:
         super().__init__(message)
@@ -112,7 +114,7 @@ class _CannotGoOn(Exception):
 class _Composer:
     """Builds the tree of one document from the parser's events."""
 
-    source: Source
+    file_text: FileText
     problems: list[Problem]
     _events: Iterator[yaml.Event] = field(init=False)
     _anchors: dict[str, Node] = field(default_factory=dict)
@@ -120,33 +122,33 @@ class _Composer:
     _values: int = 0
 
     def __post_init__(self) -> None:
-        self._events = yaml.parse(self.source.text, Loader=yaml.SafeLoader)
+        self._events = yaml.parse(self.file_text.text, Loader=yaml.SafeLoader)
 
-    def document(self) -> Entries:
+    def document(self) -> MappingNode:
         next(self._events)  # the stream's start
         if isinstance(next(self._events), yaml.StreamEndEvent):
-            raise _CannotGoOn("the file is empty", self.source.place(0))
+            raise _FatalProblem("the file is empty", self.file_text.place(0))
         root = self._node(next(self._events), depth=1)
         next(self._events)  # the document's end
         after = next(self._events)
         if not isinstance(after, yaml.StreamEndEvent):
-            raise _CannotGoOn("a second YAML document: a pipeline is one document in one file", self._place(after))
-        if isinstance(root, Entries):
+            raise _FatalProblem("a second YAML document: a pipeline is one document in one file", self._place(after))
+        if isinstance(root, MappingNode):
             return root
-        if isinstance(root, Scalar) and root.empty:
-            raise _CannotGoOn("the file is empty", self.source.place(0))
-        raise _CannotGoOn("a pipeline is a mapping: it begins with 'name: …'", root.place)
+        if isinstance(root, ScalarNode) and root.empty:
+            raise _FatalProblem("the file is empty", self.file_text.place(0))
+        raise _FatalProblem("a pipeline is a mapping: it begins with 'name: …'", root.place)
 
     def _refuse(self, message: str, place: Place) -> None:
         self.problems.append(Problem(message, place))
 
     def _place(self, event: yaml.Event) -> Place:
         assert event.start_mark is not None
-        return self.source.place(event.start_mark.index)
+        return self.file_text.place(event.start_mark.index)
 
     def _node(self, event: yaml.Event, depth: int) -> Node:
         if depth > DEPTH_MAX:
-            raise _CannotGoOn(f"nested more than {DEPTH_MAX} deep", self._place(event))
+            raise _FatalProblem(f"nested more than {DEPTH_MAX} deep", self._place(event))
         if isinstance(event, yaml.AliasEvent):
             return self._count(self._alias(event, depth), event)
         assert isinstance(event, yaml.NodeEvent)
@@ -162,7 +164,7 @@ class _Composer:
         """Count an alias with all its parts, any other node as one: its parts were counted when they were read."""
         self._values += node.weight if isinstance(event, yaml.AliasEvent) else 1
         if self._values > VALUES_MAX or node.weight > VALUES_MAX:
-            raise _CannotGoOn(f"more than {VALUES_MAX} values, with aliases followed", self._place(event))
+            raise _FatalProblem(f"more than {VALUES_MAX} values, with aliases followed", self._place(event))
         return node
 
     def _alias(self, event: yaml.AliasEvent, depth: int) -> Node:
@@ -170,10 +172,10 @@ class _Composer:
         node = self._anchors.get(name)
         if node is None:
             inside = name in self._open_anchors
-            why = "stands inside the anchor it refers to" if inside else "has no anchor before it"
-            raise _CannotGoOn(f"the alias *{name} {why}", self._place(event))
+            why = "is inside the anchor it refers to" if inside else "has no anchor before it"
+            raise _FatalProblem(f"the alias *{name} {why}", self._place(event))
         if depth + node.depth - 1 > DEPTH_MAX:
-            raise _CannotGoOn(f"nested more than {DEPTH_MAX} deep", self._place(event))
+            raise _FatalProblem(f"nested more than {DEPTH_MAX} deep", self._place(event))
         return node
 
     def _new_node(self, event: yaml.NodeEvent, depth: int) -> Node:
@@ -183,37 +185,37 @@ class _Composer:
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event)
         if isinstance(event, yaml.SequenceStartEvent):
-            return self._items(event, depth)
-        return self._entries(event, depth)
+            return self._sequence(event, depth)
+        return self._mapping(event, depth)
 
-    def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
+    def _scalar(self, event: yaml.ScalarEvent) -> ScalarNode:
         assert event.start_mark is not None
         assert event.end_mark is not None
         start, end = event.start_mark.index, event.end_mark.index
-        where = text_map(self.source, event.value, start, end, event.style or None)
+        where = text_map(self.file_text, event.value, start, end, event.style or None)
         place = where.at(0) if event.style in ("|", ">") and event.value.strip() else self._place(event)
-        return Scalar(where, plain=not event.style, place=place)
+        return ScalarNode(where, plain=not event.style, place=place)
 
-    def _items(self, event: yaml.NodeEvent, depth: int) -> Items:
+    def _sequence(self, event: yaml.NodeEvent, depth: int) -> SequenceNode:
         values = []
         while not isinstance(following := next(self._events), yaml.SequenceEndEvent):
             values.append(self._node(following, depth + 1))
-        return Items(tuple(values), self._place(event), _weight(values), _depth(values))
+        return SequenceNode(tuple(values), self._place(event), _weight(values), _depth(values))
 
-    def _entries(self, event: yaml.NodeEvent, depth: int) -> Entries:
+    def _mapping(self, event: yaml.NodeEvent, depth: int) -> MappingNode:
         values: dict[str, Node] = {}
         keys: dict[str, Place] = {}
-        merged: list[Entries] = []
+        merged: list[MappingNode] = []
         while not isinstance(following := next(self._events), yaml.MappingEndEvent):
             key = self._node(following, depth + 1)
             value = self._node(next(self._events), depth + 1)
-            if not isinstance(key, Scalar):
+            if not isinstance(key, ScalarNode):
                 self._refuse("a key must be a text", key.place)
             elif key.plain and key.text == _MERGE:
                 merged += self._mergeable(value)
             elif key.text in values:
                 first = keys[key.text].line
-                self._refuse(f"the key {quoted(key.text)} stands twice, first on line {first}", key.place)
+                self._refuse(f"the key {quoted(key.text)} occurs twice, first on line {first}", key.place)
             else:
                 values[key.text], keys[key.text] = value, key.place
         for other in merged:
@@ -221,12 +223,12 @@ class _Composer:
                 if name not in values:
                     values[name], keys[name] = other.values[name], other.keys[name]
         parts = list(values.values())
-        return Entries(values, keys, self._place(event), _weight(parts), _depth(parts))
+        return MappingNode(values, keys, self._place(event), _weight(parts), _depth(parts))
 
-    def _mergeable(self, value: Node) -> list[Entries]:
+    def _mergeable(self, value: Node) -> list[MappingNode]:
         """Return the mappings that << merges: one or a list, in which the first has precedence."""
-        parts = value.values if isinstance(value, Items) else (value,)
-        mappings = [part for part in parts if isinstance(part, Entries)]
+        parts = value.values if isinstance(value, SequenceNode) else (value,)
+        mappings = [part for part in parts if isinstance(part, MappingNode)]
         if len(mappings) < len(parts):
             self._refuse("<< merges a mapping: name one with *alias", value.place)
         return mappings

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from moldau.base.names import topic_name_problem
 from moldau.pipelines.problems import Problem, did_you_mean, one_of, quoted
-from moldau.pipelines.reading.positions import Entries, Items, Node, Scalar
-from moldau.pipelines.reading.times import duration
+from moldau.pipelines.reading.positions import MappingNode, Node, ScalarNode, SequenceNode
+from moldau.pipelines.reading.times import parse_duration
 from moldau.pipelines.spec import Place, Watermark
 
 Choice = TypeVar("Choice", bound=str)
@@ -30,7 +30,7 @@ class Section:
     """One mapping. `what` is its name in messages ("source 'events'"; "" for the whole file), `place` is the position
     of problems about missing keys."""
 
-    entries: Entries
+    entries: MappingNode
     what: str
     place: Place
     problems: list[Problem]
@@ -55,7 +55,7 @@ class Section:
         if not self.has(key):
             return None
         value = self.entries.values[key]
-        if isinstance(value, Scalar) and value.empty:
+        if isinstance(value, ScalarNode) and value.empty:
             self.refuse(f"'{key}' has no value", self.key_place(key))
             return None
         return value
@@ -65,11 +65,11 @@ class Section:
 
     def value_place(self, key: str) -> Place:
         value = self.entries.values.get(key)
-        return value.place if isinstance(value, Scalar) else self.key_place(key)
+        return value.place if isinstance(value, ScalarNode) else self.key_place(key)
 
-    def scalar(self, key: str, expected: str) -> Scalar | None:
+    def scalar(self, key: str, expected: str) -> ScalarNode | None:
         value = self.node(key)
-        if value is None or isinstance(value, Scalar):
+        if value is None or isinstance(value, ScalarNode):
             return value
         self.refuse(f"'{key}' must be {expected}, not {_kind(value)}", self.key_place(key))
         return None
@@ -93,9 +93,9 @@ class Section:
         for choice in choices:
             if value.text == choice:
                 return choice
-        near = did_you_mean(value.text, choices)
-        hint = None if near else f"{key} may be {one_of(choices)}"
-        self.refuse(f"{quoted(value.text)} is not a {key}{whose}{near}", value.place, hint)
+        suggestion = did_you_mean(value.text, choices)
+        hint = None if suggestion else f"{key} may be {one_of(choices)}"
+        self.refuse(f"{quoted(value.text)} is not a {key}{whose}{suggestion}", value.place, hint)
         return default
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -121,22 +121,22 @@ class Section:
         """Return a list of texts; a single text is a list of one."""
         return tuple(scalar.text for scalar in self.scalars(key))
 
-    def scalars(self, key: str) -> tuple[Scalar, ...]:
+    def scalars(self, key: str) -> tuple[ScalarNode, ...]:
         value = self.node(key)
         if value is None:
             return ()
-        if isinstance(value, Entries):
+        if isinstance(value, MappingNode):
             self.refuse(f"'{key}' must be a list, not a mapping", self.key_place(key))
             return ()
-        items = value.values if isinstance(value, Items) else (value,)
+        items = value.values if isinstance(value, SequenceNode) else (value,)
         if not items:
             self.refuse(f"'{key}' is an empty list", self.key_place(key))
-        good: dict[str, Scalar] = {}
+        good: dict[str, ScalarNode] = {}
         for item in items:
-            if not isinstance(item, Scalar) or item.empty or not item.text.strip():
+            if not isinstance(item, ScalarNode) or item.empty or not item.text.strip():
                 self.refuse(f"'{key}' must be a list of texts", item.place)
             elif item.text in good:
-                self.refuse(f"{quoted(item.text)} stands twice in '{key}'", item.place)
+                self.refuse(f"{quoted(item.text)} is listed twice in '{key}'", item.place)
             else:
                 good[item.text] = item
         return tuple(good.values())
@@ -146,12 +146,12 @@ class Section:
         value = self.node(key)
         if value is None:
             return {}
-        if not isinstance(value, Entries):
+        if not isinstance(value, MappingNode):
             self.refuse(f"'{key}' must be a mapping, not {_kind(value)}", self.value_place(key))
             return {}
         texts = {}
         for name, part in value.values.items():
-            if isinstance(part, Scalar) and not part.empty:
+            if isinstance(part, ScalarNode) and not part.empty:
                 texts[name] = part.text
             else:
                 self.refuse(f"'{key}.{name}' must be a text", value.keys[name])
@@ -161,7 +161,7 @@ class Section:
         value = self.scalar(key, "a duration such as '10 seconds'")
         if value is None:
             return None
-        parsed = duration(value.text)
+        parsed = parse_duration(value.text)
         if parsed is None:
             self.refuse(
                 f"{quoted(value.text)} is not a duration",
@@ -174,14 +174,14 @@ class Section:
         value = self.scalar(key, "a topic's name")
         return self.topic_name(value) if value else None
 
-    def topic_name(self, value: Scalar) -> str:
+    def topic_name(self, value: ScalarNode) -> str:
         if problem := topic_name_problem(value.text):
             self.refuse(f"not a topic's name: {problem}", value.place)
         return value.text
 
     def section(self, key: str) -> Section | None:
         value = self.node(key)
-        if value is None or isinstance(value, Entries):
+        if value is None or isinstance(value, MappingNode):
             what = f"{self.what}, {key}" if self.what else key
             return Section(value, what, self.key_place(key), self.problems) if value else None
         self.refuse(f"'{key}' must be a mapping, not {_kind(value)}", self.value_place(key))
@@ -226,20 +226,20 @@ class Section:
         for key in self.entries.values:
             if key not in self.known_keys:
                 synonym = (synonyms or {}).get(key)
-                near = did_you_mean(key, self.known_keys)
+                suggestion = did_you_mean(key, self.known_keys)
                 if synonym in self.known_keys:
-                    near = f", did you mean '{synonym}'?"
-                hint = None if near else f"known here: {', '.join(sorted(self.known_keys - self.misplaced))}"
+                    suggestion = f", did you mean '{synonym}'?"
+                hint = None if suggestion else f"known here: {', '.join(sorted(self.known_keys - self.misplaced))}"
                 if key in self.option_names:
-                    near, hint = ", which is an option", f"write  options: {{{key}: …}}"
-                self.refuse(f"unknown key {quoted(key)}{near}", self.entries.keys[key], hint)
+                    suggestion, hint = ", which is an option", f"write  options: {{{key}: …}}"
+                self.refuse(f"unknown key {quoted(key)}{suggestion}", self.entries.keys[key], hint)
 
 
 def plain_value(node: Node) -> object:
     """Return the value as a Python object, by YAML's core types, for arguments of Python steps."""
-    if isinstance(node, Items):
+    if isinstance(node, SequenceNode):
         return [plain_value(value) for value in node.values]
-    if isinstance(node, Entries):
+    if isinstance(node, MappingNode):
         return {name: plain_value(value) for name, value in node.values.items()}
     if not node.plain:
         return node.text
@@ -253,6 +253,6 @@ def plain_value(node: Node) -> object:
 
 
 def _kind(node: Node) -> str:
-    if isinstance(node, Scalar):
+    if isinstance(node, ScalarNode):
         return "a text"
-    return "a list" if isinstance(node, Items) else "a mapping"
+    return "a list" if isinstance(node, SequenceNode) else "a mapping"

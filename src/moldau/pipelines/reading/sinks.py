@@ -38,8 +38,8 @@ def check_sharing(section: Section, sink: Sink, above: Collection[Sink]) -> None
     place, shared_name = section.value_place("with"), sink.shares
     first = next((one for one in above if one.name == shared_name), None)
     if first is None:
-        near = did_you_mean(shared_name, [one.name for one in above])
-        section.refuse(f"there is no sink {quoted(shared_name)} above it{near}", place)
+        suggestion = did_you_mean(shared_name, [one.name for one in above])
+        section.refuse(f"there is no sink {quoted(shared_name)} above it{suggestion}", place)
     elif first.shares is not None:
         hint = f"write  with: {first.shares}"
         section.refuse(f"{quoted(first.name)} itself shares the query of {quoted(first.shares)}", place, hint)

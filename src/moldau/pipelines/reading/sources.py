@@ -18,9 +18,9 @@ from typing import Final, Literal, get_args
 from moldau.base.names import topic_name_problem
 from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading.option_names import FILES, TOPICS_READ, read_options
-from moldau.pipelines.reading.positions import Entries, Scalar
+from moldau.pipelines.reading.positions import MappingNode, ScalarNode
 from moldau.pipelines.reading.sections import Section
-from moldau.pipelines.reading.times import moment
+from moldau.pipelines.reading.times import parse_time
 from moldau.pipelines.spec import (
     DROP,
     FAIL,
@@ -55,10 +55,13 @@ _EARLIEST, _LATEST = -2, -1
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The directory of the pipeline's file, to which paths are relative. `check` is off where files need not exist."""
+    """The directory of the pipeline's file, to which paths are relative.
+
+    `files_must_exist` is off in a test that brings its own files.
+    """
 
     path: Path
-    check: bool = True
+    files_must_exist: bool = True
 
     def resolve(self, written: str) -> str:
         """Return the absolute path; a URL stays as it is."""
@@ -69,7 +72,7 @@ class Folder:
 
     def is_missing(self, path: str) -> bool:
         """Return whether a local path does not exist; a glob needs one match. A URL is never missing."""
-        if not self.check or not path or _SCHEME.match(path):
+        if not self.files_must_exist or not path or _SCHEME.match(path):
             return False
         return "\0" in path or not (Path(path).exists() or any(glob.iglob(path)))
 
@@ -111,7 +114,7 @@ def _topic_source(name: str, section: Section, folder: Folder) -> TopicSource:
         max_per_trigger=section.count("max_per_trigger"),
         options=read_options(section, TOPICS_READ),
     )
-    _refuse_feeding_itself(section, source)
+    _refuse_reading_dead_letters(section, source)
     _check_deduplicate(section)
     section.refuse_keys(("watch",), lambda key: f"'{key}' is for files: a topic is always a stream")
     section.finish(SYNONYMS)
@@ -150,7 +153,7 @@ def check_avro_schema(section: Section, schema_file: Path | None, folder: Folder
     if not section.has("schema_file"):
         section.refuse("format avro needs 'schema_file', an Avro schema in JSON")
         return
-    if schema_file is None or not folder.check or "\0" in str(schema_file) or not schema_file.is_file():
+    if schema_file is None or not folder.files_must_exist or "\0" in str(schema_file) or not schema_file.is_file():
         return
     try:
         json.loads(schema_file.read_bytes())
@@ -172,12 +175,12 @@ def read_path(section: Section, key: str, folder: Folder) -> Path | None:
     if written is None:
         return None
     path = Path(folder.resolve(written))
-    if folder.check and ("\0" in written or not path.is_file()):
-        section.refuse(_no_file(written, str(path)), section.value_place(key))
+    if folder.files_must_exist and ("\0" in written or not path.is_file()):
+        section.refuse(_missing_file_message(written, str(path)), section.value_place(key))
     return path
 
 
-def _no_file(written: str, path: str) -> str:
+def _missing_file_message(written: str, path: str) -> str:
     folder, name = os.path.split(path)
     beside = os.listdir(folder) if "\0" not in folder and os.path.isdir(folder) else []
     return f"there is no file {quoted(written)}{did_you_mean(name, beside)}"
@@ -185,25 +188,25 @@ def _no_file(written: str, path: str) -> str:
 
 def _start(section: Section, topics: tuple[str, ...]) -> Start:
     node = section.node("start")
-    if isinstance(node, Entries):
+    if isinstance(node, MappingNode):
         return _start_offsets(section, node, topics)
     scalar = section.scalar("start", "earliest, latest, a time or offsets")
     if scalar is None or scalar.text == "earliest":
         return "earliest"
     if scalar.text == "latest":
         return "latest"
-    start = moment(scalar.text)
+    start = parse_time(scalar.text)
     if start is None:
-        near = did_you_mean(scalar.text, ("earliest", "latest"))
+        suggestion = did_you_mean(scalar.text, ("earliest", "latest"))
         hint = "earliest, latest, a time such as 2026-01-31T08:00:00Z, or offsets such as {0: 12, 1: 40}"
-        section.refuse(f"cannot start at {quoted(scalar.text)}{near}", scalar.place, None if near else hint)
+        section.refuse(f"cannot start at {quoted(scalar.text)}{suggestion}", scalar.place, None if suggestion else hint)
         return "earliest"
     return start
 
 
-def _start_offsets(section: Section, node: Entries, topics: tuple[str, ...]) -> Offsets:
+def _start_offsets(section: Section, node: MappingNode, topics: tuple[str, ...]) -> Offsets:
     """Read {partition: offset} for a source with one topic, else {topic: {partition: offset}}."""
-    if not any(isinstance(value, Entries) for value in node.values.values()):
+    if not any(isinstance(value, MappingNode) for value in node.values.values()):
         if len(topics) != 1:
             section.refuse("with several topics, offsets are given by topic: {topic: {partition: offset}}", node.place)
             return {}
@@ -212,20 +215,20 @@ def _start_offsets(section: Section, node: Entries, topics: tuple[str, ...]) -> 
     for topic, inner in node.values.items():
         if topics and topic not in topics:
             section.refuse(f"it does not read {quoted(topic)}{did_you_mean(topic, topics)}", node.keys[topic])
-        if isinstance(inner, Entries):
+        if isinstance(inner, MappingNode):
             offsets[topic] = _partition_offsets(section, inner)
         else:
             section.refuse("offsets are given as {partition: offset}", inner.place)
     return offsets
 
 
-def _partition_offsets(section: Section, node: Entries) -> Mapping[int, int]:
+def _partition_offsets(section: Section, node: MappingNode) -> Mapping[int, int]:
     offsets = {}
     for partition, value in node.values.items():
         if not re.fullmatch(r"\d{1,9}", partition):
             section.refuse(f"{quoted(partition)} is not a partition", node.keys[partition])
             continue
-        offset = _offset(value.text) if isinstance(value, Scalar) else None
+        offset = _offset(value.text) if isinstance(value, ScalarNode) else None
         if offset is None:
             section.refuse("an offset is a number, earliest or latest", value.place)
         else:
@@ -250,7 +253,9 @@ def _dead_letter(section: Section, stem: str, format_: RecordFormat) -> str:
         return value.text if value.text in (FAIL, DROP) else section.topic_name(value)
     default = f"{stem}.dead"
     if not topic_name_problem(stem) and topic_name_problem(default):
-        section.refuse(f"the default dead-letter topic is no legal name: {default}", hint="give it with 'dead_letter'")
+        section.refuse(
+            f"the default dead-letter topic is not a valid topic name: {default}", hint="give it with 'dead_letter'"
+        )
     return default
 
 
@@ -267,7 +272,7 @@ def _fail_above(section: Section) -> float | None:
     return float(match[1])
 
 
-def _refuse_feeding_itself(section: Section, source: TopicSource) -> None:
+def _refuse_reading_dead_letters(section: Section, source: TopicSource) -> None:
     topic = source.dead_letter_topic
     if topic is not None and reads(source, topic):
         key = "dead_letter" if section.has("dead_letter") else "pattern" if source.pattern else "topic"
@@ -279,6 +284,7 @@ def _refuse_feeding_itself(section: Section, source: TopicSource) -> None:
 
 
 def reads(source: TopicSource, topic: str) -> bool:
+    """Return whether the source reads the topic. A pattern that is not valid matches none."""
     if source.pattern is None:
         return topic in source.topics
     try:
@@ -297,7 +303,7 @@ def _file_source(name: str, section: Section, folder: Folder) -> FileSource:
     written = section.text("file") or ""
     path = folder.resolve(written)
     if folder.is_missing(path):
-        section.refuse(_no_file(written, path), section.value_place("file"))
+        section.refuse(_missing_file_message(written, path), section.value_place("file"))
     format_ = _file_format(section, written)
     schema, schema_file = _schema(section, folder)
     watch = section.flag("watch")
@@ -355,7 +361,7 @@ def _table_source(name: str, section: Section, folder: Folder) -> TableSource:
         options=section.mapping("options"),
     )
     section.refuse_keys(("schema", "schema_file"), lambda key: f"'{key}' is not for tables: a table has its own")
-    section.refuse_keys(("watermark", "deduplicate"), lambda key: f"'{key}' is for streams: a table is none")
+    section.refuse_keys(("watermark", "deduplicate"), lambda key: f"'{key}' is for streams: a table is not a stream")
     section.refuse_keys(("watch",), lambda key: f"'{key}' is for files")
     _refuse_topic_keys(section, "tables")
     section.finish(SYNONYMS)

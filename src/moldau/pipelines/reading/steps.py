@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from moldau.pipelines.problems import did_you_mean, quoted
-from moldau.pipelines.reading.positions import Entries, Scalar
+from moldau.pipelines.reading.positions import MappingNode, ScalarNode
 from moldau.pipelines.reading.sections import Section, plain_value
 from moldau.pipelines.reading.sources import Folder
 from moldau.pipelines.spec import PythonStep, SqlStep, Step
@@ -80,7 +80,7 @@ def _function(section: Section, folder: Folder) -> tuple[str, str]:
             section.refuse(f"{quoted(written)} is not module:function", place)
         return "", ""
     module, function = match.groups()
-    if folder.check:
+    if folder.files_must_exist:
         _check_function(section, module, function, folder.path)
     return module, function
 
@@ -91,7 +91,7 @@ def _check_function(section: Section, module: str, function: str, folder: Path) 
     problem = module_problem(module, folder)
     if problem is None and (problem := function_problem(module, function, folder)) is not None:
         scalar = section.node("python")
-        if isinstance(scalar, Scalar) and scalar.plain:
+        if isinstance(scalar, ScalarNode) and scalar.plain:
             place = replace(place, column=place.column + len(module) + 1)
     if problem is not None:
         section.refuse(problem, place)
@@ -103,8 +103,8 @@ def module_problem(module: str, folder: Path) -> str | None:
     if file is None:
         if _is_installed(module.partition(".")[0]):
             return None
-        near = did_you_mean(module, (path.stem for path in folder.glob("*.py")))
-        return f"there is no module {quoted(module + '.py')} beside the pipeline's file{near}"
+        suggestion = did_you_mean(module, (path.stem for path in folder.glob("*.py")))
+        return f"there is no module {quoted(module + '.py')} beside the pipeline's file{suggestion}"
     try:
         _parse(file)
     except SyntaxError as error:
@@ -164,9 +164,9 @@ def _inputs(section: Section, above: Collection[str], all_names: Collection[str]
         if scalar.text in all_names:
             section.refuse(f"the step {quoted(scalar.text)} is not above this one", scalar.place)
         else:
-            near = did_you_mean(scalar.text, above)
-            hint = None if near else f"there are: {', '.join(above)}" if above else None
-            section.refuse(f"unknown input {quoted(scalar.text)}{near}", scalar.place, hint)
+            suggestion = did_you_mean(scalar.text, above)
+            hint = None if suggestion else f"there are: {', '.join(above)}" if above else None
+            section.refuse(f"unknown input {quoted(scalar.text)}{suggestion}", scalar.place, hint)
     return tuple(scalar.text for scalar in inputs)
 
 
@@ -174,7 +174,7 @@ def _args(section: Section) -> dict[str, object]:
     node = section.node("args")
     if node is None:
         return {}
-    if not isinstance(node, Entries):
+    if not isinstance(node, MappingNode):
         section.refuse("'args' must be a mapping of the function's arguments", section.value_place("args"))
         return {}
     for name in node.values:

@@ -32,7 +32,7 @@ _WORD = re.compile("[^ \t\r\n\x85\u2028\u2029]+")
 
 
 @dataclass(frozen=True)
-class Source:
+class FileText:
     """The text of a file, and the line and column of each character."""
 
     file: str
@@ -60,17 +60,17 @@ class _Piece:
     frozen: bool = False
 
 
-def text_map(source: Source, value: str, start: int, end: int, style: str | None) -> TextMap:
-    """Return the map of a scalar whose YAML notation is at [start, end) of the source."""
+def text_map(file_text: FileText, value: str, start: int, end: int, style: str | None) -> TextMap:
+    """Return the map of a scalar whose YAML notation is at [start, end) of the file."""
     if style in ("|", ">"):
-        pieces = list(_block_pieces(value, source.text, start, end))
+        pieces = list(_block_pieces(value, file_text.text, start, end))
     else:
-        decoded, pieces = _flow_pieces(source.text, start, end, style)
+        decoded, pieces = _flow_pieces(file_text.text, start, end, style)
         if decoded != value:
             pieces = []
-    runs = [Run(0, *source.line_column(start), frozen=True)] if not pieces or pieces[0].start else []
-    runs += [Run(piece.start, *source.line_column(piece.index), piece.frozen) for piece in pieces]
-    return TextMap(source.file, value, tuple(runs))
+    runs = [Run(0, *file_text.line_column(start), frozen=True)] if not pieces or pieces[0].start else []
+    runs += [Run(piece.start, *file_text.line_column(piece.index), piece.frozen) for piece in pieces]
+    return TextMap(file_text.file, value, tuple(runs))
 
 
 def _flow_pieces(raw: str, start: int, end: int, style: str | None) -> tuple[str, list[_Piece]]:

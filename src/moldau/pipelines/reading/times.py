@@ -20,9 +20,9 @@ DURATION_MS_MAX = 366 * 86_400_000
 """A year: a longer delay or trigger is a typing error, and Spark would keep its state practically forever."""
 
 
-def duration(text: str) -> str | None:
+def parse_duration(text: str) -> str | None:
     """Return the duration in Spark's notation ("90 seconds"), or None if the text is not a duration."""
-    milliseconds = duration_ms(text)
+    milliseconds = _parse_duration_ms(text)
     if milliseconds is None:
         return None
     for unit in ("week", "day", "hour", "minute", "second"):
@@ -31,7 +31,7 @@ def duration(text: str) -> str | None:
     return _with_unit(milliseconds, "millisecond") if milliseconds else "0 seconds"
 
 
-def duration_ms(text: str) -> int | None:
+def _parse_duration_ms(text: str) -> int | None:
     rest = text.strip().lower().removeprefix("interval ")
     at = total = 0
     while at < len(rest):
@@ -55,7 +55,7 @@ def _with_unit(number: int, unit: str) -> str:
     return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
 
 
-def moment(text: str) -> datetime | None:
+def parse_time(text: str) -> datetime | None:
     """Return an ISO 8601 date or time, or None. Without a zone it is UTC, like all times in a pipeline."""
     try:
         parsed = datetime.fromisoformat(text.strip())

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from moldau.pipelines.problems import Problem, did_you_mean, quoted
-from moldau.pipelines.reading.positions import Entries, Items, Node, Scalar
+from moldau.pipelines.reading.positions import MappingNode, Node, ScalarNode, SequenceNode
 from moldau.pipelines.spec import Place, Run, TextMap
 
 REPLACED_LENGTH_MAX = 1024 * 1024
@@ -23,23 +23,25 @@ _ENV = "env:"
 
 
 def replace_variables(
-    root: Entries, settings: Mapping[str, str], environ: Mapping[str, str]
-) -> tuple[Entries, list[Problem]]:
+    root: MappingNode, settings: Mapping[str, str], environ: Mapping[str, str]
+) -> tuple[MappingNode, list[Problem]]:
     """Return the tree without `vars` and with all variables replaced, and the problems of the variables."""
     replacement = _Replacement(settings, environ)
     declared = root.values.get("vars")
-    if isinstance(declared, Entries):
+    if isinstance(declared, MappingNode):
         replacement.declare(declared)
-    elif declared is not None and not (isinstance(declared, Scalar) and declared.empty):
+    elif declared is not None and not (isinstance(declared, ScalarNode) and declared.empty):
         replacement.refuse("'vars' must be a mapping of names to values", declared.place)
     rest = {name: value for name, value in root.values.items() if name != "vars"}
-    tree = replacement.entries(replace(root, values=rest))
+    tree = replacement.mapping(replace(root, values=rest))
     replacement.refuse_unused(root.keys.get("vars", root.place))
     return tree, replacement.problems
 
 
 @dataclass(slots=True)
 class _Replacement:
+    """Replaces the variables of one file. `settings` are the values of --set."""
+
     settings: Mapping[str, str]
     environ: Mapping[str, str]
     problems: list[Problem] = field(default_factory=list)
@@ -57,7 +59,7 @@ class _Replacement:
     def refuse(self, message: str, place: Place, hint: str | None = None) -> None:
         self.problems.append(Problem(message, place, hint))
 
-    def declare(self, declared: Entries) -> None:
+    def declare(self, declared: MappingNode) -> None:
         """Set the variables in the order of the file, so that a variable may use those above it."""
         self._declared.update(declared.values)
         for name, value in declared.values.items():
@@ -66,7 +68,7 @@ class _Replacement:
                 self.refuse(f"{quoted(name)} cannot be a variable's name: use letters, digits, _ and -", place)
             if name in self.settings:
                 continue
-            if not isinstance(value, Scalar):
+            if not isinstance(value, ScalarNode):
                 self.refuse(f"the variable {quoted(name)} must be a text", value.place)
                 self._values[name] = ""
             elif value.empty:
@@ -81,25 +83,25 @@ class _Replacement:
 
     def refuse_unused(self, place: Place) -> None:
         for name in self.settings.keys() - self._declared - self._used:
-            near = did_you_mean(name, self._declared | self._used)
-            self.refuse(f"{name} is given a value, but this file has no such variable{near}", place)
+            suggestion = did_you_mean(name, self._declared | self._used)
+            self.refuse(f"{name} is given a value, but this file has no such variable{suggestion}", place)
 
     def node(self, node: Node) -> Node:
         done = self._done.get(id(node))
         if done is None:
-            if isinstance(node, Scalar):
+            if isinstance(node, ScalarNode):
                 new: Node = self.scalar(node)
-            elif isinstance(node, Items):
+            elif isinstance(node, SequenceNode):
                 new = replace(node, values=tuple(self.node(value) for value in node.values))
             else:
-                new = self.entries(node)
+                new = self.mapping(node)
             done = self._done[id(node)] = (node, new)
         return done[1]
 
-    def entries(self, node: Entries) -> Entries:
+    def mapping(self, node: MappingNode) -> MappingNode:
         return replace(node, values={name: self.node(value) for name, value in node.values.items()})
 
-    def scalar(self, scalar: Scalar) -> Scalar:
+    def scalar(self, scalar: ScalarNode) -> ScalarNode:
         """Return the text with variables replaced. It counts as plain even if quoted: `"${n}"`, which YAML requires
         inside {…}, may be a number."""
         if "${" not in scalar.text:
@@ -150,15 +152,15 @@ class _Replacement:
         if name in self._declared:
             self.refuse(f"the variable {quoted(name)} is used above the line that gives it a value", place)
         else:
-            near = did_you_mean(name, self._declared | self._values.keys())
-            hint = None if near else f"add it to vars, or give it a value {_set_option(name)}"
-            self.refuse(f"unknown variable {quoted(name)}{near}", place, hint)
+            suggestion = did_you_mean(name, self._declared | self._values.keys())
+            hint = None if suggestion else f"add it to vars, or give it a value {_set_option(name)}"
+            self.refuse(f"unknown variable {quoted(name)}{suggestion}", place, hint)
         return ""
 
     def _from_environment(self, name: str, place: Place) -> str:
         if name not in self.environ:
-            near = did_you_mean(name, self.environ)
-            self.refuse(f"the environment has no variable {quoted(name)}{near}", place)
+            suggestion = did_you_mean(name, self.environ)
+            self.refuse(f"the environment has no variable {quoted(name)}{suggestion}", place)
         return self.environ.get(name, "")
 
 

@@ -182,7 +182,7 @@ def _jobs(
     activate(spark)
 
     def plan(again: bool) -> Compiled:
-        return compile_pipeline(pipeline, spark, options.mode, options.over, rereads_steps=not again)
+        return compile_pipeline(pipeline, spark, options.mode, options.over, reload_steps=not again)
 
     return jobs(plan, directory, options.mode, names)
 

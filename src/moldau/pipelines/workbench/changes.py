@@ -18,6 +18,7 @@ FILES_MAX: Final = 2000
 """Limit of polled files, for a pipeline in a folder with thousands of data files."""
 
 Snapshot = dict[Path, tuple[int, int]]
+"""Time of modification and size by path."""
 
 
 def snapshot(pipeline: Path) -> Snapshot:
@@ -32,6 +33,7 @@ def snapshot(pipeline: Path) -> Snapshot:
 
 
 def changed(before: Snapshot, now: Snapshot) -> list[Path]:
+    """Return the files that were changed, added or removed."""
     return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
 
 

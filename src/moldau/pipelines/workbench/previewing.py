@@ -37,9 +37,10 @@ from moldau.pipelines.workbench.preview import Preview
 from moldau.spark.columns import TYPES
 
 RECORDS_MAX: Final = 1000
-"""Limit of records of each topic source."""
+"""How many records of each topic source are read at most."""
 ROWS: Final = 20
-ANSWER_S: Final = 5.0
+"""How many rows of a view a preview has by default."""
+RESPONSE_TIMEOUT_S: Final = 5.0
 _COLUMNS: Final = tuple(name for name in TYPES if name != "timestampType")
 
 
@@ -52,7 +53,7 @@ class Sampled:
         temporary = tempfile.mkdtemp(prefix="moldau-preview-")
         self._remove_files = weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
         staged = pipeline if case is None else stage(case, pipeline, Path(temporary))
-        ranges = {} if case is not None else _ranges(pipeline)
+        ranges = {} if case is not None else _offset_ranges(pipeline)
 
         def records(session: SparkSession, source: TopicSource) -> DataFrame:
             frame = _case_records(session, source, case) if case else _first_records(session, pipeline, source, ranges)
@@ -73,11 +74,12 @@ class Sampled:
         self._remove_files()
 
     def frame(self, name: str) -> DataFrame:
+        """Return the rows of a source or step. Raises PipelineError if there is none with this name."""
         for view, frame in self.compiled.views.items():
             if view.casefold() == name.casefold():
                 return frame
-        near = did_you_mean(name, self.compiled.views) or f"; there are {', '.join(self.compiled.views)}"
-        raise PipelineError(f"there is no source or step {name}{near}")
+        suggestion = did_you_mean(name, self.compiled.views) or f"; there are {', '.join(self.compiled.views)}"
+        raise PipelineError(f"there is no source or step {name}{suggestion}")
 
     def previews(self, names: Collection[str] = (), rows: int = ROWS) -> Iterator[Preview]:
         """Yield the previews of these views, or of all, as soon as each is computed."""
@@ -102,11 +104,11 @@ def _preview(name: str, frame: DataFrame, rows: int) -> Preview:
     )
 
 
-Ranges = Mapping[TopicPartition, tuple[int, int]]
+OffsetRanges = Mapping[TopicPartition, tuple[int, int]]
 
 
-def _first_records(session: SparkSession, pipeline: Pipeline, source: TopicSource, ranges: Ranges) -> DataFrame:
-    own_ranges = {where: ranges[where] for where in ranges if reads(source, where.topic)}
+def _first_records(session: SparkSession, pipeline: Pipeline, source: TopicSource, ranges: OffsetRanges) -> DataFrame:
+    own_ranges = {partition: ranges[partition] for partition in ranges if reads(source, partition.topic)}
     begins: dict[str, dict[int, int]] = {}
     ends: dict[str, dict[int, int]] = {}
     for (topic, partition), (begin, end) in own_ranges.items():
@@ -117,12 +119,12 @@ def _first_records(session: SparkSession, pipeline: Pipeline, source: TopicSourc
     return topic_records(session, pipeline, source, columns, Mode.BATCH, Range(start=begins, end=ends))
 
 
-def _ranges(pipeline: Pipeline) -> Ranges:
+def _offset_ranges(pipeline: Pipeline) -> OffsetRanges:
     """Return the first and the end offset of each partition that the pipeline reads."""
     assert pipeline.bootstrap is not None
     sources = [source for source in pipeline.sources.values() if isinstance(source, TopicSource)]
     try:
-        with closing(Cluster(pipeline.bootstrap, pipeline.kafka, ANSWER_S)) as cluster:
+        with closing(Cluster(pipeline.bootstrap, pipeline.kafka, RESPONSE_TIMEOUT_S)) as cluster:
             existing = cluster.topics()
             if missing := [topic for source in sources for topic in source.topics if topic not in existing]:
                 raise PipelineError(f"there is no topic {missing[0]}{did_you_mean(missing[0], existing)}")

@@ -9,7 +9,7 @@
                              "differences": [{"sink", "missing", "unexpected"}]}]}
                {"previews": [{"name", "columns", "rows", "has_more", "seconds", "error"}]}
                {"failed": text}            an error message for the user
-               {"other": version}          this is another version of Moldau, and does not answer
+               {"other": version}          the `dev` is of another version of Moldau and does not answer
 
 The socket is in a private directory of the user. If no `dev` accepts the connection, the command starts its own Spark.
 """
@@ -31,17 +31,17 @@ from moldau.pipelines.problems import PipelineError
 from moldau.spark.scripts import private_directories
 
 QUESTION_BYTES_MAX: Final = 4 << 20
-ASKING_S: Final = 10.0
-"""Timeout for the question after a client has connected."""
+QUESTION_TIMEOUT_S: Final = 10.0
+"""How long a client that has connected may take to send its question."""
 PATH_LENGTH_MAX: Final = 100
-"""Of a socket's path. The kernel's limit is a little higher."""
+"""Limit of the length of a socket's path. The kernel's limit is a little higher."""
 
 OnPhase = Callable[[str], None]
 Answerer = Callable[[Mapping[str, Any], OnPhase], Mapping[str, Any]]
 
 
-def socket_of(file: Path) -> Path | None:
-    """Return the socket of the `dev` of that file; None if no directory with a short enough path exists."""
+def socket_path(file: Path) -> Path | None:
+    """Return the path of the socket of the `dev` of that file; None if no directory has a short enough path."""
     name = f"dev-{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:16]}.sock"
     for directory in private_directories():
         if len(str(directory / name)) <= PATH_LENGTH_MAX:
@@ -54,15 +54,17 @@ def socket_of(file: Path) -> Path | None:
 
 @contextmanager
 def listening(file: Path) -> Iterator[socket.socket | None]:
-    """Listen on the socket of that file. Raises PipelineError if another `dev` does already. Yields None, and then no
-    command can connect, if there is no directory for the socket."""
-    path = socket_of(file)
+    """Listen on the socket of that file. Raises PipelineError if another `dev` already listens on it.
+
+    Yields None if there is no directory for the socket; then no command can connect.
+    """
+    path = socket_path(file)
     if path is None:
         yield None
         return
     if (other := _connect(path)) is not None:
         other.close()
-        raise PipelineError(f"another `moldau pipeline dev {file}` runs already")
+        raise PipelineError(f"another `moldau pipeline dev {file}` is already running")
     path.unlink(missing_ok=True)  # left by a `dev` that was killed
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -81,7 +83,7 @@ def answer_one(listener: socket.socket, answer: Answerer, timeout_s: float) -> b
             return False
     caller, _ = listener.accept()
     with caller, suppress(OSError):  # the caller may disconnect before the answer
-        caller.settimeout(ASKING_S)
+        caller.settimeout(QUESTION_TIMEOUT_S)
         question = _read_question(caller)
         if question is None:
             return False
@@ -122,7 +124,7 @@ def ask(
     file: Path, do: str, settings: Mapping[str, str], on_phase: OnPhase, more: Mapping[str, Any] | None = None
 ) -> dict[str, Any] | None:
     """Return the answer of the `dev` of that file; None if there is no `dev`, or it died before it answered."""
-    path = socket_of(file)
+    path = socket_path(file)
     connection = None if path is None else _connect(path)
     if connection is None:
         return None

@@ -1,9 +1,10 @@
 """In the driver: gives exceptions of the connector one sentence instead of PySpark's long text.
 
-One function of PySpark converts exceptions of the JVM; `install`, which `moldau.spark.session` calls, wraps it for the
-whole process. An error of the connector keeps its PySpark class, of which it gets a subclass named like the error; an
-UnknownException becomes a PythonException or, for a missing format, an AnalysisException. Other exceptions keep class
-and text. In IPython and Jupyter all of them show one sentence; the command %tb shows everything.
+PySpark converts exceptions of the JVM by one function, `convert_exception`. `install`, which `moldau.spark.session`
+calls, replaces it in the whole process by a `ReadableConversion`. An error of the connector gets a subclass of its
+PySpark class, named like the error; an UnknownException becomes a PythonException or, for a missing format, an
+AnalysisException. Other exceptions keep class and text. In IPython and Jupyter all of them show one sentence; the
+command %tb shows everything.
 """
 
 from __future__ import annotations
@@ -27,61 +28,68 @@ NAMES: Final = {"ValueError": "ConnectorError"}
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
+class ReadableConversion:
+    """PySpark's `convert_exception`, followed by `readable_error`."""
+
+    def __init__(self, convert: Convert) -> None:
+        self._convert = convert
+
+    def __call__(self, java_exception: Any) -> CapturedException:
+        return readable_error(self._convert(java_exception), java_exception)
+
+
 def install() -> None:
     """Install the conversion in this process; a second call changes nothing."""
-    if not hasattr(captured.convert_exception, "__wrapped__"):
-        captured.convert_exception = converting(captured.convert_exception)  # type: ignore[assignment]
+    if not isinstance(captured.convert_exception, ReadableConversion):
+        captured.convert_exception = ReadableConversion(captured.convert_exception)  # type: ignore[assignment]
     for name in _LOGGERS:
         _silence(name)
 
 
-def converting(convert: Convert) -> Convert:
-    @functools.wraps(convert)
-    def converted(java_exception: Any) -> CapturedException:
-        return plain(convert(java_exception), java_exception)
-
-    return converted
-
-
-def plain(error: CapturedException, origin: Any) -> CapturedException:
+def readable_error(error: CapturedException, java_exception: Any) -> CapturedException:
     """Return the exception to raise instead of PySpark's."""
     text = str(error)
     if found := worker_error(text):
-        return _with_sentence(
-            _specific(error, PythonException, origin), NAMES.get(found.name, found.name), found.sentence
-        )
+        specific = _replace_unknown(error, PythonException, java_exception)
+        return _rename(specific, NAMES.get(found.name, found.name), found.sentence)
     if sentence := unknown_format(text):
-        return _with_sentence(_specific(error, AnalysisException, origin), "UnknownFormat", sentence)
-    _render(error, function_error(text) or in_short(text))
+        specific = _replace_unknown(error, AnalysisException, java_exception)
+        return _rename(specific, "UnknownFormat", sentence)
+    _set_rendering(error, function_error(text) or in_short(text))
     return error
 
 
-def _specific(error: CapturedException, kind: type[CapturedException], origin: Any) -> CapturedException:
-    """Replace PySpark's UnknownException, which prints all of Java's stack."""
-    return kind(origin=origin) if isinstance(error, UnknownException) else error
+def _replace_unknown(
+    error: CapturedException, error_class: type[CapturedException], java_exception: Any
+) -> CapturedException:
+    """Return an `error_class` for an UnknownException, which prints all of Java's stack. Return other errors as is."""
+    return error_class(origin=java_exception) if isinstance(error, UnknownException) else error
 
 
-def _with_sentence(error: CapturedException, name: str, sentence: str) -> CapturedException:
-    kind: Any = type(error)
-    error.__class__ = _kind(kind, name)
+def _rename(error: CapturedException, name: str, sentence: str) -> CapturedException:
+    """Give the error a subclass of its class with this name, and this sentence as its text."""
+    error_class: Any = type(error)
+    error.__class__ = _subclass(error_class, name)
     error._desc = sentence
-    _render(error, sentence)
+    _set_rendering(error, sentence)
     return error
 
 
 @functools.cache
-def _kind(base: Any, name: str) -> Any:
+def _subclass(base: Any, name: str) -> Any:
     return type(name, (base,), {"__module__": MODULE, "__str__": lambda error: error._desc})
 
 
-def _render(error: CapturedException, sentence: str) -> None:
-    error._render_traceback_ = Rendering(error, sentence)  # type: ignore[attr-defined]  # what IPython looks for
+def _set_rendering(error: CapturedException, sentence: str) -> None:
+    """Set what IPython calls to show the exception."""
+    error._render_traceback_ = Rendering(error, sentence)  # type: ignore[attr-defined]
 
 
 def _silence(name: str) -> None:
     """Turn off a logger by which PySpark prints each rejected query as several KB of JSON; the exception says the same.
 
-    A logger that the user has configured is left alone; with the level WARNING it looks as if it were not.
+    A logger that the user has configured is left alone. One whose level the user set to PySpark's own, WARNING, cannot
+    be told from an unconfigured one and is turned off.
     """
     existing = logging.Logger.manager.loggerDict.get(name)
     if isinstance(existing, logging.Logger):
