@@ -63,7 +63,7 @@ class Conversions:
     def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> Conversion | None:
         """Members that leave release their partitions, so the classic group must rebalance."""
         leaving_ids = {member.member_id for member in leaving}
-        still_classic = group.classic_members - sum(member.is_classic for member in leaving)
+        still_classic = group.classic_member_count - sum(member.is_classic for member in leaving)
         if still_classic != len(group.members) - len(leaving_ids) or not self._may_downgrade(still_classic):
             return None
         staying = [(member, _owned(member)) for member in group.members.values() if member.member_id not in leaving_ids]
@@ -74,7 +74,7 @@ class Conversions:
     ) -> Conversion | None:
         """Return the conversion if the static member `left`, the last one with the consumer protocol, comes back as the
         classic member `joining`; else None. It gets the target of `left`, unless others may still own a part of it."""
-        is_last = not left.is_classic and group.classic_members == len(group.members) - 1
+        is_last = not left.is_classic and group.classic_member_count == len(group.members) - 1
         if not is_last or not self._may_downgrade(len(group.members)):
             return None
         others = [each for each in group.members.values() if each.member_id != left.member_id]

@@ -18,7 +18,7 @@ from moldau.coordinator.group.consumer.change import Change
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups, mark_topics_resolved
 from moldau.coordinator.group.consumer.member import ConsumerMember, MemberState
-from moldau.coordinator.group.consumer.validate import check_instance, check_room
+from moldau.coordinator.group.consumer.validate import check_group_size, check_instance
 from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ClassicProtocol
 from moldau.coordinator.group.migration.conversions import Conversions
 from moldau.coordinator.group.migration.embedded import by_topic_id, write_assignment
@@ -46,7 +46,7 @@ class ClassicMembers:
     def join(self, group: ConsumerGroup, request: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
         check_session_timeout(request, self._state.settings)
         member_id = request.member_id or uuid_text(new_uuid(self._state.rng))
-        check_room(group, member_id, self._state.settings.consumer_max_size)
+        check_group_size(group, member_id, self._state.settings.consumer_max_size)
         self._check_protocols(group, request)
         subscription = _subscription(request)
         if (
@@ -64,9 +64,9 @@ class ClassicMembers:
             conversion = self._conversions.downgrade_on_replace(group, left, change.member, is_target_due)
             if conversion is not None:
                 return self._fencing.downgrade(group, conversion, _join_response(change.member, group.epoch))
-        change.retarget()
-        has_moved = change.reconcile(by_topic_id(subscription.owned_partitions, self._state.current.image))
-        self._expect_sync(change, has_moved)
+        change.update_target()
+        is_reassigned = change.reconcile(by_topic_id(subscription.owned_partitions, self._state.current.image))
+        self._expect_sync(change, is_reassigned)
         return Outcome(
             _join_response(change.member, change.member.member_epoch),
             change.records,
@@ -77,8 +77,8 @@ class ClassicMembers:
         """All classic members must support one of the protocols, because the group may become a classic one."""
         if self._state.settings.consumer_migration_policy == DISABLED:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        counts = group.classic_protocols
-        is_shared = any(counts.get(each.name, 0) == group.classic_members for each in request.protocols)
+        counts = group.classic_protocol_counts
+        is_shared = any(counts.get(each.name, 0) == group.classic_member_count for each in request.protocols)
         if request.protocol_type != PROTOCOL_TYPE or not is_shared:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
@@ -92,7 +92,7 @@ class ClassicMembers:
             static = check_instance(static, instance_id, member_id)
         elif static is not None:
             change = Change(self._state, group, static.rejoined_as(member_id))
-            change.replace(static)
+            change.replace_static_member(static)
             return static, change
         member = group.members.get(member_id)
         if member is None and subscription.owned_partitions:
@@ -100,12 +100,12 @@ class ClassicMembers:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return static, Change(self._state, group, member or ConsumerMember(member_id=member_id))
 
-    def _expect_sync(self, change: Change, has_moved: bool) -> None:
+    def _expect_sync(self, change: Change, is_reassigned: bool) -> None:
         group_id, member = change.group.group_id, change.member
         self._fencing.cancel_classic_deadlines(group_id, member.member_id)
         self._fencing.extend_session(group_id, member)
-        self._fencing.expel_after(member.rebalance_timeout_ms, "sync", group_id, member.member_id)
-        if has_moved:
+        self._fencing.remove_after(member.rebalance_timeout_ms, "sync", group_id, member.member_id)
+        if is_reassigned:
             self._fencing.expect_revocation(group_id, member)
 
     # --- SyncGroup and Heartbeat --------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class ClassicMembers:
     def _rejoin(self, group: ConsumerGroup, member: ConsumerMember) -> KafkaError:
         """Return the error that makes a member join again. Its rebalance timeout starts with the first such error."""
         if ("join", group.group_id, member.member_id) not in self._state.deadlines:
-            self._fencing.expel_after(member.rebalance_timeout_ms, "join", group.group_id, member.member_id)
+            self._fencing.remove_after(member.rebalance_timeout_ms, "join", group.group_id, member.member_id)
         return KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     # --- LeaveGroup ---------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class ClassicMembers:
                 result.error_code = refused.code
             results.append(result)
         response = LeaveGroupResponse(members=results)
-        return self._fencing.removal(group, list(leaving.values()), response) if leaving else Outcome(response)
+        return self._fencing.remove(group, list(leaving.values()), response) if leaving else Outcome(response)
 
 
 def _subscription(request: JoinGroupRequest) -> Subscription:
@@ -214,7 +214,7 @@ def _must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
     can do it, or partitions of its target are free. A member that must revoke partitions is in an older epoch."""
     if member.member_epoch < group.epoch:
         return True
-    if group.must_resolve_topics and group.classic_members == len(group.members):
+    if group.must_resolve_topics and group.classic_member_count == len(group.members):
         return True
     return member.state is MemberState.UNRELEASED and not _waits_for_others(group, member)
 
