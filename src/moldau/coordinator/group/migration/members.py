@@ -20,8 +20,8 @@ from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups, mark_top
 from moldau.coordinator.group.consumer.member import ConsumerMember, MemberState
 from moldau.coordinator.group.consumer.validate import check_group_size, check_instance
 from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ClassicProtocol
+from moldau.coordinator.group.migration.assignment_codec import by_topic_id, write_assignment
 from moldau.coordinator.group.migration.conversions import Conversions
-from moldau.coordinator.group.migration.embedded import by_topic_id, write_assignment
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import Client, Outcome
 from moldau.metadata.controller.topics import new_uuid
@@ -31,7 +31,7 @@ from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-DISABLED: Final = "disabled"
+MIGRATION_DISABLED: Final = "disabled"
 
 
 class ClassicMembers:
@@ -56,7 +56,7 @@ class ClassicMembers:
         ):
             # The id is not stored: a client that joins with an unknown member id is a new member.
             return Outcome(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
-        left, change = self._change(group, request, member_id, subscription)
+        left, change = self._new_change(group, request, member_id, subscription)
         change.update_member(_with_request(change.before, request, client, subscription))
         change.resolve_topics(self._patterns)
         if left is not None:
@@ -74,15 +74,15 @@ class ClassicMembers:
         )
 
     def _check_protocols(self, group: ConsumerGroup, request: JoinGroupRequest) -> None:
-        """All classic members must support one of the protocols, because the group may become a classic one."""
-        if self._state.settings.consumer_migration_policy == DISABLED:
+        """Raise KafkaError unless all classic members share a protocol: the group may become a classic one."""
+        if self._state.settings.consumer_migration_policy == MIGRATION_DISABLED:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         counts = group.classic_protocol_counts
         is_shared = any(counts.get(each.name, 0) == group.classic_member_count for each in request.protocols)
         if request.protocol_type != PROTOCOL_TYPE or not is_shared:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
-    def _change(
+    def _new_change(
         self, group: ConsumerGroup, request: JoinGroupRequest, member_id: str, subscription: Subscription
     ) -> tuple[ConsumerMember | None, Change]:
         """Return the static member that the sender is or replaces, if any, and the change of the sender."""
@@ -112,13 +112,13 @@ class ClassicMembers:
 
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
         check_protocol_present(request, client)
-        member, classic = _member(group, request.member_id, request.group_instance_id, request.generation_id)
+        member, classic = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
         protocol = classic.supported_protocols[0]
         if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol_name not in (None, protocol.name):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         # A member that must revoke partitions has already joined again: it gets what it keeps.
         if member.member_epoch < group.assignment_epoch and member.state is not MemberState.UNREVOKED:
-            raise self._rejoin(group, member)
+            raise self._rejoin_error(group, member)
         self._state.deadlines.cancel(("sync", group.group_id, member.member_id))
         self._fencing.extend_session(group.group_id, member)
         response = SyncGroupResponse(protocol_type=request.protocol_type, protocol_name=request.protocol_name)
@@ -126,13 +126,13 @@ class ClassicMembers:
         return Outcome(response)
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> Outcome[HeartbeatResponse]:
-        member, _ = _member(group, request.member_id, request.group_instance_id, request.generation_id)
+        member, _ = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
         self._fencing.extend_session(group.group_id, member)
         if _must_rejoin(group, member):
-            raise self._rejoin(group, member)
+            raise self._rejoin_error(group, member)
         return Outcome(HeartbeatResponse())
 
-    def _rejoin(self, group: ConsumerGroup, member: ConsumerMember) -> KafkaError:
+    def _rejoin_error(self, group: ConsumerGroup, member: ConsumerMember) -> KafkaError:
         """Return the error that makes a member join again. Its rebalance timeout starts with the first such error."""
         if ("join", group.group_id, member.member_id) not in self._state.deadlines:
             self._fencing.remove_after(member.rebalance_timeout_ms, "join", group.group_id, member.member_id)
@@ -147,10 +147,10 @@ class ClassicMembers:
         for identity in request.members:
             result = MemberResponse(identity.member_id, identity.group_instance_id)
             try:
-                member = _leaving(group, identity)
+                member = _leaving_member(group, identity)
                 leaving[member.member_id] = member
-            except KafkaError as refused:
-                result.error_code = refused.code
+            except KafkaError as error:
+                result.error_code = error.code
             results.append(result)
         response = LeaveGroupResponse(members=results)
         return self._fencing.remove(group, list(leaving.values()), response) if leaving else Outcome(response)
@@ -167,7 +167,7 @@ def _subscription(request: JoinGroupRequest) -> Subscription:
 def _with_request(
     member: ConsumerMember, request: JoinGroupRequest, client: Client, subscription: Subscription
 ) -> ConsumerMember:
-    """Return the member with the request's fields. It now uses the classic protocol, even if it used the other one."""
+    """Return the member with the request's fields. It uses the classic protocol from now on."""
     return replace(
         member,
         client_id=client.client_id,
@@ -194,7 +194,7 @@ def _join_response(member: ConsumerMember, generation: int) -> JoinGroupResponse
     )
 
 
-def _member(
+def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
 ) -> tuple[ConsumerMember, ClassicMemberMetadata]:
     """Return the member. Raise KafkaError unless it uses the classic protocol and is in that generation."""
@@ -227,7 +227,7 @@ def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
     )
 
 
-def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
+def _leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
     instance_id = identity.group_instance_id
     if instance_id is None:
         return group.member(identity.member_id)
