@@ -23,7 +23,7 @@ from moldau.base.ids import TopicPartition
 from moldau.base.names import METADATA_TOPIC
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
-from moldau.log.cleaning.job import Cleaned, CleaningJob
+from moldau.log.cleaning.job import CleaningJob, CleaningResult
 from moldau.log.flush import FlushWork
 from moldau.log.log import Log
 from moldau.replica.flushing import Flushable
@@ -102,7 +102,7 @@ class WatchedCleaning(CleansInThread):
         self._world = world
         self._machine = machine
 
-    def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[Cleaned | CleaningFailed]:
+    def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[CleaningResult | CleaningFailed]:
         self._world.audit.check()
         self._world.faults.log_is_cleaned(self._machine)
         return super().clean(job, bytes_per_second)

@@ -29,7 +29,7 @@ def a_swap_is_not_taken_back(patch: Patch) -> None:
     def forgotten(self: Log) -> None:
         self.swapping = None
 
-    patch.setattr(Log, "take_back_swap", forgotten)
+    patch.setattr(Log, "roll_back_swap", forgotten)
 
 
 def retention_does_not_wait_for_the_cleaner(patch: Patch) -> None:

@@ -66,7 +66,7 @@ class SwapTroubles:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        begin, take_back = compaction.begin_swap, Log.take_back_swap
+        begin, take_back = compaction.begin_swap, Log.roll_back_swap
 
         def begun(log: Any, job: Any, cleaned: Any) -> Any:
             work = begin(log, job, cleaned)
@@ -81,11 +81,11 @@ class SwapTroubles:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(compaction, "begin_swap", begun)
-            patch.setattr(Log, "take_back_swap", taken_back)
+            patch.setattr(Log, "roll_back_swap", taken_back)
             yield
 
     def _why(self, log: Any) -> str:
-        half = "half done" if log.swapping.replaced else "named" if log.swapping.named else "begun"
+        half = "half done" if log.swapping.replaced else "named" if log.swapping.renamed else "begun"
         if log.fault is not None:
             return f"{half}, deleted"
         return f"{half}, cut" if self._generations.get(log) != log.generation else f"{half}, no room"

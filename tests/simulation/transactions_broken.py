@@ -16,7 +16,7 @@ from moldau.coordinator.transaction.transaction import State, check_producer
 from moldau.coordinator.transaction.transactions import Transactions
 from moldau.log.cleaning.key_map import KeyMap
 from moldau.log.cleaning.retention import Retention
-from moldau.log.cleaning.transactions import TransactionWalk
+from moldau.log.cleaning.transactions import TransactionTracker
 from moldau.log.log import Log
 from moldau.log.producers import Producers
 from moldau.replica.partition import Partition
@@ -200,7 +200,7 @@ def what_is_not_decided_is_cleaned(patch: Patch) -> None:
 
 
 def what_was_aborted_takes_the_place_of_what_was_not(patch: Patch) -> None:
-    patch.setattr(TransactionWalk, "is_aborted", lambda *_: False)
+    patch.setattr(TransactionTracker, "on_data_batch", lambda *_: False)
 
 
 def nobody_waits_for_those_who_are_away(patch: Patch) -> None:

@@ -50,7 +50,7 @@ from moldau.runtime.image_log import LeadershipLog
 from moldau.runtime.replication.fetcher import ReplicaFetchSettings
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
-from moldau.server.handlers import Parts, handlers
+from moldau.server.handlers import HandlerDependencies, handlers
 from moldau.server.router import Router
 from moldau.settings import Settings
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
@@ -125,7 +125,7 @@ class BrokerSide:
             settings.max_incremental_fetch_session_cache_slots, FETCH_SESSION_EVICTION_MS, world.rng
         )
         self.router = Router()
-        self.handlers = handlers(self._parts(channel))
+        self.handlers = handlers(self._handler_dependencies(channel))
         self.router.serve(self.handlers)
         self._laying_out = ChunkedLayout(self._on_image, world.timers)
         registered = RegistrationGate(settings.node_id, self.lifecycle.incarnation_id, self._laying_out.on_image)
@@ -240,14 +240,14 @@ class BrokerSide:
         value = next((configs[VERIFICATION_ENABLE] for _, configs in layers if VERIFICATION_ENABLE in configs), "true")
         return value.lower() == "true"
 
-    def _parts(self, channel: ControllerChannel) -> Parts:
+    def _handler_dependencies(self, channel: ControllerChannel) -> HandlerDependencies:
         settings, world = self._settings, self._world
-        return Parts(
+        return HandlerDependencies(
             current=self._current,
             partitions=self.partitions,
             replication=self._replication,
             throttled=self._throttles.leader,
-            reads_nearby=settings.replication.rack_aware_reads,
+            rack_aware_reads=settings.replication.rack_aware_reads,
             channel=channel,
             groups=self.groups,
             transactions=self.transactions,

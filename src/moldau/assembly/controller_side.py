@@ -23,8 +23,8 @@ from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.controller.describe_cluster import DescribeControllers
 from moldau.server.handlers.controller.envelope import Envelope
-from moldau.server.handlers.controller.reports import reports
-from moldau.server.handlers.forwarded import FORWARDED, Forwarded
+from moldau.server.handlers.controller.reports import report_handlers
+from moldau.server.handlers.forwarded import FORWARDED, ForwardedHandler
 from moldau.server.handlers.quorum import quorum_handlers
 from moldau.server.router import Router
 from moldau.settings import Settings
@@ -94,8 +94,8 @@ class ControllerSide:
         self.router.serve(
             [
                 *quorum,
-                *(Forwarded(api, versions, self.ask) for api, versions in apis.items()),
-                *reports(self.ask, self.duties.heard_of),
+                *(ForwardedHandler(api, versions, self.ask) for api, versions in apis.items()),
+                *report_handlers(self.ask, self.duties.heard_of),
                 Envelope(self.ask),
                 ApiVersions(current, self.router.served, self._driver.kraft_version),
                 DescribeControllers(self._voters, lambda: self._driver.leader_id, cluster_id),

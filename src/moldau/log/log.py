@@ -419,7 +419,7 @@ class Log:
             count -= 1
         if not count:
             return []
-        self.take_back_swap()
+        self.roll_back_swap()
         dropped = self.segments.drop_first(count)
         self._move_start(self.segments.first.base_offset)
         due_ms = now_ms + self.config.file_delete_delay_ms
@@ -463,10 +463,10 @@ class Log:
             self.files.unlink(path)
         return len(self._deletions)
 
-    def take_back_swap(self) -> None:
+    def roll_back_swap(self) -> None:
         """Undo an unfinished swap. Called before segments are removed, because the swap would bring them back."""
         if self.swapping is not None:
-            self.swapping.take_back()
+            self.swapping.roll_back()
             self.swapping = None
 
     def _unlink_segment(self, segment: Segment) -> None:
@@ -494,7 +494,7 @@ class Log:
             self.truncate_fully(offset)
             return
         self.generation += 1
-        self.take_back_swap()
+        self.roll_back_swap()
         while self.segments.active.base_offset >= offset and len(self.segments) > 1:
             self._unlink_segment(self.segments.drop_last())
         # Sync before new writes: else a crash could bring a removed segment back after newer records.
@@ -513,7 +513,7 @@ class Log:
     def truncate_fully(self, offset: int) -> None:
         """Remove all records and restart the log at `offset`: for a follower whose leader has no older records."""
         self.generation += 1
-        self.take_back_swap()
+        self.roll_back_swap()
         created_ms = self.segments.active.created_ms
         for segment in reversed(list(self.segments)):
             self._unlink_segment(segment)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from making_logs import NOW_MS, PARTITION, TOPIC_ID, load_store, read_batches
 
 from moldau.log import compaction
-from moldau.log.cleaning.clean import Cleaned, clean
+from moldau.log.cleaning.clean import CleaningResult, clean
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
 from moldau.log.reading import aborted_between
@@ -67,7 +67,7 @@ class History:
         self.first_cleaned_ms: dict[int, int] = {}
         """Tombstone -> when a round first went over it."""
         self.touched_up_to = 0
-        self.may_forget = True
+        self.may_remove_expired = True
 
     # --- what happens -------------------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class History:
             return segments.active.base_offset
         return max((each.base_offset for each in segments if each.base_offset <= stable), default=0)
 
-    def clean(self, map_bytes_max: int = MAP_BYTES, io_buffer_bytes: int = 1 << 16) -> Cleaned | None:
+    def clean(self, map_bytes_max: int = MAP_BYTES, io_buffer_bytes: int = 1 << 16) -> CleaningResult | None:
         """One round, None if there is nothing to clean."""
         log, up_to = self.log, self.cleanable_up_to()
         if up_to <= log.segments.first.base_offset:
@@ -160,7 +160,7 @@ class History:
             self.now_ms,
             map_bytes_max=map_bytes_max,
             io_buffer_bytes=io_buffer_bytes,
-            may_forget=self.may_forget,
+            may_remove_expired=self.may_remove_expired,
         )
         self.touched_up_to = max(self.touched_up_to, up_to)
         for offset, put in self.puts.items():
@@ -256,7 +256,7 @@ class History:
             assert key not in left, f"{key!r} is back from the dead"
             assert self.now_ms >= self.first_cleaned_ms[at] + RETENTION_MS, f"the tombstone at {at} went too soon"
 
-    def check_clean(self, cleaned: Cleaned) -> None:
+    def check_clean(self, cleaned: CleaningResult) -> None:
         """After a round nothing stands twice in what it went over, and nothing of what was aborted."""
         seen = set()
         for header, batch in reversed(read_batches(self.log, up_to=cleaned.cleaned_up_to)):

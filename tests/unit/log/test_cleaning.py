@@ -123,9 +123,9 @@ def test_a_marker_waits_for_replicas_that_are_away() -> None:
     history._append(11)
     history.end_transaction(11, is_commit=False)
     history.log.producers.expire(history.now_ms + 1, 0)
-    history.may_forget = False
+    history.may_remove_expired = False
     assert rounds_with_markers(history, 4) == [[(11, False)], [(11, True)], [(11, True)], [(11, True)]]
-    history.may_forget = True
+    history.may_remove_expired = True
     assert rounds_with_markers(history, 1) == [[]]
 
 
@@ -290,7 +290,7 @@ def test_the_map_knows_every_key_as_a_dict_does_and_keeps_to_its_bound() -> None
     offset = 0
     while True:
         keys = [bytes(rng.choices(b"ab", k=rng.choice(lengths))) for _ in range(300)]
-        fit = keys_map.fits(columns(keys))
+        fit = keys_map.count_fitting(columns(keys))
         keys_map.put(columns(keys[:fit]), np.arange(offset, offset + fit))
         model |= {key: offset + index for index, key in enumerate(keys[:fit])}
         offset += fit

@@ -11,7 +11,7 @@ from cleaning_histories import CONFIG, RETENTION_MS, History
 from making_logs import PARTITION, load_store
 
 from moldau.log import compaction, layout
-from moldau.log.cleaning.clean import Cleaned, CleaningJob, clean
+from moldau.log.cleaning.clean import CleaningJob, CleaningResult, clean
 from moldau.log.cleaning.swap import SwapWork
 from moldau.testing.files import MemoryFiles, PowerLoss
 
@@ -109,7 +109,7 @@ def test_a_crash_while_recovery_finishes_a_swap_is_no_worse() -> None:
     ]
 
 
-def begun_round(history: History) -> tuple[CleaningJob, Cleaned]:
+def begun_round(history: History) -> tuple[CleaningJob, CleaningResult]:
     log, up_to = history.log, history.cleanable_up_to()
     job = compaction.cleaning_job(
         log, log.cleaned_up_to, up_to, history.now_ms, map_bytes_max=1 << 20, io_buffer_bytes=1 << 16
@@ -123,8 +123,8 @@ def begun_round(history: History) -> tuple[CleaningJob, Cleaned]:
 
 def named(work: SwapWork | None) -> SwapWork:
     assert work is not None
-    while not work.is_named:
-        work.name_next()
+    while not work.is_renamed:
+        work.rename_next()
     return work
 
 
@@ -149,7 +149,7 @@ def test_a_cut_takes_back_a_swap_that_is_not_finished(stage: str, is_power_lost:
     work = compaction.begin_swap(log, job, cleaned)
     if stage == "half named":
         assert work is not None
-        work.name_next()
+        work.rename_next()
     else:
         named(work).sync()
     assert work is not None

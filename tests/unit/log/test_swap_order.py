@@ -7,7 +7,7 @@ from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_
 
 from moldau.log import compaction
 from moldau.log.cleaning.clean import clean
-from moldau.log.cleaning.job import Cleaned, CleaningJob
+from moldau.log.cleaning.job import CleaningJob, CleaningResult
 from moldau.log.cleaning.swap import SwapWork
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
@@ -27,7 +27,7 @@ CONFIG = LogConfig(
 VALUE_AT, TOMBSTONE_AT = 0, 1
 
 
-def cleaning(files: MemoryFiles, log: Log, now_ms: int) -> tuple[CleaningJob, Cleaned]:
+def cleaning(files: MemoryFiles, log: Log, now_ms: int) -> tuple[CleaningJob, CleaningResult]:
     log.flush()
     up_to = log.segments.active.base_offset
     job = compaction.cleaning_job(log, log.cleaned_up_to, up_to, now_ms, map_bytes_max=1 << 20, io_buffer_bytes=1 << 16)
@@ -76,7 +76,7 @@ def test_a_value_is_gone_before_its_tombstone(named: int, replaced: int) -> None
     work = compaction.begin_swap(log, job, cleaned)
     assert isinstance(work, SwapWork)
     for _ in range(named):
-        work.name_next()
+        work.rename_next()
     work.sync()
     for _ in range(replaced):
         compaction.replace_next(log, work, NOW_MS)

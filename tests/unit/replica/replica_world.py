@@ -248,7 +248,7 @@ class Node:
         self.sessions = SessionCache(100, 120_000, self.rng)
         self.fetch = Fetch(
             self.current, self.partitions, self.sessions, parked, self.clock, 1 << 24,
-            node_id=self.id, replication=self.replication, throttled=self.throttles.leader, reads_nearby=True,
+            node_id=self.id, replication=self.replication, throttled=self.throttles.leader, rack_aware_reads=True,
         )  # fmt: skip
         brokers = Brokers(self.id, self.current, self, LISTENER, "transactions", self._no_transactions)
         verifier = TransactionVerifier(lambda _: self.id, brokers, self)

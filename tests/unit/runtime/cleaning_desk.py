@@ -9,7 +9,7 @@ from in_memory_node import InMemoryNode
 
 from moldau.base.errors import StorageFault
 from moldau.base.promise import Promise
-from moldau.log.cleaning.job import Cleaned, CleaningJob
+from moldau.log.cleaning.job import CleaningJob, CleaningResult
 from moldau.log.log import Log
 from moldau.runtime.cleaning.cleaner import LogCleaner
 from moldau.runtime.cleaning.ports import CleaningFailed, CleansInThread
@@ -66,12 +66,12 @@ class WatchedCleans(CleansInThread):
         self.abandoned = 0
         self.failures: list[CleaningFailed] = []
 
-    def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[Cleaned | CleaningFailed]:
+    def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[CleaningResult | CleaningFailed]:
         self.jobs.append(job)
         self.rates.append(bytes_per_second)
         if not self.failures:
             return super().clean(job, bytes_per_second)
-        failed: Promise[Cleaned | CleaningFailed] = Promise()
+        failed: Promise[CleaningResult | CleaningFailed] = Promise()
         failed.complete(self.failures.pop(0))
         return failed
 

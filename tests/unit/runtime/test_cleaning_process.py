@@ -17,7 +17,7 @@ import pytest
 from patience import PATIENCE_S, wait_until
 
 from moldau.base.promise import Promise
-from moldau.log.cleaning.job import Cleaned, CleaningJob, SourceSegment
+from moldau.log.cleaning.job import CleaningJob, CleaningResult, SourceSegment
 from moldau.platforms.processes import PROCESSES
 from moldau.runtime.cleaning.ports import CleaningFailed
 from moldau.runtime.cleaning.process import COMMAND, CleaningProcess
@@ -43,7 +43,7 @@ JOB = CleaningJob(
 FAKE_WORKER = """
 import os, sys, time
 from multiprocessing.connection import Connection
-from moldau.log.cleaning.job import Cleaned
+from moldau.log.cleaning.job import CleaningResult
 
 talk = Connection(0)
 while True:
@@ -56,7 +56,7 @@ while True:
     if what == "tell the next rate":
         talk.send(None)
         order = talk.recv()
-    talk.send(Cleaned(int(order.bytes_per_second), (), 0, 0, 0, 0, 0, os.getpid()))
+    talk.send(CleaningResult(int(order.bytes_per_second), (), 0, 0, 0, 0, 0, os.getpid()))
 """
 
 
@@ -80,16 +80,16 @@ def with_process(
     asyncio.run(run())
 
 
-async def outcome(promise: Promise[Cleaned | CleaningFailed]) -> Cleaned | CleaningFailed:
-    future: asyncio.Future[Cleaned | CleaningFailed] = asyncio.get_running_loop().create_future()
+async def outcome(promise: Promise[CleaningResult | CleaningFailed]) -> CleaningResult | CleaningFailed:
+    future: asyncio.Future[CleaningResult | CleaningFailed] = asyncio.get_running_loop().create_future()
     promise.then(future.set_result)
     return await future
 
 
-async def pid_of(promise: Promise[Cleaned | CleaningFailed]) -> int:
+async def pid_of(promise: Promise[CleaningResult | CleaningFailed]) -> int:
     """Return the id of the process that did the job."""
     cleaned = await outcome(promise)
-    assert isinstance(cleaned, Cleaned), cleaned
+    assert isinstance(cleaned, CleaningResult), cleaned
     return cleaned.map_bytes
 
 
@@ -186,7 +186,7 @@ def test_a_rate_set_while_a_job_runs_reaches_it(fake_worker: tuple[str, ...]) ->
         promise = process.clean(asked("tell the next rate"), 1e6)
         process.set_rate(5e6)
         cleaned = await outcome(promise)
-        assert isinstance(cleaned, Cleaned)
+        assert isinstance(cleaned, CleaningResult)
         assert cleaned.cleaned_up_to == 5_000_000
 
     with_process(test, fake_worker)

@@ -14,15 +14,15 @@ import numpy as np
 
 from moldau.columns.varints import Mask
 from moldau.log import layout
-from moldau.log.cleaning.job import Cleaned, CleanedGroup, CleaningJob, SourceSegment
+from moldau.log.cleaning.job import CleanedGroup, CleaningJob, CleaningResult, SourceSegment
 from moldau.log.cleaning.key_map import KeyMap
 from moldau.log.cleaning.pieces import Piece, read_pieces
 from moldau.log.cleaning.retention import Retention
 from moldau.log.cleaning.rewriting import rewrite
-from moldau.log.cleaning.rows import Rows, open_rows
-from moldau.log.cleaning.swap import path_of
-from moldau.log.cleaning.target import Target
-from moldau.log.cleaning.transactions import TransactionWalk
+from moldau.log.cleaning.rows import Rows, read_rows
+from moldau.log.cleaning.segment_writer import CleanedSegmentWriter
+from moldau.log.cleaning.swap import segment_path
+from moldau.log.cleaning.transactions import TransactionTracker
 from moldau.log.files import Files
 from moldau.log.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from moldau.log.segment import RELATIVE_OFFSET_MAX
@@ -40,8 +40,8 @@ FEW_ROWS: Final = 64
 """If fewer rows than this are certain to fit, the map counts as full."""
 
 
-def clean(files: Files, job: CleaningJob, throttle: Throttle) -> Cleaned:
-    """Run one round. Raises StorageFault if the disk fails, MalformedData if the log cannot be read."""
+def clean(files: Files, job: CleaningJob, throttle: Throttle) -> CleaningResult:
+    """Run one round. Raise StorageFault if the disk fails, MalformedData if the log cannot be read."""
     return _Round(files, job, throttle).run()
 
 
@@ -54,21 +54,21 @@ class _Round:
         self._keys = KeyMap(map_bytes_max, keys_max=job.up_to - job.first_dirty_offset)
         self._bytes_read = self._bytes_written = self._records_read = self._records_kept = 0
 
-    def run(self) -> Cleaned:
+    def run(self) -> CleaningResult:
         job = self._job
-        cleaned_up_to = self._map_keys()
+        cleaned_up_to = self._fill_key_map()
         retention = Retention(job, self._keys, cleaned_up_to)
         sources = [segment for segment in job.segments if segment.base_offset < cleaned_up_to]
-        groups = [self._clean_group(old, retention) for old in grouped(job, sources)]
+        groups = [self._clean_group(old, retention) for old in group_segments(job, sources)]
         if groups:
             self._files.sync_directory(job.directory)
-        return Cleaned(
+        return CleaningResult(
             cleaned_up_to, tuple(groups), self._bytes_read, self._bytes_written,
             self._records_read, self._records_kept, len(self._keys), self._keys.bytes_used,
         )  # fmt: skip
 
     def _pieces(self, segment: SourceSegment) -> Iterator[Piece]:
-        file = self._files.open(path_of(self._job.directory, segment.base_offset) + layout.LOG)
+        file = self._files.open(segment_path(self._job.directory, segment.base_offset) + layout.LOG)
         return read_pieces(file, segment.size, max(self._job.io_buffer_bytes, PIECE_BYTES_MIN), self._on_read)
 
     def _on_read(self, size: int) -> None:
@@ -77,11 +77,11 @@ class _Round:
 
     # --- first pass: the last offset of each key ----------------------------------------------------------------
 
-    def _map_keys(self) -> int:
-        """Fill the map; return the offset up to which it covers every record."""
+    def _fill_key_map(self) -> int:
+        """Fill the map. Return the offset up to which it covers every record."""
         job = self._job
         dirty = job.first_dirty_offset
-        transactions = TransactionWalk(txn for txn in job.aborted if txn.last_offset >= dirty)
+        transactions = TransactionTracker(txn for txn in job.aborted if txn.last_offset >= dirty)
         ends = [*(segment.base_offset for segment in job.segments[1:]), job.up_to]
         for segment, end in zip(job.segments, ends, strict=True):
             if end <= dirty:
@@ -89,64 +89,64 @@ class _Round:
             for piece in self._pieces(segment):
                 has_keys = _batches_with_keys(piece, dirty, transactions)
                 piece.check_crcs(np.flatnonzero(has_keys))
-                for rows in open_rows(piece, has_keys):
-                    if (full_at := self._put(rows)) is not None:
+                for rows in read_rows(piece, has_keys):
+                    if (full_at := self._add_keys(rows)) is not None:
                         return full_at
         return job.up_to
 
-    def _put(self, rows: Rows) -> int | None:
+    def _add_keys(self, rows: Rows) -> int | None:
         """Add the rows' keys to the map. Return the offset of the first record that did not fit; None if all did."""
-        chosen = rows.has_key & (rows.offsets >= self._job.first_dirty_offset)
-        keys, offsets = rows.keys.cut(chosen), rows.offsets[chosen]
+        is_added = rows.has_key & (rows.offsets >= self._job.first_dirty_offset)
+        keys, offsets = rows.keys.select(is_added), rows.offsets[is_added]
         while offsets.size:
-            fit = self._keys.fits(keys)
+            fit = self._keys.count_fitting(keys)
             if not fit or (fit < FEW_ROWS and fit < offsets.size and len(self._keys)):
                 return int(offsets[0])
-            self._keys.put(keys.cut(slice(0, fit)), offsets[:fit])
-            keys, offsets = keys.cut(slice(fit, None)), offsets[fit:]
+            self._keys.put(keys.select(slice(0, fit)), offsets[:fit])
+            keys, offsets = keys.select(slice(fit, None)), offsets[fit:]
         return None
 
     # --- second pass: writing -----------------------------------------------------------------------------------
 
     def _clean_group(self, old: Sequence[SourceSegment], retention: Retention) -> CleanedGroup:
         job = self._job
-        target = Target(self._files, job.directory, old[0].base_offset, job.index_interval_bytes)
+        writer = CleanedSegmentWriter(self._files, job.directory, old[0].base_offset, job.index_interval_bytes)
         last = max((segment for segment in old if segment.size), default=None)
         for segment in old:
             position = 0
             for piece in self._pieces(segment):
                 position += int(piece.sizes.sum())
-                self._clean_piece(piece, segment is last and position == segment.size, retention, target)
-        target.finish(retention.transactions.take_still_aborted())
-        return CleanedGroup(tuple(old), target.size)
+                self._clean_piece(piece, segment is last and position == segment.size, retention, writer)
+        writer.finish(retention.transactions.take_still_aborted())
+        return CleanedGroup(tuple(old), writer.size)
 
-    def _clean_piece(self, piece: Piece, is_end: bool, retention: Retention, target: Target) -> None:
-        fate = retention.fate_of(piece, is_end)
-        for rows in open_rows(piece, ~fate.is_discarded & ~piece.is_control):
-            written, kept = rewrite(piece, rows, retention.kept(piece, rows), fate, retention.horizon_ms())
-            target.append(written)
+    def _clean_piece(self, piece: Piece, is_end: bool, retention: Retention, writer: CleanedSegmentWriter) -> None:
+        decisions = retention.decide_batches(piece, is_end)
+        for rows in read_rows(piece, ~decisions.is_discarded & ~piece.is_control):
+            written, kept = rewrite(piece, rows, retention.is_kept(piece, rows), decisions, retention.horizon_ms())
+            writer.append(written)
             self._records_kept += kept
             self._bytes_written += len(written.content)
             self._throttle(len(written.content))
         self._records_read += int(piece.record_counts.sum())
 
 
-def _batches_with_keys(piece: Piece, first_dirty_offset: int, transactions: TransactionWalk) -> Mask:
-    """Which batches are mapped: dirty ones with data that were not aborted."""
+def _batches_with_keys(piece: Piece, first_dirty_offset: int, transactions: TransactionTracker) -> Mask:
+    """Return which batches have keys for the map: dirty data batches that were not aborted."""
     is_dirty = piece.last_offsets >= first_dirty_offset
     is_control = piece.is_control
     has_keys: Mask = is_dirty & ~is_control
     for index in np.flatnonzero(is_dirty & (piece.is_transactional | is_control)).tolist():
         producer_id, last_offset = int(piece.producer_ids[index]), int(piece.last_offsets[index])
         if is_control[index]:
-            transactions.is_spent(producer_id, last_offset, piece.batch(index))
+            transactions.on_control_batch(producer_id, last_offset, piece.batch(index))
         else:
-            has_keys[index] = not transactions.is_aborted(producer_id, last_offset)
+            has_keys[index] = not transactions.on_data_batch(producer_id, last_offset)
     return has_keys
 
 
-def grouped(job: CleaningJob, segments: Sequence[SourceSegment]) -> Iterator[list[SourceSegment]]:
-    """Group neighbours into new segments, within `segment.bytes` and the range and size of an index."""
+def group_segments(job: CleaningJob, segments: Sequence[SourceSegment]) -> Iterator[list[SourceSegment]]:
+    """Yield neighbours that become one new segment, within `segment.bytes` and the range and size of an index."""
     entry_bytes = max(OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES)
     index_bytes_max = job.segment_index_bytes // entry_bytes * max(job.index_interval_bytes, 1)
     size_max = min(job.segment_bytes, index_bytes_max)
@@ -163,4 +163,4 @@ def grouped(job: CleaningJob, segments: Sequence[SourceSegment]) -> Iterator[lis
         yield group
 
 
-__all__ = ["Cleaned", "CleanedGroup", "CleaningJob", "clean"]
+__all__ = ["CleanedGroup", "CleaningJob", "CleaningResult", "clean"]

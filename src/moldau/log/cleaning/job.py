@@ -14,7 +14,7 @@ class SourceSegment(NamedTuple):
     size: int
 
 
-class LastOfProducer(NamedTuple):
+class LastProducerBatches(NamedTuple):
     """Batches of an active producer whose headers must stay in the log: else a restart would lose the producer."""
 
     last_data_offset: int
@@ -37,7 +37,7 @@ class CleaningJob(NamedTuple):
     """The base of the first segment that is not cleaned."""
     aborted: tuple[AbortedTxn, ...]
     """Every aborted transaction with a record below `up_to`, by first offset."""
-    producers: dict[int, LastOfProducer]
+    producers: dict[int, LastProducerBatches]
     now_ms: int
     delete_retention_ms: int
     segment_bytes: int
@@ -47,7 +47,7 @@ class CleaningJob(NamedTuple):
     """Memory for the whole round; the map of keys has the larger part of it."""
     io_buffer_bytes: int
     """Bytes read at a time, more if a batch is larger. Working memory is about twenty times this."""
-    may_forget: bool = True
+    may_remove_expired: bool = True
     """Whether expired tombstones and markers are removed. Not while a replica is out of sync: it may still have the
     records that they delete, and would never see them."""
 
@@ -63,7 +63,7 @@ class CleanedGroup(NamedTuple):
         return self.old[0].base_offset
 
 
-class Cleaned(NamedTuple):
+class CleaningResult(NamedTuple):
     """The result of a round."""
 
     cleaned_up_to: int

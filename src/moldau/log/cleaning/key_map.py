@@ -18,15 +18,15 @@ import numpy.typing as npt
 from moldau.columns.varints import Bytes, Mask, Numbers
 
 WORD_BYTES: Final = 8
-SHORT_BYTES_MAX: Final = 64
+SHORT_KEY_BYTES_MAX: Final = 64
 LONG_KEY_COST_BYTES: Final = 220
 """Memory of a key in the dict besides its bytes: two objects and its share of the table (measured)."""
 ENTRY_BYTES: Final = 13
-"""Memory of a short key besides its words and cell: their place, its length, its last offset."""
+"""Memory of a short key besides its words and cell: the position of its words, its length, its last offset."""
 CELL_BYTES: Final = 8
 CELLS_MIN: Final = 1 << 10
-LOAD_MAX: Final = 0.6
-GROWTH: Final = 4
+LOAD_FACTOR_MAX: Final = 0.6
+GROWTH_FACTOR: Final = 4
 NOT_FOUND: Final = -1
 
 Words = npt.NDArray[np.uint64]
@@ -46,22 +46,22 @@ class Keys(NamedTuple):
     starts: Numbers
     lengths: Numbers
 
-    def cut(self, rows: slice | Mask) -> Keys:
+    def select(self, rows: slice | Mask) -> Keys:
         return Keys(self.data, self.starts[rows], self.lengths[rows])
 
     def words(self) -> list[Words]:
-        """The first word of every key, the second, and so on; padded with zeros."""
+        """Return an array of the first word of every key, one of the second, and so on. Words are padded with zeros."""
         if not self.lengths.size:
             return []
-        everywhere: Words = np.ndarray((self.data.size - 7,), "<u8", self.data, strides=(1,))
+        word_at: Words = np.ndarray((self.data.size - 7,), "<u8", self.data, strides=(1,))
         shortest, longest = int(self.lengths.min()), int(self.lengths.max())
         words = []
         for at in range(0, longest, WORD_BYTES):
             if shortest >= at + WORD_BYTES:
-                words.append(everywhere[self.starts + at])
+                words.append(word_at[self.starts + at])
                 continue
             left = np.clip(self.lengths - at, 0, WORD_BYTES)
-            words.append(everywhere[np.where(left > 0, self.starts + at, 0)] & _MASKS[left])
+            words.append(word_at[np.where(left > 0, self.starts + at, 0)] & _MASKS[left])
         return words
 
 
@@ -69,23 +69,25 @@ class KeyMap:
     def __init__(self, bytes_max: int, keys_max: int) -> None:
         """`keys_max` bounds the number of keys: there are no more keys than offsets."""
         self._bytes_max = bytes_max
-        entries_max = max(16, min(keys_max, bytes_max // (ENTRY_BYTES + int(CELL_BYTES / LOAD_MAX) + WORD_BYTES)))
+        entries_max = max(
+            16, min(keys_max, bytes_max // (ENTRY_BYTES + int(CELL_BYTES / LOAD_FACTOR_MAX) + WORD_BYTES))
+        )
         self._entries_max = entries_max
         self._words = np.empty(max(bytes_max // WORD_BYTES, 16), np.uint64)
         self._words_used = 0
-        self._places = np.empty(entries_max, np.uint32)
+        self._word_positions = np.empty(entries_max, np.uint32)
         self._lengths = np.empty(entries_max, np.uint8)
-        self._last = np.empty(entries_max, np.int64)
+        self._last_offsets = np.empty(entries_max, np.int64)
         self._count = 0
         self._cells = np.zeros(CELLS_MIN, np.uint64)
         """The hash in the upper half, the entry's index + 1 in the lower half. 0 is a free cell."""
-        self._long: dict[bytes, int] = {}
+        self._long_keys: dict[bytes, int] = {}
         self._long_bytes = 0
         self._seed = np.uint64(random.getrandbits(64))
-        """Random, so that nobody can choose keys that all collide."""
+        """It is random, so that nobody can choose keys that all collide."""
 
     def __len__(self) -> int:
-        return self._count + len(self._long)
+        return self._count + len(self._long_keys)
 
     @property
     def bytes_used(self) -> int:
@@ -94,13 +96,13 @@ class KeyMap:
 
     # --- put ----------------------------------------------------------------------------------------------------
 
-    def fits(self, keys: Keys) -> int:
-        """How many of the first rows are certain to fit, even if all keys are new."""
-        is_long = keys.lengths > SHORT_BYTES_MAX
+    def count_fitting(self, keys: Keys) -> int:
+        """Return how many of the first rows are certain to fit, even if all keys are new."""
+        is_long = keys.lengths > SHORT_KEY_BYTES_MAX
         words = np.cumsum(np.where(is_long, 0, _word_counts(keys.lengths)))
         counts = np.cumsum(~is_long)
         long_bytes = np.cumsum(np.where(is_long, keys.lengths + LONG_KEY_COST_BYTES, 0))
-        cells = np.maximum(self._cells.size, (self._count + counts) / LOAD_MAX + 1)
+        cells = np.maximum(self._cells.size, (self._count + counts) / LOAD_FACTOR_MAX + 1)
         size = (self._count + counts) * ENTRY_BYTES + (self._words_used + words) * WORD_BYTES
         total = size + cells * CELL_BYTES + self._long_bytes + long_bytes
         fit = (total <= self._bytes_max) & (self._count + counts <= self._entries_max)
@@ -108,42 +110,42 @@ class KeyMap:
 
     def put(self, keys: Keys, offsets: Numbers) -> None:
         """Add keys. Offsets must increase from row to row and from call to call."""
-        is_long = keys.lengths > SHORT_BYTES_MAX
+        is_long = keys.lengths > SHORT_KEY_BYTES_MAX
         if is_long.any():
-            self._put_long(keys.cut(is_long), offsets[is_long])
-            keys, offsets = keys.cut(~is_long), offsets[~is_long]
-        self._make_room(self._count + offsets.size)
+            self._put_long(keys.select(is_long), offsets[is_long])
+            keys, offsets = keys.select(~is_long), offsets[~is_long]
+        self._grow_for(self._count + offsets.size)
         entries = self._find(keys, is_insert=True)
-        np.maximum.at(self._last, entries, offsets)
+        np.maximum.at(self._last_offsets, entries, offsets)
 
     def _put_long(self, keys: Keys, offsets: Numbers) -> None:
-        for key, offset in zip(_whole(keys), offsets.tolist(), strict=True):
-            if key not in self._long:
+        for key, offset in zip(_key_bytes(keys), offsets.tolist(), strict=True):
+            if key not in self._long_keys:
                 self._long_bytes += len(key) + LONG_KEY_COST_BYTES
-            self._long[key] = offset
+            self._long_keys[key] = offset
 
     # --- get ----------------------------------------------------------------------------------------------------
 
     def last_offsets(self, keys: Keys) -> Numbers:
-        """The last offset of each row's key, -1 if it is not in the map."""
-        is_long = keys.lengths > SHORT_BYTES_MAX
+        """Return the last offset of each row's key; -1 if it is not in the map."""
+        is_long = keys.lengths > SHORT_KEY_BYTES_MAX
         if not is_long.any():
-            return self._last_short(keys)
+            return self._last_offsets_of_short(keys)
         found = np.empty(is_long.size, np.int64)
-        found[~is_long] = self._last_short(keys.cut(~is_long))
-        found[is_long] = [self._long.get(key, NOT_FOUND) for key in _whole(keys.cut(is_long))]
+        found[~is_long] = self._last_offsets_of_short(keys.select(~is_long))
+        found[is_long] = [self._long_keys.get(key, NOT_FOUND) for key in _key_bytes(keys.select(is_long))]
         return found
 
-    def _last_short(self, keys: Keys) -> Numbers:
+    def _last_offsets_of_short(self, keys: Keys) -> Numbers:
         if not self._count:
             return np.full(keys.starts.size, NOT_FOUND, np.int64)
         entries = self._find(keys, is_insert=False)
-        return np.where(entries < 0, NOT_FOUND, self._last[np.maximum(entries, 0)])
+        return np.where(entries < 0, NOT_FOUND, self._last_offsets[np.maximum(entries, 0)])
 
     # --- the table ----------------------------------------------------------------------------------------------
 
     def _find(self, keys: Keys, *, is_insert: bool) -> Numbers:
-        """The entry of each row's key. If there is none, it is created with `is_insert`, else -1."""
+        """Return the entry of each row's key. If there is none, create it with `is_insert`; else return -1 for it."""
         lengths, words = keys.lengths, keys.words()
         hashes = self._hash(lengths, words)
         slots = _slots(hashes, self._cells.size)
@@ -157,7 +159,7 @@ class KeyMap:
             if is_free.any():
                 free, rows, cells = pending[is_free], pending[~is_free], cells[~is_free]
                 if is_insert:
-                    self._claim(lengths, words, hashes, slots, free, entries)
+                    self._insert(lengths, words, hashes, slots, free, entries)
                     waiting = free[entries[free] < 0]
             candidates = (cells & _LOW).astype(np.int64) - 1
             same = cells >> _HALF == hashes[rows]
@@ -169,44 +171,44 @@ class KeyMap:
             pending = np.concatenate([passed, waiting]) if waiting.size else passed
         return entries
 
-    def _claim(
+    def _insert(
         self, lengths: Numbers, words: list[Words], hashes: Words, slots: Numbers, rows: Numbers, entries: Numbers
     ) -> None:
         """Create entries for the rows that are first at their free cells; the other rows will find them there."""
         at = slots[rows]
-        names = rows.astype(np.uint64)
-        self._cells[at] = names
-        first = self._cells[at] == names
+        row_ids = rows.astype(np.uint64)
+        self._cells[at] = row_ids
+        first = self._cells[at] == row_ids
         rows, at = rows[first], at[first]
         new_entries = np.arange(self._count, self._count + rows.size)
         self._cells[at] = hashes[rows] << _HALF | (new_entries + 1).astype(np.uint64)
         counts = _word_counts(lengths[rows])
-        places = self._words_used + np.cumsum(counts) - counts
-        self._places[new_entries], self._lengths[new_entries] = places, lengths[rows]
-        self._last[new_entries] = NOT_FOUND
+        word_positions = self._words_used + np.cumsum(counts) - counts
+        self._word_positions[new_entries], self._lengths[new_entries] = word_positions, lengths[rows]
+        self._last_offsets[new_entries] = NOT_FOUND
         for index, word in enumerate(words):
             longer = counts > index
-            self._words[places[longer] + index] = word[rows[longer]]
+            self._words[word_positions[longer] + index] = word[rows[longer]]
         self._count += rows.size
         self._words_used += int(counts.sum())
         entries[rows] = new_entries
 
     def _compare(self, lengths: Numbers, words: list[Words], rows: Numbers, entries: Numbers, same: Mask) -> None:
-        """Clear `same` where the whole key is not that of the entry."""
+        """Set `same` to False where the key differs from that of the entry."""
         alike = np.flatnonzero(same)
         rows, entries = rows[alike], entries[alike]
         of_row = lengths[rows]
         equal = self._lengths[entries] == of_row
-        places = self._places[entries].astype(np.int64)
+        word_positions = self._word_positions[entries].astype(np.int64)
         for index, word in enumerate(words):
             # Beyond the end of a key is the next key's first word, or nothing yet.
-            equal &= (self._words[np.minimum(places + index, self._words.size - 1)] == word[rows]) | (
+            equal &= (self._words[np.minimum(word_positions + index, self._words.size - 1)] == word[rows]) | (
                 of_row <= WORD_BYTES * index
             )
         same[alike] = equal
 
     def _hash(self, lengths: Numbers, words: list[Words]) -> Words:
-        """A hash of 32 evenly distributed bits."""
+        """Return 32 evenly distributed bits for each row."""
         mixed = (lengths.astype(np.uint64) ^ self._seed) * _SPREAD
         for index, word in enumerate(words):
             following = (mixed ^ word) * _SPREAD
@@ -218,16 +220,16 @@ class KeyMap:
 
     # --- growing ------------------------------------------------------------------------------------------------
 
-    def _make_room(self, count: int) -> None:
-        """Grow the table for `count` entries; at once to its final size if that is at most GROWTH times larger."""
+    def _grow_for(self, count: int) -> None:
+        """Grow the table for `count` entries; to its final size if that is at most GROWTH_FACTOR times larger."""
         needed = _cells_for(count)
         if needed <= self._cells.size:
             return
         key_bytes = WORD_BYTES * max(1.0, self._words_used / max(self._count, 1))
-        to_come = (self._bytes_max - self.bytes_used) / (key_bytes + ENTRY_BYTES + CELL_BYTES / LOAD_MAX)
-        final_cells = _cells_for(min(self._entries_max, self._count + int(max(to_come, 0))))
+        keys_expected = (self._bytes_max - self.bytes_used) / (key_bytes + ENTRY_BYTES + CELL_BYTES / LOAD_FACTOR_MAX)
+        final_cells = _cells_for(min(self._entries_max, self._count + int(max(keys_expected, 0))))
         cells = self._cells[self._cells != 0]
-        self._cells = np.zeros(max(needed, min(GROWTH * self._cells.size, final_cells)), np.uint64)
+        self._cells = np.zeros(max(needed, min(GROWTH_FACTOR * self._cells.size, final_cells)), np.uint64)
         slots = _slots(cells >> _HALF, self._cells.size)
         while cells.size:
             is_free = self._cells[slots] == 0
@@ -237,7 +239,7 @@ class KeyMap:
 
 
 def _cells_for(count: int) -> int:
-    return int(count / LOAD_MAX) + 1
+    return int(count / LOAD_FACTOR_MAX) + 1
 
 
 def _slots(hashes: Words, cells: int) -> Numbers:
@@ -248,7 +250,7 @@ def _word_counts(lengths: Numbers) -> Numbers:
     return (lengths + (WORD_BYTES - 1)) // WORD_BYTES
 
 
-def _whole(keys: Keys) -> list[bytes]:
+def _key_bytes(keys: Keys) -> list[bytes]:
     view = keys.data.data
     return [
         bytes(view[start : start + length])

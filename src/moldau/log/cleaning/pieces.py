@@ -52,10 +52,10 @@ class Piece:
         self.is_transactional = self._has(TRANSACTIONAL_BIT)
 
     def _column(self, kind: str, position: int) -> Numbers:
-        """One field of every header. The positions are those of wire/batch.py."""
+        """Return one field of every header. The positions are those of wire/batch.py."""
         size = np.dtype(kind).itemsize
-        everywhere: Numbers = np.ndarray((self.data.size - size + 1,), kind, self.data, strides=(1,))
-        return everywhere[self.starts + position].astype(np.int64)
+        field_at: Numbers = np.ndarray((self.data.size - size + 1,), kind, self.data, strides=(1,))
+        return field_at[self.starts + position].astype(np.int64)
 
     def _has(self, bits: int) -> Mask:
         is_set: Mask = self.attributes & bits != 0
@@ -79,7 +79,7 @@ class Piece:
 
     @cached_property
     def delete_horizons(self) -> Numbers:
-        """Until when tombstones and markers of each batch stay; -1 where it is not set yet."""
+        """Return the time until which tombstones and markers of each batch stay; -1 where it is not set yet."""
         has_horizon = self._has(DELETE_HORIZON_BIT)
         return np.where(has_horizon, self.base_timestamps, -1) if has_horizon.any() else np.full(has_horizon.size, -1)
 
@@ -107,33 +107,34 @@ class Piece:
 
 
 def read_pieces(file: File, end: int, piece_bytes: int, on_read: Callable[[int], None]) -> Iterator[Piece]:
-    """Read a segment of `end` bytes. `on_read` is called with the size of every read."""
+    """Yield the pieces of a segment of `end` bytes. `on_read` is called with the size of every read."""
     position, read_bytes = 0, piece_bytes
     while position < end:
         content = file.pread(min(read_bytes, end - position), position)
         on_read(len(content))
-        starts, behind = _batch_starts(content)
-        if behind > len(content):
-            needed = behind - starts.pop() if starts else 0
-            behind -= needed
+        starts, batches_end = _batch_starts(content)
+        if batches_end > len(content):
+            needed = batches_end - starts.pop() if starts else 0
+            batches_end -= needed
         else:
             needed = 0
         if not starts:
             if not read_bytes < needed <= end - position:
-                raise MalformedData(f"{file.path}: no whole batch at {position}")
+                raise MalformedData(f"{file.path}: no whole batch at position {position}")
             read_bytes = needed
             continue
-        if len(content) - behind < len(PADDING):
+        if len(content) - batches_end < len(PADDING):
             content += PADDING
-        piece = Piece(content, starts, behind)
+        piece = Piece(content, starts, batches_end)
         piece.check(file.path)
         yield piece
-        position += behind
+        position += batches_end
         read_bytes = piece_bytes
 
 
 def _batch_starts(content: bytes) -> tuple[list[int], int]:
-    """(start of each batch whose header is in `content`, end of the last one, which may be beyond `content`)."""
+    """Return the start of each batch whose header is in `content`, and the end of the last one, which may be beyond
+    `content`."""
     length_at, overhead, shortest = _LENGTH.unpack_from, LENGTH_PREFIX.size, _BATCH_LENGTH_MIN
     starts: list[int] = []
     at, last = 0, len(content) - BATCH_HEADER_BYTES

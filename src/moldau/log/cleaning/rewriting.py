@@ -1,4 +1,4 @@
-"""The remaining bytes of a piece: batches that keep all records unchanged, the others rebuilt from what is left.
+"""Returns the bytes that remain of a piece: batches that keep all records are unchanged, the others are rebuilt.
 
 A rebuilt batch keeps its base offset, last offset, leader epoch, producer and sequence. Its records keep their bytes,
 unless the batch gets a delete horizon: that replaces the base timestamp, so every timestamp delta changes.
@@ -14,9 +14,9 @@ import numpy as np
 
 from moldau.columns.varints import Bytes, Mask, Numbers, read
 from moldau.log.cleaning.pieces import Piece
-from moldau.log.cleaning.retention import BatchFate
-from moldau.log.cleaning.rows import Rows, rows_of
-from moldau.log.cleaning.target import Written
+from moldau.log.cleaning.retention import BatchDecisions
+from moldau.log.cleaning.rows import Rows, read_batch_rows
+from moldau.log.cleaning.segment_writer import BatchesToWrite
 from moldau.wire.batch import (
     BATCH_HEADER,
     BATCH_HEADER_BYTES,
@@ -43,50 +43,56 @@ class _Plan(NamedTuple):
 
     is_whole: Mask
     is_rebuilt: Mask
-    is_header: Mask
+    keeps_only_header: Mask
     gets_horizon: Mask
-    kept: Numbers
+    kept_counts: Numbers
     """Number of records that stay."""
 
 
-def rewrite(piece: Piece, rows: Rows, kept: Mask, fate: BatchFate, horizon_ms: int) -> tuple[Written, int]:
-    """Return (what to write of the batches that `rows` cover, the number of records in it)."""
-    plan = _plan(piece, rows, kept, fate)
+def rewrite(
+    piece: Piece, rows: Rows, kept: Mask, decisions: BatchDecisions, horizon_ms: int
+) -> tuple[BatchesToWrite, int]:
+    """Return what to write of the batches that `rows` cover, and the number of records in it."""
+    plan = _plan(piece, rows, kept, decisions)
     first, span = rows.batches.start, slice(rows.batches.start, rows.batches.stop)
-    sizes, youngest = piece.sizes[span].copy(), piece.max_timestamps[span].copy()
+    sizes, max_timestamps = piece.sizes[span].copy(), piece.max_timestamps[span].copy()
     parts = _whole_runs(piece, plan, first)
     changed: list[tuple[int, Buffer]] = []
-    for place in np.flatnonzero(plan.is_header).tolist():
-        changed.append((place, _header_alone(read_header(piece.batch(first + place)))))
+    for place in np.flatnonzero(plan.keeps_only_header).tolist():
+        changed.append((place, _empty_batch(read_header(piece.batch(first + place)))))
     rebuilt = np.flatnonzero(plan.is_rebuilt)
     if rebuilt.size:
         piece.check_crcs(rebuilt + first)
-        changed += _rebuilt(piece, rows, kept, plan, rebuilt, horizon_ms)
+        changed += _rebuild_batches(piece, rows, kept, plan, rebuilt, horizon_ms)
     for place, batch in changed:
-        sizes[place], youngest[place] = len(batch), read_header(batch).max_timestamp
+        sizes[place], max_timestamps[place] = len(batch), read_header(batch).max_timestamp
     if changed:
         parts = sorted(parts + changed, key=itemgetter(0))
-    stays = plan.is_whole | plan.is_rebuilt | plan.is_header
+    stays = plan.is_whole | plan.is_rebuilt | plan.keeps_only_header
     content = b"".join([part for _, part in parts])
-    return Written(content, sizes[stays], piece.last_offsets[span][stays], youngest[stays]), int(plan.kept.sum())
+    written = BatchesToWrite(content, sizes[stays], piece.last_offsets[span][stays], max_timestamps[stays])
+    return written, int(plan.kept_counts.sum())
 
 
-def _plan(piece: Piece, rows: Rows, kept: Mask, fate: BatchFate) -> _Plan:
+def _plan(piece: Piece, rows: Rows, kept: Mask, decisions: BatchDecisions) -> _Plan:
     first, count = rows.batches.start, len(rows.batches)
     span = slice(first, rows.batches.stop)
-    stays = np.bincount(rows.batch_of[kept] - first, minlength=count)
+    kept_counts = np.bincount(rows.batch_of[kept] - first, minlength=count)
     has_tombstone = np.bincount(rows.batch_of[kept & rows.is_tombstone] - first, minlength=count) > 0
     record_counts = piece.record_counts[span]
     is_control = piece.is_control[span]
-    stays = np.where(is_control & ~fate.is_discarded[span], record_counts, stays)
-    gets_horizon = (has_tombstone | (fate.is_spent_marker[span] & is_control)) & (piece.delete_horizons[span] < 0)
-    is_gone = stays == 0
-    is_whole = ~is_gone & (stays == record_counts) & ~gets_horizon
-    return _Plan(is_whole, ~is_gone & ~is_whole, is_gone & fate.keeps_header[span], gets_horizon, stays)
+    kept_counts = np.where(is_control & ~decisions.is_discarded[span], record_counts, kept_counts)
+    may_expire = has_tombstone | (decisions.is_obsolete_marker[span] & is_control)
+    gets_horizon = may_expire & (piece.delete_horizons[span] < 0)
+    is_emptied = kept_counts == 0
+    is_whole = ~is_emptied & (kept_counts == record_counts) & ~gets_horizon
+    return _Plan(
+        is_whole, ~is_emptied & ~is_whole, is_emptied & decisions.keeps_header[span], gets_horizon, kept_counts
+    )
 
 
 def _whole_runs(piece: Piece, plan: _Plan, first: int) -> list[tuple[int, Buffer]]:
-    """(place, bytes) of each run of consecutive unchanged batches."""
+    """Return (place, bytes) of each run of consecutive unchanged batches."""
     edges = np.flatnonzero(np.diff(plan.is_whole.view(np.int8), prepend=0, append=0))
     begins, lasts = edges[::2], edges[1::2] - 1
     starts = piece.starts[begins + first].tolist()
@@ -95,18 +101,18 @@ def _whole_runs(piece: Piece, plan: _Plan, first: int) -> list[tuple[int, Buffer
     return [(place, view[start:end]) for place, start, end in zip(begins.tolist(), starts, ends, strict=True)]
 
 
-def _header_alone(header: BatchHeader) -> bytearray:
-    """The batch without records: keeps sequences and offsets."""
+def _empty_batch(header: BatchHeader) -> bytearray:
+    """Return the batch without its records. Its header keeps sequences and offsets."""
     emptied = header._replace(
         batch_length=BATCH_HEADER_BYTES - LENGTH_PREFIX.size,
         attributes=header.attributes & _KIND_BITS,
         base_timestamp=NO_TIMESTAMP,
         record_count=0,
     )
-    return _sealed(emptied, b"")
+    return _batch_with_crc(emptied, b"")
 
 
-def _sealed(header: BatchHeader, payload: Buffer) -> bytearray:
+def _batch_with_crc(header: BatchHeader, payload: Buffer) -> bytearray:
     assert header.magic == MAGIC
     batch = bytearray(BATCH_HEADER.pack(*header))
     batch += payload
@@ -114,21 +120,23 @@ def _sealed(header: BatchHeader, payload: Buffer) -> bytearray:
     return batch
 
 
-def _rebuilt(
+def _rebuild_batches(
     piece: Piece, rows: Rows, kept: Mask, plan: _Plan, rebuilt: Numbers, horizon_ms: int
 ) -> Iterator[tuple[int, bytearray]]:
     first = rows.batches.start
     is_control = piece.is_control[rebuilt + first]
     for place in rebuilt[is_control].tolist():
         # A marker is rebuilt only to get a delete horizon.
-        alone = rows_of(piece, first + place)
-        left = _RemainingRecords.of(alone, np.ones(alone.starts.size, np.bool_), piece, np.array([first + place]))
-        yield place, _batch(piece, left, 0, horizon_ms)
+        marker = read_batch_rows(piece, first + place)
+        remaining = _RemainingRecords.of(
+            marker, np.ones(marker.starts.size, np.bool_), piece, np.array([first + place])
+        )
+        yield place, _rebuild_batch(piece, remaining, 0, horizon_ms)
     places = rebuilt[~is_control]
     stays = kept & plan.is_rebuilt[rows.batch_of - first]
-    left = _RemainingRecords.of(rows, stays, piece, places + first)
+    remaining = _RemainingRecords.of(rows, stays, piece, places + first)
     for number, place in enumerate(places.tolist()):
-        yield place, _batch(piece, left, number, horizon_ms if plan.gets_horizon[place] else None)
+        yield place, _rebuild_batch(piece, remaining, number, horizon_ms if plan.gets_horizon[place] else None)
 
 
 class _RemainingRecords(NamedTuple):
@@ -139,14 +147,14 @@ class _RemainingRecords(NamedTuple):
     """Indexes of the batches in the piece."""
     row_edges: list[int]
     """The first row of each batch, and the end of the last."""
-    youngest: list[int]
+    max_timestamps: list[int]
     run_edges: list[int]
     """The first run of each batch. A run is consecutive records that all stay."""
     run_begins: list[int]
     run_ends: list[int]
     attributes_at: Numbers
     """This and the columns below have an entry for each row."""
-    behind_timestamp: Numbers
+    after_timestamp: Numbers
     limits: Numbers
     timestamps: Numbers
 
@@ -154,11 +162,11 @@ class _RemainingRecords(NamedTuple):
     def of(cls, rows: Rows, stays: Mask, piece: Piece, indexes: Numbers) -> _RemainingRecords:
         places = np.flatnonzero(stays)
         batch_of = rows.batch_of[places]
-        deltas, behind = read(rows.data, rows.timestamps_at[places], bits=64)
+        deltas, after_timestamp = read(rows.data, rows.timestamps_at[places], bits=64)
         timestamps = piece.base_timestamps[batch_of] + deltas
         firsts = np.searchsorted(batch_of, indexes)
-        goes_on = (np.diff(places) == 1) & (np.diff(batch_of) == 0)
-        begins = np.flatnonzero(np.concatenate([[True], ~goes_on])) if places.size else places
+        continues_run = (np.diff(places) == 1) & (np.diff(batch_of) == 0)
+        begins = np.flatnonzero(np.concatenate([[True], ~continues_run])) if places.size else places
         ends = np.append(begins[1:], places.size) - 1 if places.size else places
         return cls(
             rows.data,
@@ -169,52 +177,59 @@ class _RemainingRecords(NamedTuple):
             rows.starts[places[begins]].tolist(),
             rows.limits[places[ends]].tolist(),
             rows.timestamps_at[places] - 1,
-            behind,
+            after_timestamp,
             rows.limits[places],
             timestamps,
         )
 
 
-def _batch(piece: Piece, left: _RemainingRecords, number: int, horizon_ms: int | None) -> bytearray:
+def _rebuild_batch(piece: Piece, remaining: _RemainingRecords, number: int, horizon_ms: int | None) -> bytearray:
     """Rebuild one batch from its remaining records, with a delete horizon if one is given."""
-    header = read_header(piece.batch(left.indexes[number]))
+    header = read_header(piece.batch(remaining.indexes[number]))
     attributes, base_timestamp = header.attributes, header.base_timestamp
     body: Buffer
     if horizon_ms is None:
-        body = _joined(left, number)
+        body = _join_records(remaining, number)
     else:
         attributes, base_timestamp = attributes | DELETE_HORIZON_BIT, horizon_ms
-        body = _restamped(left, number, horizon_ms)
+        body = _restamp_records(remaining, number, horizon_ms)
     payload = compress(Compression.from_id(attributes & CODEC_MASK), body)
-    return _sealed(
+    return _batch_with_crc(
         header._replace(
             batch_length=BATCH_HEADER_BYTES - LENGTH_PREFIX.size + len(payload),
             attributes=attributes,
             base_timestamp=base_timestamp,
-            max_timestamp=header.max_timestamp if header.is_log_append_time else left.youngest[number],
-            record_count=left.row_edges[number + 1] - left.row_edges[number],
+            max_timestamp=header.max_timestamp if header.is_log_append_time else remaining.max_timestamps[number],
+            record_count=remaining.row_edges[number + 1] - remaining.row_edges[number],
         ),
         payload,
     )
 
 
-def _joined(left: _RemainingRecords, number: int) -> bytes:
-    """The bytes of the remaining records, unchanged."""
-    runs = slice(left.run_edges[number], left.run_edges[number + 1])
-    view = left.data.data
-    return b"".join([view[begin:end] for begin, end in zip(left.run_begins[runs], left.run_ends[runs], strict=True)])
+def _join_records(remaining: _RemainingRecords, number: int) -> bytes:
+    """Return the bytes of the remaining records, unchanged."""
+    runs = slice(remaining.run_edges[number], remaining.run_edges[number + 1])
+    view = remaining.data.data
+    return b"".join(
+        [view[begin:end] for begin, end in zip(remaining.run_begins[runs], remaining.run_ends[runs], strict=True)]
+    )
 
 
-def _restamped(left: _RemainingRecords, number: int, base_timestamp: int) -> bytearray:
-    """The remaining records with timestamp deltas from another base timestamp."""
-    body, view = bytearray(), left.data.data
-    mine = slice(left.row_edges[number], left.row_edges[number + 1])
-    deltas = left.timestamps[mine] - base_timestamp
-    columns = (left.attributes_at[mine], left.behind_timestamp[mine], left.limits[mine], deltas)
+def _restamp_records(remaining: _RemainingRecords, number: int, base_timestamp: int) -> bytearray:
+    """Return the remaining records with timestamp deltas from another base timestamp."""
+    body, view = bytearray(), remaining.data.data
+    batch_rows = slice(remaining.row_edges[number], remaining.row_edges[number + 1])
+    deltas = remaining.timestamps[batch_rows] - base_timestamp
+    columns = (
+        remaining.attributes_at[batch_rows],
+        remaining.after_timestamp[batch_rows],
+        remaining.limits[batch_rows],
+        deltas,
+    )
     for attributes_at, rest, limit, delta in zip(*(column.tolist() for column in columns), strict=True):
-        stamp = bytearray(view[attributes_at : attributes_at + 1])
-        append_varint(stamp, delta)
-        append_varint(body, len(stamp) + limit - rest)
-        body += stamp
+        prefix = bytearray(view[attributes_at : attributes_at + 1])
+        append_varint(prefix, delta)
+        append_varint(body, len(prefix) + limit - rest)
+        body += prefix
         body += view[rest:limit]
     return body

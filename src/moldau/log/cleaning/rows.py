@@ -1,6 +1,6 @@
 """The records of some batches as columns: positions, offsets, keys, and whether they are tombstones.
 
-Every length is checked against the bytes that are there; MalformedData if one does not fit.
+Every length is checked against the bytes that are there; MalformedData is raised if one does not fit.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 from moldau.base.errors import MalformedData
 from moldau.columns.record_starts import RUN_HOPED_FOR, record_starts, walk_long, walk_short
 from moldau.columns.varints import BadRow, Bytes, Mask, Numbers, read, require, skip
+from moldau.log.cleaning.decompression import BatchBodies, DecompressionBuffer
 from moldau.log.cleaning.key_map import Keys
-from moldau.log.cleaning.opened import Bodies, Opened
 from moldau.log.cleaning.pieces import Piece
 from moldau.wire.batch import BATCH_HEADER_BYTES, CODEC_MASK
 from moldau.wire.compression import Compression
@@ -42,52 +42,54 @@ class Rows(NamedTuple):
     """The batches of the piece that these rows cover, selected or not."""
 
 
-def open_rows(piece: Piece, is_selected: Mask) -> Iterator[Rows]:
+def read_rows(piece: Piece, is_selected: Mask) -> Iterator[Rows]:
     """Yield the rows of the selected batches in parts that cover all batches of the piece. Each is valid until the
     next one: decompressed records share one buffer."""
-    chosen = np.flatnonzero(is_selected)
-    if not piece.is_compressed[chosen].any():
-        begins = piece.starts[chosen] + BATCH_HEADER_BYTES
-        bodies = Bodies(piece.content, piece.data, chosen, begins, piece.starts[chosen] + piece.sizes[chosen])
-        yield _rows(piece, bodies, range(piece.starts.size))
+    selected = np.flatnonzero(is_selected)
+    if not piece.is_compressed[selected].any():
+        begins = piece.starts[selected] + BATCH_HEADER_BYTES
+        bodies = BatchBodies(
+            piece.content, piece.data, selected, begins, piece.starts[selected] + piece.sizes[selected]
+        )
+        yield _parse_rows(piece, bodies, range(piece.starts.size))
         return
-    begin, opened = 0, Opened()
-    codecs = (piece.attributes[chosen] & CODEC_MASK).tolist()
-    for index, codec in zip(chosen.tolist(), codecs, strict=True):
+    begin, buffer = 0, DecompressionBuffer()
+    codecs = (piece.attributes[selected] & CODEC_MASK).tolist()
+    for index, codec in zip(selected.tolist(), codecs, strict=True):
         body = piece.batch(index)[BATCH_HEADER_BYTES:]
-        if not opened.put(index, Compression.from_id(codec), body):
-            yield _rows(piece, opened.take(), range(begin, index))
+        if not buffer.put(index, Compression.from_id(codec), body):
+            yield _parse_rows(piece, buffer.take(), range(begin, index))
             begin = index
-            opened.put(index, Compression.from_id(codec), body)
-    yield _rows(piece, opened.take(), range(begin, piece.starts.size))
+            buffer.put(index, Compression.from_id(codec), body)
+    yield _parse_rows(piece, buffer.take(), range(begin, piece.starts.size))
 
 
-def rows_of(piece: Piece, index: int) -> Rows:
-    """The rows of one batch."""
+def read_batch_rows(piece: Piece, index: int) -> Rows:
+    """Return the rows of one batch."""
     is_selected = np.zeros(piece.starts.size, np.bool_)
     is_selected[index] = True
-    (rows,) = open_rows(piece, is_selected)
+    (rows,) = read_rows(piece, is_selected)
     return rows
 
 
-def _rows(piece: Piece, bodies: Bodies, batches: range) -> Rows:
-    content, data, chosen, begins, ends = bodies
-    counts = piece.record_counts[chosen]
+def _parse_rows(piece: Piece, bodies: BatchBodies, batches: range) -> Rows:
+    content, data, selected, begins, ends = bodies
+    counts = piece.record_counts[selected]
     if ((counts < 0) | (counts * RECORD_BYTES_MIN > ends - begins) | ((counts == 0) & (ends > begins))).any():
         raise MalformedData(
             f"batches from offset {int(piece.base_offsets[batches.start])} on: too short for their record count"
         )
     try:
-        starts = _starts(content, data, begins, ends, counts)
-        return _read(piece, data, chosen, starts, ends, counts, batches)
+        starts = _guess_starts(content, data, begins, ends, counts)
+        return _parse_columns(piece, data, selected, starts, ends, counts, batches)
     except (BadRow, IndexError) as bad:
         raise MalformedData(f"batches from offset {int(piece.base_offsets[batches.start])} on: {bad}") from None
 
 
-def _read(
-    piece: Piece, data: Bytes, chosen: Numbers, starts: Numbers, ends: Numbers, counts: Numbers, batches: range
+def _parse_columns(
+    piece: Piece, data: Bytes, selected: Numbers, starts: Numbers, ends: Numbers, counts: Numbers, batches: range
 ) -> Rows:
-    batch_of = np.repeat(chosen, counts)
+    batch_of = np.repeat(selected, counts)
     limits = np.empty_like(starts)
     limits[:-1] = starts[1:]
     last_rows = np.cumsum(counts)[counts > 0] - 1
@@ -111,9 +113,9 @@ def _read(
     )
 
 
-def _starts(content: bytes | bytearray, data: Bytes, begins: Numbers, ends: Numbers, counts: Numbers) -> Numbers:
-    """Where each record probably begins; `_read` verifies it. Batches of one record, which are frequent without
-    linger, need no search."""
+def _guess_starts(content: bytes | bytearray, data: Bytes, begins: Numbers, ends: Numbers, counts: Numbers) -> Numbers:
+    """Return where each record probably begins; `_parse_columns` verifies it. Batches of one record, which are frequent
+    without linger, need no search."""
     if (counts == 1).all():
         return begins
     starts = np.empty(int(counts.sum()), np.int64)
@@ -127,7 +129,7 @@ def _starts(content: bytes | bytearray, data: Bytes, begins: Numbers, ends: Numb
 
 
 def _walk_starts(content: bytes | bytearray, data: Bytes, begins: Numbers, counts: Numbers) -> Numbers:
-    """Starts in many small batches: a Python loop is faster than a numpy call for each of them."""
+    """Return the starts in many small batches. A Python loop is faster than a numpy call for each of them."""
     try:
         starts = _walk_all(content, begins, counts, walk_short)
         is_long = (data[starts] >= 0x80) & (data[starts + 1] >= 0x80)

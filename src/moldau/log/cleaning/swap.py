@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from moldau.log import layout
-from moldau.log.cleaning.job import Cleaned, CleaningJob
+from moldau.log.cleaning.job import CleaningJob, CleaningResult
 from moldau.log.files import Files
 from moldau.log.walk import walk_headers
 
@@ -28,57 +28,57 @@ class SwapWork:
     """A swap under way. All new segments are first renamed to `.swap`; once the names are synced, each replaces its old
     segments. The oldest come first: the records that a tombstone deletes must be gone before the tombstone."""
 
-    files_layer: Files
+    files: Files
     directory: str
-    cleaned: Cleaned
-    named: int = 0
+    cleaned: CleaningResult
+    renamed: int = 0
     replaced: int = 0
     is_synced: bool = False
 
     @property
-    def is_named(self) -> bool:
-        return self.named == len(self.cleaned.groups)
+    def is_renamed(self) -> bool:
+        return self.renamed == len(self.cleaned.groups)
 
     @property
-    def is_over(self) -> bool:
+    def is_done(self) -> bool:
         return self.replaced == len(self.cleaned.groups)
 
-    def name_next(self) -> None:
-        """Rename the next segment to `.swap`: after a crash, it replaces the old ones."""
-        group = self.cleaned.groups[self.named]
-        rename_all(self.files_layer, path_of(self.directory, group.base_offset), layout.CLEANED, layout.SWAP)
-        self.named += 1
+    def rename_next(self) -> None:
+        """Rename the next segment to `.swap`: after a crash, opening the log completes the swap."""
+        group = self.cleaned.groups[self.renamed]
+        rename_segment_files(self.files, segment_path(self.directory, group.base_offset), layout.CLEANED, layout.SWAP)
+        self.renamed += 1
 
     def sync(self) -> None:
         """Sync the names. Thread-safe. Names that are not synced may be lost in a crash, the newest first."""
-        self.files_layer.sync_directory(self.directory)
+        self.files.sync_directory(self.directory)
         self.is_synced = True
 
-    def take_back(self) -> None:
+    def roll_back(self) -> None:
         """Delete the new segments that have not replaced old ones yet."""
         for group in reversed(self.cleaned.groups[self.replaced :]):
             for suffix in (layout.SWAP, layout.CLEANED):
-                discard_segment(self.files_layer, path_of(self.directory, group.base_offset), suffix)
+                delete_segment_files(self.files, segment_path(self.directory, group.base_offset), suffix)
 
 
-def path_of(directory: str, base_offset: int) -> str:
+def segment_path(directory: str, base_offset: int) -> str:
     return f"{directory}/{layout.offset_name(base_offset)}"
 
 
-def rename_all(files: Files, stem: str, source: str, target: str) -> None:
+def rename_segment_files(files: Files, stem: str, source: str, target: str) -> None:
     """Rename the files of one segment from suffix `source` to `target`, the .log last. Missing indexes are skipped."""
     for suffix in _LOG_LAST:
         if files.exists(stem + suffix + source):
             files.rename(stem + suffix + source, stem + suffix + target)
 
 
-def discard(files: Files, job: CleaningJob) -> None:
-    """Delete the files that a job has written."""
+def delete_cleaned_files(files: Files, job: CleaningJob) -> None:
+    """Delete the `.cleaned` files that a job has written."""
     for segment in job.segments:
-        discard_segment(files, path_of(job.directory, segment.base_offset), layout.CLEANED)
+        delete_segment_files(files, segment_path(job.directory, segment.base_offset), layout.CLEANED)
 
 
-def discard_segment(files: Files, stem: str, suffix: str) -> None:
+def delete_segment_files(files: Files, stem: str, suffix: str) -> None:
     """Delete the files of one segment, the .log first: without it the others are ignored."""
     for part in reversed(_LOG_LAST):
         files.unlink(stem + part + suffix)
@@ -88,15 +88,15 @@ def complete_swaps(files: Files, directory: str, names: list[str]) -> list[str]:
     """Complete decided swaps and delete other files of a compaction, before a log is opened. Return the names left."""
     bases = [base for name in names if (base := layout.offset_of(name, layout.LOG + layout.SWAP)) is not None]
     for base_offset in sorted(bases):
-        _complete(files, directory, base_offset)
+        _complete_swap(files, directory, base_offset)
     stray = [name for name in files.names(directory) if name.endswith((layout.CLEANED, layout.SWAP))]
     for name in stray:
         files.unlink(f"{directory}/{name}")
     return files.names(directory) if bases or stray else names
 
 
-def _complete(files: Files, directory: str, base_offset: int) -> None:
-    stem = path_of(directory, base_offset)
+def _complete_swap(files: Files, directory: str, base_offset: int) -> None:
+    stem = segment_path(directory, base_offset)
     file = files.open(stem + layout.LOG + layout.SWAP)
     next_offset = base_offset
     for _, header in walk_headers(file, 0, file.size()):
@@ -106,5 +106,5 @@ def _complete(files: Files, directory: str, base_offset: int) -> None:
         is_of_segment = name.endswith(layout.SEGMENT_FILES) and name[:20].isdigit()
         if is_of_segment and base_offset <= int(name[:20]) < next_offset:
             files.unlink(f"{directory}/{name}")
-    rename_all(files, stem, layout.SWAP, "")
+    rename_segment_files(files, stem, layout.SWAP, "")
     files.sync_directory(directory)

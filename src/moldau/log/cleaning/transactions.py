@@ -1,7 +1,7 @@
-"""Tells compaction which batches were aborted, and which markers have no records left.
+"""Tells compaction which batches were aborted, and which markers belong to transactions without batches.
 
-It must see the batches in order. A marker stays while a batch of its transaction does: readers need it to skip aborted
-records. The new segment's transaction index lists only those aborted transactions.
+Batches must be registered in order. A marker stays while a batch of its transaction does: readers need it to skip
+aborted records. The new segment's transaction index lists only those aborted transactions.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from moldau.wire.batch import Buffer
 from moldau.wire.records import ControlType, control_type, decode_records
 
 
-class TransactionWalk:
+class TransactionTracker:
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         """`aborted` is ordered by first offset."""
-        self._to_come = deque(aborted)
+        self._upcoming = deque(aborted)
         self._aborted: dict[int, AbortedTxn] = {}
-        """Producer id -> its aborted transaction at the present offset."""
+        """Producer id -> its aborted transaction at the current offset."""
         self._has_batches: set[int] = set()
-        """Producers with a batch in their present transaction, aborted or not."""
+        """Producers with a batch in their current transaction, aborted or not."""
         self._still_aborted: list[AbortedTxn] = []
 
-    def is_aborted(self, producer_id: int, last_offset: int) -> bool:
-        """Whether a transactional data batch was aborted."""
-        self._begin(last_offset)
+    def on_data_batch(self, producer_id: int, last_offset: int) -> bool:
+        """Register a transactional data batch. Return whether it was aborted."""
+        self._begin_aborted(last_offset)
         self._has_batches.add(producer_id)
         return producer_id in self._aborted
 
-    def is_spent(self, producer_id: int, last_offset: int, batch: Buffer) -> bool:
-        """Whether a control batch is needed only by consumers that are still before it."""
-        self._begin(last_offset)
+    def on_control_batch(self, producer_id: int, last_offset: int, batch: Buffer) -> bool:
+        """Register a control batch. Return whether it is obsolete: its transaction has no batches left, so only
+        consumers that are still before it need it."""
+        self._begin_aborted(last_offset)
         records = decode_records(batch)
         if not records:
             return True
@@ -47,12 +48,12 @@ class TransactionWalk:
         return not had_batches
 
     def take_still_aborted(self) -> list[AbortedTxn]:
-        """Return the aborted transactions with batches left whose marker was met since the last call."""
+        """Return the aborted transactions with batches left whose marker was registered since the last call."""
         transactions, self._still_aborted = self._still_aborted, []
         return transactions
 
-    def _begin(self, offset: int) -> None:
-        to_come = self._to_come
-        while to_come and to_come[0].first_offset <= offset:
-            transaction = to_come.popleft()
+    def _begin_aborted(self, offset: int) -> None:
+        upcoming = self._upcoming
+        while upcoming and upcoming[0].first_offset <= offset:
+            transaction = upcoming.popleft()
             self._aborted[transaction.producer_id] = transaction

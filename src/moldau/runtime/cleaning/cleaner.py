@@ -25,7 +25,7 @@ from moldau.runtime.cleaning.ports import CleaningFailed, Cleans, failure
 from moldau.runtime.cleaning.settings import CleanerSettings
 
 if TYPE_CHECKING:
-    from moldau.log.cleaning.job import Cleaned, CleaningJob
+    from moldau.log.cleaning.job import CleaningJob, CleaningResult
     from moldau.log.cleaning.swap import SwapWork
 
 log = logging.getLogger("moldau.cleaner")
@@ -59,7 +59,7 @@ class Swap(NamedTuple):
     """The replacement of segments by their cleaned ones."""
 
     ended: Round
-    cleaned: Cleaned
+    cleaned: CleaningResult
     work: SwapWork
 
     @property
@@ -191,7 +191,7 @@ class LogCleaner:
                 now_ms,
                 map_bytes_max=settings.map_bytes_max,
                 io_buffer_bytes=settings.io_buffer_bytes,
-                may_forget=dirty.is_no_replica_away,
+                may_remove_expired=dirty.is_no_replica_away,
             )
         except (StorageFault, MalformedData) as fault:
             self._give_up(each, str(fault))
@@ -206,7 +206,7 @@ class LogCleaner:
             self._cleans.abandon()
         self._timer = self._timers.after_ms(WATCH_MS, self._stopping_on_fault(self._watch))
 
-    def _on_cleaned(self, outcome: Cleaned | CleaningFailed) -> None:
+    def _on_cleaned(self, outcome: CleaningResult | CleaningFailed) -> None:
         """Handle the end of a job: the cleaned segments are complete and on disk, or the job has failed."""
         if self._timer is not None:
             self._timer.cancel()
@@ -216,7 +216,7 @@ class LogCleaner:
         assert ended is not None, "a job ended that was not started"
         self._stopping_on_fault(lambda: self._conclude(ended, outcome))()
 
-    def _conclude(self, ended: Round, outcome: Cleaned | CleaningFailed) -> None:
+    def _conclude(self, ended: Round, outcome: CleaningResult | CleaningFailed) -> None:
         if isinstance(outcome, CleaningFailed):
             self._on_failed(ended, outcome)
         elif outcome.cleaned_up_to <= ended.job.first_dirty_offset:
@@ -228,7 +228,7 @@ class LogCleaner:
         else:
             self._swap(ended, outcome)
 
-    def _swap(self, ended: Round, cleaned: Cleaned) -> None:
+    def _swap(self, ended: Round, cleaned: CleaningResult) -> None:
         try:
             work = compaction.begin_swap(ended.log, ended.job, cleaned)
         except StorageFault as fault:
@@ -246,11 +246,11 @@ class LogCleaner:
         segment is renamed in a turn of its own, so that other work can run in between."""
         if not swap.is_wanted:
             self._on_failed(swap.ended, CleaningFailed(LOG_CHANGED))
-        elif swap.work.is_named:
+        elif swap.work.is_renamed:
             self._run_in_thread(swap.work.sync).then(lambda fault: self._on_named(swap, fault))
         else:
             try:
-                swap.work.name_next()
+                swap.work.rename_next()
             except StorageFault as fault:
                 if not fault.is_shortage:
                     raise
@@ -269,7 +269,7 @@ class LogCleaner:
         if not swap.is_wanted:
             self._round = None
             self._look_again()
-        elif not work.is_over:
+        elif not work.is_done:
             compaction.replace_next(ended.log, work, self._clock.now_ms())
             self._soon(lambda: self._replace(swap))
         else:
@@ -309,7 +309,7 @@ class LogCleaner:
         self._failures[failed] = FAILURES_MAX
         log.error("%s: cannot be cleaned, not retried until the next start: %s", failed.partition, reason)
 
-    def _log_result(self, ended: Round, cleaned: Cleaned) -> None:
+    def _log_result(self, ended: Round, cleaned: CleaningResult) -> None:
         seconds = max(self._clock.elapsed_ms() - ended.begun_ms, 1) / 1000
         before = sum(segment.size for segment in ended.job.segments)
         log.info(

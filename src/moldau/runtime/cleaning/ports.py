@@ -12,7 +12,7 @@ from moldau.log.files import Files
 
 if TYPE_CHECKING:
     from moldau.base.ports import RunInThread
-    from moldau.log.cleaning.job import Cleaned, CleaningJob
+    from moldau.log.cleaning.job import CleaningJob, CleaningResult
 
 
 class CleaningFailed(NamedTuple):
@@ -33,7 +33,7 @@ class Order(NamedTuple):
 
 
 class Cleans(Protocol):
-    def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[Cleaned | CleaningFailed]:
+    def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[CleaningResult | CleaningFailed]:
         """Start a job. Only one may run at a time."""
         ...
 
@@ -64,10 +64,10 @@ class CleansInThread:
         self._files = files
         self._run_in_thread = run_in_thread
 
-    def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[Cleaned | CleaningFailed]:
+    def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[CleaningResult | CleaningFailed]:
         from moldau.log.cleaning.clean import clean  # imported only by brokers that clean something
 
-        outcome: list[Cleaned | CleaningFailed] = []
+        outcome: list[CleaningResult | CleaningFailed] = []
 
         def work() -> None:
             try:

@@ -23,7 +23,7 @@ from moldau.runtime.cleaning.ports import CleaningFailed, Order
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from moldau.log.cleaning.job import Cleaned, CleaningJob
+    from moldau.log.cleaning.job import CleaningJob, CleaningResult
 
 IDLE_S: Final = 60.0
 SILENCE_MAX_S: Final = 600.0
@@ -50,7 +50,7 @@ class CleaningProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         """Only the thread uses it while a job runs."""
-        self._job: Promise[Cleaned | CleaningFailed] | None = None
+        self._job: Promise[CleaningResult | CleaningFailed] | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._rate = float("inf")
 
@@ -59,10 +59,10 @@ class CleaningProcess:
         """The id of the process, if there is one."""
         return None if self._process is None else self._process.pid
 
-    def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[Cleaned | CleaningFailed]:
+    def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[CleaningResult | CleaningFailed]:
         assert self._job is None, "one job at a time"
         self._rate = bytes_per_second
-        done: Promise[Cleaned | CleaningFailed] = Promise()
+        done: Promise[CleaningResult | CleaningFailed] = Promise()
         self._job = done
         if self._idle_timer is not None:
             self._idle_timer.cancel()
@@ -127,13 +127,13 @@ class CleaningProcess:
         with suppress(RuntimeError):  # the loop is closed, so nothing waits for the result
             self._loop.call_soon_threadsafe(self._on_finished, outcome)
 
-    def _await_result(self, job: CleaningJob, connection: Connection) -> Cleaned | CleaningFailed:
+    def _await_result(self, job: CleaningJob, connection: Connection) -> CleaningResult | CleaningFailed:
         rate = self._rate
         connection.send(Order(rate, job))
         last_message_s = time.monotonic()
         while True:
             if connection.poll(min(RATE_CHECK_S, self._silence_max_s)):
-                message: Cleaned | CleaningFailed | None = connection.recv()
+                message: CleaningResult | CleaningFailed | None = connection.recv()
                 if message is not None:
                     return message
                 last_message_s = time.monotonic()
@@ -145,7 +145,7 @@ class CleaningProcess:
 
     # --- in the loop ------------------------------------------------------------------------------------------------
 
-    def _on_finished(self, outcome: Cleaned | CleaningFailed) -> None:
+    def _on_finished(self, outcome: CleaningResult | CleaningFailed) -> None:
         done, self._job = self._job, None
         assert done is not None, "a job ended twice"
         if self._process is not None:

@@ -22,7 +22,7 @@ from moldau.platforms.scheduling import lower_priority, set_oom_score
 from moldau.runtime.cleaning.ports import CleaningFailed, Order, failure
 
 if TYPE_CHECKING:
-    from moldau.log.cleaning.job import Cleaned, CleaningJob
+    from moldau.log.cleaning.job import CleaningJob, CleaningResult
 
 NICENESS: Final = 10
 OOM_SCORE: Final = 500
@@ -74,7 +74,7 @@ class Worker:
         except (EOFError, OSError):
             os._exit(0)
 
-    def _clean(self, job: CleaningJob) -> Cleaned | CleaningFailed:
+    def _clean(self, job: CleaningJob) -> CleaningResult | CleaningFailed:
         from moldau.log.cleaning.clean import clean
 
         try:
@@ -95,7 +95,7 @@ class Worker:
         if time.monotonic() - self._last_message_s > KEEP_ALIVE_S:
             self._send(None)
 
-    def _send(self, result: Cleaned | CleaningFailed | None) -> None:
+    def _send(self, result: CleaningResult | CleaningFailed | None) -> None:
         """Send a result; None only shows that the job is still running."""
         self._last_message_s = time.monotonic()
         self._connection.send(result)

@@ -1,4 +1,4 @@
-"""One API, one small file. This is the list of the handlers of a broker; each gets what it needs and no more."""
+"""The handlers of a broker, one module for each API or few related ones. Each handler gets only what it needs."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ from moldau.wire.messages.fetch import FetchResponse
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class HandlerDependencies:
     """The parts of a node that its handlers use."""
 
     current: CurrentImage
     partitions: Partitions
     replication: Replication
     throttled: ThrottledReplicas
-    reads_nearby: bool
+    rack_aware_reads: bool
     channel: ControllerChannel
     groups: GroupCoordinator
     transactions: TransactionCoordinator
@@ -78,7 +78,7 @@ class Parts:
     fetch_bytes_max: int
 
 
-def handlers(node: Parts) -> list[Handler]:
+def handlers(node: HandlerDependencies) -> list[Handler]:
     current, partitions, channel = node.current, node.partitions, node.channel
     return [
         Produce(current, partitions, node.gate, node.clock, node.timers),
@@ -92,7 +92,7 @@ def handlers(node: Parts) -> list[Handler]:
             node_id=node.node_id,
             replication=node.replication,
             throttled=node.throttled,
-            reads_nearby=node.reads_nearby,
+            rack_aware_reads=node.rack_aware_reads,
         ),
         ListOffsets(partitions),
         Metadata(current, channel, node.cluster_id, node.auto_create_topics),

@@ -22,19 +22,21 @@ from moldau.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 KRAFT_VERSION = "kraft.version"
 KRAFT_VERSIONS = (0, 1)
 """The quorum's own feature: stored in its log, not in the image. From 1 on voters can be added and removed
 (KIP-853)."""
-FEATURES_FROM_ZERO = 4
-"""Older versions cannot carry a feature whose lowest level is 0, that is, one that may be off."""
+FEATURE_LEVEL_0_MIN_VERSION = 4
+"""Responses of older versions cannot list a feature whose lowest level is 0, that is, one that may be off."""
 
 
-def _is_named(request: ApiVersionsRequest) -> bool:
-    """Whether the name and version of the client's software are fit for a metric."""
-    return all(_SOFTWARE.fullmatch(word) for word in (request.client_software_name, request.client_software_version))
+def _has_valid_client_software(request: ApiVersionsRequest) -> bool:
+    """Whether the name and version of the client's software have only the characters that KIP-511 allows."""
+    return all(
+        _CLIENT_SOFTWARE.fullmatch(word) for word in (request.client_software_name, request.client_software_version)
+    )
 
 
 class ApiVersions:
@@ -52,7 +54,7 @@ class ApiVersions:
         served = self._served()
         if not self.versions[0] <= caller.version <= self.versions[1]:
             return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, [ApiVersion(self.api, *self.versions)])
-        if caller.version >= 3 and not _is_named(request):
+        if caller.version >= 3 and not _has_valid_client_software(request):
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
         keys = [ApiVersion(key, 0 if key == ApiKey.PRODUCE else low, high) for key, (low, high) in served.items()]
         image = self._current.image
@@ -63,7 +65,7 @@ class ApiVersions:
             supported_features=[
                 SupportedFeatureKey(name, low, high)
                 for name, (low, high) in supported.items()
-                if low or caller.version >= FEATURES_FROM_ZERO
+                if low or caller.version >= FEATURE_LEVEL_0_MIN_VERSION
             ],
             finalized_features_epoch=image.offset,
             finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in levels.items() if level],

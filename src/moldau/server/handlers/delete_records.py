@@ -70,12 +70,12 @@ class DeleteRecords:
         answer: Promise[DeleteRecordsResponse] = Promise()
         pending = len(waiting)
 
-        def settle(result: DeleteRecordsPartitionResult, partition: Partition, code: ErrorCode) -> None:
+        def on_deleted(result: DeleteRecordsPartitionResult, partition: Partition, code: ErrorCode) -> None:
             nonlocal pending
             pending -= 1
             if answer.done:
                 return
-            _settle(result, partition, code)
+            _set_outcome(result, partition, code)
             if not pending:
                 timer.cancel()
                 answer.complete(response)
@@ -83,16 +83,16 @@ class DeleteRecords:
         def on_timeout() -> None:
             for result, partition, promise in waiting:
                 if not promise.done:
-                    _settle(result, partition, ErrorCode.REQUEST_TIMED_OUT)
+                    _set_outcome(result, partition, ErrorCode.REQUEST_TIMED_OUT)
             answer.complete(response)
 
         timer = self._timers.after_ms(max(timeout_ms, 0), on_timeout)
         for result, partition, promise in waiting:
-            promise.then(partial(settle, result, partition))
+            promise.then(partial(on_deleted, result, partition))
         return answer
 
 
-def _settle(result: DeleteRecordsPartitionResult, partition: Partition, code: ErrorCode) -> None:
+def _set_outcome(result: DeleteRecordsPartitionResult, partition: Partition, code: ErrorCode) -> None:
     result.error_code = code
     leadership = partition.leadership
     if code is ErrorCode.NONE and leadership is not None:

@@ -27,7 +27,7 @@ class DescribeCluster:
 
     def answer(self, request: DescribeClusterRequest, caller: Caller) -> DescribeClusterResponse:
         if request.endpoint_type != BROKER_ENDPOINTS:
-            return not_served(request)
+            return endpoint_type_error(request)
         brokers = [
             DescribeClusterBroker(broker.id, endpoint.host, endpoint.port, broker.rack, broker.fenced)
             for broker in self._current.image.brokers.values()
@@ -37,13 +37,13 @@ class DescribeCluster:
             cluster_id=self._cluster_id,
             controller_id=brokers[0].broker_id if brokers else -1,
             brokers=brokers,
-            cluster_authorized_operations=operations(request),
+            cluster_authorized_operations=authorized_operations(request),
         )
 
 
-def not_served(request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """The response to a request for brokers on a controller listener, for controllers on a broker listener, or for an
-    unknown endpoint type."""
+def endpoint_type_error(request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """Return the response to a request for brokers on a controller listener, for controllers on a broker listener, or
+    for an unknown endpoint type."""
     is_other_listener = request.endpoint_type in (BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS)
     return DescribeClusterResponse(
         error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_other_listener else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
@@ -51,5 +51,5 @@ def not_served(request: DescribeClusterRequest) -> DescribeClusterResponse:
     )
 
 
-def operations(request: DescribeClusterRequest) -> int:
+def authorized_operations(request: DescribeClusterRequest) -> int:
     return CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_OMITTED

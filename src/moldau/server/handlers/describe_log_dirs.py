@@ -29,11 +29,11 @@ class DescribeLogDirs:
         self._disk_space = disk_space
 
     def answer(self, request: DescribeLogDirsRequest, caller: Caller) -> DescribeLogDirsResponse:
-        sizes_of: dict[str, list[DescribeLogDirsPartition]] = {}
+        sizes_by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
         for partition in self._requested(request):
             size = DescribeLogDirsPartition(partition.name.partition, partition.log.size_bytes)
-            sizes_of.setdefault(partition.name.topic, []).append(size)
-        topics = [DescribeLogDirsTopic(name, sizes) for name, sizes in sizes_of.items()]
+            sizes_by_topic.setdefault(partition.name.topic, []).append(size)
+        topics = [DescribeLogDirsTopic(name, sizes) for name, sizes in sizes_by_topic.items()]
         try:
             total, usable = self._disk_space()
         except StorageFault:

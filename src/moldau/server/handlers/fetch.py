@@ -64,10 +64,10 @@ class Fetch:
         node_id: int = CONSUMER,
         replication: Replication | None = None,
         throttled: ThrottledReplicas | None = None,
-        reads_nearby: bool = False,
+        rack_aware_reads: bool = False,
     ) -> None:
-        """`throttled` are the replicas that the leader throttles; with `reads_nearby`, consumers are sent to replicas
-        in their own rack."""
+        """`throttled` are the replicas that the leader throttles; with `rack_aware_reads`, consumers are sent to
+        replicas in their own rack."""
         self._current = current
         self._partitions = partitions
         self._sessions = sessions
@@ -79,7 +79,7 @@ class Fetch:
         if replication is not None:
             replication.on_expecting_followers = parked.release_followers
         self._throttled = throttled
-        self._reads_nearby = reads_nearby
+        self._rack_aware_reads = rack_aware_reads
         self._plain_reads = {
             (is_committed, from_followers): ConsumerReads(is_committed, from_followers)
             for is_committed in (False, True)
@@ -91,7 +91,7 @@ class Fetch:
         try:
             reads = self._reads(request, caller)
             if request.session_epoch == FINAL_EPOCH and not request.session_id and reads.replica_id == CONSUMER:
-                response = self._answer_at_once(request, uses_topic_ids, reads, caller)
+                response = self._answer_without_session(request, uses_topic_ids, reads, caller)
                 if response is not None:
                     return response
             session = self._session(request, uses_topic_ids, reads.replica_id)
@@ -120,12 +120,12 @@ class Fetch:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             return ReplicaReads(replica_id, replica_epoch, self._throttled)
         is_committed = request.isolation_level == READ_COMMITTED
-        if self._reads_nearby and request.rack_id and caller.version >= RACK_MIN_VERSION:
+        if self._rack_aware_reads and request.rack_id and caller.version >= RACK_MIN_VERSION:
             nearest = SameRack(self._current.image.brokers, self._node_id, request.rack_id, caller.listener)
             return ConsumerReads(is_committed, True, nearest)
         return self._plain_reads[is_committed, caller.version >= RACK_MIN_VERSION]
 
-    def _answer_at_once(
+    def _answer_without_session(
         self, request: FetchRequest, uses_topic_ids: bool, reads: Reads, caller: Caller
     ) -> FetchResponse | None:
         """Answer a fetch without a session (librdkafka uses none) without storing state for it, which takes half the

@@ -4,7 +4,7 @@ controllers' own listener the controller is called directly. The response is sen
 CreateTopics v2–7, DeleteTopics v1–6 (by id from v6), CreatePartitions v0–3, AlterConfigs v0–2 (configs that are not
 named return to their defaults), IncrementalAlterConfigs v0–1 (KIP-339), ElectLeaders v0–2, AlterPartitionReassignments
 v0–1 and ListPartitionReassignments v0 (KIP-455), UpdateFeatures v0–2, UnregisterBroker v0, DescribeQuorum v0–2,
-AddRaftVoter v0–1 and RemoveRaftVoter v0 (KIP-853). What they mean is in `metadata/controller/` and `raft/`.
+AddRaftVoter v0–1 and RemoveRaftVoter v0 (KIP-853). They are implemented in `metadata/controller/` and `raft/`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
-Ask = Callable[[ApiKey, Message, int], Promise[Any]]
+SendToController = Callable[[ApiKey, Message, int], Promise[Any]]
 """Sends a request in that version to the controller; the result may be a KafkaError."""
 
 FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
@@ -40,22 +40,22 @@ FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
 }
 
 
-class Forwarded:
-    """The handler of one such API."""
+class ForwardedHandler:
+    """The handler of one forwarded API."""
 
     request_bytes_max = CONTROLLER_REQUEST_BYTES_MAX
 
-    def __init__(self, api: ApiKey, versions: tuple[int, int], ask: Ask) -> None:
+    def __init__(self, api: ApiKey, versions: tuple[int, int], send_to_controller: SendToController) -> None:
         self.api = api
         self.versions = versions
-        self._ask = ask
+        self._send_to_controller = send_to_controller
 
     def answer(self, request: Message, caller: Caller) -> Promise[Message]:
-        reply = self._ask(self.api, request, caller.version)
+        reply = self._send_to_controller(self.api, request, caller.version)
         return reply.map(
             lambda response: error_response(request, response) if isinstance(response, KafkaError) else response
         )
 
 
-def forwarded_handlers(ask: Ask) -> list[Forwarded]:
-    return [Forwarded(api, versions, ask) for api, versions in FORWARDED.items()]
+def forwarded_handlers(send_to_controller: SendToController) -> list[ForwardedHandler]:
+    return [ForwardedHandler(api, versions, send_to_controller) for api, versions in FORWARDED.items()]

@@ -63,7 +63,7 @@ class ListOffsets:
             counts = Counter(requested.partition_index for requested in topic.partitions)
             by_index = {requested.partition_index: requested for requested in topic.partitions}
             results = [
-                self._offset(topic.name, requested, request, caller)
+                self._list_offset(topic.name, requested, request, caller)
                 if counts[index] == 1
                 else ListOffsetsPartitionResponse(index, ErrorCode.INVALID_REQUEST)
                 for index, requested in by_index.items()
@@ -71,7 +71,7 @@ class ListOffsets:
             topics.append(ListOffsetsTopicResponse(topic.name, results))
         return ListOffsetsResponse(topics=topics)
 
-    def _offset(
+    def _list_offset(
         self, topic: str, requested: ListOffsetsPartition, request: ListOffsetsRequest, caller: Caller
     ) -> ListOffsetsPartitionResponse:
         index = requested.partition_index
@@ -81,7 +81,7 @@ class ListOffsets:
             if requested.timestamp < 0 and caller.version < MIN_VERSION.get(requested.timestamp, 0):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
             timestamp, offset = _look_up(partition, requested.timestamp, request)
-            epoch = _epoch(partition, requested.timestamp, offset)
+            epoch = _leader_epoch(partition, requested.timestamp, offset)
         except KafkaError as error:
             code = error.code
             if code is ErrorCode.OFFSET_NOT_AVAILABLE and caller.version < OFFSET_NOT_AVAILABLE_MIN_VERSION:
@@ -117,7 +117,7 @@ def _look_up(partition: Partition, timestamp: int, request: ListOffsetsRequest) 
     return NO_TIMESTAMP, NO_OFFSET
 
 
-def _epoch(partition: Partition, timestamp: int, offset: int) -> int:
+def _leader_epoch(partition: Partition, timestamp: int, offset: int) -> int:
     """Return the leader epoch of the record at `offset`. For LATEST, return the current leader epoch, because the next
     record will get it."""
     if timestamp == LATEST:

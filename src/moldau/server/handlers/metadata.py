@@ -1,4 +1,4 @@
-"""Metadata v0–13. Brokers, topics and leaders; topics that are requested by name may be created on the way.
+"""Metadata v0–13. Brokers, topics and leaders; missing topics that are requested by name may be created.
 
 v1: null means all topics, empty means none; v4: the client may forbid creation; v10: topic ids; v12: request by id.
 Clients get the addresses of the listener they use. A topic that is being created is answered when it exists.
@@ -28,8 +28,8 @@ from moldau.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
-IDS_NOT_READY = (10, 11)
-"""In these versions a topic id must not be used; Kafka refuses each topic and names no broker."""
+TOPIC_ID_REFUSED_VERSIONS = (10, 11)
+"""In these versions a request must not name topics by id. Kafka refuses each topic and lists no broker."""
 
 
 class Metadata:
@@ -49,32 +49,36 @@ class Metadata:
             return self._response(
                 request, caller, [_topic_entry(topic, live, request) for topic in image.topics.values()]
             )
-        if caller.version in IDS_NOT_READY and any(topic.topic_id != ZERO_UUID for topic in request.topics):
+        if caller.version in TOPIC_ID_REFUSED_VERSIONS and any(topic.topic_id != ZERO_UUID for topic in request.topics):
             refused = [
                 MetadataResponseTopic(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id)
                 for topic in request.topics
             ]
             return MetadataResponse(cluster_id=self._cluster_id, topics=refused)
-        missing = self._to_create(image, request)
+        missing = self._topics_to_create(image, request)
         if not missing:
-            return self._named(request, caller, {})
+            return self._response_for_requested(request, caller, {})
         create = CreateTopicsRequest([CreatableTopic(name, -1, -1) for name in missing])
         return self._creator.create_topics(create).map(
-            lambda response: self._named(request, caller, _refusals(missing, response))
+            lambda response: self._response_for_requested(request, caller, _creation_errors(missing, response))
         )
 
-    def _to_create(self, image: MetadataImage, request: MetadataRequest) -> list[str]:
+    def _topics_to_create(self, image: MetadataImage, request: MetadataRequest) -> list[str]:
         if not (self._auto_create and request.allow_auto_topic_creation):
             return []
         names = {topic.name for topic in request.topics or () if topic.name is not None and topic.topic_id == ZERO_UUID}
         return sorted(name for name in names if name not in image.topics and not topic_name_problem(name))
 
-    def _named(self, request: MetadataRequest, caller: Caller, refused: dict[str, ErrorCode]) -> MetadataResponse:
+    def _response_for_requested(
+        self, request: MetadataRequest, caller: Caller, creation_errors: dict[str, ErrorCode]
+    ) -> MetadataResponse:
         image = self._current.image
         live = {broker.id for broker in image.live_brokers()}
         requested = {(topic.topic_id, topic.name): topic for topic in request.topics or ()}
         return self._response(
-            request, caller, [_topic(image, topic, live, request, refused) for topic in requested.values()]
+            request,
+            caller,
+            [_requested_topic_entry(image, topic, live, request, creation_errors) for topic in requested.values()],
         )
 
     def _response(
@@ -97,9 +101,9 @@ class Metadata:
         )
 
 
-def _refusals(missing: Sequence[str], response: CreateTopicsResponse | KafkaError) -> dict[str, ErrorCode]:
-    """Return the error for each topic that does not exist after its creation: the reason, or that it will exist
-    soon."""
+def _creation_errors(missing: Sequence[str], response: CreateTopicsResponse | KafkaError) -> dict[str, ErrorCode]:
+    """Return the error for each topic if it does not exist after its creation: why it was refused, or
+    LEADER_NOT_AVAILABLE if it will exist soon."""
     if isinstance(response, KafkaError):
         return dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
     exists = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
@@ -109,12 +113,12 @@ def _refusals(missing: Sequence[str], response: CreateTopicsResponse | KafkaErro
     }
 
 
-def _topic(
+def _requested_topic_entry(
     image: MetadataImage,
     requested: MetadataRequestTopic,
     live: set[int],
     request: MetadataRequest,
-    refused: dict[str, ErrorCode],
+    creation_errors: dict[str, ErrorCode],
 ) -> MetadataResponseTopic:
     if requested.topic_id != ZERO_UUID:
         by_id = image.topic_by_id(requested.topic_id)
@@ -127,7 +131,7 @@ def _topic(
         return _topic_entry(topic, live, request)
     if topic_name_problem(name):
         return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
-    return MetadataResponseTopic(refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
+    return MetadataResponseTopic(creation_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
 
 
 def _topic_entry(topic: TopicImage, live: set[int], request: MetadataRequest) -> MetadataResponseTopic:

@@ -26,13 +26,13 @@ class OffsetForLeaderEpoch:
         return OffsetForLeaderEpochResponse(
             topics=[
                 OffsetForLeaderTopicResult(
-                    topic.topic, [self._end(topic.topic, requested) for requested in topic.partitions]
+                    topic.topic, [self._epoch_end_offset(topic.topic, requested) for requested in topic.partitions]
                 )
                 for topic in request.topics
             ]
         )
 
-    def _end(self, topic: str, requested: OffsetForLeaderPartition) -> EpochEndOffset:
+    def _epoch_end_offset(self, topic: str, requested: OffsetForLeaderPartition) -> EpochEndOffset:
         try:
             partition = self._partitions.get(topic, requested.partition)
             partition.check_leader_epoch(requested.current_leader_epoch)

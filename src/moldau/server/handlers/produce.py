@@ -22,7 +22,7 @@ from moldau.replica.partition import ACKS_ALL, Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.server.handlers.current_leaders import add_leaders_to_produce
-from moldau.server.handlers.transactions.produced import check_append, transactional_write
+from moldau.server.handlers.transactions.transactional_produce import check_append, transactional_write
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import ATTRIBUTES_LOW_BYTE, BATCH_HEADER_BYTES, CODEC_MASK, TRANSACTIONAL_BIT

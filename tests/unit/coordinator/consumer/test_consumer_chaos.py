@@ -183,7 +183,7 @@ def _owned(clients: dict[str, ConsumerClient]) -> Slots:
 def snapshot(rooms: ConsumerRooms) -> dict[str, Any]:
     """Return the whole state that comes from the log, including counts."""
     return {group_id: _told(group) for group_id, group in rooms.state.groups.items()} | {
-        "interest": rooms.groups._interest
+        "subscribed_groups": rooms.groups._subscribed_groups
     }
 
 
@@ -191,7 +191,7 @@ def _told(group: Any) -> dict[str, Any]:
     subscriptions = vars(group.subscriptions)
     return {
         **{name: value for name, value in vars(group).items() if name not in ("must_resolve_topics", "subscriptions")},
-        **{name: value for name, value in subscriptions.items() if name != "_interest"},
+        **{name: value for name, value in subscriptions.items() if name != "_subscribed_groups"},
     }
 
 

@@ -274,7 +274,9 @@ class Migration:
 
     def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> Conversion | None:
         self.left += [member.member_id for member in leaving]
-        return Conversion(group.tombstones()) if group.classic_members == len(group.members) - len(leaving) else None
+        return (
+            Conversion(group.tombstones()) if group.classic_member_count == len(group.members) - len(leaving) else None
+        )
 
 
 def test_a_group_can_change_its_protocol_with_a_migration() -> None:
@@ -285,7 +287,7 @@ def test_a_group_can_change_its_protocol_with_a_migration() -> None:
     response, _ = rooms.beat(join())
     assert (response.member_epoch, response.assignment) == (8, Assignment([]))
     group = rooms.group()
-    assert (group.classic_members, group.members["m"].is_classic, group.state_name) == (1, False, "Reconciling")
+    assert (group.classic_member_count, group.members["m"].is_classic, group.state_name) == (1, False, "Reconciling")
     rooms.beat(Ask("g", "m", -1))
     assert (migration.left, "g" in rooms.state.groups) == (["m"], False)
 
@@ -296,7 +298,7 @@ def test_a_classic_member_that_sends_a_consumer_heartbeat_is_no_longer_classic()
     rooms.state.groups["g"] = ClassicGroup("g", state=State.STABLE)
     rooms.beat(join("old"))
     group = rooms.group()
-    assert (group.classic_members, group.members["old"].is_classic) == (0, False)
+    assert (group.classic_member_count, group.members["old"].is_classic) == (0, False)
 
 
 def test_a_classic_static_member_is_replaced_without_having_left() -> None:

@@ -123,11 +123,11 @@ def test_a_deleted_group_is_not_affected_by_topic_changes(rooms: ConsumerRooms) 
         (logged.ConsumerGroupMemberMetadataKey("g", "m"), member),
         (logged.ConsumerGroupRegularExpressionKey("g", "b.*"), logged.ConsumerGroupRegularExpressionValue(["b"])),
     )
-    interest = rooms.groups._interest
-    assert (interest.topics, interest.patterns) == ({"a": {"g"}, "b": {"g"}}, {"b.*": {"g"}})
+    subscribed_groups = rooms.groups._subscribed_groups
+    assert (subscribed_groups.by_topic, subscribed_groups.by_pattern) == ({"a": {"g"}, "b": {"g"}}, {"b.*": {"g"}})
     assert rooms.group().is_subscribed_to("b")
     write(rooms, (logged.ConsumerGroupMetadataKey("g"), None))
-    assert (interest.topics, interest.patterns) == ({}, {})
+    assert (subscribed_groups.by_topic, subscribed_groups.by_pattern) == ({}, {})
 
 
 def test_a_group_is_described(rooms: ConsumerRooms) -> None:

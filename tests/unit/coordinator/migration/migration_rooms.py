@@ -164,7 +164,7 @@ def _partition(topic_id: bytes, index: int) -> PartitionRecord:
 def _of_consumers(group: Group) -> dict[str, Any]:
     """Return the state of a consumer group, including counts, without soft state."""
     subscriptions = {
-        name: value for name, value in vars(group)["subscriptions"].__dict__.items() if name != "_interest"
+        name: value for name, value in vars(group)["subscriptions"].__dict__.items() if name != "_subscribed_groups"
     }
     return {
         name: value for name, value in vars(group).items() if name not in ("must_resolve_topics", "subscriptions")

@@ -17,22 +17,22 @@ from moldau.coordinator.group.consumer.member import (
     MemberState,
     Partitions,
 )
-from moldau.coordinator.group.consumer.subscriptions import Interest, Resolved
+from moldau.coordinator.group.consumer.subscriptions import ResolvedPattern, SubscribedGroups
 from moldau.coordinator.group.state import GroupState
 from moldau.wire.schema import Message
 
 
-class ConsumerRecords:
-    def __init__(self, state: GroupState, interest: Interest) -> None:
+class ConsumerGroupRecordApplier:
+    def __init__(self, state: GroupState, subscribed_groups: SubscribedGroups) -> None:
         self._state = state
-        self._interest = interest
+        self._subscribed_groups = subscribed_groups
         self._appliers: dict[type[Message], Callable[[Any, Any], None]] = {
-            logged.ConsumerGroupMetadataKey: self._group,
-            logged.ConsumerGroupMemberMetadataKey: self._member,
-            logged.ConsumerGroupTargetAssignmentMetadataKey: self._target_epoch,
-            logged.ConsumerGroupTargetAssignmentMemberKey: self._target,
-            logged.ConsumerGroupCurrentMemberAssignmentKey: self._current,
-            logged.ConsumerGroupRegularExpressionKey: self._pattern,
+            logged.ConsumerGroupMetadataKey: self._apply_group,
+            logged.ConsumerGroupMemberMetadataKey: self._apply_member,
+            logged.ConsumerGroupTargetAssignmentMetadataKey: self._apply_target_epoch,
+            logged.ConsumerGroupTargetAssignmentMemberKey: self._apply_target,
+            logged.ConsumerGroupCurrentMemberAssignmentKey: self._apply_current_assignment,
+            logged.ConsumerGroupRegularExpressionKey: self._apply_pattern,
         }
 
     def apply(self, key: Message, value: Message | None) -> None:
@@ -43,13 +43,15 @@ class ConsumerRecords:
         return group if isinstance(group, ConsumerGroup) else None
 
     def _find_or_create(self, group_id: str) -> ConsumerGroup:
-        """A group of another type is replaced: it had only offsets, or its tombstone is earlier in the log."""
+        """Return the group. Replace one of another type: it had only offsets, or its tombstone came earlier."""
         group = self._find(group_id)
         if group is None:
-            group = self._state.groups[group_id] = ConsumerGroup(group_id, self._interest)
+            group = self._state.groups[group_id] = ConsumerGroup(group_id, self._subscribed_groups)
         return group
 
-    def _group(self, key: logged.ConsumerGroupMetadataKey, value: logged.ConsumerGroupMetadataValue | None) -> None:
+    def _apply_group(
+        self, key: logged.ConsumerGroupMetadataKey, value: logged.ConsumerGroupMetadataValue | None
+    ) -> None:
         if value is not None:
             group = self._find_or_create(key.group_id)
             group.epoch = value.epoch
@@ -58,7 +60,7 @@ class ConsumerRecords:
             existing.subscriptions.clear()
             del self._state.groups[key.group_id]
 
-    def _member(
+    def _apply_member(
         self, key: logged.ConsumerGroupMemberMetadataKey, value: logged.ConsumerGroupMemberMetadataValue | None
     ) -> None:
         if value is not None:
@@ -69,7 +71,7 @@ class ConsumerRecords:
         elif (existing := self._find(key.group_id)) is not None:
             existing.remove(key.member_id)
 
-    def _target_epoch(
+    def _apply_target_epoch(
         self,
         key: logged.ConsumerGroupTargetAssignmentMetadataKey,
         value: logged.ConsumerGroupTargetAssignmentMetadataValue | None,
@@ -79,7 +81,7 @@ class ConsumerRecords:
             group.assignment_epoch = NO_EPOCH if value is None else value.assignment_epoch
             group.assignment_timestamp_ms = 0 if value is None else value.assignment_timestamp
 
-    def _target(
+    def _apply_target(
         self,
         key: logged.ConsumerGroupTargetAssignmentMemberKey,
         value: logged.ConsumerGroupTargetAssignmentMemberValue | None,
@@ -90,7 +92,7 @@ class ConsumerRecords:
         elif (existing := self._find(key.group_id)) is not None:
             existing.targets.pop(key.member_id, None)
 
-    def _current(
+    def _apply_current_assignment(
         self,
         key: logged.ConsumerGroupCurrentMemberAssignmentKey,
         value: logged.ConsumerGroupCurrentMemberAssignmentValue | None,
@@ -102,14 +104,14 @@ class ConsumerRecords:
         elif (existing := self._find(key.group_id)) is not None and key.member_id in existing.members:
             existing.put(_with_assignment(existing.members[key.member_id], _LEFT_ASSIGNMENT))
 
-    def _pattern(
+    def _apply_pattern(
         self, key: logged.ConsumerGroupRegularExpressionKey, value: logged.ConsumerGroupRegularExpressionValue | None
     ) -> None:
         if value is not None:
-            resolved = Resolved(frozenset(value.topics), value.version, value.timestamp)
-            self._find_or_create(key.group_id).subscriptions.resolve(key.regular_expression, resolved)
+            resolved = ResolvedPattern(frozenset(value.topics), value.version, value.timestamp)
+            self._find_or_create(key.group_id).subscriptions.set_resolved(key.regular_expression, resolved)
         elif (existing := self._find(key.group_id)) is not None:
-            existing.subscriptions.resolve(key.regular_expression, None)
+            existing.subscriptions.set_resolved(key.regular_expression, None)
 
 
 _LEFT_ASSIGNMENT = logged.ConsumerGroupCurrentMemberAssignmentValue(LEAVE_EPOCH, LEAVE_EPOCH, MemberState.STABLE)

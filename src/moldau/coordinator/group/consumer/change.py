@@ -2,7 +2,7 @@
 
 update_member   take over what the member sent about itself
 resolve_topics  find the topics that the group reads; if they or a subscription changed, bump the group epoch
-retarget        compute the target assignment of all members for that epoch
+update_target   compute the target assignment of all members for that epoch
 reconcile       give this member what it can have of its target now
 """
 
@@ -13,10 +13,10 @@ from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import NO_TARGET, ConsumerMember, Target
 from moldau.coordinator.group.consumer.patterns import Patterns
 from moldau.coordinator.group.consumer.reconcile import Owned, reconciled
-from moldau.coordinator.group.consumer.subscriptions import Resolved, Subscriptions, count
+from moldau.coordinator.group.consumer.subscriptions import ResolvedPattern, Subscriptions, add_to_count
 from moldau.coordinator.group.consumer.target import (
     compute_assignment,
-    members_after,
+    members_after_change,
     metadata_hash,
     preferred_assignor,
 )
@@ -30,7 +30,7 @@ class Change:
         self.group = group
         self.before = before
         self.member = before
-        self.replaced: str | None = None
+        self.replaced_member_id: str | None = None
         """The former member id of a static member that came back."""
         self.epoch = group.epoch
         self.assignment_epoch = group.assignment_epoch
@@ -43,10 +43,10 @@ class Change:
     def has_subscription_changed(self) -> bool:
         return not self.member.has_same_subscription(self.before)
 
-    def replace(self, left: ConsumerMember) -> None:
+    def replace_static_member(self, left: ConsumerMember) -> None:
         """Give the metadata and assignments of `left`, a static member that came back, to its new member id."""
         group_id = self.group.group_id
-        self.replaced = left.member_id
+        self.replaced_member_id = left.member_id
         self.records += records.member_tombstones(group_id, left.member_id)
         self.records.append(records.member_metadata(group_id, self.before))
         target = self.group.target_of(left.member_id)
@@ -64,39 +64,41 @@ class Change:
         self.subscriptions = self.group.subscriptions.copy()
         self.subscriptions.add(self.member)
         self.subscriptions.remove(self.before)
-        has_changed = self._resolve(patterns)
+        has_changed = self._resolve_patterns(patterns)
         new_hash = metadata_hash(self.subscriptions.topics, self._state.current.image)
         self.has_resolved_topics = True
         if self.has_subscription_changed or has_changed or new_hash != self.group.metadata_hash:
             self.epoch += 1
             self.records.append(records.group_epoch(self.group.group_id, self.epoch, new_hash))
 
-    def _resolve(self, patterns: Patterns) -> bool:
+    def _resolve_patterns(self, patterns: Patterns) -> bool:
         """Resolve the patterns. Return whether one matches other topics than before."""
         group_id = self.group.group_id
-        self.records += [records.pattern_tombstone(group_id, pattern) for pattern in self.subscriptions.drop_unread()]
+        self.records += [
+            records.pattern_tombstone(group_id, pattern) for pattern in self.subscriptions.drop_unused_patterns()
+        ]
         has_changed = False
         for pattern in self.subscriptions.patterns:
             topics = patterns.topics(pattern)
             previous = self.subscriptions.resolved.get(pattern)
             if previous is None or previous.topics != topics:
-                resolved = Resolved(topics, self._state.current.image.offset, self._state.clock.now_ms())
-                self.subscriptions.resolve(pattern, resolved)
-                self.records.append(records.pattern(group_id, pattern, resolved))
+                resolved = ResolvedPattern(topics, self._state.current.image.offset, self._state.clock.now_ms())
+                self.subscriptions.set_resolved(pattern, resolved)
+                self.records.append(records.resolved_pattern(group_id, pattern, resolved))
                 has_changed = True
         return has_changed
 
-    def retarget(self) -> None:
+    def update_target(self) -> None:
         member_id = self.member.member_id
         if self.group.assignment_epoch >= self.epoch:
-            self.target = self.group.target_of(self.replaced or member_id)
+            self.target = self.group.target_of(self.replaced_member_id or member_id)
             return
         targets = dict(self.group.targets)
-        if self.replaced is not None:
-            targets[member_id] = targets.pop(self.replaced, NO_TARGET)
-        members = members_after(self.group, self.member, self.replaced)
+        if self.replaced_member_id is not None:
+            targets[member_id] = targets.pop(self.replaced_member_id, NO_TARGET)
+        members = members_after_change(self.group, self.member, self.replaced_member_id)
         assignment = compute_assignment(
-            self._assignor(), members, targets, self.subscriptions, self._state.current.image
+            self._preferred_assignor(), members, targets, self.subscriptions, self._state.current.image
         )
         group_id = self.group.group_id
         for each in members:
@@ -106,12 +108,12 @@ class Change:
         self.assignment_epoch = self.epoch
         self.target = assignment.get(member_id, NO_TARGET)
 
-    def _assignor(self) -> str:
-        counts = dict(self.group.assignors)
+    def _preferred_assignor(self) -> str:
+        counts = dict(self.group.assignor_counts)
         if self.member.server_assignor is not None:
-            count(counts, self.member.server_assignor, 1)
+            add_to_count(counts, self.member.server_assignor, 1)
         if self.before.server_assignor is not None:
-            count(counts, self.before.server_assignor, -1)
+            add_to_count(counts, self.before.server_assignor, -1)
         return preferred_assignor(counts, self._state.settings.consumer_assignors)
 
     def reconcile(self, owned: Owned | None) -> bool:

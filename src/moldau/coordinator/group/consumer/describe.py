@@ -22,12 +22,12 @@ def describe_group(group: ConsumerGroup, image: MetadataImage, assignors: Sequen
         group_state=group.state_name,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
-        assignor_name=preferred_assignor(group.assignors, assignors),
-        members=[_member(group, member, image) for member in group.members.values()],
+        assignor_name=preferred_assignor(group.assignor_counts, assignors),
+        members=[_describe_member(group, member, image) for member in group.members.values()],
     )
 
 
-def _member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) -> Member:
+def _describe_member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) -> Member:
     """Describe a member. Its assignment includes the partitions that it still has to revoke."""
     owned = {topic_id: set(partitions) for topic_id, partitions in member.assigned.items()}
     for topic_id, partitions in member.pending_revocation.items():

@@ -21,7 +21,7 @@ class Fencing:
         self._state = state
         self._migration = migration
 
-    def removal(self, group: ConsumerGroup, members: Sequence[ConsumerMember], response: R) -> Outcome[R]:
+    def remove(self, group: ConsumerGroup, members: Sequence[ConsumerMember], response: R) -> Outcome[R]:
         """Return the records that remove members and bump the group epoch. The next heartbeat of any member computes
         the new target assignment."""
         for member in members:
@@ -34,7 +34,7 @@ class Fencing:
         subscriptions = group.subscriptions.copy()
         for member in members:
             subscriptions.remove(member)
-        for pattern in subscriptions.drop_unread():
+        for pattern in subscriptions.drop_unused_patterns():
             tombstones.append(records.pattern_tombstone(group_id, pattern))
         new_hash = metadata_hash(subscriptions.topics, self._state.current.image)
         return Outcome(response, [*tombstones, records.group_epoch(group_id, group.epoch + 1, new_hash)])
@@ -43,13 +43,13 @@ class Fencing:
         """Return the records that make the group a classic one. Its members' deadlines as consumer members end."""
         group_id, member_ids = group.group_id, list(group.members)
 
-        def end_deadlines() -> None:
+        def cancel_all_deadlines() -> None:
             for member_id in member_ids:
                 self.cancel_deadlines(group_id, member_id)
             if conversion.on_applied is not None:
                 conversion.on_applied()
 
-        return Outcome(response, conversion.records, conversion.answers, on_applied=end_deadlines)
+        return Outcome(response, conversion.records, conversion.answers, on_applied=cancel_all_deadlines)
 
     # --- deadlines ----------------------------------------------------------------------------------------------
 
@@ -57,9 +57,9 @@ class Fencing:
         """Restart the session timeout. A member that uses the classic protocol has chosen its own timeout."""
         classic = member.classic_member_metadata
         session_ms = self._state.settings.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
-        self.expel_after(session_ms, "session", group_id, member.member_id)
+        self.remove_after(session_ms, "session", group_id, member.member_id)
 
-    def expel_after(self, delay_ms: int, kind: str, group_id: str, member_id: str) -> None:
+    def remove_after(self, delay_ms: int, kind: str, group_id: str, member_id: str) -> None:
         """Remove the member after the delay, unless the deadline of this kind is cancelled or postponed."""
         self._state.deadlines.schedule(
             (kind, group_id, member_id),
@@ -92,4 +92,4 @@ class Fencing:
         member = group.members.get(member_id)
         if member is None or in_epoch not in (None, member.member_epoch):
             return NOTHING
-        return self.removal(group, [member], None)
+        return self.remove(group, [member], None)

@@ -1,5 +1,5 @@
 """A consumer group (KIP-848). Its whole state is in the log. Counts are updated whenever a member changes, so that a
-heartbeat without news need not look at other members.
+heartbeat that changes nothing need not look at other members.
 
     Empty --> Assigning --target computed--> Reconciling --every member has its target--> Stable
 """
@@ -18,7 +18,7 @@ from moldau.coordinator.group.consumer.member import (
     Partitions,
     Target,
 )
-from moldau.coordinator.group.consumer.subscriptions import Interest, Subscriptions, count
+from moldau.coordinator.group.consumer.subscriptions import SubscribedGroups, Subscriptions, add_to_count
 from moldau.coordinator.group.group import PartitionCheck
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.wire.consumer_protocol import PROTOCOL_TYPE
@@ -34,7 +34,7 @@ class ConsumerGroup:
     type_name = "consumer"
     protocol_type = PROTOCOL_TYPE
 
-    def __init__(self, group_id: str, interest: Interest | None = None) -> None:
+    def __init__(self, group_id: str, subscribed_groups: SubscribedGroups | None = None) -> None:
         self.group_id = group_id
         self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
@@ -46,15 +46,15 @@ class ConsumerGroup:
         """Member ids by instance id."""
         self.owners: dict[tuple[Uuid, int], str] = {}
         """The member that has a partition, or still has to revoke it."""
-        self.assignors: dict[str, int] = {}
+        self.assignor_counts: dict[str, int] = {}
         """The number of members that ask for each assignor."""
-        self.classic_members = 0
-        self.classic_protocols: dict[str, int] = {}
+        self.classic_member_count = 0
+        self.classic_protocol_counts: dict[str, int] = {}
         """The number of classic members that support each protocol."""
-        self.subscriptions = Subscriptions(group_id, interest)
+        self.subscriptions = Subscriptions(group_id, subscribed_groups)
         self.must_resolve_topics = True
         """Topics of the group may have changed since it last resolved them. Soft state, not in the log."""
-        self._stable: dict[int, int] = {}
+        self._stable_member_counts: dict[int, int] = {}
         """The number of members in state STABLE, by member epoch."""
 
     # --- the interface of every group ---------------------------------------------------------------------------
@@ -65,7 +65,7 @@ class ConsumerGroup:
             return "Empty"
         if self.epoch > self.assignment_epoch:
             return "Assigning"
-        return "Stable" if self._stable.get(self.assignment_epoch) == len(self.members) else "Reconciling"
+        return "Stable" if self._stable_member_counts.get(self.assignment_epoch) == len(self.members) else "Reconciling"
 
     @property
     def is_empty(self) -> bool:
@@ -162,9 +162,9 @@ class ConsumerGroup:
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         if member.server_assignor is not None:
-            count(self.assignors, member.server_assignor, 1)
+            add_to_count(self.assignor_counts, member.server_assignor, 1)
         if member.state is MemberState.STABLE:
-            count(self._stable, member.member_epoch, 1)
+            add_to_count(self._stable_member_counts, member.member_epoch, 1)
         self._count_classic(member, 1)
 
     def _uncount(self, member: ConsumerMember) -> None:
@@ -175,16 +175,16 @@ class ConsumerGroup:
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
             del self.static_members[member.instance_id]
         if member.server_assignor is not None:
-            count(self.assignors, member.server_assignor, -1)
+            add_to_count(self.assignor_counts, member.server_assignor, -1)
         if member.state is MemberState.STABLE:
-            count(self._stable, member.member_epoch, -1)
+            add_to_count(self._stable_member_counts, member.member_epoch, -1)
         self._count_classic(member, -1)
 
     def _count_classic(self, member: ConsumerMember, by: int) -> None:
         if member.classic_member_metadata is not None:
-            self.classic_members += by
+            self.classic_member_count += by
             for protocol in member.classic_member_metadata.supported_protocols:
-                count(self.classic_protocols, protocol.name, by)
+                add_to_count(self.classic_protocol_counts, protocol.name, by)
 
 
 def _stale_code(member: ConsumerMember) -> ErrorCode:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import uuid_text
 from moldau.coordinator.group.consumer import records
-from moldau.coordinator.group.consumer.apply import ConsumerRecords
+from moldau.coordinator.group.consumer.apply import ConsumerGroupRecordApplier
 from moldau.coordinator.group.consumer.change import Change
 from moldau.coordinator.group.consumer.fencing import Fencing
 from moldau.coordinator.group.consumer.group import ConsumerGroup
@@ -22,14 +22,14 @@ from moldau.coordinator.group.consumer.member import (
 )
 from moldau.coordinator.group.consumer.migration import NO_CONVERSION, Conversion, Migration, NoMigration
 from moldau.coordinator.group.consumer.patterns import Patterns
-from moldau.coordinator.group.consumer.subscriptions import Interest
+from moldau.coordinator.group.consumer.subscriptions import SubscribedGroups
 from moldau.coordinator.group.consumer.validate import (
     check_epoch,
+    check_group_size,
     check_instance,
-    check_released,
+    check_instance_released,
     check_request,
-    check_room,
-    is_full,
+    is_full_request,
     owned_partitions,
 )
 from moldau.coordinator.group.state import GroupState
@@ -50,9 +50,9 @@ class ConsumerGroups:
     def __init__(self, state: GroupState, migration: Migration | None = None) -> None:
         self._state = state
         self._migration: Migration = migration or NoMigration()
-        self._interest = Interest()
+        self._subscribed_groups = SubscribedGroups()
         self.patterns = Patterns(state.current)
-        self._records = ConsumerRecords(state, self._interest)
+        self._applier = ConsumerGroupRecordApplier(state, self._subscribed_groups)
         self.fencing = Fencing(state, self._migration)
 
     # --- the request --------------------------------------------------------------------------------------------
@@ -61,20 +61,22 @@ class ConsumerGroups:
         self, request: ConsumerGroupHeartbeatRequest, client: Client
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
         check_request(request, client.version, self._state.settings.consumer_assignors)
-        return self._leave(request) if request.member_epoch < JOIN_EPOCH else self._beat(request, client)
+        return self._leave(request) if request.member_epoch < JOIN_EPOCH else self._join_or_stay(request, client)
 
-    def _beat(self, request: ConsumerGroupHeartbeatRequest, client: Client) -> Outcome[ConsumerGroupHeartbeatResponse]:
+    def _join_or_stay(
+        self, request: ConsumerGroupHeartbeatRequest, client: Client
+    ) -> Outcome[ConsumerGroupHeartbeatResponse]:
         group, conversion = self._group_for(request)
-        check_room(group, request.member_id, self._state.settings.consumer_max_size)
-        change = self._change(group, request)
+        check_group_size(group, request.member_id, self._state.settings.consumer_max_size)
+        change = self._new_change(group, request)
         change.records[:0] = conversion.records
         change.update_member(_with_request(change.before, request, client))
         if change.has_subscription_changed:
             self.patterns.check(change.member.pattern)
         change.resolve_topics(self.patterns)
-        change.retarget()
-        has_moved = change.reconcile(owned_partitions(request))
-        self._set_deadlines(change, has_moved)
+        change.update_target()
+        is_reassigned = change.reconcile(owned_partitions(request))
+        self._set_deadlines(change, is_reassigned)
         response = self._response(request, change)
         return Outcome(
             response, change.records, conversion.answers, mark_topics_resolved(change), conversion.on_applied
@@ -105,7 +107,7 @@ class ConsumerGroups:
             if member.is_classic:
                 self.fencing.extend_session(group_id, member)
 
-    def _change(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Change:
+    def _new_change(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Change:
         """Check the sender and return its change: an existing member, a new one, or a static member that came back."""
         member_id = request.member_id or uuid_text(new_uuid(self._state.rng))
         member = group.members.get(member_id)
@@ -114,9 +116,9 @@ class ConsumerGroups:
             if request.member_epoch != JOIN_EPOCH:
                 member = check_instance(static, request.instance_id, member_id)
             elif static is not None:
-                check_released(static, request.instance_id)
+                check_instance_released(static, request.instance_id)
                 change = Change(self._state, group, static.rejoined_as(member_id))
-                change.replace(static)
+                change.replace_static_member(static)
                 return change
         if member is None:
             member = (
@@ -125,18 +127,20 @@ class ConsumerGroups:
         check_epoch(member, request.member_epoch, owned_partitions(request))
         return Change(self._state, group, member)
 
-    def _set_deadlines(self, change: Change, has_moved: bool) -> None:
+    def _set_deadlines(self, change: Change, is_reassigned: bool) -> None:
         group_id = change.group.group_id
         if change.before.is_classic:
             self.fencing.cancel_classic_deadlines(group_id, change.before.member_id)
         self.fencing.extend_session(group_id, change.member)
-        if has_moved:
+        if is_reassigned:
             self.fencing.expect_revocation(group_id, change.member)
 
     def _response(self, request: ConsumerGroupHeartbeatRequest, change: Change) -> ConsumerGroupHeartbeatResponse:
         """Return the response. It has the assignment only if that is new to the member or the member asked for it."""
         member = change.member
-        must_send = request.member_epoch == JOIN_EPOCH or is_full(request) or member.assigned != change.before.assigned
+        must_send = (
+            request.member_epoch == JOIN_EPOCH or is_full_request(request) or member.assigned != change.before.assigned
+        )
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
@@ -154,13 +158,13 @@ class ConsumerGroups:
         else:
             member = check_instance(group.static_member(request.instance_id), request.instance_id, request.member_id)
         if request.member_epoch != STATIC_LEAVE_EPOCH:
-            return self.fencing.removal(group, [member], response)
-        return Outcome(response, [records.member_assignment(group.group_id, member.away())])
+            return self.fencing.remove(group, [member], response)
+        return Outcome(response, [records.member_assignment(group.group_id, member.temporarily_left())])
 
-    # --- the shard ----------------------------------------------------------------------------------------------
+    # --- log and topics ----------------------------------------------------------------------------------------------
 
     def apply(self, key: Message, value: Message | None) -> None:
-        self._records.apply(key, value)
+        self._applier.apply(key, value)
 
     def loaded(self) -> None:
         """Start the session and revocation timeouts. Called when the log was replayed."""
@@ -171,12 +175,12 @@ class ConsumerGroups:
                     self.fencing.expect_revocation(group.group_id, member)
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
-        """Note created, deleted and grown topics: the groups that read them resolve them at their next heartbeat."""
+        """Mark the groups that read created, deleted or grown topics: their next heartbeat resolves their topics."""
         affected: set[str] = set()
         for name in (*changes.topics, *(topic.name for topic in changes.removed)):
-            affected |= self._interest.topics.get(name, set())
-        for pattern in self.patterns.affected_by(changes, self._interest.patterns):
-            affected |= self._interest.patterns[pattern]
+            affected |= self._subscribed_groups.by_topic.get(name, set())
+        for pattern in self.patterns.affected_by(changes, self._subscribed_groups.by_pattern):
+            affected |= self._subscribed_groups.by_pattern[pattern]
         for group_id in affected:
             group = self._state.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
@@ -184,7 +188,7 @@ class ConsumerGroups:
 
 
 def mark_topics_resolved(change: Change) -> Callable[[KafkaError], Outcome[None]] | None:
-    """Note that the group has resolved its topics. Return a callback that undoes this if the log refuses them."""
+    """Mark the group's topics as resolved. Return a callback that undoes this if the log refuses the records."""
     if not change.has_resolved_topics:
         return None
     change.group.must_resolve_topics = False

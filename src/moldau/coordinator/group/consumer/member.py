@@ -85,7 +85,9 @@ class ConsumerMember:
                 return epoch
         return None
 
-    def advanced(self, epoch: int, state: MemberState, assigned: Partitions, pending: Partitions) -> ConsumerMember:
+    def with_assignment(
+        self, epoch: int, state: MemberState, assigned: Partitions, pending: Partitions
+    ) -> ConsumerMember:
         """Return the member after one step. It keeps its previous epoch: the client may not know the new one yet."""
         return replace(
             self,
@@ -96,8 +98,8 @@ class ConsumerMember:
             pending_revocation=pending,
         )
 
-    def away(self) -> ConsumerMember:
-        """Return a static member that left and may come back. When it does, it has a new member id and new epochs."""
+    def temporarily_left(self) -> ConsumerMember:
+        """Return this static member as one that left and may come back, with a new member id and new epochs."""
         assigned = {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in self.assigned.items()}
         return replace(self, member_epoch=STATIC_LEAVE_EPOCH, assigned=assigned, pending_revocation=NO_PARTITIONS)
 

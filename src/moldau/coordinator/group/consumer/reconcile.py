@@ -33,10 +33,10 @@ def reconciled(
     retained = _common(member.assigned, target)
     pending = _without(member.assigned, retained)
     if pending and _owns_any(owned, pending):
-        return member.advanced(member.member_epoch, MemberState.UNREVOKED, retained, pending)
+        return member.with_assignment(member.member_epoch, MemberState.UNREVOKED, retained, pending)
     assigned, is_complete = _add_free(retained, target, target_epoch, is_free)
     state = MemberState.STABLE if is_complete else MemberState.UNRELEASED
-    return member.advanced(target_epoch, state, assigned, NO_PARTITIONS)
+    return member.with_assignment(target_epoch, state, assigned, NO_PARTITIONS)
 
 
 def _within_subscription(member: ConsumerMember, subscribed: Container[Uuid]) -> ConsumerMember:
@@ -47,7 +47,7 @@ def _within_subscription(member: ConsumerMember, subscribed: Container[Uuid]) ->
     pending = {topic_id: dict(epochs) for topic_id, epochs in member.pending_revocation.items()}
     for topic_id, epochs in _without(member.assigned, retained).items():
         pending.setdefault(topic_id, {}).update(epochs)
-    return member.advanced(member.member_epoch, MemberState.UNREVOKED, retained, pending)
+    return member.with_assignment(member.member_epoch, MemberState.UNREVOKED, retained, pending)
 
 
 def _add_free(

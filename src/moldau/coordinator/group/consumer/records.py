@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.coordinator.group.consumer.member import ConsumerMember, Partitions, Target
-from moldau.coordinator.group.consumer.subscriptions import Resolved
+from moldau.coordinator.group.consumer.subscriptions import ResolvedPattern
 from moldau.coordinator.group.consumer_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -66,7 +66,7 @@ def member_assignment(group_id: str, member: ConsumerMember) -> CoordinatorRecor
     return CoordinatorRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), value)
 
 
-def pattern(group_id: str, pattern: str, resolved: Resolved) -> CoordinatorRecord:
+def resolved_pattern(group_id: str, pattern: str, resolved: ResolvedPattern) -> CoordinatorRecord:
     value = ConsumerGroupRegularExpressionValue(sorted(resolved.topics), resolved.version, resolved.timestamp_ms)
     return CoordinatorRecord(ConsumerGroupRegularExpressionKey(group_id, pattern), value)
 

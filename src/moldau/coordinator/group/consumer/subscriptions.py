@@ -16,14 +16,14 @@ K = TypeVar("K")
 
 
 @dataclass(slots=True)
-class Interest:
-    """The groups of a shard by the topics and by the patterns that they read."""
+class SubscribedGroups:
+    """The ids of a shard's groups by the topics and by the patterns that they read."""
 
-    topics: dict[str, set[str]] = field(default_factory=dict)
-    patterns: dict[str, set[str]] = field(default_factory=dict)
+    by_topic: dict[str, set[str]] = field(default_factory=dict)
+    by_pattern: dict[str, set[str]] = field(default_factory=dict)
 
 
-class Resolved(NamedTuple):
+class ResolvedPattern(NamedTuple):
     """The topics that matched a pattern when it was last resolved."""
 
     topics: frozenset[str]
@@ -33,19 +33,19 @@ class Resolved(NamedTuple):
 
 
 class Subscriptions:
-    def __init__(self, group_id: str = "", interest: Interest | None = None) -> None:
+    def __init__(self, group_id: str = "", subscribed_groups: SubscribedGroups | None = None) -> None:
         self.names: dict[frozenset[str], int] = {}
         """The number of members that subscribe to each set of names."""
         self.patterns: dict[str, int] = {}
         """The number of members that use each pattern."""
-        self.resolved: dict[str, Resolved] = {}
+        self.resolved: dict[str, ResolvedPattern] = {}
         self.topics: dict[str, int] = {}
         """The number of sets of names and of patterns that include each topic."""
         self._group_id = group_id
-        self._interest = interest
+        self._subscribed_groups = subscribed_groups
 
     def copy(self) -> Subscriptions:
-        """Return a copy to try a change on. It does not update the shard's `Interest`."""
+        """Return a copy to try a change on. It does not update the shard's `SubscribedGroups`."""
         other = Subscriptions()
         other.names = dict(self.names)
         other.patterns = dict(self.patterns)
@@ -54,18 +54,18 @@ class Subscriptions:
         return other
 
     def add(self, member: ConsumerMember) -> None:
-        if member.topic_names and count(self.names, member.topic_names, 1) == 1:
+        if member.topic_names and add_to_count(self.names, member.topic_names, 1) == 1:
             self._count_topics(member.topic_names, 1)
         if member.pattern:
-            count(self.patterns, member.pattern, 1)
+            add_to_count(self.patterns, member.pattern, 1)
 
     def remove(self, member: ConsumerMember) -> None:
-        if member.topic_names and count(self.names, member.topic_names, -1) == 0:
+        if member.topic_names and add_to_count(self.names, member.topic_names, -1) == 0:
             self._count_topics(member.topic_names, -1)
         if member.pattern:
-            count(self.patterns, member.pattern, -1)
+            add_to_count(self.patterns, member.pattern, -1)
 
-    def resolve(self, pattern: str, resolved: Resolved | None) -> None:
+    def set_resolved(self, pattern: str, resolved: ResolvedPattern | None) -> None:
         """Set the topics that match a pattern; None removes the pattern."""
         before = self.resolved.pop(pattern, None)
         if resolved is not None:
@@ -73,26 +73,26 @@ class Subscriptions:
             self._count_topics(resolved.topics, 1)
         if before is not None:
             self._count_topics(before.topics, -1)
-        if self._interest is not None and (before is None) != (resolved is None):
-            _set_interest(self._interest.patterns, pattern, self._group_id, resolved is not None)
+        if self._subscribed_groups is not None and (before is None) != (resolved is None):
+            _update_groups(self._subscribed_groups.by_pattern, pattern, self._group_id, resolved is not None)
 
-    def drop_unread(self) -> list[str]:
+    def drop_unused_patterns(self) -> list[str]:
         """Drop and return the patterns that no member uses any more."""
         unread = [pattern for pattern in self.resolved if pattern not in self.patterns]
         for pattern in unread:
-            self.resolve(pattern, None)
+            self.set_resolved(pattern, None)
         return unread
 
     def clear(self) -> None:
         """Drop everything: the group is deleted."""
         for pattern in list(self.resolved):
-            self.resolve(pattern, None)
+            self.set_resolved(pattern, None)
         for names in self.names:
             self._count_topics(names, -1)
         self.names = {}
         self.patterns = {}
 
-    def of(self, member: ConsumerMember) -> frozenset[str]:
+    def topic_names(self, member: ConsumerMember) -> frozenset[str]:
         """Return the names of all topics that a member reads, whether they exist or not."""
         resolved = self.resolved.get(member.pattern)
         return member.topic_names if resolved is None else member.topic_names | resolved.topics
@@ -100,17 +100,17 @@ class Subscriptions:
     def topic_ids(self, member: ConsumerMember, image: MetadataImage) -> frozenset[Uuid]:
         """Return the ids of the existing topics that a member reads."""
         topics = image.topics
-        return frozenset(topics[name].id for name in self.of(member) if name in topics)
+        return frozenset(topics[name].id for name in self.topic_names(member) if name in topics)
 
     def _count_topics(self, names: Iterable[str], by: int) -> None:
         for name in names:
-            new_count = count(self.topics, name, by)
+            new_count = add_to_count(self.topics, name, by)
             # The group got its first reader of the topic, or lost its last one.
-            if self._interest is not None and new_count == max(by, 0):
-                _set_interest(self._interest.topics, name, self._group_id, by > 0)
+            if self._subscribed_groups is not None and new_count == max(by, 0):
+                _update_groups(self._subscribed_groups.by_topic, name, self._group_id, by > 0)
 
 
-def count(counts: dict[K, int], key: K, by: int) -> int:
+def add_to_count(counts: dict[K, int], key: K, by: int) -> int:
     """Add `by` to a count and return it. A count of 0 is removed."""
     new_count = counts.get(key, 0) + by
     assert new_count >= 0, f"{key}: removed more often than added"
@@ -121,11 +121,11 @@ def count(counts: dict[K, int], key: K, by: int) -> int:
     return new_count
 
 
-def _set_interest(interest: dict[str, set[str]], name: str, group_id: str, is_interested: bool) -> None:
-    if is_interested:
-        interest.setdefault(name, set()).add(group_id)
+def _update_groups(groups_by_name: dict[str, set[str]], name: str, group_id: str, is_subscribed: bool) -> None:
+    if is_subscribed:
+        groups_by_name.setdefault(name, set()).add(group_id)
         return
-    groups = interest[name]
+    groups = groups_by_name[name]
     groups.discard(group_id)
     if not groups:
-        del interest[name]
+        del groups_by_name[name]

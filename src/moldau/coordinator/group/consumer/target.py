@@ -58,9 +58,12 @@ def compute_assignment(
     return ASSIGNORS[assignor].assign(assignor_members, counts)
 
 
-def members_after(group: ConsumerGroup, member: ConsumerMember, replaced: str | None) -> dict[str, ConsumerMember]:
+def members_after_change(
+    group: ConsumerGroup, member: ConsumerMember, replaced_member_id: str | None
+) -> dict[str, ConsumerMember]:
+    """Return the members of the group with `member`, and without the one that it replaces."""
     after = dict(group.members)
-    if replaced is not None:
-        after.pop(replaced, None)
+    if replaced_member_id is not None:
+        after.pop(replaced_member_id, None)
     after[member.member_id] = member
     return after

@@ -56,7 +56,7 @@ def _require(condition: bool, message: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
-def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
+def is_full_request(request: ConsumerGroupHeartbeatRequest) -> bool:
     """Whether the request has all fields. A client sends them after an error, and then needs a full response."""
     return request.rebalance_timeout_ms != -1 and _has_subscription(request) and request.topic_partitions is not None
 
@@ -70,7 +70,7 @@ def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
     return owned
 
 
-def check_room(group: ConsumerGroup, member_id: str, members_max: int) -> None:
+def check_group_size(group: ConsumerGroup, member_id: str, members_max: int) -> None:
     if len(group.members) >= members_max and member_id not in group.members:
         raise KafkaError(
             ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {group.group_id} has reached its limit of {members_max} members"
@@ -108,7 +108,7 @@ def check_instance(member: ConsumerMember | None, instance_id: str, member_id: s
     return member
 
 
-def check_released(member: ConsumerMember, instance_id: str) -> None:
+def check_instance_released(member: ConsumerMember, instance_id: str) -> None:
     """Raise KafkaError if the static member has not left. In classic groups its instance id could be taken over."""
     if not member.is_classic and member.member_epoch != STATIC_LEAVE_EPOCH:
         raise KafkaError(

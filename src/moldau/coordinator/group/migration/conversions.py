@@ -20,8 +20,8 @@ from moldau.coordinator.machine import Answer
 from moldau.wire.messages.join_group import JoinGroupResponse
 from moldau.wire.messages.sync_group import SyncGroupResponse
 
-UPGRADES: Final = ("upgrade", "bidirectional")
-DOWNGRADES: Final = ("downgrade", "bidirectional")
+UPGRADE_POLICIES: Final = ("upgrade", "bidirectional")
+DOWNGRADE_POLICIES: Final = ("downgrade", "bidirectional")
 
 
 class Conversions:
@@ -39,20 +39,20 @@ class Conversions:
         try:
             converted = consumer_group_of(group, self._state.current.image)
         except MalformedData as error:
-            raise _conversion_error(group, str(error)) from error
+            raise _upgrade_error(group, str(error)) from error
         records = [*group.tombstones(), *records_of(converted)]
-        return converted, Conversion(records, _rejoin_answers(group), lambda: self._forget(group))
+        return converted, Conversion(records, _rejoin_answers(group), lambda: self._cancel_deadlines(group))
 
     def _check_upgrade(self, group: ClassicGroup) -> None:
         settings = self._state.settings
-        if settings.consumer_migration_policy not in UPGRADES:
-            raise _conversion_error(group, "group.consumer.migration.policy forbids upgrades")
+        if settings.consumer_migration_policy not in UPGRADE_POLICIES:
+            raise _upgrade_error(group, "group.consumer.migration.policy forbids upgrades")
         if not group.is_of_consumers:
-            raise _conversion_error(group, f"its protocol type is {group.protocol_type!r}")
+            raise _upgrade_error(group, f"its protocol type is {group.protocol_type!r}")
         if len(group.members) > settings.consumer_max_size:
-            raise _conversion_error(group, f"it has more than {settings.consumer_max_size} members")
+            raise _upgrade_error(group, f"it has more than {settings.consumer_max_size} members")
 
-    def _forget(self, group: ClassicGroup) -> None:
+    def _cancel_deadlines(self, group: ClassicGroup) -> None:
         for key in (("join", group.group_id), ("sync", group.group_id)):
             self._state.deadlines.cancel(key)
         for member_id in group.pending_members:
@@ -61,12 +61,16 @@ class Conversions:
     # --- to a classic group -------------------------------------------------------------------------------------
 
     def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> Conversion | None:
-        """Members that leave release their partitions, so the classic group must rebalance."""
+        """See `Migration`. The classic group must rebalance, because members that leave release their partitions."""
         leaving_ids = {member.member_id for member in leaving}
-        still_classic = group.classic_members - sum(member.is_classic for member in leaving)
+        still_classic = group.classic_member_count - sum(member.is_classic for member in leaving)
         if still_classic != len(group.members) - len(leaving_ids) or not self._may_downgrade(still_classic):
             return None
-        staying = [(member, _owned(member)) for member in group.members.values() if member.member_id not in leaving_ids]
+        staying = [
+            (member, _owned_partitions(member))
+            for member in group.members.values()
+            if member.member_id not in leaving_ids
+        ]
         return self._downgrade(group, staying, must_rebalance=True)
 
     def downgrade_on_replace(
@@ -74,18 +78,18 @@ class Conversions:
     ) -> Conversion | None:
         """Return the conversion if the static member `left`, the last one with the consumer protocol, comes back as the
         classic member `joining`; else None. It gets the target of `left`, unless others may still own a part of it."""
-        is_last = not left.is_classic and group.classic_members == len(group.members) - 1
+        is_last = not left.is_classic and group.classic_member_count == len(group.members) - 1
         if not is_last or not self._may_downgrade(len(group.members)):
             return None
         others = [each for each in group.members.values() if each.member_id != left.member_id]
         must_rebalance = is_target_due or not all(each.is_reconciled_to(group.assignment_epoch) for each in others)
-        inherited = _owned(left) if must_rebalance else group.target_of(left.member_id)
-        staying = [*((other, _owned(other)) for other in others), (joining, inherited)]
+        inherited = _owned_partitions(left) if must_rebalance else group.target_of(left.member_id)
+        staying = [*((other, _owned_partitions(other)) for other in others), (joining, inherited)]
         return self._downgrade(group, staying, must_rebalance)
 
     def _may_downgrade(self, members: int) -> bool:
         settings = self._state.settings
-        return settings.consumer_migration_policy in DOWNGRADES and 0 < members <= settings.max_size
+        return settings.consumer_migration_policy in DOWNGRADE_POLICIES and 0 < members <= settings.max_size
 
     def _downgrade(
         self, group: ConsumerGroup, staying: Sequence[tuple[ConsumerMember, Target]], must_rebalance: bool
@@ -96,10 +100,13 @@ class Conversions:
             # Without a leader in the log, the next coordinator also knows that the group must rebalance.
             converted.leader = None
         record = converted.record({member.member_id: member.assignment for member in converted.members.values()})
-        return Conversion([*group.tombstones(), record], on_applied=lambda: self._begin(converted, must_rebalance))
+        return Conversion(
+            [*group.tombstones(), record], on_applied=lambda: self._start_classic_group(converted, must_rebalance)
+        )
 
-    def _begin(self, group: ClassicGroup, must_rebalance: bool) -> None:
-        """Replace the group that the record created: the record has one protocol per member, this one has all."""
+    def _start_classic_group(self, group: ClassicGroup, must_rebalance: bool) -> None:
+        """Replace the group that the record created by `group`, which has all protocols of its members, not only one.
+        Start the session timeouts."""
         self._state.groups[group.group_id] = group
         for member in group.members.values():
             self._rebalance.expect_heartbeat(group, member.member_id, member.session_timeout_ms)
@@ -109,7 +116,7 @@ class Conversions:
             assert effects == Effects(), "no request can wait in a new group"
 
 
-def _owned(member: ConsumerMember) -> Target:
+def _owned_partitions(member: ConsumerMember) -> Target:
     """Return what the member reads now, including partitions that it still has to revoke."""
     owned: dict[Uuid, frozenset[int]] = {}
     for partitions in (member.assigned, member.pending_revocation):
@@ -130,5 +137,5 @@ def _rejoin_answers(group: ClassicGroup) -> list[Answer]:
     return answers
 
 
-def _conversion_error(group: ClassicGroup, reason: str) -> KafkaError:
+def _upgrade_error(group: ClassicGroup, reason: str) -> KafkaError:
     return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id} stays a classic group: {reason}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, Protocol, State
 from moldau.coordinator.group.consumer.member import ConsumerMember, Target
-from moldau.coordinator.group.migration.embedded import write_assignment
+from moldau.coordinator.group.migration.assignment_codec import write_assignment
 from moldau.metadata.image import MetadataImage
 from moldau.wire.consumer_protocol import PROTOCOL_TYPE
 
@@ -23,7 +23,7 @@ def classic_group_of(
         protocol_type_or_none=PROTOCOL_TYPE,
     )
     for member, _ in members:
-        converted.add(_member(member))
+        converted.add(_classic_member(member))
     converted.protocol_name = converted.select_protocol()
     converted.subscribed_topics = converted.find_subscribed_topics()
     for member, assignment in members:
@@ -32,7 +32,7 @@ def classic_group_of(
     return converted
 
 
-def _member(member: ConsumerMember) -> ClassicMember:
+def _classic_member(member: ConsumerMember) -> ClassicMember:
     classic = member.classic_member_metadata
     assert classic is not None, "only classic members are left"
     return ClassicMember(

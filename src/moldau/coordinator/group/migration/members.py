@@ -18,10 +18,10 @@ from moldau.coordinator.group.consumer.change import Change
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups, mark_topics_resolved
 from moldau.coordinator.group.consumer.member import ConsumerMember, MemberState
-from moldau.coordinator.group.consumer.validate import check_instance, check_room
+from moldau.coordinator.group.consumer.validate import check_group_size, check_instance
 from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ClassicProtocol
+from moldau.coordinator.group.migration.assignment_codec import by_topic_id, write_assignment
 from moldau.coordinator.group.migration.conversions import Conversions
-from moldau.coordinator.group.migration.embedded import by_topic_id, write_assignment
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import Client, Outcome
 from moldau.metadata.controller.topics import new_uuid
@@ -31,7 +31,7 @@ from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-DISABLED: Final = "disabled"
+MIGRATION_DISABLED: Final = "disabled"
 
 
 class ClassicMembers:
@@ -46,7 +46,7 @@ class ClassicMembers:
     def join(self, group: ConsumerGroup, request: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
         check_session_timeout(request, self._state.settings)
         member_id = request.member_id or uuid_text(new_uuid(self._state.rng))
-        check_room(group, member_id, self._state.settings.consumer_max_size)
+        check_group_size(group, member_id, self._state.settings.consumer_max_size)
         self._check_protocols(group, request)
         subscription = _subscription(request)
         if (
@@ -56,7 +56,7 @@ class ClassicMembers:
         ):
             # The id is not stored: a client that joins with an unknown member id is a new member.
             return Outcome(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
-        left, change = self._change(group, request, member_id, subscription)
+        left, change = self._new_change(group, request, member_id, subscription)
         change.update_member(_with_request(change.before, request, client, subscription))
         change.resolve_topics(self._patterns)
         if left is not None:
@@ -64,9 +64,9 @@ class ClassicMembers:
             conversion = self._conversions.downgrade_on_replace(group, left, change.member, is_target_due)
             if conversion is not None:
                 return self._fencing.downgrade(group, conversion, _join_response(change.member, group.epoch))
-        change.retarget()
-        has_moved = change.reconcile(by_topic_id(subscription.owned_partitions, self._state.current.image))
-        self._expect_sync(change, has_moved)
+        change.update_target()
+        is_reassigned = change.reconcile(by_topic_id(subscription.owned_partitions, self._state.current.image))
+        self._expect_sync(change, is_reassigned)
         return Outcome(
             _join_response(change.member, change.member.member_epoch),
             change.records,
@@ -74,15 +74,15 @@ class ClassicMembers:
         )
 
     def _check_protocols(self, group: ConsumerGroup, request: JoinGroupRequest) -> None:
-        """All classic members must support one of the protocols, because the group may become a classic one."""
-        if self._state.settings.consumer_migration_policy == DISABLED:
+        """Raise KafkaError unless all classic members share a protocol: the group may become a classic one."""
+        if self._state.settings.consumer_migration_policy == MIGRATION_DISABLED:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        counts = group.classic_protocols
-        is_shared = any(counts.get(each.name, 0) == group.classic_members for each in request.protocols)
+        counts = group.classic_protocol_counts
+        is_shared = any(counts.get(each.name, 0) == group.classic_member_count for each in request.protocols)
         if request.protocol_type != PROTOCOL_TYPE or not is_shared:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
-    def _change(
+    def _new_change(
         self, group: ConsumerGroup, request: JoinGroupRequest, member_id: str, subscription: Subscription
     ) -> tuple[ConsumerMember | None, Change]:
         """Return the static member that the sender is or replaces, if any, and the change of the sender."""
@@ -92,7 +92,7 @@ class ClassicMembers:
             static = check_instance(static, instance_id, member_id)
         elif static is not None:
             change = Change(self._state, group, static.rejoined_as(member_id))
-            change.replace(static)
+            change.replace_static_member(static)
             return static, change
         member = group.members.get(member_id)
         if member is None and subscription.owned_partitions:
@@ -100,25 +100,25 @@ class ClassicMembers:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return static, Change(self._state, group, member or ConsumerMember(member_id=member_id))
 
-    def _expect_sync(self, change: Change, has_moved: bool) -> None:
+    def _expect_sync(self, change: Change, is_reassigned: bool) -> None:
         group_id, member = change.group.group_id, change.member
         self._fencing.cancel_classic_deadlines(group_id, member.member_id)
         self._fencing.extend_session(group_id, member)
-        self._fencing.expel_after(member.rebalance_timeout_ms, "sync", group_id, member.member_id)
-        if has_moved:
+        self._fencing.remove_after(member.rebalance_timeout_ms, "sync", group_id, member.member_id)
+        if is_reassigned:
             self._fencing.expect_revocation(group_id, member)
 
     # --- SyncGroup and Heartbeat --------------------------------------------------------------------------------
 
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
         check_protocol_present(request, client)
-        member, classic = _member(group, request.member_id, request.group_instance_id, request.generation_id)
+        member, classic = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
         protocol = classic.supported_protocols[0]
         if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol_name not in (None, protocol.name):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         # A member that must revoke partitions has already joined again: it gets what it keeps.
         if member.member_epoch < group.assignment_epoch and member.state is not MemberState.UNREVOKED:
-            raise self._rejoin(group, member)
+            raise self._rejoin_error(group, member)
         self._state.deadlines.cancel(("sync", group.group_id, member.member_id))
         self._fencing.extend_session(group.group_id, member)
         response = SyncGroupResponse(protocol_type=request.protocol_type, protocol_name=request.protocol_name)
@@ -126,16 +126,16 @@ class ClassicMembers:
         return Outcome(response)
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> Outcome[HeartbeatResponse]:
-        member, _ = _member(group, request.member_id, request.group_instance_id, request.generation_id)
+        member, _ = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
         self._fencing.extend_session(group.group_id, member)
         if _must_rejoin(group, member):
-            raise self._rejoin(group, member)
+            raise self._rejoin_error(group, member)
         return Outcome(HeartbeatResponse())
 
-    def _rejoin(self, group: ConsumerGroup, member: ConsumerMember) -> KafkaError:
+    def _rejoin_error(self, group: ConsumerGroup, member: ConsumerMember) -> KafkaError:
         """Return the error that makes a member join again. Its rebalance timeout starts with the first such error."""
         if ("join", group.group_id, member.member_id) not in self._state.deadlines:
-            self._fencing.expel_after(member.rebalance_timeout_ms, "join", group.group_id, member.member_id)
+            self._fencing.remove_after(member.rebalance_timeout_ms, "join", group.group_id, member.member_id)
         return KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     # --- LeaveGroup ---------------------------------------------------------------------------------------------
@@ -147,13 +147,13 @@ class ClassicMembers:
         for identity in request.members:
             result = MemberResponse(identity.member_id, identity.group_instance_id)
             try:
-                member = _leaving(group, identity)
+                member = _leaving_member(group, identity)
                 leaving[member.member_id] = member
-            except KafkaError as refused:
-                result.error_code = refused.code
+            except KafkaError as error:
+                result.error_code = error.code
             results.append(result)
         response = LeaveGroupResponse(members=results)
-        return self._fencing.removal(group, list(leaving.values()), response) if leaving else Outcome(response)
+        return self._fencing.remove(group, list(leaving.values()), response) if leaving else Outcome(response)
 
 
 def _subscription(request: JoinGroupRequest) -> Subscription:
@@ -167,7 +167,7 @@ def _subscription(request: JoinGroupRequest) -> Subscription:
 def _with_request(
     member: ConsumerMember, request: JoinGroupRequest, client: Client, subscription: Subscription
 ) -> ConsumerMember:
-    """Return the member with the request's fields. It now uses the classic protocol, even if it used the other one."""
+    """Return the member with the request's fields. It uses the classic protocol from now on."""
     return replace(
         member,
         client_id=client.client_id,
@@ -194,7 +194,7 @@ def _join_response(member: ConsumerMember, generation: int) -> JoinGroupResponse
     )
 
 
-def _member(
+def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
 ) -> tuple[ConsumerMember, ClassicMemberMetadata]:
     """Return the member. Raise KafkaError unless it uses the classic protocol and is in that generation."""
@@ -214,7 +214,7 @@ def _must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
     can do it, or partitions of its target are free. A member that must revoke partitions is in an older epoch."""
     if member.member_epoch < group.epoch:
         return True
-    if group.must_resolve_topics and group.classic_members == len(group.members):
+    if group.must_resolve_topics and group.classic_member_count == len(group.members):
         return True
     return member.state is MemberState.UNRELEASED and not _waits_for_others(group, member)
 
@@ -227,7 +227,7 @@ def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
     )
 
 
-def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
+def _leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
     instance_id = identity.group_instance_id
     if instance_id is None:
         return group.member(identity.member_id)

@@ -9,14 +9,14 @@ from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember, Partitions
 from moldau.coordinator.group.consumer.target import metadata_hash
 from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ClassicProtocol
-from moldau.coordinator.group.migration.embedded import by_topic_id, read_assignment
+from moldau.coordinator.group.migration.assignment_codec import by_topic_id, read_assignment
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.metadata.image import MetadataImage
 from moldau.wire.consumer_protocol import Subscription, read
 
 NO_TIMESTAMP = 0
-"""The time of the leader's assignment is unknown."""
-Slots = set[tuple[Uuid, int]]
+"""The time when the leader of the classic group assigned the partitions is unknown."""
+TopicIdPartitions = set[tuple[Uuid, int]]
 
 
 def consumer_group_of(group: ClassicGroup, image: MetadataImage) -> ConsumerGroup:
@@ -28,34 +28,37 @@ def consumer_group_of(group: ClassicGroup, image: MetadataImage) -> ConsumerGrou
         for member in group.members.values()
     }
     converted.targets.update(targets)
-    targeted = {slot for target in targets.values() for slot in _slots(target)}
+    targeted = {partition for target in targets.values() for partition in _flatten(target)}
     owned = set(targeted)
     for member in group.members.values():
         subscription, _ = read(Subscription, _subscription_bytes(group, member))
         # A cooperative member still reads partitions that the last generation took from it, until it learns of that.
-        claimed = _slots(by_topic_id(subscription.owned_partitions, image)) - owned
+        claimed = _flatten(by_topic_id(subscription.owned_partitions, image)) - owned
         owned |= claimed
-        assigned = claimed | _slots(targets[member.member_id])
-        converted.put(_member(member, subscription, group.generation, _since(group.generation, assigned)))
+        assigned = claimed | _flatten(targets[member.member_id])
+        converted.put(_consumer_member(member, subscription, group.generation, _with_epoch(group.generation, assigned)))
     # During a rebalance the members do not have what they should have: the higher epoch makes a new target due.
-    is_settled = group.state is State.STABLE and owned == targeted
-    converted.epoch = group.generation if is_settled else group.generation + 1
+    is_stable = group.state is State.STABLE and owned == targeted
+    converted.epoch = group.generation if is_stable else group.generation + 1
     converted.metadata_hash = metadata_hash(converted.subscriptions.topics, image)
     return converted
 
 
-def _slots(partitions: dict[Uuid, frozenset[int]]) -> Slots:
+def _flatten(partitions: dict[Uuid, frozenset[int]]) -> TopicIdPartitions:
     return {(topic_id, index) for topic_id, indexes in partitions.items() for index in indexes}
 
 
-def _since(epoch: int, slots: Slots) -> Partitions:
-    partitions: dict[Uuid, dict[int, int]] = {}
-    for topic_id, index in sorted(slots):
-        partitions.setdefault(topic_id, {})[index] = epoch
-    return partitions
+def _with_epoch(epoch: int, partitions: TopicIdPartitions) -> Partitions:
+    """Return the partitions by topic, each assigned in `epoch`."""
+    by_topic: dict[Uuid, dict[int, int]] = {}
+    for topic_id, index in sorted(partitions):
+        by_topic.setdefault(topic_id, {})[index] = epoch
+    return by_topic
 
 
-def _member(member: ClassicMember, subscription: Subscription, generation: int, assigned: Partitions) -> ConsumerMember:
+def _consumer_member(
+    member: ClassicMember, subscription: Subscription, generation: int, assigned: Partitions
+) -> ConsumerMember:
     return ConsumerMember(
         member_id=member.member_id,
         member_epoch=generation,

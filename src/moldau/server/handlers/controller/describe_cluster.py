@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from moldau.base.cluster_settings import VoterAddress
-from moldau.server.handlers.describe_cluster import CONTROLLER_ENDPOINTS, not_served, operations
+from moldau.server.handlers.describe_cluster import CONTROLLER_ENDPOINTS, authorized_operations, endpoint_type_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_cluster import (
@@ -22,19 +22,19 @@ class DescribeControllers:
     versions = (1, 2)
 
     def __init__(
-        self, controllers: Callable[[], Sequence[VoterAddress]], active: Callable[[], int], cluster_id: str
+        self, controllers: Callable[[], Sequence[VoterAddress]], active_controller: Callable[[], int], cluster_id: str
     ) -> None:
         self._controllers = controllers
-        self._active = active
+        self._active_controller = active_controller
         self._cluster_id = cluster_id
 
     def answer(self, request: DescribeClusterRequest, caller: Caller) -> DescribeClusterResponse:
         if request.endpoint_type != CONTROLLER_ENDPOINTS:
-            return not_served(request)
+            return endpoint_type_error(request)
         return DescribeClusterResponse(
             endpoint_type=CONTROLLER_ENDPOINTS,
             cluster_id=self._cluster_id,
-            controller_id=self._active(),
+            controller_id=self._active_controller(),
             brokers=[DescribeClusterBroker(each.id, each.host, each.port) for each in self._controllers()],
-            cluster_authorized_operations=operations(request),
+            cluster_authorized_operations=authorized_operations(request),
         )

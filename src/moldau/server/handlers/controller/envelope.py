@@ -10,24 +10,24 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.server.handlers.forwarded import FORWARDED, Ask
+from moldau.server.handlers.forwarded import FORWARDED, SendToController
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, request_class
 from moldau.wire.codec import decode_from
 from moldau.wire.frames import Framing, read_request_header
 from moldau.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
-OWN_BYTES_MAX: Final = 1 << 10
-"""The size of an envelope without its contents."""
+OVERHEAD_BYTES_MAX: Final = 1 << 10
+"""The largest size of an envelope without the request in it."""
 
 
 class Envelope:
     api = ApiKey.ENVELOPE
     versions = (0, 0)
-    request_bytes_max = CONTROLLER_REQUEST_BYTES_MAX + OWN_BYTES_MAX
+    request_bytes_max = CONTROLLER_REQUEST_BYTES_MAX + OVERHEAD_BYTES_MAX
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+    def __init__(self, send_to_controller: SendToController) -> None:
+        self._send_to_controller = send_to_controller
 
     def answer(self, envelope: EnvelopeRequest, caller: Caller) -> EnvelopeResponse | Promise[EnvelopeResponse]:
         data = memoryview(envelope.request_data)
@@ -40,13 +40,13 @@ class Envelope:
         except KafkaError as error:
             return EnvelopeResponse(error_code=error.code)
 
-        def enclose(response: Any) -> EnvelopeResponse:
+        def wrap_response(response: Any) -> EnvelopeResponse:
             if isinstance(response, KafkaError):
                 return EnvelopeResponse(error_code=response.code)
             frame = Framing(api, header.api_version).frame(header.correlation_id, response)
             return EnvelopeResponse(bytes(frame[4:]))
 
-        return self._ask(api, request, header.api_version).map(enclose)
+        return self._send_to_controller(api, request, header.api_version).map(wrap_response)
 
 
 def _forwardable_api(key: int, version: int) -> ApiKey:

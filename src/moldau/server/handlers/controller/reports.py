@@ -10,7 +10,7 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import ALTER_PARTITION_BYTES_MAX, QUORUM_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.server.handlers.forwarded import Ask
+from moldau.server.handlers.forwarded import SendToController
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -24,21 +24,25 @@ REPORTS: Final[dict[ApiKey, tuple[int, int]]] = {
 }
 
 
-class Report:
-    """The handler of one such API. `on_heartbeat` gets the broker id and address of each successful heartbeat."""
+class ReportHandler:
+    """The handler of one of these APIs. `on_heartbeat` gets the broker id and address of each successful heartbeat."""
 
     def __init__(
-        self, api: ApiKey, versions: tuple[int, int], ask: Ask, on_heartbeat: Callable[[int, str], None]
+        self,
+        api: ApiKey,
+        versions: tuple[int, int],
+        send_to_controller: SendToController,
+        on_heartbeat: Callable[[int, str], None],
     ) -> None:
         self.api = api
         self.versions = versions
-        self._ask = ask
+        self._send_to_controller = send_to_controller
         self._on_heartbeat = on_heartbeat
         is_long = api is ApiKey.ALTER_PARTITION
         self.request_bytes_max = ALTER_PARTITION_BYTES_MAX if is_long else QUORUM_REQUEST_BYTES_MAX
 
     def answer(self, request: Message, caller: Caller) -> Promise[Message]:
-        promise = self._ask(self.api, request, caller.version)
+        promise = self._send_to_controller(self.api, request, caller.version)
         if isinstance(request, BrokerHeartbeatRequest):
             broker_id = request.broker_id
             return promise.map(lambda result: self._heartbeat_response(result, broker_id, caller.address))
@@ -59,5 +63,7 @@ class Report:
         return result
 
 
-def reports(ask: Ask, on_heartbeat: Callable[[int, str], None]) -> list[Report]:
-    return [Report(api, versions, ask, on_heartbeat) for api, versions in REPORTS.items()]
+def report_handlers(
+    send_to_controller: SendToController, on_heartbeat: Callable[[int, str], None]
+) -> list[ReportHandler]:
+    return [ReportHandler(api, versions, send_to_controller, on_heartbeat) for api, versions in REPORTS.items()]

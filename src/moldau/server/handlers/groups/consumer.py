@@ -12,7 +12,7 @@ from moldau.base.promise import Promise
 from moldau.coordinator.group import listing
 from moldau.coordinator.machine import Outcome
 from moldau.runtime.coordinators.group import GroupCoordinator
-from moldau.server.handlers.answering import client_of, combine_replies, reply_or_error
+from moldau.server.handlers.replies import client_of, combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_describe import (

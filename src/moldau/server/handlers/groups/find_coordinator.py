@@ -44,17 +44,17 @@ class FindCoordinator:
         )
         coordinator = self._coordinators.get(request.key_type)
         if coordinator is None:
-            return _response([_not_served(request, key, caller) for key in keys], caller)
-        opened = coordinator.topic.open()
-        if opened.done:
-            return _response([self._find(coordinator, key, opened.value(), caller) for key in keys], caller)
-        return opened.map(lambda code: _response([self._find(coordinator, key, code, caller) for key in keys], caller))
+            return _response([_unsupported_key_type(request, key, caller) for key in keys], caller)
+        opening = coordinator.topic.open()
+        if opening.done:
+            return _response([self._find(coordinator, key, opening.value(), caller) for key in keys], caller)
+        return opening.map(lambda code: _response([self._find(coordinator, key, code, caller) for key in keys], caller))
 
     def _find(
-        self, coordinator: GroupCoordinator | TransactionCoordinator, key: str, opened: ErrorCode, caller: Caller
+        self, coordinator: GroupCoordinator | TransactionCoordinator, key: str, topic_error: ErrorCode, caller: Caller
     ) -> Coordinator:
-        if opened not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{coordinator.topic.name}: {opened.name}.")
+        if topic_error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{coordinator.topic.name}: {topic_error.name}.")
         try:
             node_id = coordinator.find(key)
         except KafkaError:
@@ -66,7 +66,7 @@ class FindCoordinator:
         return Coordinator(key, node_id, endpoint.host, endpoint.port)
 
 
-def _not_served(request: FindCoordinatorRequest, key: str, caller: Caller) -> Coordinator:
+def _unsupported_key_type(request: FindCoordinatorRequest, key: str, caller: Caller) -> Coordinator:
     if request.key_type == SHARE and caller.version >= SHARE_MIN_VERSION:
         return _error(key, ErrorCode.INVALID_REQUEST, "Share groups are not served.")
     return _error(key, ErrorCode.INVALID_REQUEST)

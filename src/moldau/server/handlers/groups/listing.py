@@ -9,7 +9,7 @@ from moldau.base.promise import Promise
 from moldau.coordinator.group import listing
 from moldau.coordinator.machine import Outcome
 from moldau.runtime.coordinators.group import GroupCoordinator
-from moldau.server.handlers.answering import combine_replies, reply_or_error
+from moldau.server.handlers.replies import combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse

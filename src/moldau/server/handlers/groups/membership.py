@@ -10,7 +10,7 @@ from __future__ import annotations
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise, when_ready
 from moldau.runtime.coordinators.group import GroupCoordinator
-from moldau.server.handlers.answering import client_of, reply_or_error
+from moldau.server.handlers.replies import client_of, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -13,7 +13,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.coordinator.machine import Client
 from moldau.runtime.coordinators.group import GroupCoordinator
-from moldau.server.handlers.answering import client_of, combine_replies, reply_or_error
+from moldau.server.handlers.replies import client_of, combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.offset_commit import (

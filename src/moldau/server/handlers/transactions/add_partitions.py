@@ -19,7 +19,7 @@ from moldau.coordinator.transaction.transactions import Transactions
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
-from moldau.server.handlers.answering import Limit, combine_replies, reply_or_error
+from moldau.server.handlers.replies import TimeLimit, combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -59,7 +59,9 @@ class AddPartitionsToTxn:
     ) -> AddPartitionsToTxnResponse | Promise[AddPartitionsToTxnResponse]:
         if caller.version >= BROKERS_MIN_VERSION:
             results = [self._result(transaction, caller.version) for transaction in request.transactions]
-            limit = Limit(self._timers, COMMIT_WAIT_MS, lambda i: _timed_out_result(request.transactions[i]))
+            limit = TimeLimit(
+                self._timers, COMMIT_WAIT_MS, lambda index: _timed_out_result(request.transactions[index])
+            )
             return combine_replies(
                 results, lambda results: AddPartitionsToTxnResponse(results_by_transaction=results), limit
             )

@@ -12,7 +12,7 @@ from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import InTransaction
-from moldau.server.handlers.answering import client_of, reply_or_error
+from moldau.server.handlers.replies import client_of, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.txn_offset_commit import (
@@ -22,7 +22,7 @@ from moldau.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-KNOWS_LOADING_MIN_VERSION = 2
+LOAD_IN_PROGRESS_MIN_VERSION = 2
 KNOWS_ABORTABLE_MIN_VERSION = 4
 ADDS_PARTITIONS_MIN_VERSION = 5
 NO_SEQUENCE = -1
@@ -100,7 +100,7 @@ class TxnOffsetCommit:
 def _error_response(request: TxnOffsetCommitRequest, code: ErrorCode, version: int) -> TxnOffsetCommitResponse:
     """Return the error for every partition: the response has no error for the whole."""
     error = _ERROR_FOR_CLIENT.get(code, code)
-    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < KNOWS_LOADING_MIN_VERSION:
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOAD_IN_PROGRESS_MIN_VERSION:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return TxnOffsetCommitResponse(
         topics=[

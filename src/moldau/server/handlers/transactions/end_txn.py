@@ -9,7 +9,7 @@ from __future__ import annotations
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
-from moldau.server.handlers.answering import client_of, reply_or_error
+from moldau.server.handlers.replies import client_of, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.end_txn import EndTxnRequest, EndTxnResponse

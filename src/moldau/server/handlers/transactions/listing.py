@@ -10,7 +10,7 @@ from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX, TRANSACTION_REQUEST_BYT
 from moldau.base.promise import Promise, when_ready
 from moldau.coordinator.transaction.listing import TransactionFilter, filter_of
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
-from moldau.server.handlers.answering import combine_replies, reply_or_error
+from moldau.server.handlers.replies import combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_transactions import (
@@ -20,8 +20,9 @@ from moldau.wire.messages.describe_transactions import (
 )
 from moldau.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
-MATCHED_IN_A_TURN = 4_096
-"""Characters of transactional ids; the slowest pattern takes 10 µs for one."""
+MATCHED_CHARACTERS_MAX = 4_096
+"""Characters of transactional ids that are matched in one iteration of the event loop. The slowest pattern takes
+10 µs for one character."""
 Response = ListTransactionsResponse | Promise[ListTransactionsResponse]
 
 
@@ -39,9 +40,9 @@ class ListTransactions:
 
     def _list(self, filters: TransactionFilter) -> Response:
         all_but_pattern = filters._replace(pattern=None)
-        shards = self._coordinator.shards.submit_to_all(lambda transactions: transactions.listed(all_but_pattern))
+        replies = self._coordinator.shards.submit_to_all(lambda transactions: transactions.listed(all_but_pattern))
         response = combine_replies(
-            shards,
+            replies,
             lambda replies: (
                 next((_list_error(each) for each in replies if isinstance(each, KafkaError)), None)
                 or ListTransactionsResponse(
@@ -52,10 +53,10 @@ class ListTransactions:
         )
         if filters.pattern is None:
             return response
-        return when_ready(response, lambda whole: self._match(filters.pattern, whole))
+        return when_ready(response, lambda listed: self._match(filters.pattern, listed))
 
     def _match(self, pattern: Any, listed: ListTransactionsResponse) -> Promise[ListTransactionsResponse]:
-        """Keep the transactions that match, a part in each turn of the event loop: a bad pattern is slow."""
+        """Keep the transactions that match, some in each iteration of the event loop: a bad pattern is slow."""
         remaining, matching = iter(listed.transaction_states), []
         promise: Promise[ListTransactionsResponse] = Promise()
 
@@ -65,7 +66,7 @@ class ListTransactions:
                 if pattern.fullmatch(transaction.transactional_id) is not None:
                     matching.append(transaction)
                 characters += len(transaction.transactional_id)
-                if characters >= MATCHED_IN_A_TURN:
+                if characters >= MATCHED_CHARACTERS_MAX:
                     self._timers.soon(match_some)
                     return
             listed.transaction_states = matching

@@ -19,7 +19,7 @@ from moldau.replica.partition import ACKS_ALL
 from moldau.replica.partitions import Partitions
 from moldau.replica.verification import Verifications
 from moldau.runtime.coordinators.group import GroupCoordinator
-from moldau.server.handlers.answering import Limit, combine_replies, reply_or_error
+from moldau.server.handlers.replies import TimeLimit, combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.write_txn_markers import (
@@ -32,7 +32,7 @@ from moldau.wire.messages.write_txn_markers import (
 )
 from moldau.wire.records import EndTxnMarker, end_txn_batch
 
-NOT_READY = frozenset(
+COORDINATOR_NOT_READY = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )
 COMMIT_WAIT_MS = 5_000
@@ -70,13 +70,16 @@ class WriteTxnMarkers:
         ]
 
         def make_response(all_codes: list[ErrorCode]) -> WriteTxnMarkersResponse:
-            left = iter(all_codes)
+            remaining_codes = iter(all_codes)
             return WriteTxnMarkersResponse(
-                [_result(marker, dict(zip(partitions, left, strict=False))) for marker, partitions in requested]
+                [
+                    _result(marker, dict(zip(partitions, remaining_codes, strict=False)))
+                    for marker, partitions in requested
+                ]
             )
 
         return combine_replies(
-            codes, make_response, Limit(self._timers, COMMIT_WAIT_MS, lambda _: ErrorCode.REQUEST_TIMED_OUT)
+            codes, make_response, TimeLimit(self._timers, COMMIT_WAIT_MS, lambda _: ErrorCode.REQUEST_TIMED_OUT)
         )
 
     def _write(self, marker: WritableTxnMarker, name: TopicPartition) -> Code:
@@ -111,7 +114,7 @@ def _partitions(marker: WritableTxnMarker) -> list[TopicPartition]:
 
 def _marker_error(code: ErrorCode) -> ErrorCode:
     """Return an error that the sender can handle: it knows partitions without a leader, but no group coordinators."""
-    return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in NOT_READY else code
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in COORDINATOR_NOT_READY else code
 
 
 def _result(marker: WritableTxnMarker, codes: dict[TopicPartition, ErrorCode]) -> WritableTxnMarkerResult:

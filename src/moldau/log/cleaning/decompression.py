@@ -13,11 +13,11 @@ from moldau.columns.varints import Bytes, Numbers
 from moldau.log.cleaning.pieces import PADDING
 from moldau.wire.compression import Compression, decompress, decompress_into
 
-OPENED_BYTES_MAX: Final = 4 << 20
+BUFFER_BYTES: Final = 4 << 20
 """Size of the buffer, unless one batch is larger."""
 
 
-class Bodies(NamedTuple):
+class BatchBodies(NamedTuple):
     """The records of some batches: content[begin:end] of each. At least PADDING follows the last one."""
 
     content: bytes | bytearray
@@ -29,19 +29,19 @@ class Bodies(NamedTuple):
     ends: Numbers
 
 
-class Opened:
+class DecompressionBuffer:
     def __init__(self) -> None:
-        self._content = bytearray(OPENED_BYTES_MAX + len(PADDING))
+        self._content = bytearray(BUFFER_BYTES + len(PADDING))
         self._indexes: list[int] = []
         self._ends: list[int] = []
         self._largest = 0
         """Size of the largest body so far: the next one is assumed to be no smaller."""
 
     def put(self, index: int, codec: Compression, body: memoryview) -> bool:
-        """Decompress a body into the buffer. False if there is no room: call `take` first."""
+        """Decompress a body into the buffer. Return False if it does not fit: call `take` first."""
         begin = self._ends[-1] if self._ends else 0
-        room = memoryview(self._content)[begin : -len(PADDING)]
-        size = None if begin and len(room) < self._largest else decompress_into(codec, body, room)
+        free = memoryview(self._content)[begin : -len(PADDING)]
+        size = None if begin and len(free) < self._largest else decompress_into(codec, body, free)
         if size is None:
             if begin:
                 return False
@@ -54,10 +54,10 @@ class Opened:
         self._largest = max(self._largest, size)
         return True
 
-    def take(self) -> Bodies:
+    def take(self) -> BatchBodies:
         """Return all bodies in the buffer. The next `put` overwrites them."""
         ends = np.array(self._ends, np.int64)
         begins = np.append(np.zeros(1, np.int64), ends[:-1])
         indexes = np.array(self._indexes, np.int64)
         self._indexes, self._ends = [], []
-        return Bodies(self._content, np.frombuffer(self._content, np.uint8), indexes, begins, ends)
+        return BatchBodies(self._content, np.frombuffer(self._content, np.uint8), indexes, begins, ends)

@@ -1,5 +1,5 @@
-"""Shared by the APIs of coordinators: submit a request to its shard, and turn an error, raised now or promised,
-into a response of the API.
+"""What handlers of coordinators' APIs share: turning an error, raised or promised, into a response of the API, and
+combining several replies into one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from moldau.server.router import Caller
 R = TypeVar("R")
 
 
-class Limit(NamedTuple):
-    """How long to wait for the last reply. `late` returns the reply to use instead of a missing one, by its index."""
+class TimeLimit(NamedTuple):
+    """How long to wait for the last reply. `late_reply` returns what replaces a missing reply, by its index."""
 
     timers: Timers
     wait_ms: int
-    late: Callable[[int], Any]
+    late_reply: Callable[[int], Any]
 
 
 def client_of(caller: Caller) -> Client:
@@ -32,23 +32,23 @@ def client_of(caller: Caller) -> Client:
 def reply_or_error(call: Callable[[], R | Promise[R]], error_response: Callable[[KafkaError], R]) -> R | Promise[R]:
     """Return the result or promise of `call`; turn a KafkaError, raised or promised, into `error_response(error)`."""
     try:
-        answer = call()
+        reply = call()
     except KafkaError as error:
         return error_response(error)
-    if isinstance(answer, Promise):
-        return answer.map(lambda value: error_response(value) if isinstance(value, KafkaError) else value)
-    return answer
+    if isinstance(reply, Promise):
+        return reply.map(lambda value: error_response(value) if isinstance(value, KafkaError) else value)
+    return reply
 
 
 def combine_replies(
-    answers: list[Any], combine: Callable[[list[Any]], R], limit: Limit | None = None
+    replies: list[Any], combine: Callable[[list[Any]], R], limit: TimeLimit | None = None
 ) -> R | Promise[R]:
     """Combine several replies into one when the last of them is ready, or when the time limit is reached."""
-    missing = sum(isinstance(answer, Promise) for answer in answers)
+    missing = sum(isinstance(reply, Promise) for reply in replies)
     if not missing:
-        return combine(answers)
+        return combine(replies)
     combined: Promise[R] = Promise()
-    values = list(answers)
+    values = list(replies)
 
     def on_reply(index: int, value: Any) -> None:
         nonlocal missing
@@ -63,12 +63,14 @@ def combine_replies(
 
     def on_timeout() -> None:
         assert limit is not None
-        replies = [limit.late(index) if isinstance(value, Promise) else value for index, value in enumerate(values)]
-        combined.complete(combine(replies))
+        all_replies = [
+            limit.late_reply(index) if isinstance(value, Promise) else value for index, value in enumerate(values)
+        ]
+        combined.complete(combine(all_replies))
 
     timer = None if limit is None else limit.timers.after_ms(limit.wait_ms, on_timeout)
 
-    for index, answer in enumerate(answers):
-        if isinstance(answer, Promise):
-            answer.then(partial(on_reply, index))
+    for index, reply in enumerate(replies):
+        if isinstance(reply, Promise):
+            reply.then(partial(on_reply, index))
     return combined

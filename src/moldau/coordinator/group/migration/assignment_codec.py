@@ -11,9 +11,9 @@ from moldau.metadata.image import MetadataImage
 from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
 from moldau.wire.schema import Buffer
 
-STICKY: Final = ("sticky", "cooperative-sticky")
-"""The user data of their assignments is only the member's previous assignment, which librdkafka's leaders send back.
-Apache Kafka takes it for data of a custom assignor and does not convert such groups."""
+STICKY_PROTOCOLS: Final = ("sticky", "cooperative-sticky")
+"""Protocols whose assignments may have user data that can be dropped: librdkafka's leaders send the member's previous
+assignment in it. Apache Kafka takes it for data of a custom assignor and does not convert such groups."""
 PartitionsByTopic = Mapping[Uuid, Iterable[int]]
 
 
@@ -33,7 +33,7 @@ def read_assignment(data: Buffer, protocol: str | None, image: MetadataImage) ->
     if not data:
         return {}
     assignment, _ = read(Assignment, data)
-    if assignment.user_data and protocol not in STICKY:
+    if assignment.user_data and protocol not in STICKY_PROTOCOLS:
         raise MalformedData("an assignment has user data of a custom assignor")
     return by_topic_id(assignment.assigned_partitions, image)
 
@@ -46,10 +46,10 @@ def write_assignment(partitions: PartitionsByTopic, image: MetadataImage, subscr
         if topic_id in image.topic_names
     )
     assignment = Assignment([TopicPartitions(name, indexes) for name, indexes in named])
-    return write(assignment, _version(subscription))
+    return write(assignment, _assignment_version(subscription))
 
 
-def _version(subscription: Buffer) -> int:
+def _assignment_version(subscription: Buffer) -> int:
     """Return the version for a member's assignment: the oldest if its subscription is unreadable, since only the first
     of its protocols was checked."""
     try:

@@ -1,4 +1,4 @@
-"""The segment that compaction writes, with its indexes. The files end in `.cleaned`; `finish` syncs them."""
+"""Writes the new segment of a compaction, with its indexes. The files end in `.cleaned`; `finish` syncs them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from moldau.columns.varints import Numbers
 from moldau.log import layout
-from moldau.log.cleaning.swap import path_of
+from moldau.log.cleaning.swap import segment_path
 from moldau.log.files import Buffer, File, Files, write_all
 from moldau.log.offset_index import OffsetIndex
 from moldau.log.time_index import TimeIndex, TimestampOffset
@@ -18,8 +18,8 @@ SYNC_BYTES: Final = 32 << 20
 """Bytes between two syncs: syncing a gigabyte at once would delay all other writes."""
 
 
-class Written(NamedTuple):
-    """Batches to be written, one entry for each."""
+class BatchesToWrite(NamedTuple):
+    """Consecutive batches; every column has an entry for each."""
 
     content: bytes
     sizes: Numbers
@@ -27,10 +27,10 @@ class Written(NamedTuple):
     max_timestamps: Numbers
 
 
-class Target:
+class CleanedSegmentWriter:
     def __init__(self, files: Files, directory: str, base_offset: int, index_interval_bytes: int) -> None:
         self._files = files
-        self._stem = path_of(directory, base_offset)
+        self._stem = segment_path(directory, base_offset)
         self._interval = index_interval_bytes
         self._file = self._create(layout.LOG)
         self.size = 0
@@ -46,7 +46,7 @@ class Target:
         file.truncate(0)
         return file
 
-    def append(self, batches: Written) -> None:
+    def append(self, batches: BatchesToWrite) -> None:
         if not batches.sizes.size:
             return
         write_all(self._file, batches.content, self.size)
@@ -57,7 +57,7 @@ class Target:
             self._file.sync()
             self._synced = self.size
 
-    def _index(self, positions: Numbers, batches: Written) -> None:
+    def _index(self, positions: Numbers, batches: BatchesToWrite) -> None:
         """Index the batches as `Segment.record_batch` does."""
         running_max = np.maximum.accumulate(np.maximum(batches.max_timestamps, self._largest.timestamp))
         index = int(np.searchsorted(positions, self._indexed_at + self._interval, side="right"))
@@ -69,7 +69,7 @@ class Target:
             index = int(np.searchsorted(positions, self._indexed_at + self._interval, side="right"))
         self._update_largest(running_max, batches, positions.size - 1)
 
-    def _update_largest(self, running_max: Numbers, batches: Written, index: int) -> None:
+    def _update_largest(self, running_max: Numbers, batches: BatchesToWrite, index: int) -> None:
         """Update the largest timestamp up to that batch, with the first batch that has it."""
         timestamp = int(running_max[index])
         if timestamp > self._largest.timestamp:
@@ -83,14 +83,14 @@ class Target:
             (layout.OFFSET_INDEX, self._offset_index.entries),
             (layout.TIME_INDEX, self._time_index.entries),
         ):
-            self._write_side(suffix, entries)
+            self._write_index(suffix, entries)
         transactions = TxnIndex(self._files, self._stem + layout.TXN_INDEX + layout.CLEANED)
         transactions.replace(aborted)
         for path in transactions.take_unsynced():
             self._files.sync(path)
         self._file.sync()
 
-    def _write_side(self, suffix: str, entries: Buffer) -> None:
+    def _write_index(self, suffix: str, entries: Buffer) -> None:
         file = self._create(suffix)
         write_all(file, entries, 0)
         file.sync()

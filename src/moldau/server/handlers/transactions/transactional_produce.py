@@ -15,7 +15,7 @@ from moldau.wire.messages.produce import ProduceRequest, TopicProduceData
 
 ADDS_PARTITIONS_MIN_VERSION: Final = 12
 KNOWS_ABORTABLE_MIN_VERSION: Final = 11
-NOT_REACHED: Final = frozenset(
+COORDINATOR_UNREACHABLE: Final = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -33,8 +33,8 @@ def transactional_write(
     name_of: Callable[[TopicProduceData, int], str | None],
     partitions: Partitions,
 ) -> TransactionalWrite | None:
-    """Return None if nothing in the request belongs to a transaction. Partitions that are not on this node and batches
-    that cannot be read are skipped: the append refuses them."""
+    """Return what the request writes in a transaction; None if there is nothing. Partitions that are not on this node
+    and batches that cannot be read are skipped: the append refuses them."""
     assert request.transactional_id is not None
     batches = list(_batches(request, version, name_of, partitions))
     if not batches:
@@ -55,12 +55,12 @@ def transactional_write(
 
 
 def check_append(gate: TransactionGate, write: TransactionalWrite, partition: Partition) -> None:
-    """Raise KafkaError if the partition's records must not be appended, as producers expect it."""
+    """Raise KafkaError, with a code that the producer knows, if the partition's records must not be appended."""
     try:
         gate.check(write, partition)
     except KafkaError as error:
-        is_early = error.code is ErrorCode.CONCURRENT_TRANSACTIONS and not write.transaction.adds
-        if error.code in NOT_REACHED or is_early:
+        is_unknown_to_producer = error.code is ErrorCode.CONCURRENT_TRANSACTIONS and not write.transaction.adds
+        if error.code in COORDINATOR_UNREACHABLE or is_unknown_to_producer:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"It could not be verified that the partition is part of the transaction: {error.code.name}.",
