@@ -23,9 +23,9 @@ NO_HORIZON: Final = -1
 
 END_OF_SEGMENT: Final = "the end of a segment"
 RECENT: Final = "one of the last five of a producer"
-LAST_WORD: Final = "a marker that alone knows its producer's epoch"
-LONGER_LIFE: Final = "a marker of a transaction of which a header more is left"
-LONGER_TOLD: Final = "an aborted transaction of which a header more is left"
+ONLY_BATCH_WITH_EPOCH: Final = "a marker that alone knows its producer's epoch"
+MARKER_KEPT_LONGER: Final = "a marker of a transaction of which a header more is left"
+ABORTED_KEPT_LONGER: Final = "an aborted transaction of which a header more is left"
 
 
 class Batch(NamedTuple):
@@ -63,15 +63,15 @@ def content_of(files: Files, directory: str) -> Content:
     return Content([int(name[:20]) for name in names], batches, aborted)
 
 
-def face(batch: Batch) -> tuple[object, ...]:
+def comparable_fields(batch: Batch) -> tuple[object, ...]:
     """Return what must be equal in two batches. Not the bytes: codecs differ in version, and in a batch that has lost
     records Kafka counts timestamps from the first one left, where we keep the base timestamp."""
     base_timestamp = None if batch.records else batch.header.base_timestamp
-    return (*bare_face(batch), batch.horizon_ms, base_timestamp, batch.records)
+    return (*comparable_header(batch), batch.horizon_ms, base_timestamp, batch.records)
 
 
-def bare_face(batch: Batch) -> tuple[object, ...]:
-    """Like `face`, but without the records and the delete horizon."""
+def comparable_header(batch: Batch) -> tuple[object, ...]:
+    """Like `comparable_fields`, but without the records and the delete horizon."""
     header = batch.header
     return (
         header.base_offset, header.last_offset, header.leader_epoch, header.attributes & ~DELETE_HORIZON_BIT,
@@ -102,7 +102,7 @@ class Comparison:
     tally: Counter[str] = field(default_factory=Counter)
     """Counts of the differences."""
 
-    def compare(self, ours: Content, theirs: Content, told: Round) -> None:
+    def compare(self, ours: Content, theirs: Content, inputs: Round) -> None:
         assert not theirs.batches.keys() - ours.batches.keys(), "Kafka has kept more"
         if self.begins_alike:
             assert ours.segments == theirs.segments
@@ -110,11 +110,11 @@ class Comparison:
             self._note_outlived(ours, theirs)
         for base_offset, batch in ours.batches.items():
             other = theirs.batches.get(base_offset)
-            if other is not None and face(batch) == face(other):
-                if base_offset < told.up_to:
+            if other is not None and comparable_fields(batch) == comparable_fields(other):
+                if base_offset < inputs.up_to:
                     self._count(batch)
                 continue
-            reason = self._reason(batch, other, ours, told)
+            reason = self._reason(batch, other, ours, inputs)
             assert reason is not None, f"ours {batch}\nKafka's {other}\nwritten as {self.written[base_offset]}"
             self.tally[reason] += 1
         self._compare_aborted(ours, theirs)
@@ -133,18 +133,18 @@ class Comparison:
             if other.is_control and other.producer_id == header.producer_id and offset > header.base_offset
         )
 
-    def _reason(self, batch: Batch, other: Batch | None, ours: Content, told: Round) -> str | None:
-        if batch.header.base_offset >= told.up_to:
+    def _reason(self, batch: Batch, other: Batch | None, ours: Content, inputs: Round) -> str | None:
+        if batch.header.base_offset >= inputs.up_to:
             return None
         if other is None and is_end_of_segment(batch):
             return END_OF_SEGMENT
-        if other is None and is_recent(batch, ours, told):
+        if other is None and is_recent(batch, ours, inputs):
             return RECENT
-        if other is not None and is_last_word(batch, other, told):
-            return LAST_WORD
-        return LONGER_LIFE if self._lives_longer(batch, other) else None
+        if other is not None and is_only_batch_with_epoch(batch, other, inputs):
+            return ONLY_BATCH_WITH_EPOCH
+        return MARKER_KEPT_LONGER if self._is_kept_longer(batch, other) else None
 
-    def _lives_longer(self, batch: Batch, other: Batch | None) -> bool:
+    def _is_kept_longer(self, batch: Batch, other: Batch | None) -> bool:
         """Whether the marker is kept longer: it stays while any batch of its transaction does, and gets its horizon
         when none is left. Where ours has kept one more header, both happen later."""
         if not batch.header.is_control or not batch.records or batch.header.base_offset not in self.outlived:
@@ -152,7 +152,7 @@ class Comparison:
         if other is None:
             return True
         is_later = batch.horizon_ms == NO_HORIZON or batch.horizon_ms > other.horizon_ms
-        return is_later and bare_face(batch) == bare_face(other)
+        return is_later and comparable_header(batch) == comparable_header(other)
 
     def _compare_aborted(self, ours: Content, theirs: Content) -> None:
         """Compare the aborted transactions: the index lists those of which a round found something, so some longer in
@@ -160,7 +160,7 @@ class Comparison:
         longer = [txn for txn in ours.aborted if txn not in theirs.aborted]
         assert [txn for txn in ours.aborted if txn not in longer] == theirs.aborted
         assert {txn.last_offset for txn in longer} <= self.outlived
-        self.tally[LONGER_TOLD] += len(longer)
+        self.tally[ABORTED_KEPT_LONGER] += len(longer)
         self.tally["aborted transactions alike"] += len(theirs.aborted)
 
     def _count(self, batch: Batch) -> None:
@@ -179,11 +179,11 @@ def is_end_of_segment(batch: Batch) -> bool:
     return batch.ends_segment and not batch.records
 
 
-def is_recent(batch: Batch, ours: Content, told: Round) -> bool:
+def is_recent(batch: Batch, ours: Content, inputs: Round) -> bool:
     """Of a known producer we keep the headers of its last five batches, Kafka only the last one: all five may be sent
     again, and must be recognised after a restart."""
     header = batch.header
-    known = told.producers.get(header.producer_id)
+    known = inputs.producers.get(header.producer_id)
     if known is None or known.epoch != header.producer_epoch or header.is_control or batch.records:
         return False
     of_epoch = [
@@ -195,13 +195,18 @@ def is_recent(batch: Batch, ours: Content, told: Round) -> bool:
     return header.base_offset in of_epoch[-PRODUCER_BATCHES_KEPT:]
 
 
-def is_last_word(batch: Batch, other: Batch, told: Round) -> bool:
+def is_only_batch_with_epoch(batch: Batch, other: Batch, inputs: Round) -> bool:
     """A producer that has written nothing since a marker raised its epoch is fenced by that marker. When the marker
     expires, Kafka keeps its header without the record, and then ignores it when it opens the log; we keep the record
     (decision 017)."""
     header = batch.header
-    known = told.producers.get(header.producer_id)
+    known = inputs.producers.get(header.producer_id)
     if known is None or known.batches or known.epoch != header.producer_epoch or not header.is_control:
         return False
-    is_spent = 0 <= batch.horizon_ms <= told.now_ms
-    return is_spent and len(batch.records) == 1 and not other.records and bare_face(batch) == bare_face(other)
+    is_expired = 0 <= batch.horizon_ms <= inputs.now_ms
+    return (
+        is_expired
+        and len(batch.records) == 1
+        and not other.records
+        and comparable_header(batch) == comparable_header(other)
+    )

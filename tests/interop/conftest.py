@@ -80,8 +80,8 @@ def await_topic(probe: Wire, name: str, partitions: int) -> None:
 
     Each attempt is a round trip, so the loop needs no sleep.
     """
-    asked = [{"partition_index": index, "timestamp": -1} for index in range(partitions)]
-    topics = [{"name": name, "partitions": asked}]
+    requested = [{"partition_index": index, "timestamp": -1} for index in range(partitions)]
+    topics = [{"name": name, "partitions": requested}]
     for _ in range(3000):
         answer = probe.ask(message("list_offsets", 7, replica_id=-1, isolation_level=0, topics=topics))
         if all(partition.error_code == 0 for partition in answer.topics[0].partitions):

@@ -44,8 +44,8 @@ def await_in_sync(admin: AdminClient, topic: str, partitions: int) -> None:
 def leader_of(bootstrap: str, topic: str) -> int:
     """Return the leader of the first partition."""
     with Wire(bootstrap) as wire:
-        asked = [{"topic_id": uuid.UUID(int=0), "name": topic}]
-        answer = wire.ask(message("metadata", 12, topics=asked, allow_auto_topic_creation=False,
+        requested = [{"topic_id": uuid.UUID(int=0), "name": topic}]
+        answer = wire.ask(message("metadata", 12, topics=requested, allow_auto_topic_creation=False,
                                   include_topic_authorized_operations=False))  # fmt: skip
         return int(answer.topics[0].partitions[0].leader_id)
 
@@ -59,6 +59,6 @@ def coordinator_of(bootstrap: str, key: str, kind: int = GROUP_KEY) -> int:
 
 def controller_of(bootstrap: str) -> int:
     with Wire(bootstrap) as wire:
-        asked = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
-        answer = wire.ask(message("describe_quorum", 0, topics=asked))
+        requested = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+        answer = wire.ask(message("describe_quorum", 0, topics=requested))
         return int(answer.topics[0].partitions[0].leader_id)

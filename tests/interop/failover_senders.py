@@ -59,7 +59,7 @@ class Sender:
 class ConfluentSender(Sender):
     def send(self) -> None:
         settings = {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
-        producer = Producer(settings | {"error_cb": self.heard})
+        producer = Producer(settings | {"error_cb": self.on_error})
         number = 0
         while not self.closing.is_set():
             producer.produce(self.topic, b"%d" % number, partition=number % self.partitions, callback=self.delivered)
@@ -74,7 +74,7 @@ class ConfluentSender(Sender):
         else:
             self.errors.append(str(error))
 
-    def heard(self, error: KafkaError) -> None:
+    def on_error(self, error: KafkaError) -> None:
         if error.fatal() or error.code() not in BROKEN_CONNECTIONS:
             self.errors.append(str(error))
 
@@ -87,7 +87,7 @@ class KafkaPythonSender(Sender):
         number = 0
         while not self.closing.wait(EVERY_S):
             sent = producer.send(self.topic, b"%d" % number, partition=number % self.partitions)
-            sent.add_callback(lambda told, number=number: self.acked.append((told.partition, number)))
+            sent.add_callback(lambda metadata, number=number: self.acked.append((metadata.partition, number)))
             sent.add_errback(lambda error: self.errors.append(repr(error)))
             number += 1
         producer.flush(PATIENCE_S)
@@ -134,10 +134,10 @@ partitioner.class=org.apache.kafka.clients.producer.RoundRobinPartitioner
             threading.Thread(target=self.end_when_closing, args=[process], daemon=True).start()
             assert process.stdout is not None
             for line in process.stdout:
-                said = json.loads(line) if line.startswith("{") else {"name": ""}
-                if said["name"] == "producer_send_success":
-                    self.acked.append((said["partition"], int(said["value"])))
-                elif said["name"] == "producer_send_error":
+                event = json.loads(line) if line.startswith("{") else {"name": ""}
+                if event["name"] == "producer_send_success":
+                    self.acked.append((event["partition"], int(event["value"])))
+                elif event["name"] == "producer_send_error":
                     self.errors.append(line)
 
     def end_when_closing(self, process: subprocess.Popen[str]) -> None:

@@ -56,7 +56,7 @@ class Writer:
         self.written += 1
         return str(self.written - 1).encode()
 
-    def told(self, fault: BaseException | None) -> None:
+    def on_result(self, fault: BaseException | None) -> None:
         if fault is None:
             self.acknowledged += 1
         else:
@@ -74,7 +74,7 @@ class ConfluentWriter(Writer):
                 self.topic,
                 self.next_value(),
                 partition=0,
-                on_delivery=lambda error, _: self.told(error and _raised(error)),
+                on_delivery=lambda error, _: self.on_result(error and _raised(error)),
             )
             producer.poll(PAUSE_SECONDS)
         assert producer.flush(PATIENCE_S) == 0
@@ -90,8 +90,8 @@ class KafkaPythonWriter(Writer):
         try:
             while not self.closing.is_set():
                 sent = producer.send(self.topic, self.next_value(), partition=0)
-                sent.add_callback(lambda _: self.told(None))
-                sent.add_errback(self.told)
+                sent.add_callback(lambda _: self.on_result(None))
+                sent.add_errback(self.on_result)
                 time.sleep(PAUSE_SECONDS)
             producer.flush(PATIENCE_S)
         finally:
@@ -108,7 +108,7 @@ class AioKafkaWriter(Writer):
         try:
             while not self.closing.is_set():
                 sent = await producer.send(self.topic, self.next_value(), partition=0)
-                sent.add_done_callback(lambda done: self.told(done.exception()))
+                sent.add_done_callback(lambda done: self.on_result(done.exception()))
                 await asyncio.sleep(PAUSE_SECONDS)
             await asyncio.wait_for(producer.flush(), PATIENCE_S)
         finally:

@@ -39,8 +39,8 @@ def subscription(*topics: str, owned: Sequence[int] = ()) -> bytes:
 
     The owned partitions, if any, are of the first topic.
     """
-    asked = struct.pack(">hi", 1, len(topics)) + b"".join(map(text, topics)) + struct.pack(">i", -1)
-    return asked + (struct.pack(">i", 1) + partitions_of(topics[0], owned) if owned else struct.pack(">i", 0))
+    encoded = struct.pack(">hi", 1, len(topics)) + b"".join(map(text, topics)) + struct.pack(">i", -1)
+    return encoded + (struct.pack(">i", 1) + partitions_of(topics[0], owned) if owned else struct.pack(">i", 0))
 
 
 def assignment(topic: str, *partitions: int) -> bytes:
@@ -96,9 +96,10 @@ class Group:
 
     def await_coordinator(self) -> None:
         """The first group of a new cluster has to wait for its coordinator."""
-        asked = {"key_type": 0, "coordinator_keys": [self.id]}
+        requested = {"key_type": 0, "coordinator_keys": [self.id]}
         until(
-            lambda: self.ask("find_coordinator", 4, **asked).coordinators[0].error_code == 0, "there is a coordinator"
+            lambda: self.ask("find_coordinator", 4, **requested).coordinators[0].error_code == 0,
+            "there is a coordinator",
         )
         until(lambda: self.describe().error_code == 0, "the coordinator serves")
 
@@ -157,8 +158,8 @@ class Group:
         until(lambda: len(self.describe().members) == count, f"{self.id} has {count} members")
 
     def described_consumers(self, version: int = 1) -> Any:
-        asked = {"group_ids": [self.id], "include_authorized_operations": False}
-        (shown,) = self.ask("consumer_group_describe", version, **asked).groups
+        requested = {"group_ids": [self.id], "include_authorized_operations": False}
+        (shown,) = self.ask("consumer_group_describe", version, **requested).groups
         return shown
 
     def listed(self, version: int = 5, **filters: Any) -> Any | None:
@@ -326,7 +327,7 @@ class ConsumerMember:
         self.epoch, self.owned = 0, {}
         return self.remember(self.ask(**self.full(**changes)))
 
-    def beat(self, **changes: Any) -> Any:
+    def heartbeat(self, **changes: Any) -> Any:
         """Send a heartbeat with the owned partitions, as a client does whenever these changed."""
         return self.remember(self.ask(**({"topic_partitions": owned_topics(self.owned)} | changes)))
 
@@ -358,12 +359,12 @@ def owned_topics(owned: Owned) -> list[dict[str, Any]]:
 def settle(condition: Callable[[], Any], *members: ConsumerMember) -> None:
     """Let all members send heartbeats in turn until the condition holds: a broker may take a second to assign again."""
 
-    def beat() -> bool:
+    def heartbeat() -> bool:
         for member in members:
-            member.beat()
+            member.heartbeat()
         return bool(condition())
 
-    until(beat, "the members own what they should")
+    until(heartbeat, "the members own what they should")
 
 
 def join_alone(member: ConsumerMember, partitions: int) -> int:

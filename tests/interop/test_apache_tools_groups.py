@@ -81,7 +81,7 @@ def apache(bootstrap: str, tool: str, words: list[str]) -> Outcome:
 
 def compare(tools: Tools, scene: Scene, tool: str, line: str) -> tuple[Outcome, Outcome]:
     words = line.format(**scene.names).split()
-    scene.member.beat()
+    scene.member.heartbeat()
     return tools(tool, *words), apache(tools.bootstrap, tool, words)
 
 

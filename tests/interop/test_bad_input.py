@@ -276,21 +276,21 @@ def good_requests(victim: str) -> list[bytes]:
 
 def mutate(chance: random.Random, body: bytes) -> bytes:
     """Make one to four small mutations: a changed byte, an extreme byte, a cut, an insertion, a repeated piece."""
-    wounded = bytearray(body)
+    mutated = bytearray(body)
     for _ in range(chance.randint(1, 4)):
-        place = chance.randrange(len(wounded)) if wounded else 0
+        place = chance.randrange(len(mutated)) if mutated else 0
         match chance.randrange(5):
-            case 0 if wounded:
-                wounded[place] ^= 1 << chance.randrange(8)
-            case 1 if wounded:
-                wounded[place] = chance.choice((0, 1, 0x7F, 0x80, 0xFF))
+            case 0 if mutated:
+                mutated[place] ^= 1 << chance.randrange(8)
+            case 1 if mutated:
+                mutated[place] = chance.choice((0, 1, 0x7F, 0x80, 0xFF))
             case 2:
-                del wounded[place : place + chance.randint(1, 8)]
+                del mutated[place : place + chance.randint(1, 8)]
             case 3:
-                wounded[place:place] = chance.randbytes(chance.randint(1, 8))
+                mutated[place:place] = chance.randbytes(chance.randint(1, 8))
             case _:
-                wounded[place:place] = wounded[place : place + chance.randint(1, 16)]
-    return bytes(wounded)
+                mutated[place:place] = mutated[place : place + chance.randint(1, 16)]
+    return bytes(mutated)
 
 
 def reaction(attacker: Wire, witness: Wire, body: bytes) -> str:

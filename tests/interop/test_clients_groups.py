@@ -175,13 +175,13 @@ def test_a_static_member_restarts_and_nobody_notices(
     stays = open_reader(flavour, [name], **instance(flavour, "stays"))
     restarts = open_reader(flavour, [name], **instance(flavour, "restarts"))
     await_shares([stays, restarts], [2, 2])
-    before, told = restarts.assigned, stays.assignments
+    before, assignments_before = restarts.assigned, stays.assignments
     restarts.close()
     again = open_reader(flavour, [name], **instance(flavour, "restarts"))
     until(lambda: again.assigned == before, "the restarted member has its partitions back", [stays, again])
     write(bootstrap, name, numbers(0, 40), 4)
     assert await_values([stays, again], 40) == numbers(0, 40)
-    assert stays.assignments == told
+    assert stays.assignments == assignments_before
 
 
 def test_every_group_gets_everything(bootstrap: str, create_topic: CreateTopic, open_reader: Open) -> None:

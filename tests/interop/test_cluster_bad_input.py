@@ -68,18 +68,18 @@ class Writer:
 
     def _write(self) -> None:
         while not self._stop.is_set():
-            self._producer.produce(TOPIC, b"precious", on_delivery=self._told)
+            self._producer.produce(TOPIC, b"precious", on_delivery=self._on_delivery)
             if self._producer.flush(PATIENCE_S):
                 self.faults.append(f"not acknowledged within {PATIENCE_S:g} s")
 
-    def _told(self, error: object, _: object) -> None:
+    def _on_delivery(self, error: object, _: object) -> None:
         if error:
             self.faults.append(error)
         else:
             self.acknowledged += 1
 
 
-def standing(kafka: TestCluster) -> tuple[object, ...]:
+def cluster_state(kafka: TestCluster) -> tuple[object, ...]:
     """Return the leaders, their epochs, and the broker epochs."""
     leader = kafka.controller()
     assert leader is not None
@@ -96,15 +96,15 @@ def controller_addresses(kafka: TestCluster) -> list[str]:
     return [f"{each.host}:{each.port}" for each in listeners]
 
 
-def harmless(kafka: TestCluster, attack: Callable[[], None]) -> None:
-    before = standing(kafka)
+def check_harmless(kafka: TestCluster, attack: Callable[[], None]) -> None:
+    before = cluster_state(kafka)
     with Writer(kafka.bootstrap_servers) as writer:
         kafka.wait_for(lambda: writer.acknowledged >= 10, what="a producer that works")
         began_at = writer.acknowledged
         attack()
         kafka.wait_for(lambda: writer.acknowledged >= began_at + 10, what="a producer that goes on")
     assert not writer.faults
-    assert standing(kafka) == before
+    assert cluster_state(kafka) == before
     assert all(node.is_running for node in kafka.nodes.values())
 
 
@@ -156,7 +156,7 @@ def test_well_formed_attacks_are_answered_on_every_node(kafka: TestCluster) -> N
                 assert found is not None
                 assert found[:4] == struct.pack(">i", 1)
 
-    harmless(kafka, attack)
+    check_harmless(kafka, attack)
 
 
 def test_garbage_closes_only_its_own_connection(kafka: TestCluster) -> None:
@@ -179,7 +179,7 @@ def test_garbage_closes_only_its_own_connection(kafka: TestCluster) -> None:
             for raw in pieces:
                 assert answered(address, raw) is None
 
-    harmless(kafka, attack)
+    check_harmless(kafka, attack)
 
 
 def test_half_frames_and_declared_sizes_block_nobody(kafka: TestCluster) -> None:
@@ -196,7 +196,7 @@ def test_half_frames_and_declared_sizes_block_nobody(kafka: TestCluster) -> None
         for slow in held:
             slow.socket.close()
 
-    harmless(kafka, attack)
+    check_harmless(kafka, attack)
 
 
 def test_a_flood_of_mutated_requests_changes_no_leader(kafka: TestCluster) -> None:
@@ -210,7 +210,7 @@ def test_a_flood_of_mutated_requests_changes_no_leader(kafka: TestCluster) -> No
         for thread in threads:
             thread.join()
 
-    harmless(kafka, attack)
+    check_harmless(kafka, attack)
 
 
 def flood(address: str, chance: random.Random) -> None:
@@ -221,11 +221,11 @@ def flood(address: str, chance: random.Random) -> None:
         with Wire(address, timeout=2) as attacker, suppress(ConnectionEnded, TimeoutError):
             for _ in range(40):
                 sent += 1
-                attacker.send_bytes(frame(wounded(chance, chance.choice(bodies))))
+                attacker.send_bytes(frame(mutated(chance, chance.choice(bodies))))
             attacker.receive_frame()
 
 
-def wounded(chance: random.Random, body: bytes) -> bytes:
+def mutated(chance: random.Random, body: bytes) -> bytes:
     """Change or remove a few bytes after the header."""
     found = bytearray(body)
     for _ in range(chance.randint(0, 2)):
@@ -248,7 +248,7 @@ def test_a_list_that_would_take_a_minute_to_process_is_refused(kafka: TestCluste
         for address in addresses:
             assert answered(address, frame(body)) is None
 
-    harmless(kafka, attack)
+    check_harmless(kafka, attack)
 
 
 def encode_count(count: int) -> bytes:

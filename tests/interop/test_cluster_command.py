@@ -78,7 +78,7 @@ class RunningCluster:
             if words in line:
                 return line
 
-    def run(self, *words: str) -> Told:
+    def run(self, *words: str) -> CommandResult:
         return moldau(*words, "-d", str(self.data_dir))
 
     def states(self) -> dict[int, dict[str, Any]]:
@@ -104,20 +104,20 @@ class RunningCluster:
         self.wait_for_end()
 
 
-class Told(NamedTuple):
+class CommandResult(NamedTuple):
     status: int
     stdout: str
     stderr: str
 
 
-def moldau(*words: str) -> Told:
+def moldau(*words: str) -> CommandResult:
     """Run the command in this process, which is quicker; a node that it starts must not be a child of this process."""
     if words[0] == "restart":
         command = [sys.executable, "-m", "moldau", "cluster", *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-        return Told(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
     result = CliRunner().invoke(main, ["cluster", *words])
-    return Told(result.exit_code, result.stdout, result.stderr)
+    return CommandResult(result.exit_code, result.stdout, result.stderr)
 
 
 def pids(data_dir: Path) -> list[int]:

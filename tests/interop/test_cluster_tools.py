@@ -154,10 +154,10 @@ def filled(bootstrap: str, name: str, kilobytes: int) -> None:
 
 @pytest.mark.parametrize("name", ["reassign-partitions", "leader-election", "metadata-quorum", "features"])
 def test_every_tool_has_help(name: str) -> None:
-    told = shell(f"bin/kafka-{name}.sh --help")
-    assert told.status == (1 if name in ("reassign-partitions", "leader-election") else 0)  # as Kafka's do
-    assert "--bootstrap-server" in told.out + told.err
-    assert "Traceback" not in told.err
+    outcome = shell(f"bin/kafka-{name}.sh --help")
+    assert outcome.status == (1 if name in ("reassign-partitions", "leader-election") else 0)  # as Kafka's do
+    assert "--bootstrap-server" in outcome.out + outcome.err
+    assert "Traceback" not in outcome.err
 
 
 class TestReassignPartitions:
@@ -203,9 +203,9 @@ class TestReassignPartitions:
 
     def _await_done(self, tools: Tools, path: Path) -> None:
         def is_done() -> bool:
-            told = tools("reassign_partitions", "--verify", "--reassignment-json-file", str(path))
-            assert told.status == 0
-            return "still in progress" not in told.out
+            outcome = tools("reassign_partitions", "--verify", "--reassignment-json-file", str(path))
+            assert outcome.status == 0
+            return "still in progress" not in outcome.out
 
         wait_until(is_done, "the moves are done")
 
@@ -332,9 +332,9 @@ class TestReassignPartitions:
             ("no-such-topic", [[brokers[0]]], f"{unknown} Topic no-such-topic not found."),
             (name, [[brokers[0]]] * 2, f"{unknown} Unable to find partition: {name}-1"),
         ]
-        for topic, replicas, said in rows:
+        for topic, replicas, expected in rows:
             path = plan(topic, *replicas)
-            assert tools("reassign_partitions", "--execute", "--reassignment-json-file", path).out == f"{said}\n"
+            assert tools("reassign_partitions", "--execute", "--reassignment-json-file", path).out == f"{expected}\n"
 
     @needs_apache
     def test_apaches_tool_says_the_same(
@@ -384,14 +384,14 @@ class TestLeaderElection:
         path.write_text(
             json.dumps({"partitions": [{"topic": name, "partition": 0}, {"topic": "none", "partition": 3}]})
         )
-        told = tools("leader_election", "--election-type", "unclean", "--path-to-json-file", str(path))
-        assert told.status == 1
-        assert told.out == (
+        outcome = tools("leader_election", "--election-type", "unclean", "--path-to-json-file", str(path))
+        assert outcome.status == 1
+        assert outcome.out == (
             f"Valid replica already elected for partitions {name}-0\n"
             "Error completing leader election (UNCLEAN) for partition: none-3:"
             " org.apache.kafka.common.errors.UnknownTopicOrPartitionException: No such topic as none\n"
         )
-        assert told.err == "1 replica(s) could not be elected\n"
+        assert outcome.err == "1 replica(s) could not be elected\n"
 
     def test_all_partitions_at_once(self, tools: Tools, brokers: list[int]) -> None:
         assert tools("leader_election", "--election-type", "preferred", "--all-topic-partitions").status == 0
@@ -415,16 +415,16 @@ class TestMetadataQuorum:
     )
 
     def test_the_status_from_brokers_and_from_controllers(self, tools: Tools, cluster_admin: ClusterAdmin) -> None:
-        said = tools("metadata_quorum", "describe", "--status")
-        match = re.fullmatch(self.STATUS, said.out)
-        assert match, said
+        outcome = tools("metadata_quorum", "describe", "--status")
+        match = re.fullmatch(self.STATUS, outcome.out)
+        assert match, outcome
         voters = json.loads(match[3])
         assert int(match[2]) in [voter["id"] for voter in voters]
         assert match[1] == cluster_admin.described().cluster_id
         address = voters[-1]["endpoints"][0].partition("://")[2]
-        asked = tools("metadata_quorum", "--bootstrap-controller", address, "describe", "--status", address=False)
-        match = re.fullmatch(self.STATUS, asked.out)
-        assert match, asked
+        outcome = tools("metadata_quorum", "--bootstrap-controller", address, "describe", "--status", address=False)
+        match = re.fullmatch(self.STATUS, outcome.out)
+        assert match, outcome
         assert json.loads(match[3]) == voters
 
     def test_who_has_followed_how_far(self, tools: Tools) -> None:
@@ -464,8 +464,8 @@ class TestFeatures:
         assert lines == sorted(lines)
 
     def test_a_level_that_is_there_already_can_be_upgraded_to(self, tools: Tools) -> None:
-        said = tools("features", "upgrade", "--feature", "group.version=1", "--dry-run")
-        assert said == Outcome(0, "group.version can be upgraded to 1.\n", "")
+        outcome = tools("features", "upgrade", "--feature", "group.version=1", "--dry-run")
+        assert outcome == Outcome(0, "group.version can be upgraded to 1.\n", "")
 
     def test_features_and_levels_that_there_are_not(self, tools: Tools) -> None:
         refused = tools("features", "upgrade", "--feature", "group.version=99", "--feature", "metadata.version=30")

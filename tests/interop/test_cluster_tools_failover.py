@@ -48,12 +48,12 @@ def topic(three: TestCluster, admin: AdminClient) -> str:  # type: ignore[overri
     return TOPIC
 
 
-def asked(three: TestCluster, *words: str) -> Result:
+def run_describe(three: TestCluster, *words: str) -> Result:
     return CliRunner().invoke(describe, ["-b", three.bootstrap_servers, "-t", TOPIC, *words], catch_exceptions=False)
 
 
-def drawn(three: TestCluster, *words: str) -> str:
-    result = asked(three, *words)
+def describe_output(three: TestCluster, *words: str) -> str:
+    result = run_describe(three, *words)
     assert result.exit_code == 0, result.output
     return str(result.output)
 
@@ -61,14 +61,14 @@ def drawn(three: TestCluster, *words: str) -> str:
 def under_replicated(three: TestCluster) -> int:
     """Return the number of under-replicated partitions; during an election a broker may not know the newest topic
     yet."""
-    result = asked(three, "--format", "json")
+    result = run_describe(three, "--format", "json")
     return int(json.loads(result.output)["under_replicated"]) if result.exit_code == 0 else 0
 
 
 def test_a_dead_broker_is_drawn_and_elected_again(three: TestCluster, topic: str, tools: Tools) -> None:
     three.kill(3)
     wait_until(lambda: under_replicated(three) == 3, "node 3 is missed")
-    lines = drawn(three).splitlines()
+    lines = describe_output(three).splitlines()
     assert "2 of 3 brokers up" in lines[0]
     assert lines[0].endswith("; 3 under-replicated")
     assert "fenced" in next(line for line in lines if line.split()[:1] == ["3"])
@@ -79,17 +79,17 @@ def test_a_dead_broker_is_drawn_and_elected_again(three: TestCluster, topic: str
     for index in range(3):
         three.wait_for_isr(topic, index, {1, 2, 3})
     assert three.leader_of(topic, 2) != 3
-    assert "preferred leader: 3" in drawn(three)
+    assert "preferred leader: 3" in describe_output(three)
     elected = tools("leader_election", "--election-type", "preferred", "--all-topic-partitions")
     assert elected == Outcome(0, f"Successfully completed leader election (PREFERRED) for partitions {topic}-2\n", "")
     wait_until(lambda: three.leader_of(topic, 2) == 3, "node 3 leads again")
-    assert drawn(three).splitlines()[0].endswith("; all in sync")
+    assert describe_output(three).splitlines()[0].endswith("; all in sync")
 
 
 def test_another_controller_leads_when_the_active_one_is_dead(three: TestCluster, topic: str, tools: Tools) -> None:
     def status() -> tuple[int, int] | None:
-        said = tools("metadata_quorum", "describe", "--status").out
-        found = re.search(r"LeaderId: +(\d+)\nLeaderEpoch: +(\d+)\n", said)
+        status_output = tools("metadata_quorum", "describe", "--status").out
+        found = re.search(r"LeaderId: +(\d+)\nLeaderEpoch: +(\d+)\n", status_output)
         return (int(found[1]), int(found[2])) if found else None
 
     before = status()

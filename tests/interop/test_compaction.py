@@ -99,9 +99,9 @@ def test_a_record_without_a_key_is_refused_and_leaves_no_trace(
 
 
 def test_the_cleaners_settings_are_described(bootstrap: str, wire: Wire) -> None:
-    asked = [{"resource_type": 4, "resource_name": "1", "configuration_keys": None}]
+    requested = [{"resource_type": 4, "resource_name": "1", "configuration_keys": None}]
     flags = {"include_synonyms": True, "include_documentation": True}
-    (result,) = wire.ask(message("describe_configs", 4, resources=asked, **flags)).results
+    (result,) = wire.ask(message("describe_configs", 4, resources=requested, **flags)).results
     shown = {each.name: each for each in result.configs if each.name.startswith("log.cleaner.")}
     defaults = {
         "log.cleaner.enable": "true",

@@ -43,12 +43,12 @@ class Broker:
         command = [sys.executable, "-m", "moldau", "start", "--data-dir", str(self.data_dir), "--listen", "127.0.0.1:0"]
         for name, value in properties.items():
             command += ["--override", f"{name}={value}"]
-        said = self.data_dir.parent / "said.out"
-        with self.output.open("ab") as output, said.open("wb") as announced:
+        stdout_file = self.data_dir.parent / "stdout.txt"
+        with self.output.open("ab") as output, stdout_file.open("wb") as announced:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=announced, stderr=output)
-        wait_until(lambda: b"is ready: " in said.read_bytes() or self._process.poll() is not None, "it is ready")
+        wait_until(lambda: b"is ready: " in stdout_file.read_bytes() or self._process.poll() is not None, "it is ready")
         assert self._process.poll() is None, self.output.read_text()
-        self.bootstrap = said.read_text().split("is ready: ")[1].split()[0]
+        self.bootstrap = stdout_file.read_text().split("is ready: ")[1].split()[0]
         return self
 
     @property

@@ -26,8 +26,8 @@ def commit(bootstrap: str, group: str, offset: int) -> None:
 
 
 def committed(admin: AdminClient, group: str) -> int:
-    asked = ConsumerGroupTopicPartitions(group, [TopicPartition("t", 0)])
-    (answer,) = admin.list_consumer_group_offsets([asked])[group].result(PATIENCE_S).topic_partitions
+    requested = ConsumerGroupTopicPartitions(group, [TopicPartition("t", 0)])
+    (answer,) = admin.list_consumer_group_offsets([requested])[group].result(PATIENCE_S).topic_partitions
     return int(answer.offset)
 
 

@@ -186,9 +186,9 @@ class TestOurOwn:
     def test_log_and_snapshot(self, files: list[Path], capfd: pytest.CaptureFixture[str]) -> None:
         assert {file.suffix for file in files} == {".log", ".checkpoint"}
         lines = dumped(capfd, ",".join(map(str, files)))
-        told = [json.loads(each) for each in payloads(lines)]
+        dumped_records = [json.loads(each) for each in payloads(lines)]
         expected = {"REGISTER_BROKER_RECORD", "TOPIC_RECORD", "PARTITION_RECORD", "REMOVE_TOPIC_RECORD"}
-        assert expected <= {each["type"] for each in told}
+        assert expected <= {each["type"] for each in dumped_records}
         kept = [json.loads(each) for each in payloads(dumped(capfd, str(files[-1])))]
         names = {each["data"]["name"] for each in kept if each["type"] == "TOPIC_RECORD"}
         assert names

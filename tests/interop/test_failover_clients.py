@@ -40,9 +40,11 @@ class JavaReader(Reader):
             self.process = process
             assert process.stdout is not None
             for line in process.stdout:
-                said = json.loads(line) if line.startswith("{") else {"name": ""}
-                if said["name"] == "record_data":
-                    self.found.append(Read(said["topic"], said["partition"], said["offset"], said["value"].encode()))
+                event = json.loads(line) if line.startswith("{") else {"name": ""}
+                if event["name"] == "record_data":
+                    self.found.append(
+                        Read(event["topic"], event["partition"], event["offset"], event["value"].encode())
+                    )
 
     def close(self) -> None:
         self.process.terminate()
@@ -82,13 +84,13 @@ def topic(three: TestCluster, admin: AdminClient) -> str:
 
 
 @pytest.fixture(autouse=True)
-def told(caplog: pytest.LogCaptureFixture) -> None:
+def capture_client_log(caplog: pytest.LogCaptureFixture) -> None:
     """Capture the log of the one client that logs in this process, to explain timeouts."""
     caplog.set_level(logging.DEBUG, "kafka.coordinator")
 
 
 @pytest.fixture(autouse=True)
-def forgiven() -> Iterator[None]:
+def ignore_unclosed_sockets() -> Iterator[None]:
     """Collect sockets that kafka-python forgets to close after refused connections, without a warning."""
     yield
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):

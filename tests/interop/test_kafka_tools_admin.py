@@ -25,10 +25,10 @@ def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 @pytest.mark.parametrize("name", TOOLS.split())
 def test_every_tool_has_help(name: str) -> None:
-    told = shell(f"bin/kafka-{name}.sh --help")
-    assert told.status == 1  # Kafka's do so
-    assert "--bootstrap-server" in told.out + told.err or name == "cluster"
-    assert "Traceback" not in told.err
+    result = shell(f"bin/kafka-{name}.sh --help")
+    assert result.status == 1  # Kafka's do so
+    assert "--bootstrap-server" in result.out + result.err or name == "cluster"
+    assert "Traceback" not in result.err
 
 
 class TestConfigs:
@@ -128,8 +128,8 @@ class TestOffsets:
 
     def test_nothing_matches(self, tools: Tools, topic: Callable[[], str]) -> None:
         nothing = tools("get_offsets", "--topic", topic())
-        said = "Error occurred: Could not match any topic-partitions with the specified filters\n"
-        assert nothing == (1, "", said)
+        expected_error = "Error occurred: Could not match any topic-partitions with the specified filters\n"
+        assert nothing == (1, "", expected_error)
 
     def test_records_are_deleted_below_an_offset(self, tools: Tools, create_topic: CreateTopic, tmp_path: Path) -> None:
         name = create_topic()
@@ -163,10 +163,10 @@ class TestCluster:
     def test_log_dirs(self, tools: Tools, create_topic: CreateTopic) -> None:
         name = create_topic(partitions=2)
         tools("console_producer", "--topic", name, stdin="a\n")
-        told = tools("log_dirs", "--describe", "--topic-list", name).lines
-        assert told[0] == "Querying brokers for log directories information"
-        assert re.fullmatch(r"Received log directory information from brokers \d+", told[1])
-        document = json.loads(told[2])
+        result = tools("log_dirs", "--describe", "--topic-list", name).lines
+        assert result[0] == "Querying brokers for log directories information"
+        assert re.fullmatch(r"Received log directory information from brokers \d+", result[1])
+        document = json.loads(result[2])
         (broker,) = document["brokers"]
         directory = broker["logDirs"][0]
         assert list(directory) == ["partitions", "error", "logDir"]

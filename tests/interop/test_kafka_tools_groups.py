@@ -54,16 +54,16 @@ def cells(line: str) -> list[str]:
     return line.split()
 
 
-def error(said: str) -> str:
-    return f"\nError: {said}\n"
+def error(message: str) -> str:
+    return f"\nError: {message}\n"
 
 
 @pytest.mark.parametrize("name", ["consumer-groups", "groups"])
 def test_every_tool_has_help(name: str) -> None:
-    told = shell(f"bin/kafka-{name}.sh --help")
-    assert told.status == 1  # Kafka's do so
-    assert "--bootstrap-server" in told.err
-    assert "Traceback" not in told.err
+    result = shell(f"bin/kafka-{name}.sh --help")
+    assert result.status == 1  # Kafka's do so
+    assert "--bootstrap-server" in result.err
+    assert "Traceback" not in result.err
 
 
 class TestList:
@@ -85,16 +85,16 @@ class TestList:
         assert [cells(line) for line in listed if group.id in line] == [[group.id, "Consumer"]]
 
     @pytest.mark.parametrize(
-        ("words", "said"),
+        ("words", "message"),
         [
             ("--state foo", "Invalid state list 'foo'. Valid states are: "),
             ("--type classic,foo", "Invalid types list 'classic,foo'. Valid types are: "),
         ],
     )
-    def test_states_and_types_that_are_none(self, tools: Tools, words: str, said: str) -> None:
+    def test_states_and_types_that_are_none(self, tools: Tools, words: str, message: str) -> None:
         refused = tools("consumer_groups", "--list", *words.split())
         assert (refused.status, refused.out) == (1, "")
-        assert refused.err.startswith(said)
+        assert refused.err.startswith(message)
 
     def test_kafka_groups(self, tools: Tools, group: Group, filled: str) -> None:
         group.commit(filled, 1)
@@ -163,8 +163,8 @@ class TestDescribe:
     def test_a_group_of_the_consumer_protocol(self, tools: Tools, group: Group, filled: str) -> None:
         member = group.consumer([filled])
         member.join()
-        wait_until(lambda: len(member.partitions()) == 2 or bool(member.beat() and False), "all is assigned")
-        member.beat()
+        wait_until(lambda: len(member.partitions()) == 2 or bool(member.heartbeat() and False), "all is assigned")
+        member.heartbeat()
         state = tools("consumer_groups", "--describe", "--group", group.id, "--state", "--verbose").lines
         assert cells(state[1])[-3:] == ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "#MEMBERS"]
         assert cells(state[2])[-5:] == ["uniform", "Stable", str(member.epoch), str(member.epoch), "1"]
@@ -174,12 +174,12 @@ class TestDescribe:
 
     def test_a_group_that_does_not_exist(self, tools: Tools, topic: Callable[[], str]) -> None:
         absent = topic()
-        said = (
+        message = (
             "Executing consumer group command failed due to org.apache.kafka.common.errors.GroupIdNotFoundException:"
             f" Group {absent} not found."
         )
         for view in ("--offsets", "--members", "--state"):
-            assert tools("consumer_groups", "--describe", "--group", absent, view) == (0, error(said), "")
+            assert tools("consumer_groups", "--describe", "--group", absent, view) == (0, error(message), "")
 
     def test_a_group_in_the_middle_of_a_rebalance(self, tools: Tools, group: Group, filled: str) -> None:
         group.member(protocols=[("range", subscription(filled))]).join()
@@ -269,7 +269,7 @@ class TestReset:
             assert (one.committed(filled), two.committed(filled)) == (3, 4)
 
     @pytest.mark.parametrize(
-        ("content", "said"),
+        ("content", "message"),
         [
             ("{topic},x,1", "No reset plan for group {group} found"),
             ("{topic},0,1\n{topic},x,1", 'Cannot deserialize value of type `int` from String "x"'),
@@ -280,18 +280,18 @@ class TestReset:
         ],
     )
     def test_files_with_bad_lines(
-        self, tools: Tools, group: Group, filled: str, tmp_path: Path, content: str, said: str
+        self, tools: Tools, group: Group, filled: str, tmp_path: Path, content: str, message: str
     ) -> None:
         plan = tmp_path / "plan.csv"
         plan.write_text(content.format(topic=filled))
         refused = self.reset(tools, group, "--from-file", str(plan), "--dry-run")
         assert (refused.status, refused.err) == (0, "")
-        assert said.format(topic=filled, group=group.id) in refused.out
+        assert message.format(topic=filled, group=group.id) in refused.out
 
     def test_a_file_that_is_not_there(self, tools: Tools, group: Group) -> None:
         refused = self.reset(tools, group, "--from-file", "/no/such.csv", "--dry-run")
-        said = "Executing consumer group command failed due to java.io.IOException: Unable to read file /no/such.csv"
-        assert refused == (0, error(said), "")
+        message = "Executing consumer group command failed due to java.io.IOException: Unable to read file /no/such.csv"
+        assert refused == (0, error(message), "")
 
     def test_a_group_with_members_is_left_alone(self, tools: Tools, group: Group, filled: str) -> None:
         (member,) = group.stable(1, topic=filled)
@@ -308,7 +308,7 @@ class TestReset:
         assert group.committed(filled) == 5
 
     @pytest.mark.parametrize(
-        ("words", "status", "said"),
+        ("words", "status", "message"),
         [
             ("--to-earliest", 1, "One of the reset scopes should be defined: --all-topics, --topic."),
             ("--all-topics", 1, "Option '[reset-offsets]' requires one of the following scenarios: ["),
@@ -321,10 +321,10 @@ class TestReset:
             ("--topic no{topic} --to-latest", 0, "This server does not host this topic-partition."),
         ],
     )
-    def test_refusals(self, tools: Tools, group: Group, filled: str, words: str, status: int, said: str) -> None:
+    def test_refusals(self, tools: Tools, group: Group, filled: str, words: str, status: int, message: str) -> None:
         refused = self.reset(tools, group, "--dry-run", *words.format(topic=filled).split())
         assert refused.status == status
-        expected = said.format(topic=filled)
+        expected = message.format(topic=filled)
         if status:
             assert refused.out == ""
             assert refused.err.startswith(expected)
@@ -383,14 +383,14 @@ class TestDelete:
 def test_a_broker_that_does_not_answer_is_told(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "REACH_SECONDS", 0.1)
     nowhere = ("--list", "--bootstrap-server", "127.0.0.1:1")
-    told = tools("consumer_groups", *nowhere, address=False)
-    assert told.status == 0  # as Kafka's
-    assert told.out.startswith(
+    result = tools("consumer_groups", *nowhere, address=False)
+    assert result.status == 0  # as Kafka's
+    assert result.out.startswith(
         "\nError: Executing consumer group command failed due to No broker answers at 127.0.0.1:1"
     )
-    told = tools("groups", *nowhere, address=False)
-    assert told.status == 1
-    assert told.out.startswith("Error while executing groups command : No broker answers at 127.0.0.1:1")
+    result = tools("groups", *nowhere, address=False)
+    assert result.status == 1
+    assert result.out.startswith("Error while executing groups command : No broker answers at 127.0.0.1:1")
 
 
 def console_member(bootstrap: str, group: Group, *words: str) -> subprocess.Popen[str]:

@@ -114,34 +114,34 @@ def test_replicas_can_be_placed_by_hand(tools: Tools, create_topic: CreateTopic,
     wait_until(lambda: "PartitionCount: 2" in tools("topics", "--describe", "--topic", name).out, "two partitions")
 
 
-def said(message: str) -> str:
+def error_output(message: str) -> str:
     return f"Error while executing topic command : {message}\n"
 
 
 def test_errors_of_topics(tools: Tools, create_topic: CreateTopic, topic: Callable[[], str]) -> None:
     there, absent = create_topic(partitions=2), topic()
-    missing = said(f"Topic '{absent}' does not exist as expected")
+    missing = error_output(f"Topic '{absent}' does not exist as expected")
     bad = "contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     words = {
-        f"--create --topic {there}": said(f"Topic '{there}' already exists."),
-        "--create --topic bad!topic": said(f"Topic name is invalid: 'bad!topic' {bad}"),
-        f"--create --topic {absent} --partitions 0": said("The partitions must be greater than 0"),
-        f"--create --topic {absent} --partitions x": said("Cannot parse argument 'x' of option partitions"),
-        f"--create --topic {absent} --replication-factor 0": said(
+        f"--create --topic {there}": error_output(f"Topic '{there}' already exists."),
+        "--create --topic bad!topic": error_output(f"Topic name is invalid: 'bad!topic' {bad}"),
+        f"--create --topic {absent} --partitions 0": error_output("The partitions must be greater than 0"),
+        f"--create --topic {absent} --partitions x": error_output("Cannot parse argument 'x' of option partitions"),
+        f"--create --topic {absent} --replication-factor 0": error_output(
             "The replication factor must be between 1 and 32767 inclusive"
         ),
-        f"--create --topic {absent} --config foo=bar": said("Unknown topic config name: foo"),
-        f"--create --topic {absent} --config retention.ms=x": said(
+        f"--create --topic {absent} --config foo=bar": error_output("Unknown topic config name: foo"),
+        f"--create --topic {absent} --config retention.ms=x": error_output(
             "Invalid value x for configuration retention.ms: Not a number of type LONG"
         ),
         f"--describe --topic {absent}": missing,
         f"--delete --topic {absent}": missing,
         f"--alter --topic {absent} --partitions 3": missing,
-        f"--alter --topic {there} --partitions 2": said("Topic already has 2 partition(s)."),
-        f"--alter --topic {there} --partitions 1": said(
+        f"--alter --topic {there} --partitions 2": error_output("Topic already has 2 partition(s)."),
+        f"--alter --topic {there} --partitions 1": error_output(
             f"The topic {there} currently has 2 partition(s); 1 would not be an increase."
         ),
-        f"--create --topic {there} --topic {absent}": said(
+        f"--create --topic {there} --topic {absent}": error_output(
             "Found multiple arguments for option topic, but you asked for only one"
         ),
     }
@@ -150,7 +150,7 @@ def test_errors_of_topics(tools: Tools, create_topic: CreateTopic, topic: Callab
     }
     too_many = tools("topics", "--create", "--topic", absent, "--replication-factor", "300")
     assert too_many.status == 1
-    assert too_many.out.startswith(said("Unable to replicate the partition 300 time(s): The target")[:-1])
+    assert too_many.out.startswith(error_output("Unable to replicate the partition 300 time(s): The target")[:-1])
 
 
 def test_absent_topics_can_be_pardoned(tools: Tools, create_topic: CreateTopic, topic: Callable[[], str]) -> None:
@@ -191,7 +191,7 @@ def test_without_an_address(tools: Tools) -> None:
 def test_nobody_there_is_said(tools: Tools) -> None:
     status, out, _ = tools("topics", "--list", "--bootstrap-server", "127.0.0.1:1", address=False)
     assert status == 1
-    assert out.startswith(said("No broker answers at 127.0.0.1:1 (connection refused).")[:-1])
+    assert out.startswith(error_output("No broker answers at 127.0.0.1:1 (connection refused).")[:-1])
     assert out.count("\n") == 1
 
 
@@ -203,5 +203,5 @@ def test_a_port_without_kafka_is_said(tools: Tools, monkeypatch: pytest.MonkeyPa
         refused = tools("topics", "--list", "--bootstrap-server", address, address=False)
     assert refused.status == 1
     assert refused.out.startswith(
-        said("The address accepts connections but does not answer as a Kafka broker does")[:-1]
+        error_output("The address accepts connections but does not answer as a Kafka broker does")[:-1]
     )

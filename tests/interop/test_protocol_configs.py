@@ -28,9 +28,9 @@ def node(wire: Wire) -> str:
 
 
 def describe(wire: Wire, kind: int, resource: str, keys: list[str] | None = None, **fields: Any) -> Any:
-    asked = [{"resource_type": kind, "resource_name": resource, "configuration_keys": keys}]
+    requested = [{"resource_type": kind, "resource_name": resource, "configuration_keys": keys}]
     flags = {"include_synonyms": False, "include_documentation": False} | fields
-    (result,) = wire.ask(message("describe_configs", 4, resources=asked, **flags)).results
+    (result,) = wire.ask(message("describe_configs", 4, resources=requested, **flags)).results
     return result
 
 

@@ -99,9 +99,9 @@ def test_many_connections_at_once(bootstrap: str) -> None:
 
 def test_metadata_of_many_topics_in_one_request(wire: Wire, create_topic: CreateTopic) -> None:
     name = create_topic()
-    asked = [by_name(f"{name}-missing-{n}") for n in range(500)] + [by_name(name)]
+    requested = [by_name(f"{name}-missing-{n}") for n in range(500)] + [by_name(name)]
     request = message(
-        "metadata", 12, topics=asked, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        "metadata", 12, topics=requested, allow_auto_topic_creation=False, include_topic_authorized_operations=False
     )
     answer = wire.ask(request)
     assert len(answer.topics) == 501

@@ -87,9 +87,9 @@ def test_only_the_first_partition_with_data_may_exceed_the_limit(wire: Wire, cre
     name = create_topic(partitions=3)
     for partition in (1, 2):
         produce(wire, name, batch([b"x" * 500]), partition=partition)
-    asked = [{"partition": n, "fetch_offset": 0, "partition_max_bytes": 10} for n in (0, 1, 2)]
+    requested = [{"partition": n, "fetch_offset": 0, "partition_max_bytes": 10} for n in (0, 1, 2)]
     answer = wire.ask(
-        message("fetch", 12, max_wait=0, min_bytes=0, max_bytes=10, topics=[{"topic": name, "partitions": asked}])
+        message("fetch", 12, max_wait=0, min_bytes=0, max_bytes=10, topics=[{"topic": name, "partitions": requested}])
     )
     sizes = [len(partition.records or b"") for partition in answer.responses[0].partitions]
     assert sizes[0] == 0
@@ -100,8 +100,8 @@ def test_only_the_first_partition_with_data_may_exceed_the_limit(wire: Wire, cre
 def test_partitions_are_answered_in_the_order_asked(wire: Wire, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=4)
     order = [2, 0, 3, 1]
-    asked = [{"partition": n, "fetch_offset": 0, "partition_max_bytes": 1000} for n in order]
-    answer = wire.ask(message("fetch", 12, max_wait=0, min_bytes=0, topics=[{"topic": name, "partitions": asked}]))
+    requested = [{"partition": n, "fetch_offset": 0, "partition_max_bytes": 1000} for n in order]
+    answer = wire.ask(message("fetch", 12, max_wait=0, min_bytes=0, topics=[{"topic": name, "partitions": requested}]))
     assert [partition.partition_index for partition in answer.responses[0].partitions] == order
 
 
@@ -138,8 +138,10 @@ def test_min_bytes_zero_answers_at_once(wire: Wire, name: str) -> None:
 
 def test_an_error_in_one_partition_ends_the_wait(wire: Wire, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=2)
-    asked = [{"partition": n, "fetch_offset": offset, "partition_max_bytes": 1000} for n, offset in ((0, 0), (1, 7))]
-    topics = [{"topic": name, "partitions": asked}]
+    requested = [
+        {"partition": n, "fetch_offset": offset, "partition_max_bytes": 1000} for n, offset in ((0, 0), (1, 7))
+    ]
+    topics = [{"topic": name, "partitions": requested}]
     answer = wire.ask(message("fetch", 12, max_wait=NEVER_MS, min_bytes=1, topics=topics))
     codes = {partition.partition_index: partition.error_code for partition in answer.responses[0].partitions}
     assert codes == {0: 0, 1: ErrorCode.offset_out_of_range}

@@ -29,8 +29,10 @@ def name(wire: Wire, create_topic: CreateTopic) -> str:
 def ask(wire: Wire, session: int, epoch: int, positions: dict[int, int], **fields: Any) -> Any:
     """`positions` are offsets by partition; `topic` names the topic."""
     topic = fields.pop("topic")
-    asked = [{"partition": n, "fetch_offset": offset, "partition_max_bytes": 1000} for n, offset in positions.items()]
-    topics = [{"topic": topic, "partitions": asked}] if asked else []
+    requested = [
+        {"partition": n, "fetch_offset": offset, "partition_max_bytes": 1000} for n, offset in positions.items()
+    ]
+    topics = [{"topic": topic, "partitions": requested}] if requested else []
     return wire.ask(
         message(
             "fetch",

@@ -288,7 +288,7 @@ def test_offsets_of_topics_that_nobody_reads_any_more_are_deleted(group: Group, 
         member.join()
     assert delete_offsets(group, {first: [0], second: [0]})[1] == {(first, 0): 86, (second, 0): 86}
     assert leaving.leave().error_code == 0
-    changing.beat(subscribed_topic_names=[third])
+    changing.heartbeat(subscribed_topic_names=[third])
     code, found = delete_offsets(group, {first: [0], second: [0], third: [0]})
     assert (code, found) == (0, {(first, 0): 0, (second, 0): 0, (third, 0): ErrorCode.group_subscribed_to_topic})
 

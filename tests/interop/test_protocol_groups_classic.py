@@ -108,8 +108,8 @@ def test_the_members_are_told_to_the_leader_only(group: Group) -> None:
     group.await_members(2)
     leader.post_join()
     to_leader, to_follower = leader.collect_join(), follower.collect_join()
-    told = {member.member_id: member.metadata for member in to_leader.members}
-    assert told == {leader.id: subscription("a"), follower.id: subscription("b")}
+    metadata_by_member = {member.member_id: member.metadata for member in to_leader.members}
+    assert metadata_by_member == {leader.id: subscription("a"), follower.id: subscription("b")}
     assert to_follower.members == ()
     assert to_leader.leader == to_follower.leader == leader.id
     assert to_leader.generation_id == to_follower.generation_id == 2

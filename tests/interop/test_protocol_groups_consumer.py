@@ -72,7 +72,7 @@ def test_the_first_heartbeat_of_a_group_brings_everything(bootstrap: str, name: 
 def test_a_plain_heartbeat_tells_no_assignment(group: Group, name: str) -> None:
     member = group.consumer([name])
     epoch = join_alone(member, 4)
-    for answer in (member.beat(), member.ask()):
+    for answer in (member.heartbeat(), member.ask()):
         assert (answer.error_code, answer.member_epoch, answer.assignment) == (0, epoch, None)
     again = member.ask(**member.full(topic_partitions=owned_topics(member.owned)))
     assert [set(shown.partitions) for shown in again.assignment.topic_partitions] == [{0, 1, 2, 3}]
@@ -183,10 +183,10 @@ def test_a_changed_subscription_changes_the_assignment(group: Group, name: str, 
     ids = {each: topic_id(group.wire, each) for each in (name, other)}
     member = group.consumer([name])
     join_alone(member, 4)
-    epoch = member.beat(subscribed_topic_names=[name, other]).member_epoch
+    epoch = member.heartbeat(subscribed_topic_names=[name, other]).member_epoch
     settle(lambda: member.owned == {ids[name]: {0, 1, 2, 3}, ids[other]: {0, 1}}, member)
     assert member.epoch >= epoch
-    member.beat(subscribed_topic_names=[other])
+    member.heartbeat(subscribed_topic_names=[other])
     settle(lambda: member.owned == {ids[other]: {0, 1}}, member)
 
 
@@ -209,15 +209,15 @@ def test_a_partition_is_given_only_after_it_was_given_back(group: Group, name: s
     second.join()
     assert second.owned == {}
     held = owned_topics(first.owned)
-    until(lambda: first.beat(topic_partitions=held).assignment, "the first is told to give back")
+    until(lambda: first.heartbeat(topic_partitions=held).assignment, "the first is told to give back")
     kept = first.partitions()
     assert (len(kept), first.epoch) == (2, before), "who must give back stays in its epoch"
     for _ in range(3):
-        assert first.beat(topic_partitions=held).member_epoch == before
+        assert first.heartbeat(topic_partitions=held).member_epoch == before
         assert first.ask().member_epoch == before, "saying nothing is no acknowledgement"
-        second.beat()
+        second.heartbeat()
         assert second.owned == {}
-    assert first.beat().member_epoch > before
+    assert first.heartbeat().member_epoch > before
     settle(lambda: second.partitions() == {0, 1, 2, 3} - kept, second)
     assert first.epoch == second.epoch
 
@@ -233,7 +233,7 @@ def test_who_leaves_makes_room(two: tuple[ConsumerMember, ConsumerMember]) -> No
 def test_who_does_not_give_back_in_time_is_put_out(group: Group, name: str) -> None:
     first, second = group.consumer([name]), group.consumer([name])
     join_alone(first, 4)
-    first.beat(rebalance_timeout=300)
+    first.heartbeat(rebalance_timeout=300)
     second.join()
     held = owned_topics(first.owned)
     until(lambda: first.ask(topic_partitions=held).error_code == UNKNOWN, "the first is put out")

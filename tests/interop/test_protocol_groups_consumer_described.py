@@ -39,14 +39,18 @@ def test_a_stable_group(group: Group, name: str, version: int) -> None:
     assert (shown.error_code, shown.group_state, shown.assignor_name) == (0, "Stable", "uniform")
     assert shown.group_epoch == shown.assignment_epoch == member.epoch
     assert shown.authorized_operations == NO_OPERATIONS_ASKED
-    (told,) = shown.members
-    assert (told.member_id, told.instance_id, told.rack_id) == (member.id, "one", "here")
-    assert (told.member_epoch, told.client_id, told.client_host) == (member.epoch, "interop", "/127.0.0.1")
-    assert (told.subscribed_topic_names, told.subscribed_topic_regex) == ((name,), "")
-    assert partitions(told.assignment) == partitions(told.target_assignment) == {name: {0, 1, 2, 3}}
-    assert told.assignment.topic_partitions[0].topic_id == topic_id(group.wire, name)
+    (described,) = shown.members
+    assert (described.member_id, described.instance_id, described.rack_id) == (member.id, "one", "here")
+    assert (described.member_epoch, described.client_id, described.client_host) == (
+        member.epoch,
+        "interop",
+        "/127.0.0.1",
+    )
+    assert (described.subscribed_topic_names, described.subscribed_topic_regex) == ((name,), "")
+    assert partitions(described.assignment) == partitions(described.target_assignment) == {name: {0, 1, 2, 3}}
+    assert described.assignment.topic_partitions[0].topic_id == topic_id(group.wire, name)
     if version >= 1:
-        assert told.member_type == CONSUMER
+        assert described.member_type == CONSUMER
 
 
 def test_a_group_that_moves_partitions(group: Group, name: str) -> None:
@@ -54,13 +58,13 @@ def test_a_group_that_moves_partitions(group: Group, name: str) -> None:
     join_alone(first, 4)
     second.join()
     held = owned_topics(first.owned)
-    settle(lambda: not first.beat(topic_partitions=held).error_code and len(first.partitions()) == 2)
+    settle(lambda: not first.heartbeat(topic_partitions=held).error_code and len(first.partitions()) == 2)
     shown = group.described_consumers()
     assert shown.group_state == "Reconciling"
-    told = {member.member_id: member for member in shown.members}
-    assert len(partitions(told[first.id].target_assignment)[name]) == 2
-    assert len(partitions(told[second.id].target_assignment)[name]) == 2
-    assert partitions(told[second.id].assignment) == {}
+    described = {member.member_id: member for member in shown.members}
+    assert len(partitions(described[first.id].target_assignment)[name]) == 2
+    assert len(partitions(described[second.id].target_assignment)[name]) == 2
+    assert partitions(described[second.id].assignment) == {}
     settle(lambda: spread((first, second)) == [2, 2], first, second)
     assert group.described_consumers().group_state == "Stable"
 
@@ -77,8 +81,8 @@ def test_an_emptied_group(group: Group, name: str) -> None:
 def test_groups_that_are_none(group: Group, name: str) -> None:
     missing = f"{group.id}-none"
     group.stable()
-    asked = {"group_ids": [group.id, missing, ""], "include_authorized_operations": False}
-    answer = group.ask("consumer_group_describe", 1, **asked)
+    requested = {"group_ids": [group.id, missing, ""], "include_authorized_operations": False}
+    answer = group.ask("consumer_group_describe", 1, **requested)
     found = {shown.group_id: int(shown.error_code) for shown in answer.groups}
     not_found, invalid = ErrorCode.group_id_not_found, ErrorCode.invalid_group_id
     assert found == {group.id: not_found, missing: not_found, "": invalid}

@@ -65,7 +65,7 @@ def test_names_and_an_expression_together(group: Group, family: list[str]) -> No
     member = group.consumer([family[0]], subscribed_topic_regex=f"{family[0]}-b")
     member.join()
     settle(lambda: member.owned.keys() == {topic_id(group.wire, family[n]) for n in (0, 2)}, member)
-    member.beat(subscribed_topic_regex="")
+    member.heartbeat(subscribed_topic_regex="")
     settle(lambda: member.owned.keys() == {topic_id(group.wire, family[0])}, member)
 
 

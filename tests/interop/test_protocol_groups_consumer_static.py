@@ -45,11 +45,11 @@ def test_who_leaves_for_a_while_gets_its_partitions_back(two: tuple[ConsumerMemb
     answer = second.leave(LEAVES_FOR_A_WHILE)
     assert (answer.error_code, answer.member_id, answer.member_epoch) == (0, second.id, -2)
     for _ in range(3):
-        assert (first.beat().assignment, len(first.partitions())) == (None, 2)
+        assert (first.heartbeat().assignment, len(first.partitions())) == (None, 2)
     again = restarted(second, name)
     again.join()
     assert (again.id != second.id, again.owned, again.epoch) == (True, second.owned, second.epoch)
-    first.beat()
+    first.heartbeat()
     assert (first.epoch, len(first.partitions())) == (second.epoch, 2), "nobody else noticed"
 
 

@@ -117,8 +117,8 @@ def test_both_kinds_share_the_partitions(mixed: tuple[ClassicMember, ConsumerMem
     assert not kept & new.partitions()
     assert old.generation == new.epoch
     assert kind(old.group) == "consumer"
-    told = {member.member_id: member.member_type for member in old.group.described_consumers().members}
-    assert told == {old.id: CLASSIC, new.id: CONSUMER}
+    member_types = {member.member_id: member.member_type for member in old.group.described_consumers().members}
+    assert member_types == {old.id: CLASSIC, new.id: CONSUMER}
 
 
 def test_a_partition_moves_only_after_the_classic_member_gave_it_back(group: Group, name: str) -> None:
@@ -132,7 +132,7 @@ def test_a_partition_moves_only_after_the_classic_member_gave_it_back(group: Gro
     old.join()
     kept = read_assignment(old.sync().assignment)[name]
     for _ in range(3):
-        new.beat()
+        new.heartbeat()
         assert (len(kept), new.owned, old.heartbeat()) == (2, {}, REBALANCE)
     old.protocols = [("range", subscription(name, owned=sorted(kept)))]
     old.join()

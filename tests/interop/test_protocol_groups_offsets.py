@@ -53,7 +53,7 @@ def fetched(group: Group, topics: list[dict[str, Any]] | None, version: int = 9,
     return {(getattr(t, key), p.partition_index): shown(p) for t in found.topics for p in t.partitions}
 
 
-def asked(topic: Any, *partitions: int) -> list[dict[str, Any]]:
+def requested(topic: Any, *partitions: int) -> list[dict[str, Any]]:
     return [{"topic_id" if isinstance(topic, UUID) else "name": topic, "partition_indexes": list(partitions)}]
 
 
@@ -65,7 +65,7 @@ def test_a_commit_of_every_version_comes_back(group: Group, name: str, version: 
     topic: Any = topic_id(group.wire, name) if version >= 10 else name
     epoch: dict[str, Any] = {"leader_epoch": 4} if version >= 6 else {}
     assert group.commit(topic, 42, version=version, metadata="mine", **epoch) == 0
-    assert fetched(group, asked(name, 0)) == {(name, 0): (42, 4 if epoch else -1, "mine", 0)}
+    assert fetched(group, requested(name, 0)) == {(name, 0): (42, 4 if epoch else -1, "mine", 0)}
 
 
 @pytest.mark.parametrize("version", range(1, 11))
@@ -73,9 +73,9 @@ def test_every_version_of_fetch(group: Group, name: str, version: int) -> None:
     topic: Any = topic_id(group.wire, name) if version >= 10 else name
     assert group.commit(name, 42, leader_epoch=4, metadata="mine", partition=1) == 0
     expected = (42, 4 if version >= 5 else -1, "mine", 0)
-    assert fetched(group, asked(topic, 1, 0), version) == {(topic, 1): expected, (topic, 0): NOTHING}
+    assert fetched(group, requested(topic, 1, 0), version) == {(topic, 1): expected, (topic, 0): NOTHING}
     if version >= 7:
-        assert fetched(group, asked(topic, 1), version, require_stable=True) == {(topic, 1): expected}
+        assert fetched(group, requested(topic, 1), version, require_stable=True) == {(topic, 1): expected}
 
 
 @pytest.mark.parametrize("version", range(2, 11))
@@ -97,18 +97,18 @@ def test_no_topics_is_not_all_topics(group: Group, name: str, version: int) -> N
 def test_the_last_commit_counts(group: Group, name: str) -> None:
     for offset in (5, 9, 3):
         assert group.commit(name, offset, metadata=f"at {offset}", leader_epoch=offset) == 0
-    assert fetched(group, asked(name, 0)) == {(name, 0): (3, 3, "at 3", 0)}
+    assert fetched(group, requested(name, 0)) == {(name, 0): (3, 3, "at 3", 0)}
     assert group.commit(name, 4) == 0
-    assert fetched(group, asked(name, 0)) == {(name, 0): (4, -1, "", 0)}
+    assert fetched(group, requested(name, 0)) == {(name, 0): (4, -1, "", 0)}
 
 
 def test_several_groups_are_asked_at_once(group: Group, name: str) -> None:
     with Group(group.bootstrap) as other:
         assert [group.commit(name, 1), other.commit(name, 2)] == [0, 0]
         wanted: list[dict[str, Any]] = [
-            {"group_id": group.id, "topics": asked(name, 0)},
+            {"group_id": group.id, "topics": requested(name, 0)},
             {"group_id": other.id, "topics": None},
-            {"group_id": f"{other.id}-none", "topics": asked(name, 0)},
+            {"group_id": f"{other.id}-none", "topics": requested(name, 0)},
             {"group_id": f"{other.id}-none-either", "topics": None},
         ]
         answer = group.ask("offset_fetch", 9, groups=wanted)
@@ -124,23 +124,23 @@ def test_several_groups_are_asked_at_once(group: Group, name: str) -> None:
 @pytest.mark.parametrize("text", ["", "ž" * METADATA_MAX_LENGTH, '{"a": 1}\n\0'])
 def test_metadata_comes_back_as_it_was(group: Group, name: str, text: str) -> None:
     assert group.commit(name, 1, metadata=text) == 0
-    assert fetched(group, asked(name, 0)) == {(name, 0): (1, -1, text, 0)}
+    assert fetched(group, requested(name, 0)) == {(name, 0): (1, -1, text, 0)}
 
 
 def test_no_metadata_comes_back_as_empty(group: Group, name: str) -> None:
     assert group.commit(name, 1, metadata=None) == 0
-    assert fetched(group, asked(name, 0)) == {(name, 0): (1, -1, "", 0)}
+    assert fetched(group, requested(name, 0)) == {(name, 0): (1, -1, "", 0)}
 
 
 def test_metadata_may_not_be_too_long(group: Group, name: str) -> None:
     assert group.commit(name, 1, metadata="x" * (METADATA_MAX_LENGTH + 1)) == ErrorCode.offset_metadata_too_large
-    assert fetched(group, asked(name, 0)) == {(name, 0): NOTHING}
+    assert fetched(group, requested(name, 0)) == {(name, 0): NOTHING}
     assert group.commit(name, 1, metadata="x" * METADATA_MAX_LENGTH) == 0
 
 
 def test_an_empty_group_id_is_as_good_as_any(group: Group, name: str) -> None:
     assert commit(group.wire, "", name, 7) == 0
-    (found,) = group.ask("offset_fetch", 9, groups=[{"group_id": "", "topics": asked(name, 0)}]).groups
+    (found,) = group.ask("offset_fetch", 9, groups=[{"group_id": "", "topics": requested(name, 0)}]).groups
     assert (found.error_code, shown(found.topics[0].partitions[0])) == (0, (7, -1, "", 0))
     assert group.ask("delete_groups", 2, groups_names=[""]).results[0].error_code == 0
 
@@ -173,14 +173,14 @@ def test_topics_by_unknown_ids(group: Group, name: str) -> None:
         (stranger, 0): ErrorCode.unknown_topic_id,
         (identity, 7): ErrorCode.unknown_topic_or_partition,
     }
-    wanted = asked(stranger, 0, 1) + asked(identity, 0)
+    wanted = requested(stranger, 0, 1) + requested(identity, 0)
     unknown = (-1, -1, "", ErrorCode.unknown_topic_id)
     expected = {(stranger, 0): unknown, (stranger, 1): unknown, (identity, 0): (5, -1, "", 0)}
     assert fetched(group, wanted, 10) == expected
 
 
 def test_fetching_what_is_unknown_by_name_is_no_error(group: Group, name: str) -> None:
-    wanted = asked(f"{name}-none", 0) + asked(name, 99)
+    wanted = requested(f"{name}-none", 0) + requested(name, 99)
     assert fetched(group, wanted) == {(f"{name}-none", 0): NOTHING, (name, 99): NOTHING}
 
 
@@ -282,7 +282,7 @@ def test_offsets_outlive_the_members(group: Group, name: str) -> None:
 def test_a_classic_group_asks_nobody_who_they_are(two: tuple[ClassicMember, ClassicMember], name: str) -> None:
     leader, _ = two
     assert leader.commit(name, 5) == 0
-    wanted = {"group_id": leader.group.id, "member_id": "made-up", "member_epoch": 9, "topics": asked(name, 0)}
+    wanted = {"group_id": leader.group.id, "member_id": "made-up", "member_epoch": 9, "topics": requested(name, 0)}
     (found,) = leader.group.ask("offset_fetch", 9, groups=[wanted]).groups
     assert (found.error_code, found.topics[0].partitions[0].committed_offset) == (0, 5)
 
@@ -293,7 +293,9 @@ def test_a_consumer_group_tells_its_members_only(group: Group, name: str) -> Non
     assert consumer.commit(name, 5) == 0
 
     def ask(**who: Any) -> tuple[int, list[int]]:
-        (found,) = group.ask("offset_fetch", 9, groups=[{"group_id": group.id, "topics": asked(name, 0)} | who]).groups
+        (found,) = group.ask(
+            "offset_fetch", 9, groups=[{"group_id": group.id, "topics": requested(name, 0)} | who]
+        ).groups
         return int(found.error_code), [p.committed_offset for t in found.topics for p in t.partitions]
 
     assert ask() == (0, [5]), "administrators do not say who they are"

@@ -98,7 +98,7 @@ def wait_for_the_session_to_end(waited: Waited, topic: str, began: float) -> Non
                 waited.seconds = time.monotonic() - began
         assert waited.joining[0].heartbeat() == ErrorCode.rebalance_in_progress
         assert waited.committing.commit(topic, 1) == 0
-        waited.mixed[1].beat()
+        waited.mixed[1].heartbeat()
         time.sleep(BEAT_SECONDS)
 
 

@@ -152,9 +152,9 @@ def test_a_held_join_is_fenced_by_its_replacement(two: tuple[ClassicMember, Clas
     answer = leader.wire.collect()
     assert (answer.error_code, answer.member_id, answer.members) == (FENCED, leader.id, ())
     old.post_join()
-    told = {shown.group_instance_id: shown.member_id for shown in new.collect_join().members}
-    assert told.keys() == {"first", "second", "third"}
-    assert (told["first"], told["second"]) == (new.id, old.id)
+    member_ids = {shown.group_instance_id: shown.member_id for shown in new.collect_join().members}
+    assert member_ids.keys() == {"first", "second", "third"}
+    assert (member_ids["first"], member_ids["second"]) == (new.id, old.id)
     assert old.collect_join().leader == new.id
 
 

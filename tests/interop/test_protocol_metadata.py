@@ -71,9 +71,9 @@ def test_ids_are_not_for_versions_10_and_11(wire: Wire, create_topic: CreateTopi
 @pytest.mark.parametrize("version", range(4, 14))
 def test_unknown_topics_are_not_created_unless_asked(wire: Wire, topic: Callable[[], str], version: int) -> None:
     name = topic()
-    asked = [by_name(name)] if version >= 10 else [{"name": name}]
+    requested = [by_name(name)] if version >= 10 else [{"name": name}]
     for _ in range(2):
-        shown = only_topic(metadata(wire, asked, version=version))
+        shown = only_topic(metadata(wire, requested, version=version))
         assert (shown.error_code, shown.partitions) == (ErrorCode.unknown_topic_or_partition, ())
 
 

@@ -34,16 +34,16 @@ def delete_records(wire: Wire, name: str, offset: int, partition: int = 0) -> An
     return wire.ask(message("delete_records", 2, topics=topics, timeout=5000)).topics[0].partitions[0]
 
 
-@pytest.mark.parametrize(("asked", "offset"), [(LATEST, 7), (EARLIEST, 0), (EARLIEST_LOCAL, 0)])
-def test_the_ends_have_no_timestamp(wire: Wire, timed: tuple[str, int], asked: int, offset: int) -> None:
-    answer = list_offset(wire, timed[0], asked, version=8)
+@pytest.mark.parametrize(("requested", "offset"), [(LATEST, 7), (EARLIEST, 0), (EARLIEST_LOCAL, 0)])
+def test_the_ends_have_no_timestamp(wire: Wire, timed: tuple[str, int], requested: int, offset: int) -> None:
+    answer = list_offset(wire, timed[0], requested, version=8)
     assert (answer.error_code, answer.offset, answer.timestamp, answer.leader_epoch) == (0, offset, -1, 0)
 
 
 def test_an_empty_log(wire: Wire, name: str) -> None:
-    for asked, expected in [(LATEST, (0, 0, -1, 0)), (EARLIEST, (0, 0, -1, 0)), (MAX_TIMESTAMP, (0, -1, -1, -1))]:
-        answer = list_offset(wire, name, asked)
-        assert (answer.error_code, answer.offset, answer.timestamp, answer.leader_epoch) == expected, asked
+    for requested, expected in [(LATEST, (0, 0, -1, 0)), (EARLIEST, (0, 0, -1, 0)), (MAX_TIMESTAMP, (0, -1, -1, -1))]:
+        answer = list_offset(wire, name, requested)
+        assert (answer.error_code, answer.offset, answer.timestamp, answer.leader_epoch) == expected, requested
 
 
 def test_max_timestamp_names_the_record(wire: Wire, timed: tuple[str, int]) -> None:
@@ -53,13 +53,13 @@ def test_max_timestamp_names_the_record(wire: Wire, timed: tuple[str, int]) -> N
 
 
 @pytest.mark.parametrize(
-    ("asked", "offset", "found"), [(-5, 0, 0), (0, 0, 0), (1, 1, 10), (12, 2, 20), (21, 4, 40), (40, 4, 40)]
+    ("requested", "offset", "found"), [(-5, 0, 0), (0, 0, 0), (1, 1, 10), (12, 2, 20), (21, 4, 40), (40, 4, 40)]
 )
 def test_by_time_the_first_record_not_older(
-    wire: Wire, timed: tuple[str, int], asked: int, offset: int, found: int
+    wire: Wire, timed: tuple[str, int], requested: int, offset: int, found: int
 ) -> None:
     name, start = timed
-    answer = list_offset(wire, name, start + asked)
+    answer = list_offset(wire, name, start + requested)
     assert (answer.error_code, answer.offset, answer.timestamp, answer.leader_epoch) == (0, offset, start + found, 0)
 
 
@@ -90,18 +90,19 @@ def test_isolation_makes_no_difference_without_transactions(wire: Wire, timed: t
 
 
 @pytest.mark.parametrize(
-    ("asked", "version"), [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8), (EARLIEST_PENDING, 9), (-7, 9)]
+    ("requested", "version"),
+    [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8), (EARLIEST_PENDING, 9), (-7, 9)],
 )
-def test_special_times_before_their_version(wire: Wire, timed: tuple[str, int], asked: int, version: int) -> None:
-    answer = list_offset(wire, timed[0], asked, version=version)
+def test_special_times_before_their_version(wire: Wire, timed: tuple[str, int], requested: int, version: int) -> None:
+    answer = list_offset(wire, timed[0], requested, version=version)
     assert (answer.error_code, answer.offset, answer.timestamp) == (ErrorCode.unsupported_version, -1, -1)
 
 
-@pytest.mark.parametrize(("asked", "version"), [(LATEST_TIERED, 9), (EARLIEST_PENDING, 11)])
+@pytest.mark.parametrize(("requested", "version"), [(LATEST_TIERED, 9), (EARLIEST_PENDING, 11)])
 def test_without_tiered_storage_there_is_nothing_there(
-    wire: Wire, timed: tuple[str, int], asked: int, version: int
+    wire: Wire, timed: tuple[str, int], requested: int, version: int
 ) -> None:
-    answer = list_offset(wire, timed[0], asked, version=version, **({"timeout": 1000} if version >= 10 else {}))
+    answer = list_offset(wire, timed[0], requested, version=version, **({"timeout": 1000} if version >= 10 else {}))
     assert (answer.error_code, answer.offset, answer.timestamp) == (0, -1, -1)
 
 
@@ -130,8 +131,8 @@ def test_unknown_topics_and_partitions(wire: Wire, name: str, topic: Callable[[]
 
 
 def test_the_same_partition_twice(wire: Wire, name: str) -> None:
-    asked = [{"partition_index": 0, "timestamp": LATEST}, {"partition_index": 0, "timestamp": EARLIEST}]
-    topics = [{"name": name, "partitions": asked}]
+    requested = [{"partition_index": 0, "timestamp": LATEST}, {"partition_index": 0, "timestamp": EARLIEST}]
+    topics = [{"name": name, "partitions": requested}]
     answer = wire.ask(message("list_offsets", 7, replica_id=-1, isolation_level=0, topics=topics))
     (partition,) = answer.topics[0].partitions
     assert (partition.error_code, partition.offset) == (ErrorCode.invalid_request, -1)
@@ -141,9 +142,9 @@ def test_the_same_partition_twice(wire: Wire, name: str) -> None:
 
 
 def epoch_end(wire: Wire, name: str, leader_epoch: int, current: int = -1, partition: int = 0, version: int = 4) -> Any:
-    asked = {"partition": partition, "current_leader_epoch": current, "leader_epoch": leader_epoch}
+    requested = {"partition": partition, "current_leader_epoch": current, "leader_epoch": leader_epoch}
     fields = {"replica_id": -1} if version >= 3 else {}
-    request = message("offset_for_leader_epoch", version, topics=[{"topic": name, "partitions": [asked]}], **fields)
+    request = message("offset_for_leader_epoch", version, topics=[{"topic": name, "partitions": [requested]}], **fields)
     return wire.ask(request).topics[0].partitions[0]
 
 

@@ -75,15 +75,15 @@ def test_no_id_begins_with_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_format_then_info(capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path) -> None:
-    asked = ("info", "-c", str(config))
-    assert run_storage(capsys, *asked) == (1, f"Found problem:\n  {tmp_path}/a does not exist\n\n", "")
+    command = ("info", "-c", str(config))
+    assert run_storage(capsys, *command) == (1, f"Found problem:\n  {tmp_path}/a does not exist\n\n", "")
     format = ("format", "-t", CLUSTER, "-c", str(config), "--standalone")
     assert run_storage(capsys, *format) == (
         0,
         f"Formatting dynamic metadata voter directory {tmp_path}/a with metadata.version 4.3-IV0.\n",
         "",
     )
-    status, out, _ = run_storage(capsys, *asked)
+    status, out, _ = run_storage(capsys, *command)
     assert status == 0
     shown = rf"Found metadata: \{{cluster.id={CLUSTER}, directory.id=[\w-]{{22}}, node.id=3, version=1\}}"
     assert re.fullmatch(rf"Found log directory:\n  {tmp_path}/a\n\n{shown}\n\n", out)
@@ -188,8 +188,10 @@ def test_the_first_voters_are_left_for_the_first_start(
         f"node.id={node_id}\nlog.dirs={tmp_path}/a\n{CONTROLLER}controller.quorum.bootstrap.servers=127.0.0.1:9093\n"
     )
     format = ("format", "-t", CLUSTER, "-c", str(config))
-    said = "Because controller.quorum.voters is not set on this controller, you must specify one of the following: "
-    assert run_storage(capsys, *format)[2].startswith(said)
+    expected_error = (
+        "Because controller.quorum.voters is not set on this controller, you must specify one of the following: "
+    )
+    assert run_storage(capsys, *format)[2].startswith(expected_error)
     status, out, _ = run_storage(capsys, *format, *words)
     assert (status, out) == (0, f"Formatting {kind} {tmp_path}/a with metadata.version 4.3-IV0.\n")
     file = tmp_path / "a" / "__cluster_metadata-0" / "00000000000000000000-0000000000.checkpoint"
@@ -211,8 +213,8 @@ def voters_of(snapshot: Path) -> dict[int, bytes]:
         for header, batch in split_batches(memoryview(snapshot.read_bytes()))
         for record in decode_records(batch, header)
     ]
-    (told,) = (record for record in records if control_type(record) == ControlType.KRAFT_VOTERS)
-    return {voter.key.id: voter.key.directory_id for voter in read_voters(told)}
+    (voters_record,) = (record for record in records if control_type(record) == ControlType.KRAFT_VOTERS)
+    return {voter.key.id: voter.key.directory_id for voter in read_voters(voters_record)}
 
 
 def test_a_node_that_listens_to_no_controller_needs_no_voters(
@@ -261,14 +263,14 @@ def test_features_of_a_release(capsys: pytest.CaptureFixture[str]) -> None:
         0,
         "group.version=1 has no dependencies.\n",
     )
-    for words, said in (
+    for words, expected_error in (
         ("x=2", "Unknown feature: x"),
         ("group.version=9", "Feature level 9 is not supported for feature group.version"),
         ("group.version=x", "Invalid version format: x for feature group.version"),
         ("group.version", "Invalid feature format: group.version. Expected format: 'feature=version' (e.g."),
     ):
         status, _, err = run_storage(capsys, "feature-dependencies", "-f", words)
-        assert (status, err.startswith(said)) == (1, True)
+        assert (status, err.startswith(expected_error)) == (1, True)
 
 
 # --- command line, and how servers are found ---------------------------------------------------------------------

@@ -43,23 +43,23 @@ def lines_until_ready(words: list[str], environ: dict[str, str]) -> list[str]:
     assert server.stdout is not None
     assert "is ready" in server.stdout.readline()
     server.terminate()
-    _, told = server.communicate()
+    _, stderr_text = server.communicate()
     assert server.returncode == 0
-    return told.splitlines()
+    return stderr_text.splitlines()
 
 
 def test_a_server_writes_json_alone(properties: Path) -> None:
     words = ["moldau", "start", "-c", str(properties), "--log-format", "json"]
-    said = [json.loads(line) for line in lines_until_ready(words, environment())]
-    assert {each["node"] for each in said} == {3}
-    assert any("no.such.setting" in each["message"] and each["level"] == "warning" for each in said)
-    assert any("active controller" in each["message"] and each["level"] == "info" for each in said)
+    log_lines = [json.loads(line) for line in lines_until_ready(words, environment())]
+    assert {each["node"] for each in log_lines} == {3}
+    assert any("no.such.setting" in each["message"] and each["level"] == "warning" for each in log_lines)
+    assert any("active controller" in each["message"] and each["level"] == "info" for each in log_lines)
 
 
 def test_kafka_server_start_takes_variables(properties: Path) -> None:
     environ = environment(MOLDAU_LOG_FORMAT="json", MOLDAU_LOG_LEVEL="warning")
-    said = [json.loads(line) for line in lines_until_ready([server_start.__name__, str(properties)], environ)]
-    assert [each["level"] for each in said] == ["warning"]
+    log_lines = [json.loads(line) for line in lines_until_ready([server_start.__name__, str(properties)], environ)]
+    assert [each["level"] for each in log_lines] == ["warning"]
 
 
 def test_a_start_that_fails_is_json_too(properties: Path) -> None:

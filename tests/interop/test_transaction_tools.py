@@ -49,17 +49,17 @@ def bootstrap() -> Iterator[str]:
 def create_topic(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -> Iterator[CreateTopic]:
     """Return a function that creates a topic and returns its name once every partition serves, whichever node leads
     it."""
-    asked = Cluster(bootstrap, {})
+    client = Cluster(bootstrap, {})
 
     def create(partitions: int = 1) -> str:
         name = topic()
         admin.create_topics([NewTopic(name, partitions, 1)], operation_timeout=PATIENCE_S)[name].result(PATIENCE_S)
         places = [TopicPartition(name, index) for index in range(partitions)]
-        asked.retry(lambda: asked.latest(places), 15_000)
+        client.retry(lambda: client.latest(places), 15_000)
         return name
 
     yield create
-    asked.close()
+    client.close()
 
 
 @pytest.fixture
@@ -147,8 +147,8 @@ def becomes(tools: Tools, transactional_id: str, wanted: str) -> None:
 def open_at(tools: Tools, begun: Begun, partition: int = 0) -> list[str]:
     """Return the start offsets of the open transactions in a partition."""
     words = ("describe-producers", "--topic", begun.topic, "--partition", str(partition))
-    told = rows(tools("transactions", *words).out)
-    return [row["CurrentTransactionStartOffset"] for row in told if row["CurrentTransactionStartOffset"] != "None"]
+    described = rows(tools("transactions", *words).out)
+    return [row["CurrentTransactionStartOffset"] for row in described if row["CurrentTransactionStartOffset"] != "None"]
 
 
 class TestKafkasTool:
@@ -156,9 +156,9 @@ class TestKafkasTool:
         begun = begin()
 
         def listed(*words: str) -> list[dict[str, str]]:
-            told = tools("transactions", "list", *words)
-            assert (told.status, told.err) == (0, "")
-            return rows(told.out)
+            outcome = tools("transactions", "list", *words)
+            assert (outcome.status, outcome.err) == (0, "")
+            return rows(outcome.out)
 
         (row,) = listed("--transactional-id-pattern", f"{begun.id[:-1]}.")
         assert row["TransactionalId"] == begun.id
@@ -174,16 +174,18 @@ class TestKafkasTool:
         becomes(tools, begun.id, "CompleteCommit")
 
     def test_a_pattern_that_is_none(self, tools: Tools) -> None:
-        told = tools("transactions", "list", "--transactional-id-pattern", "[")
-        assert (told.status, told.out) == (1, "")
-        assert told.err.startswith("Failed to list transactions: ListTransactions request sent to broker ")
-        assert told.err.endswith(" failed with an unexpected exception. Enable debug logging for additional detail.\n")
+        outcome = tools("transactions", "list", "--transactional-id-pattern", "[")
+        assert (outcome.status, outcome.out) == (1, "")
+        assert outcome.err.startswith("Failed to list transactions: ListTransactions request sent to broker ")
+        assert outcome.err.endswith(
+            " failed with an unexpected exception. Enable debug logging for additional detail.\n"
+        )
 
     def test_a_transaction_from_begin_to_end(self, tools: Tools, begin: Begin) -> None:
         before_ms = time.time_ns() // 1_000_000
         begun = begin()
-        told = tools("transactions", "describe", "--transactional-id", begun.id)
-        (row,) = rows(told.out)
+        outcome = tools("transactions", "describe", "--transactional-id", begun.id)
+        (row,) = rows(outcome.out)
         assert row["TransactionState"] == "Ongoing"
         assert row["TransactionTimeoutMs"] == str(TIMEOUT_MS)
         assert sorted(row["TopicPartitions"].split(",")) == [f"{begun.topic}-0", f"{begun.topic}-1"]
@@ -210,16 +212,16 @@ class TestKafkasTool:
         begun.commit()
         begun.write(0, 0)
 
-        def told(*words: str) -> list[dict[str, str]]:
+        def describe_producers(*words: str) -> list[dict[str, str]]:
             return rows(tools("transactions", "describe-producers", "--topic", begun.topic, *words).out)
 
-        (row,) = told("--partition", "0")
+        (row,) = describe_producers("--partition", "0")
         # The record of the first transaction, and its marker, come before.
         assert row["CurrentTransactionStartOffset"] == "2"
         assert int(row["LatestCoordinatorEpoch"]) >= 0
-        (other,) = told("--partition", "1")
+        (other,) = describe_producers("--partition", "1")
         assert other["CurrentTransactionStartOffset"] == "None"
-        assert told("--partition", "0", "--broker-id", leader(tools, begun.topic, 0)) == [row]
+        assert describe_producers("--partition", "0", "--broker-id", leader(tools, begun.topic, 0)) == [row]
 
     def test_places_that_are_not_there_are_told_at_once(self, tools: Tools, begin: Begin) -> None:
         begun = begin(1)
@@ -232,10 +234,10 @@ class TestKafkasTool:
             ),
             (f"abort --start-offset 0 --topic {absent}", f"Failed to validate producer state for partition {absent}-0"),
         ):
-            told = tools("transactions", *words.split(), "--partition", "0")
-            assert told == (1, "", f"{what}: {not_hosted}")
-        told = tools("transactions", "find-hanging", "--topic", absent)
-        assert told == (1, "", f"Failed to describe 1 topics: {not_hosted}")
+            outcome = tools("transactions", *words.split(), "--partition", "0")
+            assert outcome == (1, "", f"{what}: {not_hosted}")
+        outcome = tools("transactions", "find-hanging", "--topic", absent)
+        assert outcome == (1, "", f"Failed to describe 1 topics: {not_hosted}")
         words = ("describe-producers", "--topic", begun.topic, "--partition", "0", "--broker-id", "97")
         assert tools("transactions", *words) == (
             1,
@@ -329,17 +331,17 @@ class TestOurs:
         begun = begin()
         begun.commit()
         begun.write(1)
-        (told,) = json.loads(run("describe", begun.id, "--format", "json").stdout)
-        assert (told["state"], told["timeout_seconds"]) == ("Ongoing", TIMEOUT_MS / 1000)
-        assert told["partitions"] == [{"topic": begun.topic, "partition": 1, "start": 2}]
+        (described,) = json.loads(run("describe", begun.id, "--format", "json").stdout)
+        assert (described["state"], described["timeout_seconds"]) == ("Ongoing", TIMEOUT_MS / 1000)
+        assert described["partitions"] == [{"topic": begun.topic, "partition": 1, "start": 2}]
         refused = run("describe", begun.id, "tools-nobody", status=1).stderr
         assert refused.startswith("moldau: no transactional id tools-nobody; `moldau transaction list` shows ")
         assert refused.count("\n") == 1
 
     def test_producers(self, run: Run, begin: Begin) -> None:
         begun = begin()
-        told = json.loads(run("producers", begun.topic, "--format", "json").stdout)
-        assert [(row["partition"], row["start"], row["last_sequence"]) for row in told] == [(0, 0, 0), (1, 0, 0)]
+        producers = json.loads(run("producers", begun.topic, "--format", "json").stdout)
+        assert [(row["partition"], row["start"], row["last_sequence"]) for row in producers] == [(0, 0, 0), (1, 0, 0)]
         (row,) = json.loads(run("producers", begun.topic, "-p", "1", "--format", "json").stdout)
         assert row["partition"] == 1
         assert "has no partition 7; it has 0 to 1" in run("producers", begun.topic, "-p", "7", status=1).stderr
@@ -369,8 +371,8 @@ class TestOurs:
             "no open transaction begins at offset 5 of"
             in run("abort", "--at", f"{begun.topic}:1", "--start", "5", status=1).stderr
         )
-        said = run("abort", "--at", f"{begun.topic}:1", "--start", "0").stdout
-        assert said == f"aborted the transaction at offset 0 of {begun.topic} partition 1\n"
+        printed = run("abort", "--at", f"{begun.topic}:1", "--start", "0").stdout
+        assert printed == f"aborted the transaction at offset 0 of {begun.topic} partition 1\n"
         assert (open_at(tools, begun), open_at(tools, begun, 1)) == (["0"], [])
 
     def test_completion_offers_transactional_ids(self, bootstrap: str, begin: Begin) -> None:
@@ -403,24 +405,24 @@ class TestOtherTools:
 
     def test_the_transaction_log_can_be_read(self, bootstrap: str, tools: Tools, begin: Begin) -> None:
         begun = begin(1)
-        asked = Cluster(bootstrap, {})
-        log = asked.topic("__transaction_state")
+        client = Cluster(bootstrap, {})
+        log = client.topic("__transaction_state")
         places = [TopicPartition(log.name, index) for index in log.leaders]
-        before = asked.latest(places)
+        before = client.latest(places)
         begun.commit()
         found: list[dict[str, Any]] = []
 
         def has_ended() -> bool:
-            now = asked.latest(places)
-            told = [
+            now = client.latest(places)
+            new_records = [
                 self.log_records(tools, each, before[each], now[each]) for each in places if now[each] > before[each]
             ]
-            mine = (one for some in told for one in some if one["key"]["data"] == {"transactionalId": begun.id})
+            mine = (one for some in new_records for one in some if one["key"]["data"] == {"transactionalId": begun.id})
             found[:] = [one["value"]["data"] for one in mine]
             return len(found) == 2
 
         wait_until(has_ended, "both records of the end are in the log")
-        asked.close()
+        client.close()
         assert [each["transactionStatus"] for each in found] == [2, 4]  # PrepareCommit, CompleteCommit
         assert [each["transactionPartitions"] for each in found] == [[{"topic": begun.topic, "partitionIds": [0]}], []]
 
@@ -431,11 +433,11 @@ class TestOtherTools:
 
     def test_the_performance_test_writes_in_transactions(self, tools: Tools, create_topic: CreateTopic) -> None:
         topic, name = create_topic(), f"tools-{uuid.uuid4().hex[:12]}"
-        told = tools(
+        outcome = tools(
             "producer_perf", "--topic", topic, "--num-records", "300", "--record-size", "10", "--throughput", "1000",
             "--transactional-id", name, "--transaction-duration-ms", "100",
         )  # fmt: skip
-        assert (told.status, told.lines[-1].split(",")[0]) == (0, "300 records sent")
+        assert (outcome.status, outcome.lines[-1].split(",")[0]) == (0, "300 records sent")
         becomes(tools, name, "CompleteCommit")
         read = self.consumed(tools, topic, "--isolation-level", "read_committed", "--max-messages", "300")
         assert len(read) == 300
@@ -458,9 +460,9 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 
 def test_the_program_is_there_under_its_name(bootstrap: str) -> None:
-    told = shell(f"bin/kafka-transactions.sh --bootstrap-server {bootstrap} find-hanging")
-    assert (told.status, told.out) == (1, "")
-    assert told.err.startswith("The `find-hanging` command requires either --topic or --broker-id ")
+    outcome = shell(f"bin/kafka-transactions.sh --bootstrap-server {bootstrap} find-hanging")
+    assert (outcome.status, outcome.out) == (1, "")
+    assert outcome.err.startswith("The `find-hanging` command requires either --topic or --broker-id ")
 
 
 def java(name: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -175,7 +175,7 @@ def test_a_transaction_that_lasts_too_long_is_aborted_under_its_producer(
 def await_copy(wire: Wire, copier: Copier | CopierProcess, source: str, target: str, count: int) -> None:
     until(
         lambda: (copier.fault, fetch_offset(wire, group_of(target), source).committed_offset),
-        lambda told: told[0] is not None or told[1] == count,
+        lambda state: state[0] is not None or state[1] == count,
         "all is copied",
     )
 

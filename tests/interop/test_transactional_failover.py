@@ -68,7 +68,7 @@ class Feed(ConfluentSender):
 
     def send(self) -> None:
         settings = {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
-        producer = Producer(settings | {"reconnect.backoff.max.ms": 500, "error_cb": self.heard})
+        producer = Producer(settings | {"reconnect.backoff.max.ms": 500, "error_cb": self.on_error})
         number = 0
         while not self.closing.wait(EVERY_S):
             producer.produce(self.topic, b"%d" % number, partition=number % self.partitions, callback=self.delivered)

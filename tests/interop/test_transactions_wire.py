@@ -92,9 +92,9 @@ def test_init_with_the_current_producer_gets_the_next_epoch_and_may_be_repeated(
     wire: Wire, transactional_id: str, version: int
 ) -> None:
     first = init(wire, transactional_id, version)
-    said = {"producer_id": first.producer_id, "producer_epoch": first.producer_epoch}
-    assert init(wire, transactional_id, version, **said).producer_epoch == 1
-    again = init(wire, transactional_id, version, **said)
+    identity = {"producer_id": first.producer_id, "producer_epoch": first.producer_epoch}
+    assert init(wire, transactional_id, version, **identity).producer_epoch == 1
+    again = init(wire, transactional_id, version, **identity)
     assert (again.error_code, again.producer_epoch) == (ErrorCode.none, 1), "the answer was lost, the bump was not"
 
 
@@ -105,15 +105,15 @@ def test_init_with_another_producer_is_fenced(
 ) -> None:
     for _ in range(3):
         now = init(wire, transactional_id, version)
-    said = {"producer_id": now.producer_id + id_off, "producer_epoch": now.producer_epoch + epoch_off}
-    answer = init(wire, transactional_id, version, **said)
+    identity = {"producer_id": now.producer_id + id_off, "producer_epoch": now.producer_epoch + epoch_off}
+    answer = init(wire, transactional_id, version, **identity)
     fenced = ErrorCode.producer_fenced if version >= 4 else ErrorCode.invalid_producer_epoch
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (fenced, -1, -1)
 
 
 def test_init_with_only_a_producer_id_or_only_an_epoch_is_refused(wire: Wire, producer: TransactionalProducer) -> None:
-    for said in ({"producer_id": producer.id}, {"producer_epoch": producer.epoch}):
-        assert init(wire, producer.transactional_id, **said).error_code == ErrorCode.invalid_request
+    for identity in ({"producer_id": producer.id}, {"producer_epoch": producer.epoch}):
+        assert init(wire, producer.transactional_id, **identity).error_code == ErrorCode.invalid_request
 
 
 def test_init_with_a_producer_that_the_coordinator_forgot_starts_anew(wire: Wire, transactional_id: str) -> None:
@@ -208,8 +208,8 @@ def test_internal_topics_cannot_be_added_by_clients(wire: Wire, name: str, produ
 def test_brokers_ask_about_many_transactions_at_once(wire: Wire, name: str, version: int) -> None:
     looked_at, added_to = (new_transactional_producer(wire, f"tx-{uuid.uuid4().hex[:8]}") for _ in range(2))
     add_partitions(wire, looked_at, {name: [0]})
-    asked = [Batched(looked_at, {name: [0, 1]}), Batched(added_to, {name: [1]}, verify_only=False)]
-    assert add_batched(wire, asked, version) == {
+    requested = [Batched(looked_at, {name: [0, 1]}), Batched(added_to, {name: [1]}, verify_only=False)]
+    assert add_batched(wire, requested, version) == {
         looked_at.transactional_id: {(name, 0): ErrorCode.none, (name, 1): ErrorCode.transaction_abortable},
         added_to.transactional_id: {(name, 1): ErrorCode.none},
     }
@@ -295,8 +295,8 @@ def test_each_end_raises_the_epoch(wire: Wire, name: str, producer: Transactiona
     send(wire, producer, name, version=12)
     for _ in range(3):
         answer = end(wire, producer, committed, version=5)
-        told = (answer.error_code, answer.producer_id, answer.producer_epoch)
-        assert told == (ErrorCode.none, producer.id, producer.epoch + 1), "the same to whoever asks again"
+        result = (answer.error_code, answer.producer_id, answer.producer_epoch)
+        assert result == (ErrorCode.none, producer.id, producer.epoch + 1), "the same to whoever asks again"
     turned = end(wire, producer, not committed, version=5)
     assert (turned.error_code, turned.producer_id) == (ErrorCode.invalid_txn_state, -1)
     assert describe(wire, producer.transactional_id).producer_epoch == producer.epoch + 1

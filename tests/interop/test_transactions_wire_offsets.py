@@ -112,8 +112,8 @@ def test_offsets_are_pending_until_the_transaction_is_committed(
     assert group.committed(name) == 3, "who asks for no more gets what was before"
     for partition in (0, 1):
         unstable = fetch_offset(wire, group.id, name, require_stable=True, partition=partition)
-        told = (unstable.error_code, unstable.committed_offset, unstable.metadata)
-        assert told == (ErrorCode.unstable_offset_commit, -1, "")
+        result = (unstable.error_code, unstable.committed_offset, unstable.metadata)
+        assert result == (ErrorCode.unstable_offset_commit, -1, "")
     assert end(wire, producer, True, version=5 if version >= NEW else 4).error_code == ErrorCode.none
     assert (offset_once_stable(wire, group, name), offset_once_stable(wire, group, name, 1)) == (5, 6)
     assert fetch_offset(wire, group.id, name).metadata == "why"
@@ -239,8 +239,10 @@ def test_a_member_commits_in_its_own_generation_only(
         ("", member.generation, ErrorCode.unknown_member_id),
         (member.id, member.generation, ErrorCode.none),
     ):
-        said = {"member_id": member_id, "generation_id": generation}
-        assert commit_offsets(wire, producer, group.id, {(name, 0): 5}, version, **said) == {(name, 0): expected}, said
+        membership = {"member_id": member_id, "generation_id": generation}
+        assert commit_offsets(wire, producer, group.id, {(name, 0): 5}, version, **membership) == {
+            (name, 0): expected
+        }, membership
     instance = {"member_id": member.id, "generation_id": member.generation, "group_instance_id": "stranger"}
     code = commit_offsets(wire, producer, group.id, {(name, 0): 9}, version, **instance)
     assert code == {(name, 0): ErrorCode.unknown_member_id}
@@ -273,8 +275,10 @@ def test_a_consumer_member_commits_in_its_own_epoch(
         ("stranger", epoch, ErrorCode.unknown_member_id),
         (member.id, epoch, ErrorCode.none),
     ):
-        said = {"member_id": member_id, "generation_id": generation}
-        assert commit_offsets(wire, producer, group.id, {(name, 0): 5}, version, **said) == {(name, 0): expected}, said
+        membership = {"member_id": member_id, "generation_id": generation}
+        assert commit_offsets(wire, producer, group.id, {(name, 0): 5}, version, **membership) == {
+            (name, 0): expected
+        }, membership
     end(wire, producer, True, version=5 if version >= NEW else 4)
     assert offset_once_stable(wire, group, name) == 5
 
@@ -310,8 +314,8 @@ def test_every_version_of_offset_fetch_reports_pending_offsets(
         if version < 8:
             answer = wire.ask(message("offset_fetch", version, group_id=group.id, topics=topics, require_stable=True))
         else:
-            asked = [{"group_id": group.id, "topics": topics}]
-            (answer,) = wire.ask(message("offset_fetch", version, groups=asked, require_stable=True)).groups
+            requested = [{"group_id": group.id, "topics": topics}]
+            (answer,) = wire.ask(message("offset_fetch", version, groups=requested, require_stable=True)).groups
         assert answer.error_code == ErrorCode.none
         return {each.partition_index: each.error_code for topic in answer.topics for each in topic.partitions}
 

@@ -189,9 +189,9 @@ def test_a_request_may_have_only_one_producer(
     partitions = [
         {"index": index, "records": transactional_batch(each)} for index, each in enumerate((producer, other))
     ]
-    said: dict[str, Any] = {"acks": -1, "timeout": 10_000, "transactional_id": producer.transactional_id}
-    said["topic_data"] = [{"name": name, "partition_data": partitions}]
-    (topic,) = wire.ask(message("produce", version, **said)).responses
+    request_fields: dict[str, Any] = {"acks": -1, "timeout": 10_000, "transactional_id": producer.transactional_id}
+    request_fields["topic_data"] = [{"name": name, "partition_data": partitions}]
+    (topic,) = wire.ask(message("produce", version, **request_fields)).responses
     assert {each.error_code for each in topic.partition_responses} == {ErrorCode.invalid_producer_id_mapping}
     assert (end_offset(wire, name), end_offset(wire, name, 1)) == (0, 0)
 
@@ -209,11 +209,14 @@ def test_a_record_without_a_key_is_refused_in_a_compacted_topic(
 ) -> None:
     name = create_topic(config={"cleanup.policy": "compact"})
     add_partitions(wire, producer, {name: [0]})
-    said = {"transactional_id": producer.transactional_id}
-    answer = produce(wire, name, transactional_batch(producer, [b"a", b"b"], keys=[b"k", None]), OLD, **said)
+    request_fields = {"transactional_id": producer.transactional_id}
+    answer = produce(wire, name, transactional_batch(producer, [b"a", b"b"], keys=[b"k", None]), OLD, **request_fields)
     assert answer.error_code == ErrorCode.invalid_record
     assert [each.batch_index for each in answer.record_errors] == [1]
-    assert produce(wire, name, transactional_batch(producer, keys=[b"k"]), OLD, **said).error_code == ErrorCode.none
+    assert (
+        produce(wire, name, transactional_batch(producer, keys=[b"k"]), OLD, **request_fields).error_code
+        == ErrorCode.none
+    )
     end(wire, producer, committed=True)
     until(lambda: lso(wire, name), lambda offset: offset == 2, "the rest of the transaction is committed")
 
@@ -335,8 +338,8 @@ def test_markers_are_answered_partition_by_partition(
 ) -> None:
     open_transaction(wire, producer, name)
     other = TransactionalProducer("", NOBODY, 0)
-    asked = [Marker(producer, {name: [0, 7], "nowhere": [0]}), Marker(other, {name: [1]}, committed=False)]
-    assert write_markers(wire, asked, version) == {
+    markers = [Marker(producer, {name: [0, 7], "nowhere": [0]}), Marker(other, {name: [1]}, committed=False)]
+    assert write_markers(wire, markers, version) == {
         producer.id: {
             (name, 0): ErrorCode.none,
             (name, 7): ErrorCode.unknown_topic_or_partition,

@@ -65,8 +65,8 @@ def page(wire: Wire, name: str, offset: int, isolation_level: int = COMMITTED, v
     where = topic_id(wire, name) if version >= 13 else name
     answer = fetch(wire, where, offset, version, isolation_level=isolation_level)
     assert answer.error_code == ErrorCode.none, answer
-    told = answer.aborted_transactions
-    aborted = None if told is None else {(each.producer_id, each.first_offset) for each in told}
+    aborted_list = answer.aborted_transactions
+    aborted = None if aborted_list is None else {(each.producer_id, each.first_offset) for each in aborted_list}
     batches = [each.base_offset for each in headers_of(answer.records)]
     return Page(answer.high_watermark, answer.last_stable_offset, aborted, batches)
 
@@ -129,8 +129,12 @@ def test_aborted_transactions_are_listed_in_the_order_of_their_first_offsets(
     interleave(wire, name, producers)
     for each in (third, second, first):
         finish(wire, each, committed=False)
-    told = fetch(wire, name, 0, isolation_level=COMMITTED).aborted_transactions
-    assert [(each.producer_id, each.first_offset) for each in told] == [(first.id, 0), (second.id, 1), (third.id, 4)]
+    aborted_list = fetch(wire, name, 0, isolation_level=COMMITTED).aborted_transactions
+    assert [(each.producer_id, each.first_offset) for each in aborted_list] == [
+        (first.id, 0),
+        (second.id, 1),
+        (third.id, 4),
+    ]
 
 
 @pytest.mark.parametrize("version", range(4, 19))
@@ -213,8 +217,8 @@ def test_records_of_an_open_transaction_can_be_deleted(
     wire: Wire, name: str, producers: list[TransactionalProducer]
 ) -> None:
     open_transaction(wire, producers[0], name)
-    asked = [{"name": name, "partitions": [{"partition_index": 0, "offset": -1}]}]
-    answer = wire.ask(message("delete_records", 2, topics=asked, timeout=10_000))
+    requested = [{"name": name, "partitions": [{"partition_index": 0, "offset": -1}]}]
+    answer = wire.ask(message("delete_records", 2, topics=requested, timeout=10_000))
     assert answer.topics[0].partitions[0].low_watermark == 1
     assert fetch(wire, name, 0, isolation_level=COMMITTED).error_code == ErrorCode.offset_out_of_range
     finish(wire, producers[0], committed=False)
@@ -308,8 +312,8 @@ def test_a_transaction_is_described(wire: Wire, name: str, states: list[Transact
 
 
 def test_a_missing_transaction_is_described_as_missing(wire: Wire, states: list[TransactionalProducer]) -> None:
-    asked = [states[1].transactional_id, "nobody", ""]
-    assert {each.transactional_id: each.error_code for each in describe_all(wire, asked)} == {
+    requested = [states[1].transactional_id, "nobody", ""]
+    assert {each.transactional_id: each.error_code for each in describe_all(wire, requested)} == {
         states[1].transactional_id: ErrorCode.none,
         "nobody": ErrorCode.transactional_id_not_found,
         "": ErrorCode.invalid_request,

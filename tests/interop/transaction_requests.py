@@ -50,10 +50,10 @@ def settled(ask: Callable[[], Answer], code: Callable[[Answer], ErrorCode]) -> A
 
 
 def init(wire: Wire, transactional_id: str | None, version: int = 4, at_once: bool = False, **fields: Any) -> Any:
-    said = {"transactional_id": transactional_id, "transaction_timeout": 60_000} | fields
+    all_fields = {"transactional_id": transactional_id, "transaction_timeout": 60_000} | fields
 
     def ask() -> Any:
-        answer = wire.ask(message("init_producer_id", version, **said))
+        answer = wire.ask(message("init_producer_id", version, **all_fields))
         if answer.error_code in ELSEWHERE:  # The first FindCoordinator creates the coordinators' topic.
             wire.ask(message("find_coordinator", 4, key_type=TRANSACTION_KEY, coordinator_keys=(transactional_id,)))
         return answer
@@ -85,8 +85,8 @@ def add_partitions(
     wire: Wire, producer: TransactionalProducer, partitions: Partitions, version: int = 3, at_once: bool = False
 ) -> Codes:
     """Send the clients' form: one transaction, versions 0 to 3."""
-    asked = {f"v3_and_below_{name}": value for name, value in producer.fields.items()}
-    payload = message("add_partitions_to_txn", version, v3_and_below_topics=topics_of(partitions), **asked)
+    producer_fields = {f"v3_and_below_{name}": value for name, value in producer.fields.items()}
+    payload = message("add_partitions_to_txn", version, v3_and_below_topics=topics_of(partitions), **producer_fields)
 
     def ask() -> Codes:
         return codes_of(wire.ask(payload).results_by_topic_v3_and_below)
@@ -107,11 +107,11 @@ class Batched(NamedTuple):
     verify_only: bool = True
 
 
-def add_batched(wire: Wire, asked: Sequence[Batched], version: int = 5) -> dict[str, Codes]:
+def add_batched(wire: Wire, requested: Sequence[Batched], version: int = 5) -> dict[str, Codes]:
     """Send the brokers' form: any number of transactions, each added to or only verified, versions 4 and 5."""
     transactions = [
         {**each.producer.fields, "verify_only": each.verify_only, "topics": topics_of(each.partitions)}
-        for each in asked
+        for each in requested
     ]
 
     def ask() -> dict[str, Codes]:
@@ -202,8 +202,10 @@ def send(
 ) -> Any:
     """Write one transactional batch to partition 0, or to `partition`; return the response for that partition."""
     records = transactional_batch(producer, values, seq)
-    said = {"transactional_id": producer.transactional_id} | fields
-    return settled(lambda: produce(wire, topic, records, version, **said), lambda answer: ErrorCode(answer.error_code))
+    all_fields = {"transactional_id": producer.transactional_id} | fields
+    return settled(
+        lambda: produce(wire, topic, records, version, **all_fields), lambda answer: ErrorCode(answer.error_code)
+    )
 
 
 def open_transaction(wire: Wire, producer: TransactionalProducer, topic: str, values: Sequence[bytes] = (b"x",)) -> int:
@@ -224,13 +226,13 @@ class Marker(NamedTuple):
 
 def write_markers(wire: Wire, markers: Sequence[Marker], version: int = 1) -> dict[int, Codes]:
     def fields(marker: Marker) -> dict[str, Any]:
-        said = marker.producer.fields | {
+        all_fields = marker.producer.fields | {
             "transaction_result": marker.committed,
             "coordinator_epoch": marker.coordinator_epoch,
             "topics": [{"name": name, "partition_indexes": list(some)} for name, some in marker.partitions.items()],
         }
-        del said["transactional_id"]
-        return said | ({"transaction_version": marker.transaction_version} if version >= 2 else {})
+        del all_fields["transactional_id"]
+        return all_fields | ({"transaction_version": marker.transaction_version} if version >= 2 else {})
 
     answer = wire.ask(message("write_txn_markers", version, markers=[fields(each) for each in markers]))
     return {

@@ -186,17 +186,17 @@ COPIERS = [*LIBRARIES, pytest.param("java", marks=needs_java)]
 
 def main() -> None:
     library, bootstrap, source, target, partitions = sys.argv[1:]
-    told = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    terminated = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: terminated.set())
     with Copier(library, bootstrap, source, target, int(partitions)) as copier:
-        said = 0
-        while not told.wait(0.1) and copier.fault is None:
+        reported = 0
+        while not terminated.wait(0.1) and copier.fault is None:
             if time.monotonic() - copier.seen_alive_s > STUCK_S:
                 print("stuck", flush=True)
                 os._exit(STUCK)
-            for error in copier.errors[said:]:
+            for error in copier.errors[reported:]:
                 print(error, flush=True)
-                said += 1
+                reported += 1
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from script import Command
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "coordinator" / "consumer"))
 
-from consumer_rooms import ConsumerRooms, Named
+from in_memory_consumer_shard import InMemoryConsumerShard, PartitionsByTopicName
 
 from moldau.base.errors import KafkaError
 from moldau.base.ids import Uuid
@@ -40,9 +40,9 @@ STATES = {0: "", 1: " unrevoked", 2: " unreleased"}
 
 class ConsumerGroupsActor:
     def __init__(self) -> None:
-        self._rooms = ConsumerRooms(GroupSettings(consumer_max_size=4))
+        self._shard = InMemoryConsumerShard(GroupSettings(consumer_max_size=4))
         self._epochs: dict[str, int] = {}
-        self._assigned: dict[str, Named] = {}
+        self._assigned: dict[str, PartitionsByTopicName] = {}
         self._instances: dict[str, str | None] = {}
         self._names: dict[Uuid, str] = {}
         self._written: list[CoordinatorRecord] = []
@@ -53,7 +53,7 @@ class ConsumerGroupsActor:
             answer = getattr(self, "_" + command.name)(command) or "ok"
         except KafkaError as error:
             answer = error.code.name
-        for name, topic in self._rooms.current.image.topics.items():
+        for name, topic in self._shard.current.image.topics.items():
             self._names[topic.id] = name
         return "\n".join([answer, *(["wrote " + ", ".join(map(self._record, self._written))] if self._written else [])])
 
@@ -61,19 +61,19 @@ class ConsumerGroupsActor:
 
     def _topic(self, command: Command) -> None:
         for name in command.words:
-            self._rooms.create_topic(name, command.number("partitions", 1))
+            self._shard.create_topic(name, command.number("partitions", 1))
 
     def _grow(self, command: Command) -> None:
-        self._rooms.grow_topic(command.words[0], command.number("count", 1))
+        self._shard.grow_topic(command.words[0], command.number("count", 1))
 
     def _drop(self, command: Command) -> None:
-        self._rooms.delete_topic(command.words[0])
+        self._shard.delete_topic(command.words[0])
 
     def _advance(self, command: Command) -> None:
-        self._written = self._rooms.advance(command.number("ms", 0))
+        self._written = self._shard.advance(command.number("ms", 0))
 
     def _replay(self, command: Command) -> None:
-        self._rooms.replay(compacted=bool(command.number("compacted", 0)))
+        self._shard.replay(compacted=bool(command.number("compacted", 0)))
 
     # --- members ------------------------------------------------------------------------------------------------
 
@@ -109,14 +109,14 @@ class ConsumerGroupsActor:
             subscribed_topic_names=None if names is None else [each for each in names.split(",") if each],
             subscribed_topic_regex=command.values.get("regex"),
             server_assignor=command.values.get("assignor"),
-            topic_partitions=self._rooms.ids(self._owned(command)) if "own" in command.values else None,
+            topic_partitions=self._shard.ids(self._owned(command)) if "own" in command.values else None,
         )
 
-    def _owned(self, command: Command) -> Named:
+    def _owned(self, command: Command) -> PartitionsByTopicName:
         if command.values["own"] == "told":
-            known = self._rooms.current.image.topics
+            known = self._shard.current.image.topics
             return {name: found for name, found in self._assigned.get(command.words[0], {}).items() if name in known}
-        owned: Named = {}
+        owned: PartitionsByTopicName = {}
         for word in command.values["own"].split(","):
             if word != "none":
                 topic, _, index = word.rpartition("-")
@@ -125,7 +125,7 @@ class ConsumerGroupsActor:
 
     def _say(self, command: Command, request: ConsumerGroupHeartbeatRequest) -> str:
         name = command.words[0]
-        response, records = self._rooms.beat(request, command.number("version", 1))
+        response, records = self._shard.heartbeat(request, command.number("version", 1))
         self._written = list(records)
         self._epochs[name] = response.member_epoch
         if response.assignment is None:
@@ -138,34 +138,34 @@ class ConsumerGroupsActor:
 
     def _commit(self, command: Command) -> None:
         name, partition = command.words
-        group = self._rooms.group(command.values.get("group", "g"))
+        group = self._shard.group(command.values.get("group", "g"))
         epoch = command.number("epoch", self._epochs.get(name, 0))
         check = group.check_commit(name, self._instances.get(name), epoch, command.number("version", 9))
         if check is not None:
             topic, _, index = partition.rpartition("-")
-            check(self._rooms.current.image.topics[topic].id, int(index))
+            check(self._shard.current.image.topics[topic].id, int(index))
 
     def _fetch(self, command: Command) -> None:
         name = command.words[0]
-        self._rooms.group().check_fetch(name, command.number("epoch", self._epochs.get(name, 0)))
+        self._shard.group().check_fetch(name, command.number("epoch", self._epochs.get(name, 0)))
 
     def _delete(self, command: Command) -> None:
-        self._written = list(self._rooms.group(command.words[0]).tombstones())
-        self._rooms.take(Outcome(None, self._written))
+        self._written = list(self._shard.group(command.words[0]).tombstones())
+        self._shard.execute(Outcome(None, self._written))
 
     def _owners(self, command: Command) -> str:
-        owners = self._rooms.group(command.words[0]).owners
+        owners = self._shard.group(command.words[0]).owners
         return " ".join(sorted(f"{self._name(topic)}-{index}:{member}" for (topic, index), member in owners.items()))
 
     def _group(self, command: Command) -> str:
-        if command.words[0] not in self._rooms.state.groups:
+        if command.words[0] not in self._shard.state.groups:
             return "no such group"
-        rooms = self._rooms
+        shard = self._shard
         shown = describe_group(
-            rooms.group(command.words[0]), rooms.current.image, rooms.state.settings.consumer_assignors
+            shard.group(command.words[0]), shard.current.image, shard.state.settings.consumer_assignors
         )
         head = f"{shown.group_state} epoch={shown.group_epoch} target={shown.assignment_epoch} {shown.assignor_name}"
-        states = {member.member_id: STATES[member.state] for member in rooms.group(command.words[0]).members.values()}
+        states = {member.member_id: STATES[member.state] for member in shard.group(command.words[0]).members.values()}
         return "\n".join([head, *(_member(each, states[each.member_id]) for each in shown.members)])
 
     def _record(self, record: CoordinatorRecord) -> str:
@@ -194,14 +194,14 @@ class ConsumerGroupsActor:
         return text
 
     def _name(self, topic_id: Uuid) -> str:
-        return self._rooms.current.image.topic_names.get(topic_id) or self._names[topic_id]
+        return self._shard.current.image.topic_names.get(topic_id) or self._names[topic_id]
 
 
 PARTITIONS = {"topic_partitions": "", "assigned_partitions": "", "partitions_pending_revocation": "-"}
 EPOCHS = ("epoch", "assignment_epoch", "member_epoch")
 
 
-def _shown(partitions: Named) -> str:
+def _shown(partitions: PartitionsByTopicName) -> str:
     return " ".join(f"{name}-{index}" for name in sorted(partitions) for index in sorted(partitions[name])) or "nothing"
 
 

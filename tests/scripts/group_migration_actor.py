@@ -36,7 +36,7 @@ from script import Command
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "coordinator" / "migration"))
 
-from migration_rooms import MigrationRooms
+from in_memory_group_shard import InMemoryGroupShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
@@ -58,7 +58,7 @@ from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestPr
 from moldau.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
-Named = dict[str, set[int]]
+PartitionsByTopicName = dict[str, set[int]]
 SETTINGS = {
     "policy": "consumer_migration_policy",
     "size": "max_size",
@@ -69,45 +69,45 @@ STATES = {0: "", 1: " unrevoked", 2: " unreleased"}
 
 class GroupMigrationActor:
     def __init__(self) -> None:
-        self._rooms = MigrationRooms(GroupSettings(initial_rebalance_delay_ms=0))
+        self._shard = InMemoryGroupShard(GroupSettings(initial_rebalance_delay_ms=0))
         self._ids: dict[str, str] = {}
         self._epochs: dict[str, int] = {}
-        self._assigned: dict[str, Named] = {}
+        self._assigned: dict[str, PartitionsByTopicName] = {}
         self._instances: dict[str, str | None] = {}
         self._happened: list[str] = []
 
     def answer(self, command: Command) -> str:
         self._happened = []
-        written = len(self._rooms.written)
+        written = len(self._shard.written)
         answer = getattr(self, "_" + command.name.replace("-", "_"))(command)
-        self._rooms.agree()
-        wrote = [each for each in map(self._record, self._rooms.written[written:]) if each]
+        self._shard.check_replay()
+        wrote = [each for each in map(self._record, self._shard.written[written:]) if each]
         last = ["wrote " + ", ".join(wrote)] if wrote else []
         return "\n".join([*([answer] if answer else []), *self._happened, *last]) or "ok"
 
     # --- the cluster --------------------------------------------------------------------------------------------
 
     def _topic(self, command: Command) -> None:
-        self._rooms.create_topic(command.words[0], command.number("partitions", 1))
+        self._shard.create_topic(command.words[0], command.number("partitions", 1))
 
     def _grow(self, command: Command) -> None:
-        self._rooms.grow_topic(command.words[0], command.number("count", 1))
+        self._shard.grow_topic(command.words[0], command.number("count", 1))
 
     def _drop(self, command: Command) -> None:
-        self._rooms.delete_topic(command.words[0])
+        self._shard.delete_topic(command.words[0])
 
     def _set(self, command: Command) -> None:
         found = {SETTINGS[name]: value for name, value in command.values.items()}
-        self._rooms.set(**{name: int(value) if value.isdigit() else value for name, value in found.items()})
+        self._shard.set(**{name: int(value) if value.isdigit() else value for name, value in found.items()})
 
     def _advance(self, command: Command) -> None:
-        self._rooms.advance(command.number("ms", 0))
+        self._shard.advance(command.number("ms", 0))
 
     def _replay(self, command: Command) -> None:
-        self._rooms.replay()
+        self._shard.replay()
 
     def _too_large(self, command: Command) -> None:
-        self._rooms.is_refusing = True
+        self._shard.refuses_next_records = True
 
     # --- classic members ----------------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class GroupMigrationActor:
             check = groups.state.groups["g"].check_commit(self._ids.get(name, name), None, epoch, version)
             if check is not None:
                 topic, _, index = partition.rpartition("-")
-                check(self._rooms.current.image.topics[topic].id, int(index))
+                check(self._shard.current.image.topics[topic].id, int(index))
             return Outcome(None)
 
         self._ask("commit", decide, lambda *_: "ok")
@@ -213,7 +213,7 @@ class GroupMigrationActor:
     def _pulse(self, command: Command) -> None:
         request = self._heartbeat(command, self._epochs.get(command.words[0], 1))
         if "own" in command.values:
-            topics = self._rooms.current.image.topics
+            topics = self._shard.current.image.topics
             owned = self._owned(command)
             request.topic_partitions = [RequestTopicPartitions(topics[name].id, sorted(owned[name])) for name in owned]
         self._say(command, request)
@@ -246,7 +246,7 @@ class GroupMigrationActor:
     # --- what is told -------------------------------------------------------------------------------------------
 
     def _ask(self, name: str, decide: Callable[[Groups], Outcome[Any]], describe: Callable[[str, Any], str]) -> None:
-        answer = self._rooms.ask(decide)
+        answer = self._shard.submit(decide)
 
         def tell(value: Any) -> None:
             line = value.code.name if isinstance(value, KafkaError) else describe(name, value)
@@ -257,7 +257,7 @@ class GroupMigrationActor:
         answer.then(tell)
 
     def _group(self, command: Command) -> str:
-        group = self._rooms.groups.state.groups.get("g")
+        group = self._shard.groups.state.groups.get("g")
         if isinstance(group, ClassicGroup):
             members = [self._classic(group, member_id) for member_id in group.members]
             head = f"classic {group.state} generation {group.generation} by {group.protocol_name}"
@@ -292,7 +292,7 @@ class GroupMigrationActor:
             return "no consumer group" if value is None else f"epoch {getattr(value, 'epoch', '')}"
         return ""
 
-    def _owned(self, command: Command) -> Named:
+    def _owned(self, command: Command) -> PartitionsByTopicName:
         if command.values.get("own") == "told":
             return self._assigned.get(command.words[0], {})
         return _parsed(command.values.get("own", "").replace(",", "+"))
@@ -301,11 +301,11 @@ class GroupMigrationActor:
         return next((name for name, each in self._ids.items() if each == member_id), "somebody")
 
     def _topic_name(self, topic_id: Uuid) -> str:
-        return self._rooms.current.image.topic_names[topic_id]
+        return self._shard.current.image.topic_names[topic_id]
 
 
-def _parsed(text: str) -> Named:
-    found: Named = {}
+def _parsed(text: str) -> PartitionsByTopicName:
+    found: PartitionsByTopicName = {}
     for word in text.split("+"):
         if word and word != "none":
             topic, _, index = word.rpartition("-")
@@ -313,12 +313,12 @@ def _parsed(text: str) -> Named:
     return found
 
 
-def _assignment(shares: Named, user_data: bytes | None) -> bytes:
+def _assignment(shares: PartitionsByTopicName, user_data: bytes | None) -> bytes:
     topics = [TopicPartitions(topic, sorted(found)) for topic, found in shares.items()]
     return write(Assignment(topics, user_data), 1)
 
 
-def _shown(partitions: Named) -> str:
+def _shown(partitions: PartitionsByTopicName) -> str:
     return " ".join(f"{name}-{index}" for name in sorted(partitions) for index in sorted(partitions[name])) or "nothing"
 
 

@@ -23,8 +23,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from in_memory_transaction_shard import NO_PRODUCER, InMemoryTransactionShard
 from script import Command
-from transaction_rooms import NOBODY, TransactionRooms
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
@@ -39,7 +39,7 @@ from moldau.wire.messages.list_transactions import ListTransactionsRequest
 SETTINGS = TransactionSettings(id_expiration_ms=600_000)
 
 
-class TransactionsActor(TransactionRooms):
+class TransactionsActor(InMemoryTransactionShard):
     def __init__(self) -> None:
         super().__init__(settings=SETTINGS)
         self._producers: dict[str, ProducerIdAndEpoch] = {}
@@ -60,17 +60,17 @@ class TransactionsActor(TransactionRooms):
         wrote = ["wrote " + ", ".join(self._written_records)] if self._written_records else []
         return "\n".join([*([told] if told else []), *self._happened, *wrote]) or "ok"
 
-    def take(self, outcome: Outcome[Any]) -> Any:
+    def execute(self, outcome: Outcome[Any]) -> Any:
         self._written_records += [
             _words(transaction_of("", record.value)) if isinstance(record.value, TransactionLogValue) else "gone"
             for record in outcome.records
         ]
-        return super().take(outcome)
+        return super().execute(outcome)
 
     # --- requests -----------------------------------------------------------------------------------------------
 
     def _say_init(self, command: Command) -> None:
-        self._initialize(command, NOBODY)
+        self._initialize(command, NO_PRODUCER)
 
     def _say_go_on(self, command: Command) -> None:
         self._initialize(command, self._as(command))
@@ -169,7 +169,7 @@ class TransactionsActor(TransactionRooms):
     # --- the coordinator's state ----------------------------------------------------------------------------------
 
     def _say_list(self, command: Command) -> str:
-        found = self.take(self.machine.listed(filter_of(ListTransactionsRequest())))
+        found = self.execute(self.machine.listed(filter_of(ListTransactionsRequest())))
         return "\n".join(f"{each.transactional_id} {each.transaction_state}" for each in found) or "none"
 
     def _say_describe(self, command: Command) -> str:

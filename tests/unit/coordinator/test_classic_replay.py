@@ -7,7 +7,7 @@ from moldau.coordinator.group.records import GroupMetadataValue, MemberMetadata
 from moldau.wire.consumer_protocol import Subscription, write
 
 
-def told(generation: int, topic: str, rebalance_ms: int = 1, session_ms: int = 1) -> GroupMetadataValue:
+def group_metadata(generation: int, topic: str, rebalance_ms: int = 1, session_ms: int = 1) -> GroupMetadataValue:
     subscription = write(Subscription([topic]), 1)
     member = MemberMetadata("m", None, "client", "/host", rebalance_ms, session_ms, subscription, b"")
     return GroupMetadataValue("consumer", generation, "range", "m", -1, [member])
@@ -15,8 +15,8 @@ def told(generation: int, topic: str, rebalance_ms: int = 1, session_ms: int = 1
 
 def test_a_member_is_replayed_with_its_last_subscription() -> None:
     group = ClassicGroup("g")
-    group.load(told(1, "a"))
-    group.load(told(2, "b", rebalance_ms=20, session_ms=30))
+    group.load(group_metadata(1, "a"))
+    group.load(group_metadata(2, "b", rebalance_ms=20, session_ms=30))
     member = group.members["m"]
     assert group.subscribed_topics == {"b"}
     assert member.metadata_of("range") == write(Subscription(["b"]), 1)
@@ -26,9 +26,9 @@ def test_a_member_is_replayed_with_its_last_subscription() -> None:
 
 def test_a_live_member_keeps_the_protocols_that_are_not_in_the_log() -> None:
     group = ClassicGroup("g")
-    group.load(told(1, "a"))
+    group.load(group_metadata(1, "a"))
     member = group.members["m"]
     known = (*member.protocols, Protocol("roundrobin", b"more"))
     group.update(member, known, member.rebalance_timeout_ms, member.session_timeout_ms)
-    group.load(told(2, "a"))
+    group.load(group_metadata(2, "a"))
     assert member.protocols == known

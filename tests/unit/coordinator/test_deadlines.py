@@ -69,9 +69,9 @@ def check_next(deadlines: Deadlines, naive: Naive) -> None:
     """The next time may be too early, with nothing to do, but never too late."""
     earliest = naive.earliest()
     if earliest is not None:
-        told = deadlines.next_ms()
-        assert told is not None
-        assert told <= earliest
+        next_ms = deadlines.next_ms()
+        assert next_ms is not None
+        assert next_ms <= earliest
 
 
 @settings(max_examples=deep(100), deadline=None)
@@ -82,8 +82,8 @@ def test_after_due_the_next_time_is_later(scheduled: list[tuple[str, int]], now_
     for key, at_ms in scheduled:
         deadlines.schedule(key, at_ms, an_action())
     list(deadlines.due(now_ms))
-    told = deadlines.next_ms()
-    assert told is None or told > now_ms
+    next_ms = deadlines.next_ms()
+    assert next_ms is None or next_ms > now_ms
 
 
 def test_a_deadline_postponed_many_times_runs_once() -> None:

@@ -46,7 +46,7 @@ from moldau.wire.messages.txn_offset_commit import (
 GROUPS = ("g", "h")
 PARTITIONS = (0, 1)
 PRODUCERS = (70, 71, 72)
-SOMEBODY = Client("client", "/127.0.0.1", 8)
+CLIENT = Client("client", "/127.0.0.1", 8)
 ONE = PartitionState((1,), (1,), 1, 0, 0)
 TOPIC = TopicImage("t", b"t".ljust(16), (ONE,) * len(PARTITIONS))
 NEVER_MS = 2**50
@@ -76,7 +76,7 @@ class Coordinator:
     def take(self, outcome: Outcome[object]) -> None:
         for record in outcome.records:
             self._write(record, outcome.producer)
-            self.model.log.append(_told(record, outcome.producer))
+            self.model.log.append(_model_event(record, outcome.producer))
 
     def _write(self, record: CoordinatorRecord, producer: ProducerIdAndEpoch | None) -> None:
         key, value = self.groups.encode(record)
@@ -91,11 +91,11 @@ class Coordinator:
 
     def commit(self, group: str, partition: int, offset: int) -> None:
         topic = OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(partition, offset)])
-        self.take(self.groups.offsets.commit(OffsetCommitRequest(group, -1, topics=[topic]), SOMEBODY))
+        self.take(self.groups.offsets.commit(OffsetCommitRequest(group, -1, topics=[topic]), CLIENT))
         assert self.model.log[-1] == Committed(group, partition, offset)
 
     def send(self, producer: int, group: str, partition: int, offset: int) -> None:
-        self.take(self.groups.offsets.transactional_commit(sent(producer, group, partition, offset), SOMEBODY))
+        self.take(self.groups.offsets.transactional_commit(sent(producer, group, partition, offset), CLIENT))
         assert self.model.log[-1] == Committed(group, partition, offset, producer)
 
     def end(self, producer: int, committed: bool) -> None:
@@ -133,7 +133,7 @@ class Coordinator:
         self.groups = self.replayed()
 
 
-def _told(record: CoordinatorRecord, producer: ProducerIdAndEpoch | None) -> Committed | Removed | GroupRemoved:
+def _model_event(record: CoordinatorRecord, producer: ProducerIdAndEpoch | None) -> Committed | Removed | GroupRemoved:
     key, value = record
     if isinstance(key, OffsetCommitKey):
         if value is None:
@@ -154,7 +154,7 @@ def fetched(groups: Groups, group: str, stable: bool, all_topics: bool = False) 
     """Return offset and error code by partition."""
     named = OffsetFetchRequestTopics(name="t", partition_indexes=PARTITIONS)
     request = OffsetFetchRequestGroup(group, topics=None if all_topics else [named])
-    response = groups.offsets.fetch(request, SOMEBODY, require_stable=stable).response
+    response = groups.offsets.fetch(request, CLIENT, require_stable=stable).response
     assert isinstance(response, OffsetFetchResponseGroup)
     found = [each for topic in response.topics for each in topic.partitions]
     return {each.partition_index: (each.committed_offset, each.error_code) for each in found}
@@ -189,9 +189,9 @@ steps = st.lists(st.one_of(commits, sends, sends, ends, ends, removals), max_siz
 
 @settings(max_examples=deep(200), deadline=None)
 @given(steps)
-def test_offsets_are_those_of_the_model(said: list[tuple[object, ...]]) -> None:
+def test_offsets_are_those_of_the_model(calls: list[tuple[object, ...]]) -> None:
     coordinator = Coordinator()
-    for name, *values in said:
+    for name, *values in calls:
         getattr(coordinator, str(name))(*values)
         check(coordinator.groups, coordinator.model)
         check(coordinator.replayed(), coordinator.model)
@@ -199,9 +199,9 @@ def test_offsets_are_those_of_the_model(said: list[tuple[object, ...]]) -> None:
 
 @settings(max_examples=deep(60), deadline=None)
 @given(steps)
-def test_ended_transactions_leave_no_state(said: list[tuple[object, ...]]) -> None:
+def test_ended_transactions_leave_no_state(calls: list[tuple[object, ...]]) -> None:
     coordinator = Coordinator()
-    for name, *values in said:
+    for name, *values in calls:
         getattr(coordinator, str(name))(*values)
     pending = coordinator.groups.state.transactional_offsets
     assert all(pending._producers.values()), "a producer without open commits"
@@ -216,7 +216,7 @@ def test_a_commit_is_written_for_its_producer_and_as_kafka_writes_it() -> None:
     request = sent(70, "g", 1, 42)
     request.topics[0].partitions[0].committed_leader_epoch = 5
     request.topics[0].partitions[0].committed_metadata = None
-    outcome = coordinator.groups.offsets.transactional_commit(request, SOMEBODY)
+    outcome = coordinator.groups.offsets.transactional_commit(request, CLIENT)
     assert outcome.producer == ProducerIdAndEpoch(70, 3)
     ((key, value),) = outcome.records
     assert isinstance(key, OffsetCommitKey)
@@ -230,7 +230,7 @@ def test_a_commit_is_written_for_its_producer_and_as_kafka_writes_it() -> None:
 
 def test_a_refused_commit_writes_nothing() -> None:
     coordinator = Coordinator()
-    outcome = coordinator.groups.offsets.transactional_commit(sent(70, "g", 7, 1), SOMEBODY)
+    outcome = coordinator.groups.offsets.transactional_commit(sent(70, "g", 7, 1), CLIENT)
     assert isinstance(outcome.response, TxnOffsetCommitResponse)
     assert outcome.response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert not outcome.records

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from consumer_rooms import ConsumerRooms
+from in_memory_consumer_shard import InMemoryConsumerShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
@@ -19,46 +19,46 @@ from moldau.wire.messages.consumer_group_heartbeat import (
     RequestTopicPartitions,
 )
 
-Slots = frozenset[tuple[Uuid, int]]
+TopicIdPartitions = frozenset[tuple[Uuid, int]]
 FENCED = {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
 
 
 @dataclass
 class ConsumerClient:
-    rooms: ConsumerRooms
+    shard: InMemoryConsumerShard
     member_id: str
     topics: list[str]
     regex: str = ""
     instance_id: str | None = None
     epoch: int = 0
-    owned: Slots = frozenset()
-    desired: Slots = frozenset()
+    owned: TopicIdPartitions = frozenset()
+    assigned: TopicIdPartitions = frozenset()
     """The assignment that it got."""
-    said: Slots | None = field(default=None)
+    reported: TopicIdPartitions | None = field(default=None)
     """What the broker knows that it owns; None if the client cannot know that."""
     has_resubscribed: bool = False
 
-    def beat(self, *, is_lost: bool = False) -> int:
+    def send_request(self, *, is_response_lost: bool = False) -> int:
         """Send a heartbeat and return how many records it wrote. The response may get lost."""
         try:
-            response, records = self.rooms.beat(self._ask())
-        except KafkaError as refused:
-            if refused.code not in FENCED | {ErrorCode.UNRELEASED_INSTANCE_ID}:
+            response, records = self.shard.heartbeat(self._next_request())
+        except KafkaError as error:
+            if error.code not in FENCED | {ErrorCode.UNRELEASED_INSTANCE_ID}:
                 raise
             self.abandon()
             return 1
-        if is_lost:
-            self.said = None
+        if is_response_lost:
+            self.reported = None
         else:
-            self._hear(response)
+            self._on_response(response)
         return len(records)
 
     def react(self) -> bool:
         """Move one step towards the assignment. Return whether there was one."""
-        if self.owned - self.desired:
-            self.owned &= self.desired
-        elif self.desired - self.owned:
-            self.owned = self.desired
+        if self.owned - self.assigned:
+            self.owned &= self.assigned
+        elif self.assigned - self.owned:
+            self.owned = self.assigned
         else:
             return False
         return True
@@ -69,43 +69,43 @@ class ConsumerClient:
 
     def abandon(self) -> None:
         """It was fenced: it gives up everything and joins again."""
-        self.epoch, self.owned, self.desired, self.said = 0, frozenset(), frozenset(), None
+        self.epoch, self.owned, self.assigned, self.reported = 0, frozenset(), frozenset(), None
 
     def leave(self, epoch: int = -1) -> None:
         request = ConsumerGroupHeartbeatRequest(
             group_id="g", member_id=self.member_id, member_epoch=epoch, instance_id=self.instance_id
         )
         try:
-            self.rooms.beat(request)
-        except KafkaError as refused:
-            if refused.code not in FENCED | {ErrorCode.FENCED_INSTANCE_ID}:
+            self.shard.heartbeat(request)
+        except KafkaError as error:
+            if error.code not in FENCED | {ErrorCode.FENCED_INSTANCE_ID}:
                 raise
         self.abandon()
 
-    def _ask(self) -> ConsumerGroupHeartbeatRequest:
+    def _next_request(self) -> ConsumerGroupHeartbeatRequest:
         request = ConsumerGroupHeartbeatRequest(
             group_id="g", member_id=self.member_id, member_epoch=self.epoch, instance_id=self.instance_id
         )
-        if self.epoch == 0 or self.said is None or self.has_resubscribed:
+        if self.epoch == 0 or self.reported is None or self.has_resubscribed:
             self.has_resubscribed = False
             request.rebalance_timeout_ms = 30_000
             request.subscribed_topic_names = self.topics
             request.subscribed_topic_regex = self.regex
-        if self.epoch == 0 or (self.said != self.owned and self.owned == self.desired):
+        if self.epoch == 0 or (self.reported != self.owned and self.owned == self.assigned):
             request.topic_partitions = _topics(self.owned)
-            self.said = self.owned
+            self.reported = self.owned
         return request
 
-    def _hear(self, response: ConsumerGroupHeartbeatResponse) -> None:
+    def _on_response(self, response: ConsumerGroupHeartbeatResponse) -> None:
         self.epoch = response.member_epoch
         if response.assignment is not None:
-            self.desired = frozenset(
+            self.assigned = frozenset(
                 (topic.topic_id, index) for topic in response.assignment.topic_partitions for index in topic.partitions
             )
 
 
-def _topics(slots: Slots) -> list[RequestTopicPartitions]:
+def _topics(partitions: TopicIdPartitions) -> list[RequestTopicPartitions]:
     by_topic: dict[Uuid, list[int]] = {}
-    for topic_id, index in sorted(slots):
+    for topic_id, index in sorted(partitions):
         by_topic.setdefault(topic_id, []).append(index)
     return [RequestTopicPartitions(topic_id, indexes) for topic_id, indexes in by_topic.items()]

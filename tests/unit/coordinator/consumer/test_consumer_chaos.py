@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from consumer_clients import ConsumerClient, Slots
-from consumer_rooms import ConsumerRooms
+from consumer_clients import ConsumerClient, TopicIdPartitions
+from in_memory_consumer_shard import InMemoryConsumerShard
 
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import STATIC_LEAVE_EPOCH
@@ -26,59 +26,59 @@ ROUNDS = 60
 class Chaos:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
-        self.rooms = ConsumerRooms()
+        self.shard = InMemoryConsumerShard()
         self.clients: dict[str, ConsumerClient] = {}
-        self.stalled: set[str] = set()
-        self.came = 0
+        self.suspended: set[str] = set()
+        self.members_created = 0
         for name in TOPICS[:3]:
-            self.rooms.create_topic(name, self.rng.randint(1, 6))
+            self.shard.create_topic(name, self.rng.randint(1, 6))
 
     # --- events -------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        deeds: list[tuple[Callable[[], None], int]] = [
-            (self.beat, 40),
+        events: list[tuple[Callable[[], None], int]] = [
+            (self.send_request, 40),
             (self.react, 40),
-            (self.lose_answer, 6),
-            (self.come, 4),
+            (self.lose_response, 6),
+            (self.add_member, 4),
             (self.leave, 2),
             (self.crash, 1),
-            (self.stall, 2),
-            (self.go_on, 2),
-            (self.go_away, 2),
+            (self.suspend, 2),
+            (self.resume, 2),
+            (self.restart_static_member, 2),
             (self.resubscribe, 2),
             (self.change_topics, 2),
             (self.pass_time, 8),
-            (self.take_over, 2),
+            (self.move_coordinator, 2),
         ]
-        self.rng.choices([deed for deed, _ in deeds], [weight for _, weight in deeds])[0]()
+        self.rng.choices([event for event, _ in events], [weight for _, weight in events])[0]()
 
     def any_client(self) -> ConsumerClient | None:
-        awake = [client for client in self.clients.values() if client.member_id not in self.stalled]
+        awake = [client for client in self.clients.values() if client.member_id not in self.suspended]
         return self.rng.choice(awake) if awake else None
 
-    def beat(self) -> None:
+    def send_request(self) -> None:
         if client := self.any_client():
-            client.beat()
+            client.send_request()
 
     def react(self) -> None:
         if client := self.any_client():
             client.react()
 
-    def lose_answer(self) -> None:
+    def lose_response(self) -> None:
         if client := self.any_client():
-            client.beat(is_lost=True)
+            client.send_request(is_response_lost=True)
 
-    def come(self) -> None:
-        self.came += 1
-        instance = f"i{self.came}" if self.rng.random() < 0.3 else None
-        self.join(f"m{self.came}", instance)
+    def add_member(self) -> None:
+        self.members_created += 1
+        instance = f"i{self.members_created}" if self.rng.random() < 0.3 else None
+        self.join(f"m{self.members_created}", instance)
 
     def join(self, member_id: str, instance_id: str | None) -> None:
         topics, regex = self.subscription()
-        client = ConsumerClient(self.rooms, member_id, topics, regex, instance_id)
+        client = ConsumerClient(self.shard, member_id, topics, regex, instance_id)
         self.clients[member_id] = client
-        client.beat()
+        client.send_request()
 
     def subscription(self) -> tuple[list[str], str]:
         return self.rng.sample(TOPICS[:4], self.rng.randint(0, 3)), self.rng.choice(PATTERNS)
@@ -92,15 +92,15 @@ class Chaos:
         if client := self.any_client():
             del self.clients[client.member_id]
 
-    def stall(self) -> None:
+    def suspend(self) -> None:
         if client := self.any_client():
-            self.stalled.add(client.member_id)
+            self.suspended.add(client.member_id)
 
-    def go_on(self) -> None:
-        if self.stalled:
-            self.stalled.discard(self.rng.choice(sorted(self.stalled)))
+    def resume(self) -> None:
+        if self.suspended:
+            self.suspended.discard(self.rng.choice(sorted(self.suspended)))
 
-    def go_away(self) -> None:
+    def restart_static_member(self) -> None:
         """Restart a static member: it leaves, and comes back with another member id, sooner or later or never."""
         client = self.any_client()
         if client is None or client.instance_id is None:
@@ -108,8 +108,8 @@ class Chaos:
         del self.clients[client.member_id]
         client.leave(STATIC_LEAVE_EPOCH)
         if self.rng.random() < 0.8:
-            self.came += 1
-            self.join(f"m{self.came}", client.instance_id)
+            self.members_created += 1
+            self.join(f"m{self.members_created}", client.instance_id)
 
     def resubscribe(self) -> None:
         if client := self.any_client():
@@ -117,77 +117,81 @@ class Chaos:
 
     def change_topics(self) -> None:
         name = self.rng.choice(TOPICS)
-        topics = self.rooms.current.image.topics
+        topics = self.shard.current.image.topics
         if name not in topics:
-            self.rooms.create_topic(name, self.rng.randint(1, 6))
+            self.shard.create_topic(name, self.rng.randint(1, 6))
         elif self.rng.random() < 0.5:
-            self.rooms.delete_topic(name)
+            self.shard.delete_topic(name)
         else:
-            self.rooms.grow_topic(name, len(topics[name].partitions) + self.rng.randint(1, 3))
+            self.shard.grow_topic(name, len(topics[name].partitions) + self.rng.randint(1, 3))
 
     def pass_time(self) -> None:
-        self.rooms.advance(self.rng.choice((100, 3_000, 12_000)))
+        self.shard.advance(self.rng.choice((100, 3_000, 12_000)))
 
-    def take_over(self) -> None:
-        before = snapshot(self.rooms)
-        self.rooms.replay(compacted=self.rng.random() < 0.5)
-        assert snapshot(self.rooms) == before
+    def move_coordinator(self) -> None:
+        before = snapshot(self.shard)
+        self.shard.replay(compacted=self.rng.random() < 0.5)
+        assert snapshot(self.shard) == before
 
     # --- invariants ---------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        group = self.rooms.state.groups.get("g")
+        group = self.shard.state.groups.get("g")
         if not isinstance(group, ConsumerGroup):
             return
-        held = [
-            slot for member in group.members.values() for slot in _slots(member.assigned, member.pending_revocation)
+        owned = [
+            partition
+            for member in group.members.values()
+            for partition in _flatten(member.assigned, member.pending_revocation)
         ]
-        assert len(held) == len(set(held)), "a partition has two owners"
-        assert group.owners.keys() == set(held)
+        assert len(owned) == len(set(owned)), "a partition has two owners"
+        assert group.owners.keys() == set(owned)
         for client in self.clients.values():
             member = group.members.get(client.member_id)
             if member is not None and client.epoch > 0:
-                its = set(_slots(member.assigned, member.pending_revocation))
-                assert client.owned <= its, f"{client.member_id} reads what may be given to another"
+                assigned = set(_flatten(member.assigned, member.pending_revocation))
+                assert client.owned <= assigned, f"{client.member_id} reads what may be given to another"
 
     def settle(self) -> None:
         """Stop all failures: soon every member has its target, and every partition is read."""
-        self.stalled.clear()
-        moved = 0
+        self.suspended.clear()
+        pending_steps = 0
         for _ in range(ROUNDS):
-            moved = sum(client.beat() + client.react() for client in self.clients.values())
-            self.rooms.advance(1_000)
+            pending_steps = sum(client.send_request() + client.react() for client in self.clients.values())
+            self.shard.advance(1_000)
             self.check()
-        assert not moved
-        group = self.rooms.group()
+        assert not pending_steps
+        group = self.shard.group()
         assert group.state_name == ("Stable" if self.clients else "Empty")
         for member_id, client in self.clients.items():
-            its = set(_slots(group.members[member_id].assigned))
-            assert client.owned == its == {(t, i) for t, found in group.target_of(member_id).items() for i in found}
+            assigned = set(_flatten(group.members[member_id].assigned))
+            assert (
+                client.owned == assigned == {(t, i) for t, found in group.target_of(member_id).items() for i in found}
+            )
         assert _owned(self.clients) == self.readable(group)
 
-    def readable(self, group: ConsumerGroup) -> Slots:
-        image = self.rooms.current.image
+    def readable(self, group: ConsumerGroup) -> TopicIdPartitions:
+        image = self.shard.current.image
         topics = [image.topics[name] for name in group.subscriptions.topics if name in image.topics]
         return frozenset((topic.id, index) for topic in topics for index in range(len(topic.partitions)))
 
 
-def _slots(*all_partitions: Any) -> list[tuple[bytes, int]]:
+def _flatten(*all_partitions: Any) -> list[tuple[bytes, int]]:
     return [(topic, index) for found in all_partitions for topic, indexes in found.items() for index in indexes]
 
 
-def _owned(clients: dict[str, ConsumerClient]) -> Slots:
-    return frozenset(slot for client in clients.values() for slot in client.owned)
+def _owned(clients: dict[str, ConsumerClient]) -> TopicIdPartitions:
+    return frozenset(partition for client in clients.values() for partition in client.owned)
 
 
-def snapshot(rooms: ConsumerRooms) -> dict[str, Any]:
+def snapshot(shard: InMemoryConsumerShard) -> dict[str, Any]:
     """Return the whole state that comes from the log, including counts."""
-    return {group_id: _told(group) for group_id, group in rooms.state.groups.items()} | {
-        "subscribed_groups": rooms.groups._subscribed_groups
+    return {group_id: _group_state(group) for group_id, group in shard.state.groups.items()} | {
+        "subscribed_groups": shard.groups._subscribed_groups
     }
 
 
-def _told(group: Any) -> dict[str, Any]:
+def _group_state(group: Any) -> dict[str, Any]:
     subscriptions = vars(group.subscriptions)
     return {
         **{name: value for name, value in vars(group).items() if name not in ("must_resolve_topics", "subscriptions")},
@@ -197,12 +201,12 @@ def _told(group: Any) -> dict[str, Any]:
 
 def run(seed: int) -> None:
     chaos = Chaos(seed)
-    chaos.come()
+    chaos.add_member()
     for _ in range(STEPS):
         chaos.step()
         chaos.check()
     chaos.settle()
-    chaos.take_over()
+    chaos.move_coordinator()
     chaos.settle()
 
 

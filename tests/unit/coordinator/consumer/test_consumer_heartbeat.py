@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from consumer_clients import ConsumerClient
-from consumer_rooms import ConsumerRooms
+from in_memory_consumer_shard import InMemoryConsumerShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.group.classic.group import ClassicGroup, State
@@ -25,38 +25,38 @@ from moldau.wire.messages.consumer_group_heartbeat import (
     RequestTopicPartitions,
 )
 
-Ask = ConsumerGroupHeartbeatRequest
-SOMEBODY = Client("client", "/127.0.0.1", 1)
+Request = ConsumerGroupHeartbeatRequest
+CLIENT = Client("client", "/127.0.0.1", 1)
 
 
-def join(member_id: str = "m", **said: object) -> Ask:
-    ask = Ask("g", member_id, 0, rebalance_timeout_ms=1_000, subscribed_topic_names=["a"], topic_partitions=[])
-    for name, value in said.items():
-        setattr(ask, name, value)
-    return ask
+def join(member_id: str = "m", **fields: object) -> Request:
+    request = Request("g", member_id, 0, rebalance_timeout_ms=1_000, subscribed_topic_names=["a"], topic_partitions=[])
+    for name, value in fields.items():
+        setattr(request, name, value)
+    return request
 
 
 @pytest.fixture
-def rooms() -> ConsumerRooms:
-    made = ConsumerRooms()
-    made.create_topic("a", 4)
-    return made
+def shard() -> InMemoryConsumerShard:
+    shard = InMemoryConsumerShard()
+    shard.create_topic("a", 4)
+    return shard
 
 
-def refusal(rooms: ConsumerRooms, ask: Ask, version: int = 1) -> ErrorCode:
-    before = len(rooms.log)
-    with pytest.raises(KafkaError) as refused:
-        rooms.beat(ask, version)
-    assert refused.value.message
-    assert len(rooms.log) == before
-    return refused.value.code
+def error_of(shard: InMemoryConsumerShard, request: Request, version: int = 1) -> ErrorCode:
+    before = len(shard.log)
+    with pytest.raises(KafkaError) as raised:
+        shard.heartbeat(request, version)
+    assert raised.value.message
+    assert len(shard.log) == before
+    return raised.value.code
 
 
 # --- what is refused --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("ask", "version"),
+    ("heartbeat", "version"),
     [
         (join(""), 1),
         (join("", member_epoch=1), 0),
@@ -72,39 +72,39 @@ def refusal(rooms: ConsumerRooms, ask: Ask, version: int = 1) -> ErrorCode:
         (join(member_epoch=-3, instance_id="i"), 1),
     ],
 )
-def test_an_invalid_request_is_refused(rooms: ConsumerRooms, ask: Ask, version: int) -> None:
-    assert refusal(rooms, ask, version) is ErrorCode.INVALID_REQUEST
+def test_an_invalid_request_is_refused(shard: InMemoryConsumerShard, heartbeat: Request, version: int) -> None:
+    assert error_of(shard, heartbeat, version) is ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.parametrize("said", [{"subscribed_topic_names": []}, {"subscribed_topic_regex": ""}])
-def test_a_member_may_join_with_an_empty_subscription(rooms: ConsumerRooms, said: dict[str, object]) -> None:
-    response, _ = rooms.beat(join(**{"subscribed_topic_names": None, **said}))
+@pytest.mark.parametrize("fields", [{"subscribed_topic_names": []}, {"subscribed_topic_regex": ""}])
+def test_a_member_may_join_with_an_empty_subscription(shard: InMemoryConsumerShard, fields: dict[str, object]) -> None:
+    response, _ = shard.heartbeat(join(**{"subscribed_topic_names": None, **fields}))
     assert (response.member_epoch, response.assignment) == (1, Assignment([]))
-    assert rooms.group().state_name == "Stable"
+    assert shard.group().state_name == "Stable"
 
 
-def test_an_unknown_assignor_is_refused(rooms: ConsumerRooms) -> None:
-    assert refusal(rooms, join(server_assignor="best")) is ErrorCode.UNSUPPORTED_ASSIGNOR
+def test_an_unknown_assignor_is_refused(shard: InMemoryConsumerShard) -> None:
+    assert error_of(shard, join(server_assignor="best")) is ErrorCode.UNSUPPORTED_ASSIGNOR
 
 
-def test_member_ids_chosen_by_the_broker_differ(rooms: ConsumerRooms) -> None:
-    first, _ = rooms.beat(join(""), version=0)
-    second, _ = rooms.beat(join(""), version=0)
+def test_member_ids_chosen_by_the_broker_differ(shard: InMemoryConsumerShard) -> None:
+    first, _ = shard.heartbeat(join(""), version=0)
+    second, _ = shard.heartbeat(join(""), version=0)
     assert first.member_id
-    assert rooms.group().members.keys() == {first.member_id, second.member_id}
+    assert shard.group().members.keys() == {first.member_id, second.member_id}
 
 
-def test_a_member_in_an_unknown_state_must_join_again(rooms: ConsumerRooms) -> None:
+def test_a_member_in_an_unknown_state_must_join_again(shard: InMemoryConsumerShard) -> None:
     """A newer version wrote it, so it is unknown what the member may have."""
-    rooms.beat(join())
-    strange = records.member_assignment("g", rooms.group().members["m"])
-    assert isinstance(strange.value, ConsumerGroupCurrentMemberAssignmentValue)
-    strange.value.state = 9
-    rooms.take(Outcome(None, [strange]))
-    rooms.grow_topic("a", 5)
-    assert refusal(rooms, Ask("g", "m", 2)) is ErrorCode.FENCED_MEMBER_EPOCH
-    assert rooms.group().must_resolve_topics, "a refused heartbeat must not count as having resolved the topics"
-    response, _ = rooms.beat(join())
+    shard.heartbeat(join())
+    unknown_state = records.member_assignment("g", shard.group().members["m"])
+    assert isinstance(unknown_state.value, ConsumerGroupCurrentMemberAssignmentValue)
+    unknown_state.value.state = 9
+    shard.execute(Outcome(None, [unknown_state]))
+    shard.grow_topic("a", 5)
+    assert error_of(shard, Request("g", "m", 2)) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert shard.group().must_resolve_topics, "a refused heartbeat must not count as having resolved the topics"
+    response, _ = shard.heartbeat(join())
     assert response.assignment is not None
     assert [list(topic.partitions) for topic in response.assignment.topic_partitions] == [[0, 1, 2, 3, 4]]
 
@@ -112,136 +112,136 @@ def test_a_member_in_an_unknown_state_must_join_again(rooms: ConsumerRooms) -> N
 # --- what it costs ----------------------------------------------------------------------------------------------
 
 
-class Shy(dict[str, ConsumerMember]):
+class LookupOnlyDict(dict[str, ConsumerMember]):
     """A dict of members that allows only lookups by id."""
 
     def __iter__(self) -> Iterator[str]:
-        raise AssertionError("somebody looks at all members")
+        raise AssertionError("the code iterates over all members")
 
     items = values = keys = __iter__  # type: ignore[assignment]
 
 
-def test_a_steady_heartbeat_reads_no_other_member_and_writes_nothing(rooms: ConsumerRooms) -> None:
-    clients = [ConsumerClient(rooms, f"m{number}", ["a"]) for number in range(6)]
-    while sum(client.beat() + client.react() for client in clients):
+def test_a_steady_heartbeat_reads_no_other_member_and_writes_nothing(shard: InMemoryConsumerShard) -> None:
+    clients = [ConsumerClient(shard, f"m{number}", ["a"]) for number in range(6)]
+    while sum(client.send_request() + client.react() for client in clients):
         pass
-    group = rooms.group()
+    group = shard.group()
     assert not group.must_resolve_topics
-    group.members = Shy(group.members)
+    group.members = LookupOnlyDict(group.members)
     for client in clients:
-        response, written = rooms.beat(Ask("g", client.member_id, client.epoch))
+        response, written = shard.heartbeat(Request("g", client.member_id, client.epoch))
         assert (response.member_epoch, response.assignment, list(written)) == (client.epoch, None, [])
 
 
-def test_topics_are_resolved_again_after_the_log_refused_the_records(rooms: ConsumerRooms) -> None:
-    rooms.beat(join())
-    rooms.grow_topic("a", 5)
-    outcome = rooms.groups.heartbeat(Ask("g", "m", 2), SOMEBODY)
+def test_topics_are_resolved_again_after_the_log_refused_the_records(shard: InMemoryConsumerShard) -> None:
+    shard.heartbeat(join())
+    shard.grow_topic("a", 5)
+    outcome = shard.groups.heartbeat(Request("g", "m", 2), CLIENT)
     too_large = KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
     assert outcome.on_refused is not None
-    with pytest.raises(KafkaError) as told:
+    with pytest.raises(KafkaError) as raised:
         outcome.on_refused(too_large)
-    assert told.value is too_large
-    response, written = rooms.beat(Ask("g", "m", 2))
+    assert raised.value is too_large
+    response, written = shard.heartbeat(Request("g", "m", 2))
     assert (response.member_epoch, bool(written)) == (3, True)
 
 
 @pytest.mark.needs_re2
-def test_a_topic_change_affects_only_groups_that_read_it(rooms: ConsumerRooms) -> None:
-    rooms.create_topic("b", 1)
-    rooms.beat(join(group_id="of a"))
-    rooms.beat(join(group_id="of b", subscribed_topic_names=["b"]))
-    rooms.beat(join(group_id="of all", subscribed_topic_names=[], subscribed_topic_regex=".*"))
-    rooms.beat(join(group_id="of x", subscribed_topic_names=[], subscribed_topic_regex="x.*"))
+def test_a_topic_change_affects_only_groups_that_read_it(shard: InMemoryConsumerShard) -> None:
+    shard.create_topic("b", 1)
+    shard.heartbeat(join(group_id="of a"))
+    shard.heartbeat(join(group_id="of b", subscribed_topic_names=["b"]))
+    shard.heartbeat(join(group_id="of all", subscribed_topic_names=[], subscribed_topic_regex=".*"))
+    shard.heartbeat(join(group_id="of x", subscribed_topic_names=[], subscribed_topic_regex="x.*"))
 
     def concerned() -> set[str]:
-        found = {group_id for group_id in rooms.state.groups if rooms.group(group_id).must_resolve_topics}
+        found = {group_id for group_id in shard.state.groups if shard.group(group_id).must_resolve_topics}
         for group_id in found:
-            rooms.group(group_id).must_resolve_topics = False
+            shard.group(group_id).must_resolve_topics = False
         return found
 
-    # A group that was just made looks once more.
+    # A new group resolves its topics once more.
     assert concerned() == {"of a", "of b", "of all", "of x"}
-    rooms.grow_topic("a", 6)
+    shard.grow_topic("a", 6)
     assert concerned() == {"of a", "of all"}
-    rooms.create_topic("y", 1)
+    shard.create_topic("y", 1)
     assert concerned() == {"of all"}
-    rooms.create_topic("x1", 1)
+    shard.create_topic("x1", 1)
     assert concerned() == {"of all", "of x"}
     for group_id in ("of all", "of x"):
-        rooms.group(group_id).must_resolve_topics = True
-        rooms.beat(Ask(group_id, "m", 2))
-    rooms.delete_topic("x1")
+        shard.group(group_id).must_resolve_topics = True
+        shard.heartbeat(Request(group_id, "m", 2))
+    shard.delete_topic("x1")
     assert concerned() == {"of all", "of x"}
-    rooms.delete_topic("b")
+    shard.delete_topic("b")
     assert concerned() == {"of b", "of all"}
-    rooms.groups.on_image(rooms.current.image, Changes())
+    shard.groups.on_image(shard.current.image, Changes())
     assert concerned() == set()
 
 
-def test_a_returning_static_member_gets_its_old_partitions_first(rooms: ConsumerRooms) -> None:
-    rooms.create_topic("b", 4)
-    first, second = (ConsumerClient(rooms, f"m{number}", ["a", "b"], instance_id=str(number)) for number in (1, 2))
-    while first.beat() + second.beat() + first.react() + second.react():
+def test_a_returning_static_member_gets_its_old_partitions_first(shard: InMemoryConsumerShard) -> None:
+    shard.create_topic("b", 4)
+    first, second = (ConsumerClient(shard, f"m{number}", ["a", "b"], instance_id=str(number)) for number in (1, 2))
+    while first.send_request() + second.send_request() + first.react() + second.react():
         pass
     had = second.owned
     second.leave(-2)
-    rooms.grow_topic("a", 8)
-    back = ConsumerClient(rooms, "m3", ["a", "b"], instance_id="2")
-    back.beat()
-    assert had < back.desired
+    shard.grow_topic("a", 8)
+    back = ConsumerClient(shard, "m3", ["a", "b"], instance_id="2")
+    back.send_request()
+    assert had < back.assigned
 
 
-def test_a_changed_assignor_is_no_longer_counted(rooms: ConsumerRooms) -> None:
+def test_a_changed_assignor_is_no_longer_counted(shard: InMemoryConsumerShard) -> None:
     """`range` gives the first of two members the larger half of every topic."""
     for name in ("b", "c"):
-        rooms.create_topic(name, 3)
+        shard.create_topic(name, 3)
     reads = ["b", "c"]
-    rooms.beat(join("m1", server_assignor="uniform"))
-    rooms.beat(join("m2", subscribed_topic_names=reads))
-    rooms.beat(Ask("g", "m1", 2, subscribed_topic_names=reads, server_assignor="range"))
-    assert [len(found) for found in rooms.group().target_of("m1").values()] == [2, 2]
-    rooms.beat(Ask("g", "m1", 2, subscribed_topic_names=["a", *reads], server_assignor="uniform"))
-    assert sum(len(found) for found in rooms.group().target_of("m2").values()) == 5
+    shard.heartbeat(join("m1", server_assignor="uniform"))
+    shard.heartbeat(join("m2", subscribed_topic_names=reads))
+    shard.heartbeat(Request("g", "m1", 2, subscribed_topic_names=reads, server_assignor="range"))
+    assert [len(found) for found in shard.group().target_of("m1").values()] == [2, 2]
+    shard.heartbeat(Request("g", "m1", 2, subscribed_topic_names=["a", *reads], server_assignor="uniform"))
+    assert sum(len(found) for found in shard.group().target_of("m2").values()) == 5
 
 
-def test_a_member_that_left_has_no_deadlines(rooms: ConsumerRooms) -> None:
-    rooms.beat(join("m1"))
-    rooms.beat(join("m2"))
-    rooms.beat(Ask("g", "m1", 2))
+def test_a_member_that_left_has_no_deadlines(shard: InMemoryConsumerShard) -> None:
+    shard.heartbeat(join("m1"))
+    shard.heartbeat(join("m2"))
+    shard.heartbeat(Request("g", "m1", 2))
     keys = [("session", "g", "m1"), ("rebalance", "g", "m1")]
-    assert all(key in rooms.state.deadlines for key in keys)
-    rooms.beat(Ask("g", "m1", -1))
-    assert not any(key in rooms.state.deadlines for key in keys)
+    assert all(key in shard.state.deadlines for key in keys)
+    shard.heartbeat(Request("g", "m1", -1))
+    assert not any(key in shard.state.deadlines for key in keys)
 
 
-def test_a_static_member_that_is_away_need_not_revoke_anything(rooms: ConsumerRooms) -> None:
+def test_a_static_member_that_is_away_need_not_revoke_anything(shard: InMemoryConsumerShard) -> None:
     """It may come back within its session timeout, however short its rebalance timeout."""
-    rooms.beat(join("m1", instance_id="one"))
-    rooms.beat(join("m2"))
-    rooms.beat(Ask("g", "m1", 2, instance_id="one"))
-    rooms.beat(Ask("g", "m1", -2, instance_id="one"))
-    assert rooms.advance(44_999) == []
-    assert rooms.advance(1)
+    shard.heartbeat(join("m1", instance_id="one"))
+    shard.heartbeat(join("m2"))
+    shard.heartbeat(Request("g", "m1", 2, instance_id="one"))
+    shard.heartbeat(Request("g", "m1", -2, instance_id="one"))
+    assert shard.advance(44_999) == []
+    assert shard.advance(1)
 
 
 # --- other kinds of groups --------------------------------------------------------------------------------------
 
 
-def test_an_empty_classic_group_is_replaced(rooms: ConsumerRooms) -> None:
-    rooms.state.groups["g"] = ClassicGroup("g")
-    assert refusal(rooms, Ask("g", "m", 1)) is ErrorCode.GROUP_ID_NOT_FOUND
-    outcome = rooms.groups.heartbeat(join(), SOMEBODY)
+def test_an_empty_classic_group_is_replaced(shard: InMemoryConsumerShard) -> None:
+    shard.state.groups["g"] = ClassicGroup("g")
+    assert error_of(shard, Request("g", "m", 1)) is ErrorCode.GROUP_ID_NOT_FOUND
+    outcome = shard.groups.heartbeat(join(), CLIENT)
     assert outcome.records[0] == CoordinatorRecord(GroupMetadataKey("g"), None)
     for record in outcome.records[1:]:
-        rooms.groups.apply(*record)
-    assert rooms.group().state_name == "Stable"
+        shard.groups.apply(*record)
+    assert shard.group().state_name == "Stable"
 
 
-def test_a_classic_group_with_members_is_not_replaced(rooms: ConsumerRooms) -> None:
-    rooms.state.groups["g"] = ClassicGroup("g", state=State.STABLE)
-    assert refusal(rooms, join()) is ErrorCode.GROUP_ID_NOT_FOUND
-    assert refusal(rooms, Ask("g", "m", -1)) is ErrorCode.GROUP_ID_NOT_FOUND
+def test_a_classic_group_with_members_is_not_replaced(shard: InMemoryConsumerShard) -> None:
+    shard.state.groups["g"] = ClassicGroup("g", state=State.STABLE)
+    assert error_of(shard, join()) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert error_of(shard, Request("g", "m", -1)) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 class Migration:
@@ -259,18 +259,18 @@ class Migration:
             assigned={(1).to_bytes(16): dict.fromkeys(range(4), 7)},
             classic_member_metadata=ClassicMemberMetadata(10_000),
         )
-        made = ConsumerGroup("g")
-        made.epoch = made.assignment_epoch = 7
-        made.put(old)
-        made.targets["old"] = {(1).to_bytes(16): frozenset(range(4))}
+        upgraded = ConsumerGroup("g")
+        upgraded.epoch = upgraded.assignment_epoch = 7
+        upgraded.put(old)
+        upgraded.targets["old"] = {(1).to_bytes(16): frozenset(range(4))}
         written = [
             records.member_metadata("g", old),
             records.group_epoch("g", 7, 0),
-            records.member_target("g", "old", made.targets["old"]),
+            records.member_target("g", "old", upgraded.targets["old"]),
             records.target_epoch("g", 7, 0),
             records.member_assignment("g", old),
         ]
-        return made, Conversion(written)
+        return upgraded, Conversion(written)
 
     def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> Conversion | None:
         self.left += [member.member_id for member in leaving]
@@ -281,71 +281,71 @@ class Migration:
 
 def test_a_group_can_change_its_protocol_with_a_migration() -> None:
     migration = Migration()
-    rooms = ConsumerRooms(migration=migration)
-    rooms.create_topic("a", 4)
-    rooms.state.groups["g"] = ClassicGroup("g", state=State.STABLE)
-    response, _ = rooms.beat(join())
+    shard = InMemoryConsumerShard(migration=migration)
+    shard.create_topic("a", 4)
+    shard.state.groups["g"] = ClassicGroup("g", state=State.STABLE)
+    response, _ = shard.heartbeat(join())
     assert (response.member_epoch, response.assignment) == (8, Assignment([]))
-    group = rooms.group()
+    group = shard.group()
     assert (group.classic_member_count, group.members["m"].is_classic, group.state_name) == (1, False, "Reconciling")
-    rooms.beat(Ask("g", "m", -1))
-    assert (migration.left, "g" in rooms.state.groups) == (["m"], False)
+    shard.heartbeat(Request("g", "m", -1))
+    assert (migration.left, "g" in shard.state.groups) == (["m"], False)
 
 
 def test_a_classic_member_that_sends_a_consumer_heartbeat_is_no_longer_classic() -> None:
-    rooms = ConsumerRooms(migration=Migration())
-    rooms.create_topic("a", 4)
-    rooms.state.groups["g"] = ClassicGroup("g", state=State.STABLE)
-    rooms.beat(join("old"))
-    group = rooms.group()
+    shard = InMemoryConsumerShard(migration=Migration())
+    shard.create_topic("a", 4)
+    shard.state.groups["g"] = ClassicGroup("g", state=State.STABLE)
+    shard.heartbeat(join("old"))
+    group = shard.group()
     assert (group.classic_member_count, group.members["old"].is_classic) == (0, False)
 
 
 def test_a_classic_static_member_is_replaced_without_having_left() -> None:
     """As in classic groups: its instance comes back with the new protocol."""
-    rooms = ConsumerRooms(migration=Migration())
-    rooms.create_topic("a", 4)
-    rooms.state.groups["g"] = ClassicGroup("g", state=State.STABLE)
-    response, _ = rooms.beat(join("new", instance_id="one"))
+    shard = InMemoryConsumerShard(migration=Migration())
+    shard.create_topic("a", 4)
+    shard.state.groups["g"] = ClassicGroup("g", state=State.STABLE)
+    response, _ = shard.heartbeat(join("new", instance_id="one"))
     assert response.assignment is not None
     assert [list(topic.partitions) for topic in response.assignment.topic_partitions] == [[0, 1, 2, 3]]
-    assert rooms.group().members.keys() == {"new"}
+    assert shard.group().members.keys() == {"new"}
 
 
 def test_commits_of_classic_members_go_by_generations() -> None:
-    rooms = ConsumerRooms(migration=Migration())
-    rooms.create_topic("a", 4)
-    rooms.state.groups["g"] = ClassicGroup("g", state=State.STABLE)
-    rooms.beat(join())
-    group = rooms.group()
+    shard = InMemoryConsumerShard(migration=Migration())
+    shard.create_topic("a", 4)
+    shard.state.groups["g"] = ClassicGroup("g", state=State.STABLE)
+    shard.heartbeat(join())
+    group = shard.group()
     group.check_commit("old", None, 7, 2)
     group.check_fetch("old", 7)
     group.check_fetch(None, -1)
     for check in (lambda: group.check_commit("old", None, 8, 9), lambda: group.check_fetch("old", 6)):
-        with pytest.raises(KafkaError) as refused:
+        with pytest.raises(KafkaError) as raised:
             check()
-        assert refused.value.code is ErrorCode.ILLEGAL_GENERATION
+        assert raised.value.code is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_any_client_may_commit_for_an_empty_group(rooms: ConsumerRooms) -> None:
-    rooms.beat(join())
-    rooms.beat(Ask("g", "m", -1))
-    rooms.group().check_commit("", None, -1, 9)
-    with pytest.raises(KafkaError) as refused:
-        rooms.group().check_commit("m", None, 2, 9)
-    assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID
+def test_any_client_may_commit_for_an_empty_group(shard: InMemoryConsumerShard) -> None:
+    shard.heartbeat(join())
+    shard.heartbeat(Request("g", "m", -1))
+    shard.group().check_commit("", None, -1, 9)
+    with pytest.raises(KafkaError) as raised:
+        shard.group().check_commit("m", None, 2, 9)
+    assert raised.value.code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_an_older_epoch_may_commit_for_partitions_of_that_epoch(rooms: ConsumerRooms) -> None:
-    rooms.beat(join())
-    rooms.grow_topic("a", 5)
-    rooms.beat(Ask("g", "m", 2))
-    group, topic_id = rooms.group(), rooms.current.image.topics["a"].id
+def test_an_older_epoch_may_commit_for_partitions_of_that_epoch(shard: InMemoryConsumerShard) -> None:
+    shard.heartbeat(join())
+    shard.grow_topic("a", 5)
+    shard.heartbeat(Request("g", "m", 2))
+    group, topic_id = shard.group(), shard.current.image.topics["a"].id
     assert group.check_commit("m", None, 3, 9) is None
     check = group.check_commit("m", None, 2, 9)
     assert check is not None
     check(topic_id, 3)
     for partition in (4, 5):
-        with pytest.raises(KafkaError) as refused:
+        with pytest.raises(KafkaError) as raised:
             check(topic_id, partition)
-        assert refused.value.code is ErrorCode.STALE_MEMBER_EPOCH
+        assert raised.value.code is ErrorCode.STALE_MEMBER_EPOCH

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from consumer_rooms import ConsumerRooms
+from in_memory_consumer_shard import InMemoryConsumerShard
 
 from moldau.coordinator.group import consumer_records as logged
 from moldau.coordinator.group.classic.group import ClassicGroup
@@ -20,15 +20,15 @@ A, B, GONE = ((number).to_bytes(16) for number in (1, 2, 3))
 
 
 @pytest.fixture
-def rooms() -> ConsumerRooms:
-    made = ConsumerRooms()
-    made.create_topic("a", 3)
-    made.create_topic("b", 2)
-    return made
+def shard() -> InMemoryConsumerShard:
+    shard = InMemoryConsumerShard()
+    shard.create_topic("a", 3)
+    shard.create_topic("b", 2)
+    return shard
 
 
-def write(rooms: ConsumerRooms, *pairs: tuple[RecordKey, RecordValue | None]) -> None:
-    rooms.take(Outcome(None, [CoordinatorRecord(key, value) for key, value in pairs]))
+def write(shard: InMemoryConsumerShard, *pairs: tuple[RecordKey, RecordValue | None]) -> None:
+    shard.execute(Outcome(None, [CoordinatorRecord(key, value) for key, value in pairs]))
 
 
 def current(member_id: str = "m") -> logged.ConsumerGroupCurrentMemberAssignmentKey:
@@ -44,13 +44,13 @@ def holding(epoch: int, *topics: logged.TopicPartitions) -> logged.ConsumerGroup
     [(5, [2, 4], {0: 2, 2: 4}), (5, None, {0: 5, 2: 5}), (5, [2], {0: 5, 2: 5}), (-2, None, {0: 0, 2: 0})],
 )
 def test_partitions_without_epochs_get_the_member_epoch(
-    rooms: ConsumerRooms, member_epoch: int, epochs: list[int] | None, expected: dict[int, int]
+    shard: InMemoryConsumerShard, member_epoch: int, epochs: list[int] | None, expected: dict[int, int]
 ) -> None:
-    write(rooms, (current(), holding(member_epoch, logged.TopicPartitions(A, [0, 2], epochs))))
-    assert rooms.group().members["m"].assigned == {A: expected}
+    write(shard, (current(), holding(member_epoch, logged.TopicPartitions(A, [0, 2], epochs))))
+    assert shard.group().members["m"].assigned == {A: expected}
 
 
-def test_a_tombstone_for_something_unknown_does_nothing(rooms: ConsumerRooms) -> None:
+def test_a_tombstone_for_something_unknown_does_nothing(shard: InMemoryConsumerShard) -> None:
     keys = (
         current(),
         logged.ConsumerGroupTargetAssignmentMemberKey("g", "m"),
@@ -59,43 +59,43 @@ def test_a_tombstone_for_something_unknown_does_nothing(rooms: ConsumerRooms) ->
         logged.ConsumerGroupRegularExpressionKey("g", "a.*"),
         logged.ConsumerGroupMetadataKey("g"),
     )
-    write(rooms, *((key, None) for key in keys))
-    assert rooms.state.groups == {}
-    rooms.state.groups["g"] = classic = ClassicGroup("g")
-    write(rooms, *((key, None) for key in keys))
-    assert rooms.state.groups == {"g": classic}, "tombstones of consumer groups do not remove a classic group"
-    write(rooms, (logged.ConsumerGroupMetadataKey("g"), logged.ConsumerGroupMetadataValue(4)))
-    write(rooms, *((key, None) for key in keys[:-1]))
-    assert (rooms.group().epoch, rooms.group().assignment_epoch, rooms.group().members) == (4, -1, {})
+    write(shard, *((key, None) for key in keys))
+    assert shard.state.groups == {}
+    shard.state.groups["g"] = classic = ClassicGroup("g")
+    write(shard, *((key, None) for key in keys))
+    assert shard.state.groups == {"g": classic}, "tombstones of consumer groups do not remove a classic group"
+    write(shard, (logged.ConsumerGroupMetadataKey("g"), logged.ConsumerGroupMetadataValue(4)))
+    write(shard, *((key, None) for key in keys[:-1]))
+    assert (shard.group().epoch, shard.group().assignment_epoch, shard.group().members) == (4, -1, {})
 
 
-def test_a_partition_belongs_to_the_member_that_got_it_last(rooms: ConsumerRooms) -> None:
+def test_a_partition_belongs_to_the_member_that_got_it_last(shard: InMemoryConsumerShard) -> None:
     """In a partly compacted log, a member may still have a partition that another got since."""
-    write(rooms, (current("old"), holding(2, logged.TopicPartitions(A, [0, 1]))))
-    write(rooms, (current("new"), holding(3, logged.TopicPartitions(A, [1, 2]))))
-    write(rooms, (current("old"), holding(3, logged.TopicPartitions(A, [0]))))
-    assert rooms.group().owners == {(A, 0): "old", (A, 1): "new", (A, 2): "new"}
-    write(rooms, (current("new"), None))
-    assert rooms.group().owners == {(A, 0): "old"}
-    assert rooms.group().members["new"].state is MemberState.STABLE
+    write(shard, (current("old"), holding(2, logged.TopicPartitions(A, [0, 1]))))
+    write(shard, (current("new"), holding(3, logged.TopicPartitions(A, [1, 2]))))
+    write(shard, (current("old"), holding(3, logged.TopicPartitions(A, [0]))))
+    assert shard.group().owners == {(A, 0): "old", (A, 1): "new", (A, 2): "new"}
+    write(shard, (current("new"), None))
+    assert shard.group().owners == {(A, 0): "old"}
+    assert shard.group().members["new"].state is MemberState.STABLE
 
 
-def test_an_instance_id_belongs_to_the_member_that_got_it_last(rooms: ConsumerRooms) -> None:
+def test_an_instance_id_belongs_to_the_member_that_got_it_last(shard: InMemoryConsumerShard) -> None:
     static = logged.ConsumerGroupMemberMetadataValue(instance_id="one")
     for member_id in ("old", "new"):
-        write(rooms, (logged.ConsumerGroupMemberMetadataKey("g", member_id), static))
-    write(rooms, (logged.ConsumerGroupMemberMetadataKey("g", "old"), None))
-    assert rooms.group().static_members == {"one": "new"}
+        write(shard, (logged.ConsumerGroupMemberMetadataKey("g", member_id), static))
+    write(shard, (logged.ConsumerGroupMemberMetadataKey("g", "old"), None))
+    assert shard.group().static_members == {"one": "new"}
 
 
 @pytest.mark.needs_re2
-def test_a_pattern_that_was_not_resolved_yet_is_resolved(rooms: ConsumerRooms) -> None:
+def test_a_pattern_that_was_not_resolved_yet_is_resolved(shard: InMemoryConsumerShard) -> None:
     """Apache Kafka writes the member first and resolves its topics later. The group may have them already."""
     by_name = logged.ConsumerGroupMemberMetadataValue(subscribed_topic_names=["a"], rebalance_timeout_ms=1_000)
     by_pattern = logged.ConsumerGroupMemberMetadataValue(subscribed_topic_regex="a.*", rebalance_timeout_ms=1_000)
-    known = logged.ConsumerGroupMetadataValue(3, metadata_hash(["a"], rooms.current.image))
+    known = logged.ConsumerGroupMetadataValue(3, metadata_hash(["a"], shard.current.image))
     write(
-        rooms,
+        shard,
         (logged.ConsumerGroupMemberMetadataKey("g", "m1"), by_name),
         (logged.ConsumerGroupMemberMetadataKey("g", "m2"), by_pattern),
         (logged.ConsumerGroupMetadataKey("g"), known),
@@ -106,35 +106,35 @@ def test_a_pattern_that_was_not_resolved_yet_is_resolved(rooms: ConsumerRooms) -
         (current("m1"), holding(3)),
         (current("m2"), holding(3)),
     )
-    rooms.beat(ConsumerGroupHeartbeatRequest("g", "m1", 3))
-    assert (rooms.group().epoch, len(rooms.group().target_of("m2")[A])) == (4, 1)
+    shard.heartbeat(ConsumerGroupHeartbeatRequest("g", "m1", 3))
+    assert (shard.group().epoch, len(shard.group().target_of("m2")[A])) == (4, 1)
 
 
-def test_records_replace_a_group_that_has_only_offsets(rooms: ConsumerRooms) -> None:
-    rooms.state.groups["g"] = ClassicGroup("g")
-    write(rooms, (current(), holding(2)))
-    assert rooms.group().members.keys() == {"m"}
+def test_records_replace_a_group_that_has_only_offsets(shard: InMemoryConsumerShard) -> None:
+    shard.state.groups["g"] = ClassicGroup("g")
+    write(shard, (current(), holding(2)))
+    assert shard.group().members.keys() == {"m"}
 
 
-def test_a_deleted_group_is_not_affected_by_topic_changes(rooms: ConsumerRooms) -> None:
+def test_a_deleted_group_is_not_affected_by_topic_changes(shard: InMemoryConsumerShard) -> None:
     member = logged.ConsumerGroupMemberMetadataValue(subscribed_topic_names=["a"], subscribed_topic_regex="b.*")
     write(
-        rooms,
+        shard,
         (logged.ConsumerGroupMemberMetadataKey("g", "m"), member),
         (logged.ConsumerGroupRegularExpressionKey("g", "b.*"), logged.ConsumerGroupRegularExpressionValue(["b"])),
     )
-    subscribed_groups = rooms.groups._subscribed_groups
+    subscribed_groups = shard.groups._subscribed_groups
     assert (subscribed_groups.by_topic, subscribed_groups.by_pattern) == ({"a": {"g"}, "b": {"g"}}, {"b.*": {"g"}})
-    assert rooms.group().is_subscribed_to("b")
-    write(rooms, (logged.ConsumerGroupMetadataKey("g"), None))
+    assert shard.group().is_subscribed_to("b")
+    write(shard, (logged.ConsumerGroupMetadataKey("g"), None))
     assert (subscribed_groups.by_topic, subscribed_groups.by_pattern) == ({}, {})
 
 
-def test_a_group_is_described(rooms: ConsumerRooms) -> None:
+def test_a_group_is_described(shard: InMemoryConsumerShard) -> None:
     """Partitions to be revoked are still listed; a deleted topic has no name and is left out."""
     classic = logged.ClassicMemberMetadata(45_000, [])
     write(
-        rooms,
+        shard,
         (
             logged.ConsumerGroupMemberMetadataKey("g", "m"),
             logged.ConsumerGroupMemberMetadataValue(
@@ -162,7 +162,7 @@ def test_a_group_is_described(rooms: ConsumerRooms) -> None:
         ),
     )
     response = ConsumerGroupDescribeResponse(
-        groups=[describe_group(rooms.group(), rooms.current.image, ("uniform", "range"))]
+        groups=[describe_group(shard.group(), shard.current.image, ("uniform", "range"))]
     )
     for version in (0, 1):
         encoded = bytearray()
@@ -178,17 +178,17 @@ def test_a_group_is_described(rooms: ConsumerRooms) -> None:
             assert [(each.topic_name, list(each.partitions)) for each in assignment.topic_partitions] == expected
 
 
-def test_the_metadata_hash_differs_for_different_topics(rooms: ConsumerRooms) -> None:
+def test_the_metadata_hash_differs_for_different_topics(shard: InMemoryConsumerShard) -> None:
     def now(*names: str) -> int:
-        return metadata_hash(names, rooms.current.image)
+        return metadata_hash(names, shard.current.image)
 
     assert now() == now("nowhere") == 0
     seen = [now("a"), now("b"), now("a", "b")]
     assert now("b", "nowhere", "a") == seen[2]
-    rooms.grow_topic("a", 4)
+    shard.grow_topic("a", 4)
     seen.append(now("a"))
-    rooms.delete_topic("a")
-    rooms.create_topic("a", 4)
+    shard.delete_topic("a")
+    shard.create_topic("a", 4)
     seen.append(now("a"))
     assert len(set(seen)) == len(seen)
     assert all(-(2**63) <= each < 2**63 for each in seen)

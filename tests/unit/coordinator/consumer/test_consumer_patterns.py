@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from consumer_rooms import ConsumerRooms
+from in_memory_consumer_shard import InMemoryConsumerShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.group import consumer_records as logged
@@ -69,9 +69,9 @@ def test_without_google_re2_patterns_are_refused_with_an_explanation(monkeypatch
 
 @pytest.mark.needs_re2
 def test_unused_patterns_are_dropped() -> None:
-    rooms = ConsumerRooms()
-    rooms.create_topic("a1", 1)
-    patterns = Patterns(rooms.current)
+    shard = InMemoryConsumerShard()
+    shard.create_topic("a1", 1)
+    patterns = Patterns(shard.current)
     assert patterns.topics("a.*") == {"a1"}
     assert patterns.topics("b.*") == frozenset()
     changes = Changes(topics={"a2", "b1"})
@@ -82,13 +82,13 @@ def test_unused_patterns_are_dropped() -> None:
 
 def test_a_pattern_that_only_another_broker_accepts_matches_nothing() -> None:
     """Its member gets no error, because it was accepted when it came. Other members continue."""
-    rooms = ConsumerRooms()
-    rooms.create_topic("a", 1)
+    shard = InMemoryConsumerShard()
+    shard.create_topic("a", 1)
     member = logged.ConsumerGroupMemberMetadataValue(subscribed_topic_regex="(", rebalance_timeout_ms=1_000)
-    rooms.take(Outcome(None, [CoordinatorRecord(logged.ConsumerGroupMemberMetadataKey("g", "strange"), member)]))
+    shard.execute(Outcome(None, [CoordinatorRecord(logged.ConsumerGroupMemberMetadataKey("g", "strange"), member)]))
     join = ConsumerGroupHeartbeatRequest(
         "g", "m", 0, rebalance_timeout_ms=1_000, subscribed_topic_names=["a"], topic_partitions=[]
     )
-    response, _ = rooms.beat(join)
+    response, _ = shard.heartbeat(join)
     assert response.assignment is not None
     assert [list(topic.partitions) for topic in response.assignment.topic_partitions] == [[0]]

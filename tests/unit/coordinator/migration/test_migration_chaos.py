@@ -16,9 +16,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "consumer"))
 
-from classic_clients import ClassicClient, Slots
+from classic_clients import ClassicClient, TopicIdPartitions
 from consumer_clients import ConsumerClient
-from migration_rooms import MigrationRooms
+from in_memory_group_shard import InMemoryGroupShard
 
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.consumer.group import ConsumerGroup
@@ -34,64 +34,64 @@ class Chaos:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         policy = self.rng.choice(("bidirectional", "bidirectional", "upgrade"))
-        self.rooms = MigrationRooms(GroupSettings(initial_rebalance_delay_ms=0, consumer_migration_policy=policy))
+        self.shard = InMemoryGroupShard(GroupSettings(initial_rebalance_delay_ms=0, consumer_migration_policy=policy))
         self.is_cooperative = self.rng.random() < 0.5
-        self.likes_classic = self.rng.choice((0.5, 0.8))
+        self.classic_probability = self.rng.choice((0.5, 0.8))
         self.clients: dict[str, Any] = {}
-        self.stalled: set[str] = set()
-        self.came = 0
+        self.suspended: set[str] = set()
+        self.members_created = 0
         for name in TOPICS:
-            self.rooms.create_topic(name, self.rng.randint(1, 6))
+            self.shard.create_topic(name, self.rng.randint(1, 6))
 
     # --- events -------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        deeds: list[tuple[Callable[[], None], int]] = [
-            (self.beat, 60),
+        events: list[tuple[Callable[[], None], int]] = [
+            (self.send_request, 60),
             (self.react, 20),
-            (self.lose_answer, 4),
-            (self.come, 6),
+            (self.lose_response, 4),
+            (self.add_member, 6),
             (self.leave, 5),
             (self.crash, 1),
-            (self.stall, 1),
-            (self.go_on, 1),
+            (self.suspend, 1),
+            (self.resume, 1),
             (self.restart, 4),
-            (self.grow, 1),
+            (self.grow_topic, 1),
             (self.pass_time, 8),
-            (self.take_over, 2),
+            (self.move_coordinator, 2),
         ]
-        self.rng.choices([deed for deed, _ in deeds], [weight for _, weight in deeds])[0]()
+        self.rng.choices([event for event, _ in events], [weight for _, weight in events])[0]()
 
     def any_client(self) -> Any:
-        awake = [client for name, client in self.clients.items() if name not in self.stalled]
+        awake = [client for name, client in self.clients.items() if name not in self.suspended]
         return self.rng.choice(awake) if awake else None
 
-    def beat(self) -> None:
+    def send_request(self) -> None:
         if client := self.any_client():
-            client.beat()
+            client.send_request()
 
     def react(self) -> None:
         if client := self.any_client():
             client.react()
 
-    def lose_answer(self) -> None:
+    def lose_response(self) -> None:
         if client := self.any_client():
-            client.beat(is_lost=True)
+            client.send_request(is_response_lost=True)
 
-    def come(self) -> None:
-        self.came += 1
-        self.join(f"i{self.came}" if self.rng.random() < 0.3 else None)
+    def add_member(self) -> None:
+        self.members_created += 1
+        self.join(f"i{self.members_created}" if self.rng.random() < 0.3 else None)
 
     def join(self, instance_id: str | None) -> None:
         """Join with either protocol, whichever the previous member with the instance id used."""
-        self.came += 1
-        name = f"m{self.came}"
+        self.members_created += 1
+        name = f"m{self.members_created}"
         topics = self.rng.sample(TOPICS, self.rng.randint(1, 3))
-        if self.rng.random() < self.likes_classic:
-            self.clients[name] = ClassicClient(self.rooms, name, topics, self.is_cooperative, instance_id)
+        if self.rng.random() < self.classic_probability:
+            self.clients[name] = ClassicClient(self.shard, name, topics, self.is_cooperative, instance_id)
         else:
-            self.clients[name] = ConsumerClient(self.rooms, name, topics, "", instance_id)  # type: ignore[arg-type]
-        self.clients[name].beat()
+            self.clients[name] = ConsumerClient(self.shard, name, topics, "", instance_id)  # type: ignore[arg-type]
+        self.clients[name].send_request()
 
     def leave(self) -> None:
         if client := self.any_client():
@@ -115,65 +115,65 @@ class Chaos:
     def forget(self, client: Any) -> None:
         self.clients = {name: each for name, each in self.clients.items() if each is not client}
 
-    def stall(self) -> None:
+    def suspend(self) -> None:
         client = self.any_client()
         # A classic group waits for a suspended static member, while the others share what it reads.
         if client is not None and client.instance_id is None:
-            self.stalled |= {name for name, each in self.clients.items() if each is client}
+            self.suspended |= {name for name, each in self.clients.items() if each is client}
 
-    def go_on(self) -> None:
-        if self.stalled:
-            self.stalled.discard(self.rng.choice(sorted(self.stalled)))
+    def resume(self) -> None:
+        if self.suspended:
+            self.suspended.discard(self.rng.choice(sorted(self.suspended)))
 
-    def grow(self) -> None:
+    def grow_topic(self) -> None:
         name = self.rng.choice(TOPICS)
-        self.rooms.grow_topic(name, len(self.rooms.current.image.topics[name].partitions) + 1)
+        self.shard.grow_topic(name, len(self.shard.current.image.topics[name].partitions) + 1)
 
     def pass_time(self) -> None:
-        self.rooms.advance(self.rng.choice((100, 1_000, 3_000)))
+        self.shard.advance(self.rng.choice((100, 1_000, 3_000)))
 
-    def take_over(self) -> None:
-        self.rooms.replay()
+    def move_coordinator(self) -> None:
+        self.shard.replay()
 
     # --- invariants ---------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        self.rooms.agree()
-        group = self.rooms.groups.state.groups.get("g")
+        self.shard.check_replay()
+        group = self.shard.groups.state.groups.get("g")
         read: dict[Any, str] = {}
         for name, client in self.clients.items():
             if not _is_member(group, client):
                 continue
-            for slot in client.owned:
-                assert slot not in read, f"{name} and {read[slot]} both read {slot}"
-                read[slot] = name
+            for partition in client.owned:
+                assert partition not in read, f"{name} and {read[partition]} both read {partition}"
+                read[partition] = name
             if isinstance(group, ConsumerGroup):
                 member = group.members[client.member_id]
-                its = _slots(member.assigned) | _slots(member.pending_revocation)
-                assert client.owned <= its, f"{name} reads what may be given to another"
+                assigned = _flatten(member.assigned) | _flatten(member.pending_revocation)
+                assert client.owned <= assigned, f"{name} reads what may be given to another"
 
     def settle(self) -> None:
         """Stop all failures: soon every partition is read, in a group of the right kind."""
-        self.stalled.clear()
-        moved = 0
+        self.suspended.clear()
+        pending_steps = 0
         for _ in range(ROUNDS):
-            moved = 0
+            pending_steps = 0
             for _ in range(4):
-                moved += sum(client.beat() + client.react() for client in self.clients.values())
+                pending_steps += sum(client.send_request() + client.react() for client in self.clients.values())
                 self.check()
-            self.rooms.advance(1_000)
+            self.shard.advance(1_000)
             self.check()
-        assert not moved
+        assert not pending_steps
         alive = {name: client for name, client in self.clients.items() if not getattr(client, "is_dead", False)}
-        group = self.rooms.groups.state.groups["g"]
+        group = self.shard.groups.state.groups["g"]
         assert group.state_name == ("Stable" if alive else "Empty")
-        if alive and self.rooms.settings.consumer_migration_policy == "bidirectional":
+        if alive and self.shard.settings.consumer_migration_policy == "bidirectional":
             is_classic = all(isinstance(client, ClassicClient) for client in alive.values())
             assert isinstance(group, ClassicGroup if is_classic else ConsumerGroup)
-        assert {slot for client in alive.values() for slot in client.owned} == self.readable(alive)
+        assert {partition for client in alive.values() for partition in client.owned} == self.readable(alive)
 
-    def readable(self, clients: dict[str, Any]) -> Slots:
-        topics = [self.rooms.current.image.topics[name] for client in clients.values() for name in client.topics]
+    def readable(self, clients: dict[str, Any]) -> TopicIdPartitions:
+        topics = [self.shard.current.image.topics[name] for client in clients.values() for name in client.topics]
         return frozenset((topic.id, index) for topic in topics for index in range(len(topic.partitions)))
 
 
@@ -185,7 +185,7 @@ def _is_member(group: Any, client: Any) -> bool:
     return not client.is_dead
 
 
-def _slots(partitions: Any) -> Slots:
+def _flatten(partitions: Any) -> TopicIdPartitions:
     return frozenset((topic, index) for topic, indexes in partitions.items() for index in indexes)
 
 
@@ -194,7 +194,7 @@ def run(seed: int) -> None:
     for _ in range(STEPS):
         chaos.step()
         chaos.check()
-    chaos.come()
+    chaos.add_member()
     chaos.settle()
 
 

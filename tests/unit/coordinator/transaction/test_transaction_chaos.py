@@ -10,7 +10,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from transaction_rooms import TransactionRooms
+from in_memory_transaction_shard import InMemoryTransactionShard
 from transaction_world import PARTITIONS, TIMEOUT_MS, TransactionWorld
 
 from moldau.coordinator.transaction.transaction import (
@@ -32,21 +32,21 @@ WEIGHTS = {
 def world_of(seed: int, version: int) -> TransactionWorld:
     """Run with clients of several versions if the cluster has version 2, sometimes close to the last epoch."""
     rng = Random(seed)
-    rooms = TransactionRooms(version)
+    shard = InMemoryTransactionShard(version)
     if rng.random() < 0.5:
         epoch = PRODUCER_EPOCH_MAX - rng.randint(2, 12)
-        old = Transaction("x", 5, epoch, TIMEOUT_MS, rooms.clock.now_ms(), previous_producer_id=5)
-        rooms.log.append(rooms.machine.encode(record_of(old)))
-        rooms.reload()
-    return TransactionWorld(rooms, rng.choices([0, 2] if version == 2 else [0], k=2))
+        old = Transaction("x", 5, epoch, TIMEOUT_MS, shard.clock.now_ms(), previous_producer_id=5)
+        shard.log.append(shard.machine.encode(record_of(old)))
+        shard.reload()
+    return TransactionWorld(shard, rng.choices([0, 2] if version == 2 else [0], k=2))
 
 
 def step(world: TransactionWorld, rng: Random) -> None:
     producer, partition = rng.randrange(len(world.producers)), rng.choice(PARTITIONS)
-    deeds: dict[str, Callable[[], None]] = {
-        "come": lambda: world.come(producer),
-        "replace": lambda: world.init(producer, goes_on=False),
-        "go-on": lambda: world.init(producer, goes_on=True),
+    events: dict[str, Callable[[], None]] = {
+        "come": lambda: world.start_if_all_gave_up(producer),
+        "replace": lambda: world.init(producer, sends_identity=False),
+        "go-on": lambda: world.init(producer, sends_identity=True),
         "add": lambda: world.add(producer, partition),
         "commit-transaction": lambda: world.end(producer, committed=True),
         "abort-transaction": lambda: world.end(producer, committed=False),
@@ -55,11 +55,11 @@ def step(world: TransactionWorld, rng: Random) -> None:
         "deliver": lambda: world.deliver(rng.randrange(3)),
         "deliver-one": lambda: world.deliver(rng.randrange(3), partition),
         "fail": lambda: world.fail(kept=rng.randrange(3)),
-        "lose": lambda: world.lose_next_answer(producer),
-        "late": lambda: world.say_late(rng.randrange(100)),
+        "lose": lambda: world.lose_next_response(producer),
+        "late": lambda: world.resend_late_request(rng.randrange(100)),
         "advance": lambda: world.advance(rng.choice((1, TIMEOUT_MS // 2, TIMEOUT_MS))),
     }
-    deeds[rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]]()
+    events[rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]]()
 
 
 def check_history(history: list[Transaction]) -> None:
@@ -86,7 +86,7 @@ def run(seed: int, version: int) -> TransactionWorld:
         step(world, rng)
     world.settle()
     world.check()
-    check_history(world.rooms.history())
+    check_history(world.shard.history())
     return world
 
 
@@ -99,8 +99,8 @@ def test_transactions_are_atomic_and_old_producers_are_fenced(seed: int, version
 @pytest.mark.parametrize("version", [1, 2])
 def test_without_failures_transactions_commit_and_abort(version: int) -> None:
     """A check of the checker: without failures, every producer gets the end that it asked for."""
-    world = TransactionWorld(TransactionRooms(version), [version // 2 * 2])
-    world.init(0, goes_on=False)
+    world = TransactionWorld(InMemoryTransactionShard(version), [version // 2 * 2])
+    world.init(0, sends_identity=False)
     for committed in (True, False, True):
         world.commit()
         world.add(0, PARTITIONS[0])
@@ -113,4 +113,4 @@ def test_without_failures_transactions_commit_and_abort(version: int) -> None:
     world.settle()
     world.check()
     assert list(world.outcomes.values()) == [{True}, {False}, {True}]
-    assert list(world.told.values()) == [True, False, True]
+    assert list(world.reported_outcomes.values()) == [True, False, True]

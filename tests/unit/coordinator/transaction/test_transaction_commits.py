@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from transaction_rooms import FIRST_PRODUCER_ID, T0, T1, TransactionRooms
+from in_memory_transaction_shard import FIRST_PRODUCER_ID, T0, T1, InMemoryTransactionShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
@@ -18,111 +18,111 @@ from moldau.wire.messages.end_txn import EndTxnRequest
 MINUTE_MS = 60_000
 
 
-def begun(version: int = 2, rooms: TransactionRooms | None = None) -> TransactionRooms:
+def begun(version: int = 2, shard: InMemoryTransactionShard | None = None) -> InMemoryTransactionShard:
     """A transaction in two partitions."""
-    rooms = rooms or TransactionRooms(version)
-    producer = rooms.producer()
-    rooms.add(producer, [T1, T0], client_version=version // 2 * 2)
-    return rooms
+    shard = shard or InMemoryTransactionShard(version)
+    producer = shard.producer()
+    shard.add(producer, [T1, T0], client_version=version // 2 * 2)
+    return shard
 
 
 # --- commits ------------------------------------------------------------------------------------------------------
 
 
 def test_markers_are_sent_when_the_end_is_committed_and_not_before() -> None:
-    rooms = begun()
-    rooms.is_committing = False
-    answer = rooms.end(rooms["x"].producer)
-    assert rooms["x"].state is State.PREPARE_COMMIT
+    shard = begun()
+    shard.is_committing = False
+    answer = shard.end(shard["x"].producer)
+    assert shard["x"].state is State.PREPARE_COMMIT
     assert not answer.done
-    assert rooms.sent == []
-    rooms.commit()
+    assert shard.sent == []
+    shard.commit()
     assert answer.value().error_code == ErrorCode.NONE
-    assert [each.partitions for each in rooms.sent] == [(T0, T1)]
+    assert [each.partitions for each in shard.sent] == [(T0, T1)]
 
 
 @pytest.mark.parametrize("kept", [0, 1])
 def test_an_uncommitted_end_is_resumed_only_if_the_next_coordinator_finds_it(kept: int) -> None:
-    rooms = begun()
-    rooms.is_committing = False
-    answer = rooms.end(rooms["x"].producer)
-    rooms.fail(kept)
+    shard = begun()
+    shard.is_committing = False
+    answer = shard.end(shard["x"].producer)
+    shard.fail(kept)
     assert isinstance(answer.value(), KafkaError)
-    assert len(rooms.sent) == kept
-    assert rooms["x"].state is (State.PREPARE_COMMIT if kept else State.ONGOING)
+    assert len(shard.sent) == kept
+    assert shard["x"].state is (State.PREPARE_COMMIT if kept else State.ONGOING)
 
 
 def test_a_refusal_too_waits_for_the_records_it_depends_on() -> None:
-    rooms = begun()
-    old = rooms["x"].producer
-    rooms.is_committing = False
-    rooms.init()
-    refusal = rooms.add(old)
+    shard = begun()
+    old = shard["x"].producer
+    shard.is_committing = False
+    shard.init()
+    refusal = shard.add(old)
     assert not refusal.done
-    rooms.commit()
+    shard.commit()
     assert refusal.value() == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def test_markers_of_an_earlier_end_complete_nothing() -> None:
     """Before version 2, all markers of a producer are equal."""
-    rooms = begun(version=1)
-    producer = rooms["x"].producer
-    rooms.end(producer, version=4)
-    rooms.written()
-    rooms.add(producer, [T0, T1], client_version=0)
-    rooms.end(producer, version=4)
-    first, second = rooms.sent
+    shard = begun(version=1)
+    producer = shard["x"].producer
+    shard.end(producer, version=4)
+    shard.written()
+    shard.add(producer, [T0, T1], client_version=0)
+    shard.end(producer, version=4)
+    first, second = shard.sent
     assert first == second
-    rooms.written(first)
-    assert rooms["x"].state is State.PREPARE_COMMIT
-    rooms.written(second)
-    assert rooms["x"].state is State.COMPLETE_COMMIT
-    records = len(rooms.log)
-    rooms.written(second)
-    assert len(rooms.log) == records
+    shard.written(first)
+    assert shard["x"].state is State.PREPARE_COMMIT
+    shard.written(second)
+    assert shard["x"].state is State.COMPLETE_COMMIT
+    records = len(shard.log)
+    shard.written(second)
+    assert len(shard.log) == records
 
 
 def test_markers_that_an_earlier_coordinator_sent_complete_nothing() -> None:
-    rooms = begun()
-    rooms.end(rooms["x"].producer)
-    rooms.reload()
-    first, second = rooms.sent
+    shard = begun()
+    shard.end(shard["x"].producer)
+    shard.reload()
+    first, second = shard.sent
     assert first == second
-    rooms.written(first)
-    assert rooms["x"].state is State.PREPARE_COMMIT
-    rooms.written(second)
-    assert rooms["x"].state is State.COMPLETE_COMMIT
+    shard.written(first)
+    assert shard["x"].state is State.PREPARE_COMMIT
+    shard.written(second)
+    assert shard["x"].state is State.COMPLETE_COMMIT
 
 
 def test_another_coordinator_sends_markers_with_its_own_epoch() -> None:
-    rooms = begun()
-    rooms.end(rooms["x"].producer, committed=False)
-    rooms.fail()
-    assert [each.coordinator_epoch for each in rooms.sent] == [1, 2]
-    assert rooms.sent[1]._replace(coordinator_epoch=1) == rooms.sent[0]
+    shard = begun()
+    shard.end(shard["x"].producer, committed=False)
+    shard.fail()
+    assert [each.coordinator_epoch for each in shard.sent] == [1, 2]
+    assert shard.sent[1]._replace(coordinator_epoch=1) == shard.sent[0]
 
 
 def test_a_prepared_end_without_partitions_in_the_log_is_completed() -> None:
     """Apache Kafka writes the two records of such an end one after the other."""
-    rooms = TransactionRooms()
-    now_ms = rooms.clock.now_ms()
+    shard = InMemoryTransactionShard()
+    now_ms = shard.clock.now_ms()
     prepared = Transaction(
         "x", 5, PRODUCER_EPOCH_MAX, 9_000, now_ms, State.PREPARE_ABORT,
         start_ms=now_ms, previous_producer_id=5, next_producer_id=6, client_version=2,
     )  # fmt: skip
-    rooms.log.append(rooms.machine.encode(record_of(prepared)))
-    rooms.reload()
-    rooms.advance(0)
-    assert (rooms["x"].state, rooms["x"].producer) == (State.COMPLETE_ABORT, (6, 0))
-    assert rooms.sent == []
+    shard.log.append(shard.machine.encode(record_of(prepared)))
+    shard.reload()
+    shard.advance(0)
+    assert (shard["x"].state, shard["x"].producer) == (State.COMPLETE_ABORT, (6, 0))
+    assert shard.sent == []
 
 
 def test_a_record_that_the_log_refuses_changes_nothing() -> None:
-    rooms = begun()
-    before = rooms["x"]
-    rooms.machine.end(EndTxnRequest("x", *before.producer, True), Client("c", "/h", 5))
-    assert rooms["x"] == before
-    assert rooms.end(before.producer).error_code == ErrorCode.NONE
+    shard = begun()
+    before = shard["x"]
+    shard.machine.end(EndTxnRequest("x", *before.producer, True), Client("c", "/h", 5))
+    assert shard["x"] == before
+    assert shard.end(before.producer).error_code == ErrorCode.NONE
 
 
 # --- time ---------------------------------------------------------------------------------------------------------
@@ -130,98 +130,98 @@ def test_a_record_that_the_log_refuses_changes_nothing() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_an_expired_transaction_is_aborted_and_its_producer_fenced(version: int) -> None:
-    rooms = begun(version)
-    old = rooms["x"].producer
-    rooms.advance(MINUTE_MS - 1)
-    assert rooms["x"].state is State.ONGOING
-    rooms.advance(1)
-    assert rooms["x"].state is State.PREPARE_ABORT
-    assert rooms.sent[-1].producer_epoch == old.producer_epoch + 1
-    rooms.written()
-    assert rooms["x"].state is State.COMPLETE_ABORT
-    assert rooms.add(old) == ErrorCode.PRODUCER_FENCED
-    assert rooms.end(old, True, version=4).error_code == ErrorCode.PRODUCER_FENCED
-    rooms.advance(10 * MINUTE_MS)
-    assert len(rooms.sent) == 1
+    shard = begun(version)
+    old = shard["x"].producer
+    shard.advance(MINUTE_MS - 1)
+    assert shard["x"].state is State.ONGOING
+    shard.advance(1)
+    assert shard["x"].state is State.PREPARE_ABORT
+    assert shard.sent[-1].producer_epoch == old.producer_epoch + 1
+    shard.written()
+    assert shard["x"].state is State.COMPLETE_ABORT
+    assert shard.add(old) == ErrorCode.PRODUCER_FENCED
+    assert shard.end(old, True, version=4).error_code == ErrorCode.PRODUCER_FENCED
+    shard.advance(10 * MINUTE_MS)
+    assert len(shard.sent) == 1
 
 
 def test_the_timeout_starts_with_the_first_partition() -> None:
-    rooms = TransactionRooms()
-    producer = rooms.producer()
-    rooms.advance(MINUTE_MS)
-    rooms.add(producer, [T0])
-    rooms.advance(MINUTE_MS // 2)
-    rooms.add(producer, [T1])
-    rooms.advance(MINUTE_MS // 2 - 1)
-    assert rooms["x"].state is State.ONGOING
-    rooms.advance(1)
-    assert rooms["x"].state is State.PREPARE_ABORT
+    shard = InMemoryTransactionShard()
+    producer = shard.producer()
+    shard.advance(MINUTE_MS)
+    shard.add(producer, [T0])
+    shard.advance(MINUTE_MS // 2)
+    shard.add(producer, [T1])
+    shard.advance(MINUTE_MS // 2 - 1)
+    assert shard["x"].state is State.ONGOING
+    shard.advance(1)
+    assert shard["x"].state is State.PREPARE_ABORT
 
 
 def test_every_transaction_has_its_own_timeout() -> None:
-    rooms = begun()
-    producer = rooms["x"].producer
-    rooms.advance(MINUTE_MS - 1)
-    answer = rooms.end(producer)
-    rooms.written()
+    shard = begun()
+    producer = shard["x"].producer
+    shard.advance(MINUTE_MS - 1)
+    answer = shard.end(producer)
+    shard.written()
     producer = producer._replace(producer_epoch=answer.producer_epoch)
-    rooms.add(producer)
-    rooms.advance(MINUTE_MS - 1)
-    assert rooms["x"].state is State.ONGOING
-    rooms.advance(1)
-    assert rooms["x"].state is State.PREPARE_ABORT
+    shard.add(producer)
+    shard.advance(MINUTE_MS - 1)
+    assert shard["x"].state is State.ONGOING
+    shard.advance(1)
+    assert shard["x"].state is State.PREPARE_ABORT
 
 
 def test_another_coordinator_continues_the_timeout() -> None:
-    rooms = begun()
-    rooms.advance(MINUTE_MS - 10)
-    rooms.reload()
-    rooms.advance(9)
-    assert rooms["x"].state is State.ONGOING
-    rooms.advance(1)
-    assert rooms["x"].state is State.PREPARE_ABORT
+    shard = begun()
+    shard.advance(MINUTE_MS - 10)
+    shard.reload()
+    shard.advance(9)
+    assert shard["x"].state is State.ONGOING
+    shard.advance(1)
+    assert shard["x"].state is State.PREPARE_ABORT
 
 
 @pytest.mark.parametrize("jump_ms", [-MINUTE_MS, 100 * MINUTE_MS])
 def test_setting_the_wall_clock_does_not_change_the_timeout(jump_ms: int) -> None:
-    rooms = begun()
-    rooms.clock.jump(jump_ms)
-    rooms.add(rooms["x"].producer, [TopicPartition("later", 0)])
-    rooms.advance(MINUTE_MS - 1)
-    assert rooms["x"].state is State.ONGOING
-    rooms.advance(1)
-    assert rooms["x"].state is State.PREPARE_ABORT
+    shard = begun()
+    shard.clock.jump(jump_ms)
+    shard.add(shard["x"].producer, [TopicPartition("later", 0)])
+    shard.advance(MINUTE_MS - 1)
+    assert shard["x"].state is State.ONGOING
+    shard.advance(1)
+    assert shard["x"].state is State.PREPARE_ABORT
 
 
 def test_a_transaction_that_began_in_the_future_has_at_most_its_timeout() -> None:
-    rooms = begun()
-    rooms.clock.jump(-10 * MINUTE_MS)
-    rooms.reload()
-    rooms.advance(MINUTE_MS)
-    assert rooms["x"].state is State.PREPARE_ABORT
+    shard = begun()
+    shard.clock.jump(-10 * MINUTE_MS)
+    shard.reload()
+    shard.advance(MINUTE_MS)
+    assert shard["x"].state is State.PREPARE_ABORT
 
 
 def test_an_abort_without_an_available_producer_id_is_retried() -> None:
-    rooms = begun()
-    rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=PRODUCER_EPOCH_MAX - 1)
-    rooms.has_producer_ids = False
-    rooms.advance(MINUTE_MS + 2 * ABORT_RETRY_MS)
-    assert rooms["x"].state is State.ONGOING
-    rooms.has_producer_ids = True
-    rooms.advance(ABORT_RETRY_MS)
-    assert rooms["x"].state is State.PREPARE_ABORT
-    assert rooms["x"].next_producer_id == FIRST_PRODUCER_ID + 1
+    shard = begun()
+    shard.machine.transactions["x"] = replace(shard["x"], producer_epoch=PRODUCER_EPOCH_MAX - 1)
+    shard.has_producer_ids = False
+    shard.advance(MINUTE_MS + 2 * ABORT_RETRY_MS)
+    assert shard["x"].state is State.ONGOING
+    shard.has_producer_ids = True
+    shard.advance(ABORT_RETRY_MS)
+    assert shard["x"].state is State.PREPARE_ABORT
+    assert shard["x"].next_producer_id == FIRST_PRODUCER_ID + 1
 
 
 def test_an_abort_that_the_log_refuses_is_retried() -> None:
-    rooms = begun()
-    rooms.clock.move(MINUTE_MS)
-    (action,) = rooms.machine.due(rooms.clock.elapsed_ms())
+    shard = begun()
+    shard.clock.move(MINUTE_MS)
+    (action,) = shard.machine.due(shard.clock.elapsed_ms())
     refused = action().on_refused
     assert refused is not None
     assert refused(KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)).records == ()
-    rooms.advance(ABORT_RETRY_MS)
-    assert rooms["x"].state is State.PREPARE_ABORT
+    shard.advance(ABORT_RETRY_MS)
+    assert shard["x"].state is State.PREPARE_ABORT
 
 
 # --- transactional ids --------------------------------------------------------------------------------------------
@@ -229,53 +229,53 @@ def test_an_abort_that_the_log_refuses_is_retried() -> None:
 
 @pytest.mark.parametrize("state", [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
 def test_an_unused_transactional_id_expires(state: State) -> None:
-    rooms = TransactionRooms(settings=TransactionSettings(id_expiration_ms=1_000))
-    producer = rooms.producer()
+    shard = InMemoryTransactionShard(settings=TransactionSettings(id_expiration_ms=1_000))
+    producer = shard.producer()
     if state is not State.EMPTY:
-        rooms.add(producer)
-        rooms.end(producer, state is State.COMPLETE_COMMIT)
-        rooms.written()
-    rooms.advance(999)
-    rooms.expire()
-    assert rooms["x"].state is state
-    rooms.advance(1)
-    rooms.expire()
-    assert rooms.machine.transactions == {}
-    rooms.reload()
-    assert rooms.machine.transactions == {}
-    assert rooms.add(producer) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert rooms.producer() == (FIRST_PRODUCER_ID + 1, 0), "the id now has another producer id"
+        shard.add(producer)
+        shard.end(producer, state is State.COMPLETE_COMMIT)
+        shard.written()
+    shard.advance(999)
+    shard.expire()
+    assert shard["x"].state is state
+    shard.advance(1)
+    shard.expire()
+    assert shard.machine.transactions == {}
+    shard.reload()
+    assert shard.machine.transactions == {}
+    assert shard.add(producer) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert shard.producer() == (FIRST_PRODUCER_ID + 1, 0), "the id now has another producer id"
 
 
 @pytest.mark.parametrize("is_ended", [False, True])
 def test_an_id_with_an_open_or_ending_transaction_does_not_expire(is_ended: bool) -> None:
-    rooms = begun(rooms=TransactionRooms(settings=TransactionSettings(id_expiration_ms=1_000)))
+    shard = begun(shard=InMemoryTransactionShard(settings=TransactionSettings(id_expiration_ms=1_000)))
     if is_ended:
-        rooms.end(rooms["x"].producer)
-    rooms.advance(5_000)
-    rooms.expire()
-    assert "x" in rooms.machine.transactions
+        shard.end(shard["x"].producer)
+    shard.advance(5_000)
+    shard.expire()
+    assert "x" in shard.machine.transactions
 
 
 # --- the log ------------------------------------------------------------------------------------------------------
 
 
 def test_records_of_unknown_types_are_skipped() -> None:
-    rooms = TransactionRooms()
-    rooms.machine.replay(b"\0\7whatever", b"")
-    assert rooms.machine.transactions == {}
+    shard = InMemoryTransactionShard()
+    shard.machine.replay(b"\0\7whatever", b"")
+    assert shard.machine.transactions == {}
 
 
 def test_a_tombstone_of_an_unknown_id_does_nothing() -> None:
-    rooms = TransactionRooms()
-    rooms.machine.replay(b"\0\0\0\1x", None)
-    assert rooms.machine.transactions == {}
+    shard = InMemoryTransactionShard()
+    shard.machine.replay(b"\0\0\0\1x", None)
+    assert shard.machine.transactions == {}
 
 
 @pytest.mark.parametrize(("version", "written"), [(0, b"\0\0"), (1, b"\0\1"), (2, b"\0\1")])
 def test_the_record_version_follows_the_finalized_transaction_version(version: int, written: bytes) -> None:
-    rooms = TransactionRooms(version)
-    rooms.producer()
-    (_, value), *_ = rooms.log
+    shard = InMemoryTransactionShard(version)
+    shard.producer()
+    (_, value), *_ = shard.log
     assert value is not None
     assert value[:2] == written

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from transaction_rooms import FIRST_PRODUCER_ID, T0, T1, TransactionRooms
+from in_memory_transaction_shard import FIRST_PRODUCER_ID, T0, T1, InMemoryTransactionShard
 
 from moldau.base.errors import ErrorCode
 from moldau.coordinator.machine import ProducerIdAndEpoch
@@ -26,75 +26,75 @@ def after(producer: ProducerIdAndEpoch, by: int = 1) -> ProducerIdAndEpoch:
     return Pair(producer.producer_id, producer.producer_epoch + by)
 
 
-def with_state(state: State, version: int) -> tuple[TransactionRooms, ProducerIdAndEpoch]:
+def with_state(state: State, version: int) -> tuple[InMemoryTransactionShard, ProducerIdAndEpoch]:
     """Return a transaction in `state` and its producer. `version` is that of the client."""
-    rooms = TransactionRooms()
-    producer = rooms.producer()
+    shard = InMemoryTransactionShard()
+    producer = shard.producer()
     if state is State.EMPTY:
-        return rooms, producer
-    rooms.add(producer, client_version=version)
+        return shard, producer
+    shard.add(producer, client_version=version)
     if state is State.ONGOING:
-        return rooms, producer
+        return shard, producer
     end_version = 5 if version == 2 else 4
-    rooms.end(producer, state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT), end_version)
+    shard.end(producer, state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT), end_version)
     if state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
-        rooms.written()
-    assert rooms["x"].state is state
-    return rooms, rooms["x"].producer
+        shard.written()
+    assert shard["x"].state is state
+    return shard, shard["x"].producer
 
 
 # --- partitions ---------------------------------------------------------------------------------------------------
 
 
 def test_a_partition_added_twice_writes_no_second_record() -> None:
-    rooms = TransactionRooms()
-    producer = rooms.producer()
-    assert rooms.add(producer, [T0]) == ErrorCode.NONE
-    begun_ms = rooms.clock.now_ms()
-    rooms.clock.move(10)
-    assert rooms.add(producer, [T0, T1]) == ErrorCode.NONE
-    assert (rooms["x"].partitions, rooms["x"].start_ms) == ({T0, T1}, begun_ms)
-    records = len(rooms.log)
-    assert rooms.add(producer, [T1]) == ErrorCode.NONE
-    assert len(rooms.log) == records
+    shard = InMemoryTransactionShard()
+    producer = shard.producer()
+    assert shard.add(producer, [T0]) == ErrorCode.NONE
+    begun_ms = shard.clock.now_ms()
+    shard.clock.move(10)
+    assert shard.add(producer, [T0, T1]) == ErrorCode.NONE
+    assert (shard["x"].partitions, shard["x"].start_ms) == ({T0, T1}, begun_ms)
+    records = len(shard.log)
+    assert shard.add(producer, [T1]) == ErrorCode.NONE
+    assert len(shard.log) == records
 
 
 @pytest.mark.parametrize("state", [State.EMPTY, State.ONGOING, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
 def test_only_the_latest_producer_adds_partitions(state: State) -> None:
-    rooms, producer = with_state(state, 2)
-    assert rooms.add(after(producer, -1), [T1]) == FENCED
-    assert rooms.add(after(producer), [T1]) == FENCED
-    assert rooms.add(Pair(5, producer.producer_epoch), [T1]) == MAPPING
-    assert rooms.add(producer, [T1], transactional_id="nobody's") == MAPPING
-    assert rooms.add(producer, [T1], transactional_id="") == ErrorCode.INVALID_REQUEST
-    assert rooms.add(producer, [T1]) == ErrorCode.NONE
+    shard, producer = with_state(state, 2)
+    assert shard.add(after(producer, -1), [T1]) == FENCED
+    assert shard.add(after(producer), [T1]) == FENCED
+    assert shard.add(Pair(5, producer.producer_epoch), [T1]) == MAPPING
+    assert shard.add(producer, [T1], transactional_id="nobody's") == MAPPING
+    assert shard.add(producer, [T1], transactional_id="") == ErrorCode.INVALID_REQUEST
+    assert shard.add(producer, [T1]) == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("state", [State.PREPARE_COMMIT, State.PREPARE_ABORT])
 def test_nothing_is_added_while_an_end_is_prepared(state: State) -> None:
-    rooms, producer = with_state(state, 2)
-    assert rooms.add(producer) == CONCURRENT
-    assert rooms.verify(producer) == {T0: CONCURRENT}
-    assert rooms.verify(after(producer, -1)) == {T0: FENCED}
+    shard, producer = with_state(state, 2)
+    assert shard.add(producer) == CONCURRENT
+    assert shard.verify(producer) == {T0: CONCURRENT}
+    assert shard.verify(after(producer, -1)) == {T0: FENCED}
 
 
 def test_partitions_are_verified_one_by_one() -> None:
-    rooms, producer = with_state(State.ONGOING, 0)
-    assert rooms.verify(producer, [T0, T1]) == {T0: ErrorCode.NONE, T1: ErrorCode.TRANSACTION_ABORTABLE}
-    assert rooms.verify(after(producer), [T0]) == {T0: FENCED}
-    assert rooms.verify(Pair(5, 0), [T0]) == {T0: MAPPING}
-    assert rooms.verify(producer, [T0], "nobody's") == {T0: MAPPING}
-    assert rooms.verify(producer, [T0], "") == {T0: ErrorCode.INVALID_REQUEST}
-    rooms.end(producer, version=4)
-    rooms.written()
-    assert rooms.verify(producer, [T0]) == {T0: ErrorCode.TRANSACTION_ABORTABLE}
+    shard, producer = with_state(State.ONGOING, 0)
+    assert shard.verify(producer, [T0, T1]) == {T0: ErrorCode.NONE, T1: ErrorCode.TRANSACTION_ABORTABLE}
+    assert shard.verify(after(producer), [T0]) == {T0: FENCED}
+    assert shard.verify(Pair(5, 0), [T0]) == {T0: MAPPING}
+    assert shard.verify(producer, [T0], "nobody's") == {T0: MAPPING}
+    assert shard.verify(producer, [T0], "") == {T0: ErrorCode.INVALID_REQUEST}
+    shard.end(producer, version=4)
+    shard.written()
+    assert shard.verify(producer, [T0]) == {T0: ErrorCode.TRANSACTION_ABORTABLE}
 
 
 def test_the_maximum_epoch_may_not_add_partitions() -> None:
-    rooms = TransactionRooms(version=1)
-    producer = rooms.producer()
-    rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=PRODUCER_EPOCH_MAX)
-    assert rooms.add(Pair(producer.producer_id, PRODUCER_EPOCH_MAX)) == FENCED
+    shard = InMemoryTransactionShard(version=1)
+    producer = shard.producer()
+    shard.machine.transactions["x"] = replace(shard["x"], producer_epoch=PRODUCER_EPOCH_MAX)
+    assert shard.add(Pair(producer.producer_id, PRODUCER_EPOCH_MAX)) == FENCED
 
 
 # --- versions 0 and 1 of transactions -----------------------------------------------------------------------------
@@ -112,21 +112,21 @@ OLD = {
 @pytest.mark.parametrize("state", OLD)
 @pytest.mark.parametrize("committed", [True, False])
 def test_an_end_without_bump_in_every_state(state: State, committed: bool) -> None:
-    rooms, producer = with_state(state, 0)
+    shard, producer = with_state(state, 0)
     expected = OLD[state][0 if committed else 1]
-    assert result(rooms.end(producer, committed, version=4)) == (expected, -1, -1)
-    assert rooms["x"].producer == producer, "the epoch stays"
+    assert result(shard.end(producer, committed, version=4)) == (expected, -1, -1)
+    assert shard["x"].producer == producer, "the epoch stays"
 
 
 @pytest.mark.parametrize("state", OLD)
 def test_an_end_without_bump_by_another_producer_is_refused_in_every_state(state: State) -> None:
-    rooms, producer = with_state(state, 0)
-    before = rooms["x"]
-    assert rooms.end(after(producer), version=4).error_code == FENCED
-    assert rooms.end(after(producer, -1), version=2).error_code == FENCED
-    assert rooms.end(after(producer, -1), version=1).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert rooms.end(Pair(5, 0), version=4).error_code == MAPPING
-    assert rooms["x"] == before
+    shard, producer = with_state(state, 0)
+    before = shard["x"]
+    assert shard.end(after(producer), version=4).error_code == FENCED
+    assert shard.end(after(producer, -1), version=2).error_code == FENCED
+    assert shard.end(after(producer, -1), version=1).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert shard.end(Pair(5, 0), version=4).error_code == MAPPING
+    assert shard["x"] == before
 
 
 # --- version 2 ----------------------------------------------------------------------------------------------------
@@ -155,91 +155,91 @@ BY_ONE_BEFORE = {
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("back", [0, 1])
 def test_an_end_in_every_state_by_each_producer_epoch(state: State, committed: bool, back: int) -> None:
-    rooms, producer = with_state(state, 2)
+    shard, producer = with_state(state, 2)
     code, bump = (BY_ONE_BEFORE if back else BY_CURRENT)[state][0 if committed else 1]
     expected = (code, -1, -1) if bump is None else (code, *after(producer, bump))
     for _ in range(1 if bump else 3):
-        assert result(rooms.end(after(producer, -back), committed)) == expected
+        assert result(shard.end(after(producer, -back), committed)) == expected
 
 
 @pytest.mark.parametrize("state", BY_CURRENT)
 def test_an_end_by_a_much_older_epoch_or_another_producer_id_is_refused(state: State) -> None:
-    rooms, producer = with_state(state, 2)
+    shard, producer = with_state(state, 2)
     is_on_its_way = state in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
-    assert rooms.end(after(producer, -2)).error_code == (CONCURRENT if is_on_its_way else FENCED)
-    assert rooms.end(after(producer)).error_code == (CONCURRENT if is_on_its_way else FENCED)
-    assert rooms.end(Pair(5, 0)).error_code == (CONCURRENT if is_on_its_way else MAPPING)
-    assert rooms.end(producer, transactional_id="nobody's").error_code == MAPPING
-    assert rooms.end(producer, transactional_id="").error_code == ErrorCode.INVALID_REQUEST
+    assert shard.end(after(producer, -2)).error_code == (CONCURRENT if is_on_its_way else FENCED)
+    assert shard.end(after(producer)).error_code == (CONCURRENT if is_on_its_way else FENCED)
+    assert shard.end(Pair(5, 0)).error_code == (CONCURRENT if is_on_its_way else MAPPING)
+    assert shard.end(producer, transactional_id="nobody's").error_code == MAPPING
+    assert shard.end(producer, transactional_id="").error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_markers_have_the_next_epoch_of_the_producer() -> None:
-    rooms, producer = with_state(State.ONGOING, 2)
-    assert result(rooms.end(producer)) == (0, *after(producer))
-    (markers,) = rooms.sent
+    shard, producer = with_state(State.ONGOING, 2)
+    assert result(shard.end(producer)) == (0, *after(producer))
+    (markers,) = shard.sent
     assert markers == ("x", *after(producer), True, 1, 2, (T0,))
 
 
 def test_markers_of_an_end_without_bump_keep_the_epoch() -> None:
-    rooms, producer = with_state(State.ONGOING, 0)
-    rooms.end(producer, version=4)
-    assert rooms.sent == [("x", *producer, True, 1, 0, (T0,))]
+    shard, producer = with_state(State.ONGOING, 0)
+    shard.end(producer, version=4)
+    assert shard.sent == [("x", *producer, True, 1, 0, (T0,))]
 
 
 def test_an_end_without_partitions_needs_no_markers() -> None:
-    rooms, producer = with_state(State.EMPTY, 2)
-    assert result(rooms.end(producer, committed=False)) == (0, *after(producer))
-    assert rooms["x"].state is State.COMPLETE_ABORT
-    assert rooms.sent == []
-    assert [each.state for each in rooms.history()][-2:] == [State.PREPARE_ABORT, State.COMPLETE_ABORT]
-    assert rooms.add(after(producer)) == ErrorCode.NONE, "the producer continues at once"
+    shard, producer = with_state(State.EMPTY, 2)
+    assert result(shard.end(producer, committed=False)) == (0, *after(producer))
+    assert shard["x"].state is State.COMPLETE_ABORT
+    assert shard.sent == []
+    assert [each.state for each in shard.history()][-2:] == [State.PREPARE_ABORT, State.COMPLETE_ABORT]
+    assert shard.add(after(producer)) == ErrorCode.NONE, "the producer continues at once"
 
 
 def test_a_zombie_does_not_get_the_commit_of_its_successor_as_its_own() -> None:
     """The successor ends without an epoch bump. In this case Apache Kafka tells the zombie that its
     transaction is committed, and gives it the successor's epoch."""
-    rooms = TransactionRooms()
-    zombie = rooms.producer()
-    successor = rooms.producer()
-    rooms.add(successor, client_version=0)
-    rooms.end(successor, version=4)
-    rooms.written()
-    assert result(rooms.end(zombie)) == (FENCED, -1, -1)
+    shard = InMemoryTransactionShard()
+    zombie = shard.producer()
+    successor = shard.producer()
+    shard.add(successor, client_version=0)
+    shard.end(successor, version=4)
+    shard.written()
+    assert result(shard.end(zombie)) == (FENCED, -1, -1)
 
 
 def test_the_last_epoch_ends_in_another_producer_id() -> None:
-    rooms = TransactionRooms()
-    rooms.producer()
-    rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=LAST_EPOCH)
-    last, following = rooms["x"].producer, Pair(FIRST_PRODUCER_ID + 1, 0)
-    rooms.add(last)
-    assert result(rooms.end(last)) == (0, *following), "the client gets it before the markers are written"
-    assert rooms.sent[-1][1:3] == (last.producer_id, PRODUCER_EPOCH_MAX)
-    assert rooms.add(following) == CONCURRENT
-    assert rooms.end(following, committed=False).error_code == CONCURRENT
-    rooms.written()
-    assert (rooms["x"].producer, rooms["x"].next_producer_id) == (following, -1)
+    shard = InMemoryTransactionShard()
+    shard.producer()
+    shard.machine.transactions["x"] = replace(shard["x"], producer_epoch=LAST_EPOCH)
+    last, following = shard["x"].producer, Pair(FIRST_PRODUCER_ID + 1, 0)
+    shard.add(last)
+    assert result(shard.end(last)) == (0, *following), "the client gets it before the markers are written"
+    assert shard.sent[-1][1:3] == (last.producer_id, PRODUCER_EPOCH_MAX)
+    assert shard.add(following) == CONCURRENT
+    assert shard.end(following, committed=False).error_code == CONCURRENT
+    shard.written()
+    assert (shard["x"].producer, shard["x"].next_producer_id) == (following, -1)
     for _ in range(2):
-        assert result(rooms.end(last)) == (0, *following), "a retry"
-    assert result(rooms.end(last, committed=False))[0] == INVALID
-    assert rooms.add(following) == ErrorCode.NONE
-    assert result(rooms.end(last))[0] == MAPPING, "too late"
+        assert result(shard.end(last)) == (0, *following), "a retry"
+    assert result(shard.end(last, committed=False))[0] == INVALID
+    assert shard.add(following) == ErrorCode.NONE
+    assert result(shard.end(last))[0] == MAPPING, "too late"
 
 
 def test_an_end_in_the_last_epoch_waits_for_a_new_producer_id() -> None:
-    rooms, _ = with_state(State.ONGOING, 2)
-    rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=LAST_EPOCH)
-    rooms.has_producer_ids = False
-    assert result(rooms.end(rooms["x"].producer)) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
-    assert rooms["x"].state is State.ONGOING
-    rooms.has_producer_ids = True
-    assert rooms.end(rooms["x"].producer).error_code == ErrorCode.NONE
+    shard, _ = with_state(State.ONGOING, 2)
+    shard.machine.transactions["x"] = replace(shard["x"], producer_epoch=LAST_EPOCH)
+    shard.has_producer_ids = False
+    assert result(shard.end(shard["x"].producer)) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
+    assert shard["x"].state is State.ONGOING
+    shard.has_producer_ids = True
+    assert shard.end(shard["x"].producer).error_code == ErrorCode.NONE
 
 
 def test_a_producer_with_the_previous_producer_id_is_fenced() -> None:
-    rooms = TransactionRooms()
-    rooms.producer()
-    rooms.machine.transactions["x"] = replace(rooms["x"], producer_epoch=LAST_EPOCH)
-    last = rooms["x"].producer
-    rooms.producer()
-    assert rooms.end(last, committed=False).error_code == FENCED
+    shard = InMemoryTransactionShard()
+    shard.producer()
+    shard.machine.transactions["x"] = replace(shard["x"], producer_epoch=LAST_EPOCH)
+    last = shard["x"].producer
+    shard.producer()
+    assert shard.end(last, committed=False).error_code == FENCED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from transaction_rooms import FIRST_PRODUCER_ID, T0, T1, TransactionRooms
+from in_memory_transaction_shard import FIRST_PRODUCER_ID, T0, T1, InMemoryTransactionShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
@@ -14,22 +14,22 @@ from moldau.wire.messages.list_transactions import ListTransactionsRequest
 FIRST = FIRST_PRODUCER_ID
 
 
-def three() -> TransactionRooms:
+def three() -> InMemoryTransactionShard:
     """`orders-1` is open for a second, `orders-2` ended, `clicks` never began."""
-    rooms = TransactionRooms()
+    shard = InMemoryTransactionShard()
     for name in ("orders-1", "orders-2", "clicks"):
-        producer = rooms.producer(name)
+        producer = shard.producer(name)
         if name != "clicks":
-            rooms.add(producer, [T1, T0, TopicPartition("s", 3)], transactional_id=name)
+            shard.add(producer, [T1, T0, TopicPartition("s", 3)], transactional_id=name)
         if name == "orders-2":
-            rooms.end(producer, transactional_id=name)
-            rooms.written()
-    rooms.advance(1_000)
-    return rooms
+            shard.end(producer, transactional_id=name)
+            shard.written()
+    shard.advance(1_000)
+    return shard
 
 
-def ids(rooms: TransactionRooms, request: ListTransactionsRequest) -> list[str]:
-    return [each.transactional_id for each in rooms.take(rooms.machine.listed(filter_of(request)))]
+def ids(shard: InMemoryTransactionShard, request: ListTransactionsRequest) -> list[str]:
+    return [each.transactional_id for each in shard.execute(shard.machine.listed(filter_of(request)))]
 
 
 ALL = ["orders-1", "orders-2", "clicks"]
@@ -64,8 +64,8 @@ def test_unknown_states_are_returned() -> None:
 
 
 def test_states_have_kafkas_names() -> None:
-    rooms = three()
-    listed = rooms.take(rooms.machine.listed(filter_of(ListTransactionsRequest())))
+    shard = three()
+    listed = shard.execute(shard.machine.listed(filter_of(ListTransactionsRequest())))
     assert [(each.producer_id, each.transaction_state) for each in listed] == [
         (FIRST, "Ongoing"),
         (FIRST + 1, "CompleteCommit"),
@@ -83,10 +83,10 @@ def test_an_invalid_pattern_is_refused(pattern: str) -> None:
 
 
 def test_a_transaction_is_described_with_its_partitions() -> None:
-    rooms = three()
-    found = rooms.take(rooms.machine.describe("orders-1"))
+    shard = three()
+    found = shard.execute(shard.machine.describe("orders-1"))
     assert (found.error_code, found.transactional_id, found.transaction_state) == (0, "orders-1", "Ongoing")
-    assert (found.transaction_timeout_ms, found.transaction_start_time_ms) == (60_000, rooms.clock.now_ms() - 1_000)
+    assert (found.transaction_timeout_ms, found.transaction_start_time_ms) == (60_000, shard.clock.now_ms() - 1_000)
     assert (found.producer_id, found.producer_epoch) == (FIRST, 0)
     assert found.topics == [TopicData("s", [3]), TopicData("t", [0, 1])]
 
@@ -95,16 +95,16 @@ def test_a_transaction_is_described_with_its_partitions() -> None:
     ("name", "code"), [("nobody's", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), ("", ErrorCode.INVALID_REQUEST)]
 )
 def test_an_unknown_id_is_not_found(name: str, code: ErrorCode) -> None:
-    rooms = three()
-    found = rooms.take(rooms.machine.describe(name))
+    shard = three()
+    found = shard.execute(shard.machine.describe(name))
     assert (found.error_code, found.transactional_id, found.topics) == (code, name, ())
 
 
 def test_a_listing_waits_for_uncommitted_records() -> None:
-    rooms = three()
-    rooms.is_committing = False
-    rooms.init("new")
-    listed = rooms.take(rooms.machine.listed(filter_of(ListTransactionsRequest())))
+    shard = three()
+    shard.is_committing = False
+    shard.init("new")
+    listed = shard.execute(shard.machine.listed(filter_of(ListTransactionsRequest())))
     assert not listed.done
-    rooms.commit()
+    shard.commit()
     assert [each.transactional_id for each in listed.value()] == [*ALL, "new"]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from transaction_rooms import NOBODY, TransactionRooms
+from in_memory_transaction_shard import NO_PRODUCER, InMemoryTransactionShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
@@ -48,8 +48,8 @@ class Leader:
         if markers.coordinator_epoch < self.coordinator_epochs.get(producer_id, -1):
             return set()
         self.coordinator_epochs[producer_id] = markers.coordinator_epoch
-        least = self.epochs.get(producer_id, -1) + (1 if markers.transaction_version >= 2 else 0)
-        if markers.producer_epoch < least:
+        epoch_min = self.epochs.get(producer_id, -1) + (1 if markers.transaction_version >= 2 else 0)
+        if markers.producer_epoch < epoch_min:
             return set()
         self.epochs[producer_id] = markers.producer_epoch
         return self.open.pop(producer_id, set())
@@ -60,13 +60,13 @@ class Producer:
     number: int
     version: int
     """The client's transaction.version: 0 or 2."""
-    identity: ProducerIdAndEpoch = NOBODY
+    identity: ProducerIdAndEpoch = NO_PRODUCER
     transactions: int = 0
     added: set[TopicPartition] = field(default_factory=set)
     ending: bool | None = None
     """The requested commit or abort that has no response yet."""
-    is_asking: bool = False
-    is_deaf: bool = False
+    has_request_in_flight: bool = False
+    loses_next_response: bool = False
 
     @property
     def token(self) -> Token:
@@ -74,77 +74,83 @@ class Producer:
 
 
 class TransactionWorld:
-    def __init__(self, rooms: TransactionRooms, versions: list[int]) -> None:
-        self.rooms = rooms
-        rooms.is_committing = False
+    def __init__(self, shard: InMemoryTransactionShard, versions: list[int]) -> None:
+        self.shard = shard
+        shard.is_committing = False
         self.producers = [Producer(number, version) for number, version in enumerate(versions)]
         self.leaders = {each: Leader() for each in PARTITIONS}
         self.outcomes: dict[Token, set[bool]] = {}
         """The outcomes of tokens by their markers."""
-        self.told: dict[Token, bool] = {}
+        self.reported_outcomes: dict[Token, bool] = {}
         """The outcomes of tokens by the responses to their producers."""
         self.undelivered: list[tuple[TransactionMarkers, set[TopicPartition]]] = []
         self.fenced: dict[ProducerIdAndEpoch, int] = {}
         """The producers that were replaced, and by which."""
-        self.given: set[ProducerIdAndEpoch] = set()
-        self.late: list[Callable[[], Any]] = []
+        self.issued: set[ProducerIdAndEpoch] = set()
+        self.sent_requests: list[Callable[[], Any]] = []
         self._collected = 0
 
     # --- steps of producers -------------------------------------------------------------------------------------
 
-    def init(self, number: int, goes_on: bool) -> None:
+    def init(self, number: int, sends_identity: bool) -> None:
         producer = self.producers[number]
-        expected = producer.identity if goes_on else NOBODY
-        if producer.is_asking or (goes_on and producer.identity == NOBODY):
+        expected = producer.identity if sends_identity else NO_PRODUCER
+        if producer.has_request_in_flight or (sends_identity and producer.identity == NO_PRODUCER):
             return
 
-        def hear(answer: Any, is_heard: bool) -> None:
-            if answer.error_code != ErrorCode.NONE:
-                if is_heard and answer.error_code not in RETRIABLE:
+        def on_response(response: Any, is_delivered: bool) -> None:
+            if response.error_code != ErrorCode.NONE:
+                if is_delivered and response.error_code not in RETRIABLE:
                     self._give_up(producer)
                 return
-            identity = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+            identity = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
             replaced_by = self.fenced.get(expected)
-            assert replaced_by in (None, number), f"{expected} was replaced by {replaced_by} and goes on as {identity}"
-            for other in self.given - {identity}:
+            assert replaced_by in (None, number), (
+                f"{expected} was replaced by {replaced_by} and continues as {identity}"
+            )
+            for other in self.issued - {identity}:
                 self.fenced.setdefault(other, number)
-            if expected == NOBODY:
-                self.fenced |= dict.fromkeys(self.given - {identity}, number)
-                assert identity not in self.given, "given twice"
-            self.given.add(identity)
-            if is_heard:
+            if expected == NO_PRODUCER:
+                self.fenced |= dict.fromkeys(self.issued - {identity}, number)
+                assert identity not in self.issued, "issued twice"
+            self.issued.add(identity)
+            if is_delivered:
                 self._give_up(producer)
                 producer.identity = identity
 
-        self._ask(producer, self.rooms.init("x", TIMEOUT_MS, expected), hear)
+        self._await_response(producer, self.shard.init("x", TIMEOUT_MS, expected), on_response)
 
-    def come(self, number: int) -> None:
+    def start_if_all_gave_up(self, number: int) -> None:
         """Start a producer again, since all have given up."""
-        if all(producer.identity == NOBODY for producer in self.producers):
-            self.init(number, goes_on=False)
+        if all(producer.identity == NO_PRODUCER for producer in self.producers):
+            self.init(number, sends_identity=False)
 
     def add(self, number: int, partition: TopicPartition) -> None:
         producer = self.producers[number]
-        if producer.is_asking or producer.identity == NOBODY or producer.ending is not None:
+        if producer.has_request_in_flight or producer.identity == NO_PRODUCER or producer.ending is not None:
             return
         identity = producer.identity
         is_fenced = identity in self.fenced
 
-        def hear(answer: Any, is_heard: bool) -> None:
-            if answer != ErrorCode.NONE:
-                if is_heard and answer not in RETRIABLE:
+        def on_response(response: Any, is_delivered: bool) -> None:
+            if response != ErrorCode.NONE:
+                if is_delivered and response not in RETRIABLE:
                     self._give_up(producer)
                 return
             assert not is_fenced, f"{identity} was fenced and adds partitions"
-            if is_heard and self.leaders[partition].write(identity, producer.token):
+            if is_delivered and self.leaders[partition].write(identity, producer.token):
                 producer.added.add(partition)
                 self.outcomes.setdefault(producer.token, set())
 
-        self._ask(producer, self.rooms.add(identity, [partition], producer.version), hear)
+        self._await_response(producer, self.shard.add(identity, [partition], producer.version), on_response)
 
     def end(self, number: int, committed: bool) -> None:
         producer = self.producers[number]
-        if producer.is_asking or producer.identity == NOBODY or (producer.version < 2 and not producer.added):
+        if (
+            producer.has_request_in_flight
+            or producer.identity == NO_PRODUCER
+            or (producer.version < 2 and not producer.added)
+        ):
             return
         if committed and not producer.added and producer.ending is None:
             return
@@ -153,65 +159,65 @@ class TransactionWorld:
         is_fenced = identity in self.fenced
         version = 5 if producer.version == 2 else 4
         if version == 5:
-            self.late.append(lambda: self.rooms.end(identity, committed, version))
+            self.sent_requests.append(lambda: self.shard.end(identity, committed, version))
 
-        def hear(answer: Any, is_heard: bool) -> None:
-            if answer.error_code != ErrorCode.NONE:
-                if is_heard and answer.error_code not in RETRIABLE:
+        def on_response(response: Any, is_delivered: bool) -> None:
+            if response.error_code != ErrorCode.NONE:
+                if is_delivered and response.error_code not in RETRIABLE:
                     self._give_up(producer)
                 return
             assert not is_fenced, f"{identity} was fenced and ends its transaction"
             if version == 5:
-                self.given.add(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
-            if not is_heard:
+                self.issued.add(ProducerIdAndEpoch(response.producer_id, response.producer_epoch))
+            if not is_delivered:
                 return
             if producer.added:
-                self.told[token] = committed
+                self.reported_outcomes[token] = committed
             producer.added, producer.ending = set(), None
             producer.transactions += 1
             if version == 5:
-                producer.identity = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+                producer.identity = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
-        self._ask(producer, self.rooms.end(identity, committed, version), hear)
+        self._await_response(producer, self.shard.end(identity, committed, version), on_response)
 
-    def say_late(self, which: int) -> None:
+    def resend_late_request(self, which: int) -> None:
         """Deliver an old request again, as over a slow connection; its response is lost."""
-        if self.late:
-            self.late[which % len(self.late)]()
+        if self.sent_requests:
+            self.sent_requests[which % len(self.sent_requests)]()
 
     def _give_up(self, producer: Producer) -> None:
         """Kill a producer; the coordinator must end its open transaction."""
-        producer.identity = NOBODY
+        producer.identity = NO_PRODUCER
         producer.added, producer.ending = set(), None
         producer.transactions += 1
 
-    def _ask(self, producer: Producer, answer: Any, hear: Callable[[Any, bool], None]) -> None:
-        producer.is_asking = True
-        is_deaf, producer.is_deaf = producer.is_deaf, False
+    def _await_response(self, producer: Producer, response: Any, on_response: Callable[[Any, bool], None]) -> None:
+        producer.has_request_in_flight = True
+        loses_next_response, producer.loses_next_response = producer.loses_next_response, False
 
-        def tell(value: Any) -> None:
-            producer.is_asking = False
+        def on_reply(value: Any) -> None:
+            producer.has_request_in_flight = False
             if not isinstance(value, KafkaError):
-                hear(value, not is_deaf)
+                on_response(value, not loses_next_response)
 
-        if isinstance(answer, Promise):
-            answer.then(tell)
+        if isinstance(response, Promise):
+            response.then(on_reply)
         else:
-            tell(answer)
+            on_reply(response)
 
     # --- other events -------------------------------------------------------------------------------------------
 
-    def lose_next_answer(self, number: int) -> None:
-        self.producers[number].is_deaf = True
+    def lose_next_response(self, number: int) -> None:
+        self.producers[number].loses_next_response = True
 
     def commit(self) -> None:
-        self.rooms.commit()
+        self.shard.commit()
 
     def fail(self, kept: int) -> None:
-        self.rooms.fail(kept)
+        self.shard.fail(kept)
 
     def advance(self, by_ms: int) -> None:
-        self.rooms.advance(by_ms)
+        self.shard.advance(by_ms)
 
     def deliver(self, which: int, partition: TopicPartition | None = None) -> None:
         """Deliver markers to one or all of their partitions, and notify the coordinator that sent them if it exists."""
@@ -225,12 +231,12 @@ class TransactionWorld:
                 self.outcomes[token].add(markers.committed)
         if not left:
             self.undelivered = [each for each in self.undelivered if each[0] is not markers]
-            self.rooms.take(self.rooms.machine.markers_written(markers))
+            self.shard.execute(self.shard.machine.markers_written(markers))
 
     def _collect(self) -> None:
-        fresh = self.rooms.sent[self._collected :]
-        self._collected = len(self.rooms.sent)
-        self.undelivered += [(markers, set(markers.partitions)) for markers in fresh]
+        new_markers = self.shard.sent[self._collected :]
+        self._collected = len(self.shard.sent)
+        self.undelivered += [(markers, set(markers.partitions)) for markers in new_markers]
 
     def settle(self) -> None:
         """Deliver everything, and let all timeouts pass."""
@@ -249,14 +255,16 @@ class TransactionWorld:
     def check_replay(self) -> None:
         """Check that another coordinator finds in the log what this one knows, once all is committed."""
         self.commit()
-        now = dict(self.rooms.machine.transactions)
-        found = self.rooms.replayed().transactions
+        now = dict(self.shard.machine.transactions)
+        found = self.shard.replayed().transactions
         assert found.keys() == now.keys()
         for name, each in found.items():
-            assert each == self.rooms.as_logged(now[name])
+            assert each == self.shard.as_logged(now[name])
 
     def check(self) -> None:
         assert not any(leader.open.get(each) for leader in self.leaders.values() for each in leader.open)
         for token, outcome in self.outcomes.items():
             assert len(outcome) == 1, f"{token} is {outcome}"
-            assert self.told.get(token) in (None, *outcome), f"{token} is {outcome}, {self.told[token]} was told"
+            assert self.reported_outcomes.get(token) in (None, *outcome), (
+                f"{token} is {outcome}, {self.reported_outcomes[token]} was reported"
+            )

@@ -1,4 +1,4 @@
-"""A shard's transactions with a log and a clock of their own. It does by hand what a shard does.
+"""The transactions of one shard, with a log and a clock in memory.
 
 Every outcome with records is a batch. It is committed at once, unless `is_committing` is false: then
 responses are promises until `commit`, and `fail` drops what is not in the log and loads a new machine from it.
@@ -26,7 +26,7 @@ from moldau.wire.messages.end_txn import EndTxnRequest
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest
 
 FIRST_PRODUCER_ID = 1_000
-NOBODY = ProducerIdAndEpoch(-1, -1)
+NO_PRODUCER = ProducerIdAndEpoch(-1, -1)
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     answers: list[Answer]
 
 
-class TransactionRooms:
+class InMemoryTransactionShard:
     def __init__(self, version: int = 2, settings: TransactionSettings | None = None) -> None:
         self.clock = FakeClock()
         self.version = version
@@ -75,12 +75,12 @@ class TransactionRooms:
         self,
         transactional_id: str | None = "x",
         timeout_ms: int = 60_000,
-        expected: ProducerIdAndEpoch = NOBODY,
+        expected: ProducerIdAndEpoch = NO_PRODUCER,
         version: int = 6,
         **flags: bool,
     ) -> Any:
         request = InitProducerIdRequest(transactional_id, timeout_ms, *expected, **flags)
-        return self.take(self.machine.init_producer_id(request, Client("c", "/h", version)))
+        return self.execute(self.machine.init_producer_id(request, Client("c", "/h", version)))
 
     def producer(self, transactional_id: str = "x") -> ProducerIdAndEpoch:
         """Initialize a new producer, which fences the one before."""
@@ -95,22 +95,22 @@ class TransactionRooms:
         client_version: int = 2,
         transactional_id: str = "x",
     ) -> Any:
-        return self.take(self.machine.add_partitions(transactional_id, *producer, partitions, client_version))
+        return self.execute(self.machine.add_partitions(transactional_id, *producer, partitions, client_version))
 
     def verify(
         self, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition] = (T0,), transactional_id: str = "x"
     ) -> Any:
-        return self.take(self.machine.verify_partitions(transactional_id, *producer, partitions))
+        return self.execute(self.machine.verify_partitions(transactional_id, *producer, partitions))
 
     def end(
         self, producer: ProducerIdAndEpoch, committed: bool = True, version: int = 5, transactional_id: str = "x"
     ) -> Any:
         request = EndTxnRequest(transactional_id, *producer, committed)
-        return self.take(self.machine.end(request, Client("c", "/h", version)))
+        return self.execute(self.machine.end(request, Client("c", "/h", version)))
 
     def written(self, markers: TransactionMarkers | None = None) -> None:
         """Report markers as written to all their partitions; the last ones by default."""
-        self.take(self.machine.markers_written(markers or self.sent[-1]))
+        self.execute(self.machine.markers_written(markers or self.sent[-1]))
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -120,16 +120,16 @@ class TransactionRooms:
         while (due_ms := self.machine.next_deadline_ms()) is not None and due_ms <= end_ms:
             self.clock.move(max(due_ms - self.clock.elapsed_ms(), 0))
             for action in self.machine.due(self.clock.elapsed_ms()):
-                self.take(action())
+                self.execute(action())
         self.clock.move(end_ms - self.clock.elapsed_ms())
 
     def expire(self) -> None:
         for outcome in self.machine.expire(self.clock.now_ms()):
-            self.take(outcome)
+            self.execute(outcome)
 
     # --- the log ------------------------------------------------------------------------------------------------
 
-    def take(self, outcome: Outcome[Any]) -> Any:
+    def execute(self, outcome: Outcome[Any]) -> Any:
         """Return the response or the promise of it."""
         if outcome.records:
             self._batches.append(Batch([self.machine.encode(record) for record in outcome.records], []))

@@ -1,4 +1,4 @@
-"""One shard's consumer groups with a log, a clock and topics of their own. It does at once what a shard does.
+"""The consumer groups of one shard, with a log, a clock and topics in memory. Records are committed at once.
 
 Records are encoded and decoded before they are applied, as in a log; `replay` rebuilds everything from them.
 """
@@ -28,18 +28,18 @@ from moldau.wire.messages.consumer_group_heartbeat import (
 
 LATEST = 1
 Bytes = tuple[bytes, bytes | None]
-Named = dict[str, set[int]]
+PartitionsByTopicName = dict[str, set[int]]
 """Partitions by the name of their topic."""
 
 
-class ConsumerRooms:
+class InMemoryConsumerShard:
     def __init__(self, settings: GroupSettings | None = None, migration: Migration | None = None) -> None:
         self.clock = FakeClock()
         self.current = CurrentImage()
         self.log: list[Bytes] = []
         self._settings = settings or GroupSettings()
         self._migration = migration
-        self._topics_made = 0
+        self._topics_created = 0
         self.current.add_listener(lambda image, changes: self.groups.on_image(image, changes))
         self._open()
 
@@ -54,15 +54,15 @@ class ConsumerRooms:
 
     # --- the machine --------------------------------------------------------------------------------------------
 
-    def beat(
+    def heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, version: int = LATEST
     ) -> tuple[ConsumerGroupHeartbeatResponse, Sequence[CoordinatorRecord]]:
         outcome = self.groups.heartbeat(request, Client("client", "/127.0.0.1", version))
         assert isinstance(outcome.response, ConsumerGroupHeartbeatResponse)
-        self.take(outcome)
+        self.execute(outcome)
         return outcome.response, outcome.records
 
-    def take(self, outcome: Outcome[object]) -> None:
+    def execute(self, outcome: Outcome[object]) -> None:
         for record in outcome.records:
             written = encode_record(record)
             self.log.append(written)
@@ -85,7 +85,7 @@ class ConsumerRooms:
             self.clock.move(until_ms - self.clock.elapsed_ms())
             for action in self.state.deadlines.due(self.clock.elapsed_ms()):
                 outcome = action()
-                self.take(outcome)
+                self.execute(outcome)
                 written += outcome.records
             next_ms = self.state.deadlines.next_ms()
             if until_ms == end_ms and (next_ms is None or next_ms > end_ms):
@@ -94,20 +94,20 @@ class ConsumerRooms:
     def replay(self, *, compacted: bool = False) -> None:
         """Move the coordinator: a new one loads its state from the log."""
         if compacted:
-            self.log = [(key, value) for place, (key, value) in enumerate(self.log) if self._is_last(key, place)]
+            self.log = [(key, value) for index, (key, value) in enumerate(self.log) if self._is_last(key, index)]
         self._open()
         for written in self.log:
             self._apply(written)
         self.groups.loaded()
 
-    def _is_last(self, key: bytes, place: int) -> bool:
-        return all(other != key for other, _ in self.log[place + 1 :])
+    def _is_last(self, key: bytes, index: int) -> bool:
+        return all(other != key for other, _ in self.log[index + 1 :])
 
     # --- topics -------------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int) -> None:
-        self._topics_made += 1
-        topic_id = self._topics_made.to_bytes(16)
+        self._topics_created += 1
+        topic_id = self._topics_created.to_bytes(16)
         self._publish([TopicRecord(name, topic_id), *(_partition(topic_id, index) for index in range(partitions))])
 
     def grow_topic(self, name: str, partitions: int) -> None:
@@ -118,14 +118,14 @@ class ConsumerRooms:
         self._publish([RemoveTopicRecord(self.current.image.topics[name].id)])
 
     def _publish(self, records: list[MetadataRecord]) -> None:
-        image, changes = self._applied(records)
+        image, changes = self._apply_metadata(records)
         self.current.publish(image, changes)
 
-    def _applied(self, records: list[MetadataRecord]) -> tuple[MetadataImage, Changes]:
+    def _apply_metadata(self, records: list[MetadataRecord]) -> tuple[MetadataImage, Changes]:
         image = self.current.image
         return apply(image, records, image.offset + len(records), 1)
 
-    def ids(self, partitions: Named) -> list[RequestTopicPartitions]:
+    def ids(self, partitions: PartitionsByTopicName) -> list[RequestTopicPartitions]:
         topics = self.current.image.topics
         return [RequestTopicPartitions(topics[name].id, sorted(found)) for name, found in partitions.items()]
 

@@ -1,7 +1,7 @@
-"""One shard's groups of both kinds with a log, a clock and topics of their own. It does at once what a shard does.
+"""The groups of one shard, of both kinds, with a log, a clock and topics in memory. Records are committed at once.
 
-Records are encoded and decoded before they are applied, as in a log. `agree` checks whether another coordinator, with
-nothing but the log, has the same state.
+Records are encoded and decoded before they are applied, as in a log. `check_replay` checks whether another coordinator,
+with nothing but the log, has the same state.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeat
 Decide = Callable[[Groups], Outcome[Any]]
 
 
-class MigrationRooms:
+class InMemoryGroupShard:
     def __init__(self, settings: GroupSettings) -> None:
         self.clock = FakeClock()
         self.current = CurrentImage()
         self.settings = settings
         self.log: list[tuple[bytes, bytes | None]] = []
         self.written: list[CoordinatorRecord] = []
-        self.is_refusing = False
-        """Whether the log refuses the next records."""
-        self._topics_made = 0
+        self.refuses_next_records = False
+        """Whether the log refuses the next records as too large."""
+        self._topics_created = 0
         self._rng = Random(1)
-        self.current.add_listener(self._follow)
+        self.current.add_listener(self._on_image)
         self.groups = self._open()
         self._reader = self._open()
-        """Return another coordinator, loaded only from the log."""
+        """Another coordinator, which reads only the log."""
 
     def _open(self) -> Groups:
         return Groups(self.settings, self.current, self.clock, self._rng)
@@ -55,25 +55,25 @@ class MigrationRooms:
 
     # --- the machine --------------------------------------------------------------------------------------------
 
-    def ask(self, decide: Decide) -> Promise[Any]:
+    def submit(self, decide: Decide) -> Promise[Any]:
         """Return a promise of the response or a KafkaError; it may stay open for long."""
-        told: Promise[Any] = Promise()
+        promise: Promise[Any] = Promise()
         try:
             outcome = decide(self.groups)
             if isinstance(outcome.response, Promise):
-                told = outcome.response
-            self.take(outcome)
+                promise = outcome.response
+            self.execute(outcome)
             if not isinstance(outcome.response, Promise):
-                told.complete(outcome.response)
-        except KafkaError as refused:
-            told.complete(refused)
-        return told
+                promise.complete(outcome.response)
+        except KafkaError as error:
+            promise.complete(error)
+        return promise
 
-    def beat(
+    def heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, version: int = 1
     ) -> tuple[ConsumerGroupHeartbeatResponse, Sequence[CoordinatorRecord]]:
         before = len(self.written)
-        answer = self.ask(
+        answer = self.submit(
             lambda groups: groups.consumer.heartbeat(request, Client(request.member_id, "/here", version))
         )
         response = answer.value()
@@ -81,13 +81,13 @@ class MigrationRooms:
             raise response
         return response, self.written[before:]
 
-    def take(self, outcome: Outcome[Any]) -> None:
-        if outcome.records and self.is_refusing:
-            self.is_refusing = False
+    def execute(self, outcome: Outcome[Any]) -> None:
+        if outcome.records and self.refuses_next_records:
+            self.refuses_next_records = False
             too_large = KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
             if outcome.on_refused is None:
                 raise too_large
-            self.take(outcome.on_refused(too_large))
+            self.execute(outcome.on_refused(too_large))
             return
         for record in outcome.records:
             written = encode_record(record)
@@ -109,7 +109,7 @@ class MigrationRooms:
                 break
             self.clock.move(max(due_ms - self.clock.elapsed_ms(), 0))
             for action in self.groups.due(self.clock.elapsed_ms()):
-                self.take(action())
+                self.execute(action())
         self.clock.move(end_ms - self.clock.elapsed_ms())
 
     def replay(self) -> None:
@@ -121,16 +121,16 @@ class MigrationRooms:
             self.groups.replay(*written)
         self.groups.loaded()
 
-    def agree(self) -> None:
+    def check_replay(self) -> None:
         other = self._reader.state.groups
         for group_id, group in self.groups.state.groups.items():
             found = other.get(group_id)
             if isinstance(group, ConsumerGroup):
                 assert isinstance(found, ConsumerGroup)
-                assert _of_consumers(found) == _of_consumers(group)
+                assert _consumer_group_state(found) == _consumer_group_state(group)
             elif isinstance(group, ClassicGroup) and group.state is State.STABLE:
                 assert isinstance(found, ClassicGroup)
-                assert _of_classic(found) == _of_classic(group)
+                assert _classic_group_state(found) == _classic_group_state(group)
             else:
                 assert not isinstance(found, ConsumerGroup)
         assert not other.keys() - self.groups.state.groups.keys()
@@ -138,8 +138,8 @@ class MigrationRooms:
     # --- topics -------------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int) -> None:
-        self._topics_made += 1
-        topic_id = self._topics_made.to_bytes(16)
+        self._topics_created += 1
+        topic_id = self._topics_created.to_bytes(16)
         self._publish([TopicRecord(name, topic_id), *(_partition(topic_id, index) for index in range(partitions))])
 
     def grow_topic(self, name: str, partitions: int) -> None:
@@ -153,15 +153,15 @@ class MigrationRooms:
         image = self.current.image
         self.current.publish(*apply(image, records, image.offset + len(records), 1))
 
-    def _follow(self, image: MetadataImage, changes: Changes) -> None:
-        self.take(self.groups.topics_changed(image, changes))
+    def _on_image(self, image: MetadataImage, changes: Changes) -> None:
+        self.execute(self.groups.topics_changed(image, changes))
 
 
 def _partition(topic_id: bytes, index: int) -> PartitionRecord:
     return PartitionRecord(partition_id=index, topic_id=topic_id, replicas=[1], isr=[1], leader=1)
 
 
-def _of_consumers(group: Group) -> dict[str, Any]:
+def _consumer_group_state(group: Group) -> dict[str, Any]:
     """Return the state of a consumer group, including counts, without soft state."""
     subscriptions = {
         name: value for name, value in vars(group)["subscriptions"].__dict__.items() if name != "_subscribed_groups"
@@ -171,14 +171,14 @@ def _of_consumers(group: Group) -> dict[str, Any]:
     } | subscriptions
 
 
-def _of_classic(group: ClassicGroup) -> dict[str, Any]:
+def _classic_group_state(group: ClassicGroup) -> dict[str, Any]:
     """Return the state of a stable classic group that comes from the log."""
     names = ("generation", "protocol_type_or_none", "protocol_name", "leader", "static_members", "subscribed_topics")
-    told = {name: getattr(group, name) for name in (*names, "state_timestamp_ms")}
-    return told | {member.member_id: _of_member(member, group.protocol_name) for member in group.members.values()}
+    state = {name: getattr(group, name) for name in (*names, "state_timestamp_ms")}
+    return state | {member.member_id: _member_state(member, group.protocol_name) for member in group.members.values()}
 
 
-def _of_member(member: ClassicMember, protocol: str | None) -> tuple[Any, ...]:
+def _member_state(member: ClassicMember, protocol: str | None) -> tuple[Any, ...]:
     timeouts = (member.rebalance_timeout_ms, member.session_timeout_ms)
-    said = (member.instance_id, member.client_id, member.client_host, member.metadata_of(protocol or ""))
-    return (*said, *timeouts, member.assignment)
+    metadata = (member.instance_id, member.client_id, member.client_host, member.metadata_of(protocol or ""))
+    return (*metadata, *timeouts, member.assignment)
