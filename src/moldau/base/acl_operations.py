@@ -13,6 +13,11 @@ from typing import Final
 class AclOperation(IntEnum):
     """Kafka's operations with their codes on the wire."""
 
+    UNKNOWN = 0
+    ANY = 1
+    """In filters only."""
+    ALL = 2
+    """In ACLs only: every operation."""
     READ = 3
     WRITE = 4
     CREATE = 5
@@ -23,6 +28,13 @@ class AclOperation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+    @classmethod
+    def _missing_(cls, value: object) -> AclOperation:
+        return cls.UNKNOWN
 
 
 def bits(operations: Iterable[AclOperation]) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from moldau.base.acl_operations import AclOperation
 from moldau.base.names import collision_key
 from moldau.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import (
@@ -17,6 +18,7 @@ from moldau.metadata.records import (
     LEADER_UNCHANGED,
     RECOVERY_STATE_UNCHANGED,
     UNFENCE,
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     ConfigResource,
@@ -29,11 +31,16 @@ from moldau.metadata.records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
+from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType
+from moldau.security.scram_credentials import ScramCredential
 
 
 @dataclass(slots=True)
@@ -45,6 +52,8 @@ class Changes:
     configs: set[tuple[int, str]] = field(default_factory=set)
     brokers: set[int] = field(default_factory=set)
     """Brokers that were registered, unregistered or changed."""
+    acls_added: list[AclBinding] = field(default_factory=list)
+    acls_removed: list[AclBinding] = field(default_factory=list)
 
 
 def apply(
@@ -85,6 +94,9 @@ class _Overlay:
         self.brokers = image.brokers.edit()
         self.configs = image.configs.edit()
         self.controllers = image.controllers.edit()
+        self.acls = image.acls.edit()
+        self.acl_ids = image.acl_ids.edit()
+        self.scram_credentials = image.scram_credentials.edit()
         self.features = image.features
         self.features_off = image.features_off
         self.next_producer_id = image.next_producer_id
@@ -114,6 +126,9 @@ class _Overlay:
             self.colliding_names.finish(),
             self.features_off,
             self.controllers.finish(),
+            self.acls.finish(),
+            self.acl_ids.finish(),
+            self.scram_credentials.finish(),
         )
 
 
@@ -240,6 +255,38 @@ def _set_producer_ids(overlay: _Overlay, record: ProducerIdsRecord) -> None:
     overlay.next_producer_id = record.next_producer_id
 
 
+def _add_acl(overlay: _Overlay, record: AccessControlEntryRecord) -> None:
+    binding = AclBinding(
+        ResourceType(record.resource_type),
+        record.resource_name,
+        PatternType(record.pattern_type),
+        record.principal,
+        record.host,
+        AclOperation(record.operation),
+        Permission(record.permission_type),
+    )
+    overlay.acls[record.id] = binding
+    overlay.acl_ids[binding] = record.id
+    overlay.changes.acls_added.append(binding)
+
+
+def _remove_acl(overlay: _Overlay, record: RemoveAccessControlEntryRecord) -> None:
+    binding = overlay.acls.pop(record.id)
+    assert binding is not None, "an ACL is added before it is removed"
+    overlay.acl_ids.pop(binding)
+    overlay.changes.acls_removed.append(binding)
+
+
+def _set_scram_credential(overlay: _Overlay, record: UserScramCredentialRecord) -> None:
+    overlay.scram_credentials[record.mechanism, record.name] = ScramCredential(
+        bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations
+    )
+
+
+def _remove_scram_credential(overlay: _Overlay, record: RemoveUserScramCredentialRecord) -> None:
+    overlay.scram_credentials.pop((record.mechanism, record.name))
+
+
 def _ignore(overlay: _Overlay, record: NoOpRecord) -> None:
     """A NoOpRecord changes only the offset of the image."""
 
@@ -258,5 +305,9 @@ _APPLY: dict[type[MetadataRecord], Callable[[_Overlay, Any], None]] = {
     ConfigRecord: _set_config,
     FeatureLevelRecord: _set_feature_level,
     ProducerIdsRecord: _set_producer_ids,
+    AccessControlEntryRecord: _add_acl,
+    RemoveAccessControlEntryRecord: _remove_acl,
+    UserScramCredentialRecord: _set_scram_credential,
+    RemoveUserScramCredentialRecord: _remove_scram_credential,
     NoOpRecord: _ignore,
 }

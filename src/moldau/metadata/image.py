@@ -13,6 +13,8 @@ from typing import Final
 
 from moldau.base.ids import ZERO_UUID, Uuid
 from moldau.base.persistent_map import PersistentMap
+from moldau.security.acls.bindings import AclBinding
+from moldau.security.scram_credentials import ScramCredential
 
 EMPTY: Mapping[str, str] = {}
 
@@ -128,6 +130,11 @@ class MetadataImage:
     features_off: frozenset[str] = frozenset()
     """Features that were set to level 0, unlike features that were never set."""
     controllers: PersistentMap[int, ControllerImage] = field(default_factory=PersistentMap)
+    acls: PersistentMap[Uuid, AclBinding] = field(default_factory=PersistentMap)
+    acl_ids: PersistentMap[AclBinding, Uuid] = field(default_factory=PersistentMap)
+    """The reverse of `acls`."""
+    scram_credentials: PersistentMap[tuple[int, str], ScramCredential] = field(default_factory=PersistentMap)
+    """By mechanism and user."""
 
     def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
         name = self.topic_names.get(topic_id)

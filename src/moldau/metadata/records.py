@@ -24,6 +24,12 @@ from moldau.metadata.broker_records import (
     UnregisterBrokerRecord,
 )
 from moldau.metadata.record import MetadataRecord
+from moldau.metadata.security_records import (
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
 from moldau.metadata.topic_records import (
     LEADER_UNCHANGED,
     NO_LEADER,
@@ -43,6 +49,7 @@ __all__ = [
     "RECORD_TYPES",
     "RECOVERY_STATE_UNCHANGED",
     "UNFENCE",
+    "AccessControlEntryRecord",
     "BrokerEndpoint",
     "BrokerFeature",
     "BrokerRegistrationChangeRecord",
@@ -59,10 +66,13 @@ __all__ = [
     "ProducerIdsRecord",
     "RegisterBrokerRecord",
     "RegisterControllerRecord",
+    "RemoveAccessControlEntryRecord",
     "RemoveTopicRecord",
+    "RemoveUserScramCredentialRecord",
     "TopicRecord",
     "UnfenceBrokerRecord",
     "UnregisterBrokerRecord",
+    "UserScramCredentialRecord",
     "decode_record",
     "encode_record",
 ]
@@ -159,6 +169,10 @@ RECORD_TYPES: dict[int, type[MetadataRecord]] = {
         BrokerRegistrationChangeRecord,
         NoOpRecord,
         RegisterControllerRecord,
+        AccessControlEntryRecord,
+        RemoveAccessControlEntryRecord,
+        UserScramCredentialRecord,
+        RemoveUserScramCredentialRecord,
     )
 }
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import BrokerImage, ControllerImage, MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import (
+    AccessControlEntryRecord,
     BrokerEndpoint,
     BrokerFeature,
     ConfigRecord,
@@ -23,6 +24,7 @@ from moldau.metadata.records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 
 
@@ -41,6 +43,10 @@ def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield ConfigRecord(kind, name, key, value)
     if image.next_producer_id:
         yield ProducerIdsRecord(next_producer_id=image.next_producer_id)
+    for acl_id in sorted(image.acls):
+        yield AccessControlEntryRecord(acl_id, *image.acls[acl_id])
+    for mechanism, user in sorted(image.scram_credentials):
+        yield UserScramCredentialRecord(user, mechanism, *image.scram_credentials[mechanism, user])
 
 
 def changes_between(old: MetadataImage, new: MetadataImage) -> Changes:
@@ -53,6 +59,8 @@ def changes_between(old: MetadataImage, new: MetadataImage) -> Changes:
         removed=sorted(removed, key=lambda topic: topic.name),
         configs={key for key in configs if old.configs.get(key) != new.configs.get(key)},
         brokers={key for key in brokers if old.brokers.get(key) != new.brokers.get(key)},
+        acls_added=[binding for binding in new.acl_ids if binding not in old.acl_ids],
+        acls_removed=[binding for binding in old.acl_ids if binding not in new.acl_ids],
     )
 
 

@@ -1,0 +1,135 @@
+"""Decides whether a principal may do something with a resource, by the rules of Kafka's StandardAuthorizer:
+
+1. A super user may do everything.
+2. One ACL that denies is enough to deny.
+3. Otherwise one ACL that allows is enough. Who may read, write, delete or alter may also describe; who may alter
+   configs may also describe them. That holds only for ACLs that allow.
+4. Otherwise it is denied; but if no ACL covers the resource at all, `allow.everyone.if.no.acl.found` decides.
+
+Decisions are remembered until an ACL changes, so that a request costs one lookup however many ACLs there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
+
+from moldau.base.acl_operations import AclOperation
+from moldau.security.acls.bindings import WILDCARD, AclBinding, PatternType, Permission, ResourceType
+from moldau.security.acls.index import AclIndex
+from moldau.security.principals import ANYBODY, Principal
+
+DECISIONS_REMEMBERED_MAX: Final = 100_000
+"""A client that names ever new resources must not use up the memory."""
+_IMPLYING: Final = {
+    AclOperation.DESCRIBE: frozenset(
+        [AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER, AclOperation.DESCRIBE]
+    ),
+    AclOperation.DESCRIBE_CONFIGS: frozenset([AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS]),
+}
+
+
+class Decision(NamedTuple):
+    """`rule` is the ACL that decided; None if none did, and `reason` says why."""
+
+    is_allowed: bool
+    reason: str
+    rule: AclBinding | None = None
+
+
+_SUPER_USER: Final = Decision(True, "super user")
+_DEFAULT_DENY: Final = Decision(False, "no ACL allows it")
+
+
+class Authorizer:
+    def __init__(self, super_users: Collection[Principal] = (), allow_everyone_without_acl: bool = False) -> None:
+        self._super_users = frozenset(str(principal) for principal in super_users)
+        self._without_acl = Decision(allow_everyone_without_acl, "no ACL covers the resource")
+        self._index = AclIndex()
+        self._remembered: dict[tuple[str, str, AclOperation, ResourceType, str], bool] = {}
+        self._remembered_types: dict[tuple[str, str, AclOperation, ResourceType], bool] = {}
+
+    def change(self, added: Iterable[AclBinding], removed: Iterable[AclBinding] = ()) -> None:
+        for binding in removed:
+            self._index.remove(binding)
+        for binding in added:
+            self._index.add(binding)
+        self._remembered.clear()
+        self._remembered_types.clear()
+
+    def allows(
+        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
+    ) -> bool:
+        key = (principal, host, operation, resource_type, name)
+        remembered = self._remembered.get(key)
+        if remembered is not None:
+            return remembered
+        if len(self._remembered) >= DECISIONS_REMEMBERED_MAX:
+            self._remembered.clear()
+        is_allowed = self._remembered[key] = self.decide(*key).is_allowed
+        return is_allowed
+
+    def decide(
+        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
+    ) -> Decision:
+        """Return the decision and the rule behind it."""
+        if principal in self._super_users:
+            return _SUPER_USER
+        allowing, is_covered = None, False
+        for binding in self._index.covering(resource_type, name):
+            is_covered = True
+            if not _concerns(binding, principal, host, operation):
+                continue
+            if binding.permission is Permission.DENY:
+                return Decision(False, "an ACL denies it", binding)
+            allowing = binding
+        if allowing is not None:
+            return Decision(True, "an ACL allows it", allowing)
+        return _DEFAULT_DENY if is_covered else self._without_acl
+
+    def allows_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Return whether the principal may do this with at least one resource of the type, which need not exist."""
+        key = (principal, host, operation, resource_type)
+        remembered = self._remembered_types.get(key)
+        if remembered is None:
+            if len(self._remembered_types) >= DECISIONS_REMEMBERED_MAX:
+                self._remembered_types.clear()
+            remembered = self._remembered_types[key] = self._decide_any(*key)
+        return remembered
+
+    def _decide_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """As in Kafka: no operation implies another here, and a name that nobody has stands for the default."""
+        if self.allows(principal, host, operation, resource_type, "hardcode"):
+            return True
+        concerned = [
+            binding
+            for binding in self._index.of_type(resource_type)
+            if binding.operation in (operation, AclOperation.ALL) and _is_from(binding, principal, host)
+        ]
+        denied = {(b.pattern_type, b.pattern) for b in concerned if b.permission is Permission.DENY}
+        if (PatternType.LITERAL, WILDCARD) in denied:
+            return False
+        allowed = [(b.pattern_type, b.pattern) for b in concerned if b.permission is Permission.ALLOW]
+        return any(pattern not in denied and not _has_prefix_in(pattern[1], denied) for pattern in allowed)
+
+
+def _concerns(binding: AclBinding, principal: str, host: str, operation: AclOperation) -> bool:
+    if not _is_from(binding, principal, host):
+        return False
+    if binding.operation in (AclOperation.ALL, operation):
+        return True
+    return binding.permission is Permission.ALLOW and binding.operation in _IMPLYING.get(operation, ())
+
+
+def _is_from(binding: AclBinding, principal: str, host: str) -> bool:
+    return binding.principal in (principal, _ANYBODY) and binding.host in (host, WILDCARD)
+
+
+def _has_prefix_in(pattern: str, denied: Collection[tuple[PatternType, str]]) -> bool:
+    """Return whether a denied prefix covers the whole pattern. The wildcard is covered by none."""
+    if pattern == WILDCARD:
+        return False
+    return any((PatternType.PREFIXED, pattern[:length]) in denied for length in range(1, len(pattern) + 1))
+
+
+_ANYBODY: Final = str(ANYBODY)

@@ -1,0 +1,222 @@
+"""The authorizer: its rules one by one, and beside an oracle that looks at every ACL for every question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.base.acl_operations import AclOperation
+from moldau.security.acls import authorizer as module
+from moldau.security.acls.authorizer import Authorizer
+from moldau.security.acls.bindings import AclBinding, AclFilter, PatternType, Permission, ResourceType, covers
+from moldau.security.principals import Principal
+
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+ALLOW, DENY = Permission.ALLOW, Permission.DENY
+ALL, READ, WRITE, DESCRIBE = AclOperation.ALL, AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
+DESCRIBE_CONFIGS, ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
+
+
+def acl(
+    pattern: str = "orders",
+    operation: AclOperation = READ,
+    permission: Permission = ALLOW,
+    pattern_type: PatternType = LITERAL,
+    principal: str = "User:ann",
+    host: str = "*",
+    resource_type: ResourceType = TOPIC,
+) -> AclBinding:
+    return AclBinding(resource_type, pattern, pattern_type, principal, host, operation, permission)
+
+
+def with_acls(*bindings: AclBinding) -> Authorizer:
+    authorizer = Authorizer()
+    authorizer.change(bindings)
+    return authorizer
+
+
+@pytest.mark.parametrize(
+    ("binding", "is_allowed"),
+    [
+        (acl(), True),
+        (acl("*"), True),
+        (acl("ord", pattern_type=PREFIXED), True),
+        (acl("orders", pattern_type=PREFIXED), True),
+        (acl("orders2", pattern_type=PREFIXED), False),
+        (acl("*", pattern_type=PREFIXED), False),
+        (acl("ord"), False),
+        (acl(operation=ALL), True),
+        (acl(operation=WRITE), False),
+        (acl(principal="User:*"), True),
+        (acl(principal="User:bob"), False),
+        (acl(principal="Group:ann"), False),
+        (acl(host="10.0.0.1"), True),
+        (acl(host="10.0.0.2"), False),
+        (acl(resource_type=GROUP), False),
+        (acl(permission=DENY), False),
+    ],
+)
+def test_one_acl(binding: AclBinding, is_allowed: bool) -> None:
+    authorizer = with_acls(binding)
+    for _ in range(2):  # decided, then remembered
+        assert authorizer.allows("User:ann", "10.0.0.1", READ, TOPIC, "orders") is is_allowed
+
+
+def test_one_denial_is_stronger_than_any_permission() -> None:
+    denial = acl("or", permission=DENY, pattern_type=PREFIXED, principal="User:*")
+    decision = with_acls(acl(), acl("*", ALL), denial).decide("User:ann", "h", READ, TOPIC, "orders")
+    assert (decision.is_allowed, decision.rule) == (False, denial)
+
+
+@pytest.mark.parametrize("operation", [READ, WRITE, AclOperation.DELETE, AclOperation.ALTER])
+def test_who_may_use_a_resource_may_describe_it(operation: AclOperation) -> None:
+    assert with_acls(acl(operation=operation)).allows("User:ann", "h", DESCRIBE, TOPIC, "orders")
+    assert not with_acls(acl(operation=ALTER_CONFIGS)).allows("User:ann", "h", DESCRIBE, TOPIC, "orders")
+    assert with_acls(acl(operation=ALTER_CONFIGS)).allows("User:ann", "h", DESCRIBE_CONFIGS, TOPIC, "orders")
+
+
+def test_a_denied_read_does_not_deny_describe() -> None:
+    authorizer = with_acls(acl(operation=READ, permission=DENY), acl(operation=DESCRIBE))
+    assert authorizer.allows("User:ann", "h", DESCRIBE, TOPIC, "orders")
+
+
+def test_a_super_user_may_do_what_is_denied() -> None:
+    authorizer = Authorizer([Principal("User", "ann")])
+    authorizer.change([acl(permission=DENY, operation=ALL)])
+    assert authorizer.allows("User:ann", "h", READ, TOPIC, "orders")
+    assert authorizer.allows_any("User:ann", "h", READ, TOPIC)
+    assert not authorizer.allows("User:bob", "h", READ, TOPIC, "orders")
+
+
+def test_everyone_may_use_a_resource_without_acls_if_the_setting_says_so() -> None:
+    authorizer = Authorizer(allow_everyone_without_acl=True)
+    authorizer.change([acl("orders", principal="User:bob")])
+    assert authorizer.allows("User:ann", "h", READ, TOPIC, "payments")
+    assert not authorizer.allows("User:ann", "h", READ, TOPIC, "orders"), "an ACL for somebody else covers it"
+
+
+def test_a_change_counts_at_once() -> None:
+    authorizer, binding = Authorizer(), acl()
+    question = ("User:ann", "h", READ, TOPIC, "orders")
+    assert not authorizer.allows(*question)
+    authorizer.change([binding, binding])
+    assert authorizer.allows(*question)
+    assert authorizer.allows_any("User:ann", "h", READ, TOPIC)
+    authorizer.change([], [binding])
+    assert authorizer.allows(*question), "the second of two equal ACLs is still there"
+    authorizer.change([], [binding])
+    assert not authorizer.allows(*question)
+    assert not authorizer.allows_any("User:ann", "h", READ, TOPIC)
+
+
+def test_ever_new_names_use_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DECISIONS_REMEMBERED_MAX", 10)
+    authorizer = with_acls(acl())
+    for number in range(100):
+        authorizer.allows("User:ann", "h", READ, TOPIC, f"t{number}")
+        authorizer.allows_any(f"User:{number}", "h", READ, TOPIC)
+    assert len(authorizer._remembered) <= 10
+    assert len(authorizer._remembered_types) <= 10
+
+
+@pytest.mark.parametrize(
+    ("bindings", "is_allowed"),
+    [
+        ([], False),
+        ([acl("a")], True),
+        ([acl("a"), acl("a", permission=DENY)], False),
+        ([acl("a"), acl("b", permission=DENY)], True),
+        ([acl("*"), acl("a", permission=DENY)], True),
+        ([acl("*"), acl("a", permission=DENY, pattern_type=PREFIXED)], True),
+        ([acl("*"), acl("*", permission=DENY)], False),
+        ([acl("ab"), acl("a", permission=DENY, pattern_type=PREFIXED)], False),
+        ([acl("ab", pattern_type=PREFIXED), acl("a", permission=DENY, pattern_type=PREFIXED)], False),
+        ([acl("ab", pattern_type=PREFIXED), acl("ab", permission=DENY, pattern_type=PREFIXED)], False),
+        ([acl("ab", pattern_type=PREFIXED), acl("ab", permission=DENY)], True),
+        ([acl("ab", pattern_type=PREFIXED), acl("abc", permission=DENY, pattern_type=PREFIXED)], True),
+        ([acl("a", operation=ALL)], True),
+        ([acl("a", operation=WRITE)], False),
+        ([acl("a", host="elsewhere")], False),
+        ([acl("a", resource_type=GROUP)], False),
+    ],
+)
+def test_any_resource_of_a_type(bindings: Sequence[AclBinding], is_allowed: bool) -> None:
+    assert with_acls(*bindings).allows_any("User:ann", "h", READ, TOPIC) is is_allowed
+
+
+NAMES = st.text("ab*", min_size=1, max_size=4)
+BINDINGS = st.builds(
+    AclBinding,
+    st.sampled_from([TOPIC, GROUP]),
+    NAMES,
+    st.sampled_from([LITERAL, PREFIXED]),
+    st.sampled_from(["User:ann", "User:bob", "User:*"]),
+    st.sampled_from(["*", "h"]),
+    st.sampled_from([ALL, READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS]),
+    st.sampled_from([ALLOW, DENY]),
+)
+QUESTIONS = st.tuples(
+    st.sampled_from(["User:ann", "User:bob", "User:eve"]),
+    st.sampled_from(["h", "other"]),
+    st.sampled_from([READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS]),
+    st.sampled_from([TOPIC, GROUP]),
+    NAMES,
+)
+IMPLIED = {
+    (READ, DESCRIBE), (WRITE, DESCRIBE), (ALTER_CONFIGS, DESCRIBE_CONFIGS),
+}  # fmt: skip
+
+
+def oracle(
+    bindings: Sequence[AclBinding], principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str
+) -> bool:
+    """The sentence of Kafka's documentation, read literally: no index, no memory."""
+    about = [b for b in bindings if b.resource_type is kind and covers(b.pattern_type, b.pattern, name)]
+    mine = [b for b in about if b.principal in (principal, "User:*") and b.host in (host, "*")]
+    if any(b.permission is DENY and b.operation in (operation, ALL) for b in mine):
+        return False
+    return any(
+        b.permission is ALLOW and (b.operation in (operation, ALL) or (b.operation, operation) in IMPLIED) for b in mine
+    )
+
+
+@given(st.lists(BINDINGS, max_size=12), st.lists(BINDINGS, max_size=6), st.lists(QUESTIONS, min_size=1, max_size=8))
+def test_decisions_are_those_of_the_oracle(
+    stay: list[AclBinding], go: list[AclBinding], questions: list[tuple[str, str, AclOperation, ResourceType, str]]
+) -> None:
+    authorizer = with_acls(*go, *stay)
+    for question in questions:
+        authorizer.allows(*question)
+    authorizer.change([], go)
+    for question in questions:
+        assert authorizer.allows(*question) is oracle(stay, *question)
+
+
+@given(BINDINGS, NAMES)
+def test_a_filter_that_matches_a_name_finds_what_covers_it(binding: AclBinding, name: str) -> None:
+    found = AclFilter(pattern=name, pattern_type=PatternType.MATCH).matches(binding)
+    assert found is covers(binding.pattern_type, binding.pattern, name)
+
+
+@pytest.mark.parametrize(
+    ("acl_filter", "is_matched"),
+    [
+        (AclFilter(), True),
+        (AclFilter(pattern="orders"), True),
+        (AclFilter(pattern="order"), False),
+        (AclFilter(pattern="orders", pattern_type=PREFIXED), False),
+        (AclFilter(pattern="orders", pattern_type=LITERAL), True),
+        (AclFilter(resource_type=GROUP), False),
+        (AclFilter(principal="User:ann"), True),
+        (AclFilter(principal="User:*"), False),
+        (AclFilter(operation=READ, permission=ALLOW, host="*"), True),
+        (AclFilter(operation=WRITE), False),
+        (AclFilter(permission=DENY), False),
+    ],
+)
+def test_filters(acl_filter: AclFilter, is_matched: bool) -> None:
+    assert acl_filter.matches(acl()) is is_matched
