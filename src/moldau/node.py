@@ -196,6 +196,7 @@ class Node:
             settings.connections_max_idle_ms,
             settings.socket_send_buffer_bytes,
             settings.socket_receive_buffer_bytes,
+            self.assembly.access,
             self.assembly.connection_gone,
             open_files_max() - reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_max()),
         )

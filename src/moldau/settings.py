@@ -33,6 +33,7 @@ from moldau.base.transaction_settings import TransactionLogSettings, read_transa
 from moldau.coordinator.group.assignors import ASSIGNORS
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.transaction.settings import TransactionSettings
+from moldau.security.settings import AuthorizerSettings, read_authorizer
 
 __all__ = ["Settings", "SettingsError", "check_cluster_id", "from_properties", "load"]
 
@@ -87,6 +88,7 @@ class Settings:
     sessions: BrokerSessionSettings
     replication: ReplicationSettings
     balance: BalanceSettings
+    authorizer: AuthorizerSettings
     properties: Mapping[str, str]
     """Every property that was set, as text."""
     warnings: tuple[str, ...] = ()
@@ -224,6 +226,7 @@ def _build_settings(texts: Mapping[str, SettingText], cluster_id: str | None) ->
         sessions=read_sessions(values),
         replication=read_replication(values),
         balance=read_balance(values),
+        authorizer=read_authorizer(values),
         properties={key: each.text for key, each in texts.items() if broker_config(key)},
         warnings=(
             *values.warnings(),
@@ -265,8 +268,6 @@ def _refuse_security(values: Values) -> None:
     """Refuse unsupported security settings: to ignore them would leave the node open."""
     if values.value("security.inter.broker.protocol") != "PLAINTEXT":
         raise values.error("security.inter.broker.protocol", "not supported yet; expected PLAINTEXT")
-    if values.text("authorizer.class.name"):
-        raise values.error("authorizer.class.name", "access control is not supported yet; expected no authorizer")
 
 
 def _check_cleaner(values: Values) -> None:

@@ -10,6 +10,7 @@ from cluster_process import Process
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.promise import Promise
+from moldau.security.acls.access import UNRESTRICTED
 from moldau.server.conversation import Conversation, ReceiveBudget
 from moldau.server.router import Router
 from moldau.wire.apis import APIS, ApiKey, response_class
@@ -226,7 +227,7 @@ class Connection:
         self._served = listening.router.served()
         # The kernel accepts connections even for a stopped process.
         self._conversation = Conversation(
-            lambda frame: listening.router.answer(listening.name, self._client_address, frame),
+            lambda frame: listening.router.answer(listening.name, self._client_address, UNRESTRICTED, frame),
             self._send_replies,
             FRAME_BYTES_MAX,
             ReceiveBudget(FRAME_BYTES_MAX),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from reading_client import EXCUSE_MS
 
 from moldau.base.promise import Promise
+from moldau.security.acls.access import UNRESTRICTED
 from moldau.server.router import Caller
 from moldau.wire.apis import response_class
 from moldau.wire.frames import read_response, request_frame
@@ -110,7 +111,7 @@ class Network:
 
     def _as_frame(self, process: Process, call: Call) -> Any:
         frame = request_frame(call.api, call.version, 7, call.sender, call.request)
-        answer = process.router.answer("PLAINTEXT", ADDRESS, memoryview(bytes(frame[4:])))
+        answer = process.router.answer("PLAINTEXT", ADDRESS, UNRESTRICTED, memoryview(bytes(frame[4:])))
         assert answer is not None
         if isinstance(answer, Promise):
             return answer.map(lambda reply: self._read(call, reply))

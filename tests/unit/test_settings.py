@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from moldau.base.listeners import Listener
 from moldau.base.setting_sources import parse_override
+from moldau.security.settings import STANDARD_AUTHORIZER
 from moldau.settings import Settings, SettingsError, from_properties, load
 
 KAFKAS_OWN_FILE = """
@@ -183,7 +184,9 @@ def test_a_latin_1_file_is_read(tmp_path: Path) -> None:
         ({"advertised.listeners": "SSL://a:9092"}, "SSL is not one of the listeners"),
         ({"inter.broker.listener.name": "OTHER"}, "inter.broker.listener.name=OTHER: expected the name of a listener"),
         ({"security.inter.broker.protocol": "SSL"}, "not supported yet; expected PLAINTEXT"),
-        ({"authorizer.class.name": "a.b.C"}, "access control is not supported yet"),
+        ({"authorizer.class.name": "a.b.C"}, "not supported; expected org.apache.kafka.metadata.authorizer.Standard"),
+        ({"super.users": "User:ann"}, "has no effect without authorizer.class.name="),
+        ({"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "ann"}, "'ann' is not a principal; expected"),
         ({"log.roll.ms": "0"}, "log.roll.ms=0: Value must be at least 1, as segment.ms of a topic"),
         ({"ssl.client.auth": "maybe"}, "String must be one of: required, requested, none"),
     ],

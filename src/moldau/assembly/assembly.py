@@ -15,8 +15,10 @@ from moldau.base.promise import Promise, resolved
 from moldau.log import meta_properties
 from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
+from moldau.metadata.apply import Changes
 from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import MetadataImage
 from moldau.raft.machine import Quorum
 from moldau.raft.member import Member, RaftSettings
 from moldau.raft.voters import Endpoint, VoterSet, static_voters
@@ -27,6 +29,9 @@ from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.runtime.quorum.snapshots import MetadataSnapshots
 from moldau.runtime.quorum.state_file import QuorumStateFile
+from moldau.security.acls.access import Access, Restricted, Unrestricted
+from moldau.security.hosts import acl_host
+from moldau.security.principals import Principal
 from moldau.settings import Settings
 
 log = logging.getLogger("moldau.node")
@@ -77,6 +82,9 @@ class Assembly:
 
     def _build(self) -> None:
         settings, world = self.settings, self._world
+        self.authorizer = settings.authorizer.authorizer()
+        if self.authorizer is not None:
+            self.current.add_listener(self._change_acls)
         metadata_log = self._metadata_log()
         committed = CommittedMetadata(metadata_log, self.current)
         quorum = self._quorum(metadata_log)
@@ -205,6 +213,17 @@ class Assembly:
     def abandon(self) -> None:
         """Unlock the directory without closing the logs, as a crash would."""
         self.store.abandon()
+
+    def access(self, principal: Principal, host: str) -> Access:
+        """Return what a client may do that is this principal and connects from that host."""
+        if self.authorizer is None:
+            return Unrestricted(principal)
+        return Restricted(self.authorizer, principal, acl_host(host))
+
+    def _change_acls(self, image: MetadataImage, changes: Changes) -> None:
+        assert self.authorizer is not None
+        if changes.acls_added or changes.acls_removed:
+            self.authorizer.change(changes.acls_added, changes.acls_removed)
 
     def connection_gone(self, address: str) -> None:
         """Called when a connection to the controller listener has ended."""

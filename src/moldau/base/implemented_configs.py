@@ -54,6 +54,10 @@ _ROWS: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("connections.max.idle.ms", LONG, 600_000),
     ConfigDef("fetch.max.bytes", INT, 57_671_680, Range(1024)),
     ConfigDef("max.incremental.fetch.session.cache.slots", INT, 1000, Range(0)),
+    # Access control
+    ConfigDef("authorizer.class.name", STRING, ""),
+    ConfigDef("super.users", STRING, "", internal=True),
+    ConfigDef("allow.everyone.if.no.acl.found", BOOLEAN, False, internal=True),
     # Topics
     ConfigDef("num.partitions", INT, 1, Range(1)),
     ConfigDef("default.replication.factor", INT, 1),
@@ -197,6 +201,10 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "connections.max.idle.ms": "A connection that is idle for this long is closed.",
     "fetch.max.bytes": "Most bytes of a fetch response, whatever the client requests.",
     "max.incremental.fetch.session.cache.slots": "Most incremental fetch sessions at a time.",
+    # Access control
+    "authorizer.class.name": "The class that checks ACLs; empty means that everybody may do everything.",
+    "super.users": "Principals that may do everything, as User:name, with semicolons between them.",
+    "allow.everyone.if.no.acl.found": "Whether everybody may use a resource that no ACL covers.",
     # Topics
     "num.partitions": "Partitions of a new topic, if the request does not set them.",
     "default.replication.factor": "Replicas of a new topic, if the request does not set them.",

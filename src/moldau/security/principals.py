@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 USER: Final = "User"
-MAX_LENGTH: Final = 1024
+PRINCIPAL_LENGTH_MAX: Final = 1024
 """Of a principal in a request: no certificate's or user's name is longer."""
 
 

@@ -15,6 +15,8 @@ from contextlib import suppress
 from functools import partial
 
 from moldau.base.limits import ACCEPTS_PER_TURN_MAX, SCRATCH_BYTES
+from moldau.security.acls.access import UNRESTRICTED, Access
+from moldau.security.principals import ANONYMOUS, Principal
 from moldau.server.conversation import ReceiveBudget
 from moldau.server.router import Router
 from moldau.server.socket_connection import SocketConnection
@@ -52,11 +54,13 @@ class Listener:
         idle_ms_max: int,
         send_buffer_bytes: int = SYSTEM_BUFFER,
         receive_buffer_bytes: int = SYSTEM_BUFFER,
+        access: Callable[[Principal, str], Access] = lambda principal, host: UNRESTRICTED,
         on_gone: Callable[[str], None] = lambda _: None,
         descriptor_max: int = sys.maxsize,
     ) -> None:
-        """`on_gone` is called with the address of each connection that has ended. A connection whose file descriptor is
-        above `descriptor_max` is refused: the remaining descriptors are reserved for files."""
+        """`access` returns what a principal may do that connects from a host. `on_gone` is called with the address of
+        each connection that has ended. A connection whose file descriptor is above `descriptor_max` is refused: the
+        remaining descriptors are reserved for files."""
         self.name = name
         self._router = router
         self._budget = budget
@@ -65,6 +69,7 @@ class Listener:
         self._connections_per_ip_max = connections_per_ip_max
         self._idle_s_max = idle_ms_max / 1000
         self._buffers = ((socket.SO_SNDBUF, send_buffer_bytes), (socket.SO_RCVBUF, receive_buffer_bytes))
+        self._access = access
         self._on_gone = on_gone
         self._descriptor_max = descriptor_max
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -193,7 +198,7 @@ class Listener:
             sock,
             peer,
             self._scratch,
-            partial(self._router.answer, self.name, peer),
+            partial(self._router.answer, self.name, peer, self._access(ANONYMOUS, host)),
             self._frame_bytes_max,
             self._budget,
             self._on_closed,

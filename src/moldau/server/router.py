@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.limits import DEFAULT_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.security.acls.access import UNRESTRICTED, Access
 from moldau.server.conversation import Reply
 from moldau.wire.apis import APIS, ApiKey, request_class
 from moldau.wire.codec import UNREADABLE, Decoder, Outgoing, decoder, malformed
@@ -25,12 +26,13 @@ log = logging.getLogger("moldau.server")
 
 
 class Caller(NamedTuple):
-    """The client that sent a request, and the version of the request."""
+    """The client that sent a request, the version of the request, and what the client may do."""
 
     listener: str
     address: str
     client_id: str | None
     version: int
+    access: Access = UNRESTRICTED
 
 
 class Handler(Protocol):
@@ -76,14 +78,15 @@ class Router:
         """Return the API keys and versions that ApiVersions lists."""
         return {key: handler.versions for key, handler in sorted(self._handlers.items())}
 
-    def answer(self, listener: str, address: str, frame: memoryview) -> Reply:
+    def answer(self, listener: str, address: str, access: Access, frame: memoryview) -> Reply:
         """Answer the request in a frame. Raise MalformedData if the connection must be closed."""
         (key, version, correlation_id, client_id), position = read_request_header(frame)
         route = self._routes.get((key, version))
         if route is None:
             route = self._find_route(key, version)
             if route is None:
-                return self._answer_any_version(frame, correlation_id, Caller(listener, address, client_id, version))
+                caller = Caller(listener, address, client_id, version, access)
+                return self._answer_any_version(frame, correlation_id, caller)
         size = len(frame)
         if size > route.bytes_max:
             raise MalformedData(f"{route.name} of {size} bytes; the limit is {route.bytes_max}")
@@ -92,7 +95,8 @@ class Router:
             request, _ = route.decode(frame, position, size)
         except UNREADABLE as error:
             raise malformed(route.request, version, error) from error
-        return self._call_handler(route, request, correlation_id, _new_caller((listener, address, client_id, version)))
+        caller = _new_caller((listener, address, client_id, version, access))
+        return self._call_handler(route, request, correlation_id, caller)
 
     def ask_here(self, api: ApiKey, request: Message) -> Message | Promise[Any]:
         """Answer a request that this node sends to itself, without the network."""

@@ -38,6 +38,7 @@ from moldau.runtime.coordinators.transaction_verifier import TransactionVerifier
 from moldau.runtime.replication.fetcher import ReplicaFetchSettings
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
+from moldau.security.acls.access import UNRESTRICTED
 from moldau.server.handlers.delete_records import DeleteRecords
 from moldau.server.handlers.fetch import Fetch
 from moldau.server.handlers.list_offsets import ListOffsets
@@ -346,7 +347,7 @@ class ToyPeer:
             if not target.is_alive:
                 node.after_ms(world.network_ms(), fail)
                 return
-            reply = target.router.answer(LISTENER, "peer:1", frame)
+            reply = target.router.answer(LISTENER, "peer:1", UNRESTRICTED, frame)
             assert reply is not None
             if isinstance(reply, Promise):
                 reply.then(send_back)

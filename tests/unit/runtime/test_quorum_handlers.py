@@ -6,6 +6,7 @@ import pytest
 from quorum_nodes import Cluster
 
 from moldau.base.promise import Promise
+from moldau.security.acls.access import UNRESTRICTED
 from moldau.server.handlers.quorum import VERSIONS, quorum_handlers
 from moldau.server.router import Router
 from moldau.wire.apis import APIS, ApiKey, request_class, response_class
@@ -32,7 +33,7 @@ def test_an_empty_request_is_answered(router: Router, api: ApiKey, version: int)
     if isinstance(request, UpdateRaftVoterRequest):
         request.k_raft_version_feature = KRaftVersionFeature()
     frame = request_frame(api, version, 7, "test", request)
-    reply = router.answer("CONTROLLER", "test", memoryview(bytes(frame))[4:])
+    reply = router.answer("CONTROLLER", "test", UNRESTRICTED, memoryview(bytes(frame))[4:])
     assert reply is not None
     assert not isinstance(reply, Promise)
     assert isinstance(reply, Outgoing)

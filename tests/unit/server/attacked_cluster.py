@@ -16,6 +16,7 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFaul
 from moldau.base.promise import Promise
 from moldau.local_cluster import NodeAddress, node_properties
 from moldau.replica.flushing import Flushable
+from moldau.security.acls.access import UNRESTRICTED
 from moldau.server.router import Router
 from moldau.settings import from_properties
 from moldau.testing.clock import FakeClock, FakeTimers
@@ -78,7 +79,7 @@ def deliver(router: Router, frame: bytes | bytearray, sent: SentRequest, listene
     """Hand a frame to a router as a connection would: in a buffer that is overwritten as soon as the call returns."""
     buffer = bytearray(frame[4:])
     try:
-        reply = router.answer(listener, "198.51.100.7:666", memoryview(buffer))
+        reply = router.answer(listener, "198.51.100.7:666", UNRESTRICTED, memoryview(buffer))
     except MalformedData as bad:
         cause = bad.__cause__
         if cause is not None and not isinstance(cause, (MalformedData, StorageFault)) and "failed here" in str(bad):

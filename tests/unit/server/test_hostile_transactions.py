@@ -19,6 +19,7 @@ from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.runtime.coordinators import topic as coordinator_topic
 from moldau.runtime.coordinators.topic import _cached_hash
+from moldau.security.acls.access import UNRESTRICTED
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame
 from moldau.wire.messages import add_partitions_to_txn as adding
@@ -151,7 +152,7 @@ class SentBomb:
 
     def send(self) -> None:
         router = self._one_node.cluster.routers[9001]
-        reply = router.answer("PLAINTEXT", "198.51.100.7:666", memoryview(bytearray(self._frame[4:])))
+        reply = router.answer("PLAINTEXT", "198.51.100.7:666", UNRESTRICTED, memoryview(bytearray(self._frame[4:])))
         if isinstance(reply, Promise):
             reply.then(self._replies.append)
         else:

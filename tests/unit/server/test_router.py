@@ -11,6 +11,7 @@ from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.promise import Promise
+from moldau.security.acls.access import UNRESTRICTED
 from moldau.server.handlers.forwarded import forwarded_handlers
 from moldau.server.router import Caller, Router
 from moldau.wire.apis import ApiKey
@@ -47,7 +48,7 @@ def route(
     router = Router()
     router.serve([handler])
     frame = header or bytes(request_frame(key, version, 77, "me", request))[4:]
-    return router.answer("PLAINTEXT", "1.2.3.4:5", memoryview(bytearray(frame + tail)))
+    return router.answer("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED, memoryview(bytearray(frame + tail)))
 
 
 def heartbeats(answer: Callable[[Any, Caller], Any], versions: tuple[int, int] = (0, 4)) -> ScriptedHandler:
@@ -176,7 +177,7 @@ def test_an_error_message_that_quotes_a_very_long_name_can_be_encoded(version: i
     frame = request_frame(
         ApiKey.CREATE_TOPICS, version, 77, "me", CreateTopicsRequest([CreatableTopic("fine", 1, 1), *topics])
     )
-    reply = router.answer("PLAINTEXT", "1.2.3.4:5", memoryview(frame)[4:])
+    reply = router.answer("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED, memoryview(frame)[4:])
     other = node.allocate_producer_ids()
     node.flush()
     assert other.done, "other requests are not blocked by it"

@@ -50,10 +50,11 @@ class Authorizer:
         self._remembered_types: dict[tuple[str, str, AclOperation, ResourceType], bool] = {}
 
     def change(self, added: Iterable[AclBinding], removed: Iterable[AclBinding] = ()) -> None:
-        for binding in removed:
-            self._index.remove(binding)
+        """Apply the changes of one batch of records. Additions come first: the batch may remove what it added."""
         for binding in added:
             self._index.add(binding)
+        for binding in removed:
+            self._index.remove(binding)
         self._remembered.clear()
         self._remembered_types.clear()
 
