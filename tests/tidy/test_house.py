@@ -25,14 +25,15 @@ MAY_IMPORT = {
     "base": set(),
     "wire": {"base"},
     "columns": {"base"},
+    "security": {"base", "wire"},
     "log": {"platforms", "base", "wire", "columns"},
     "raft": {"base", "wire"},
-    "metadata": {"base", "wire"},
+    "metadata": {"base", "wire", "security"},
     "coordinator": {"base", "wire", "metadata"},
     "replica": {"base", "wire", "log", "metadata"},
     "client": {"base", "wire"},
-    "runtime": {"platforms", "base", "wire", "log", "raft", "metadata", "coordinator", "replica", "client"},
-    "server": {"platforms", "base", "wire", "log", "metadata", "coordinator", "replica", "runtime"},
+    "runtime": {"platforms", "base", "wire", "security", "log", "raft", "metadata", "coordinator", "replica", "client"},
+    "server": {"platforms", "base", "wire", "security", "log", "metadata", "coordinator", "replica", "runtime"},
     "spark": {"platforms", "base", "wire", "columns", "client"},
     "pipelines": {"platforms", "base", "wire", "client", "spark"},
     "doctor": {"platforms", "base", "spark"},
@@ -68,7 +69,7 @@ PIPELINES_MAY_IMPORT = {
 }
 """The same among the packages of `pipelines`; its `spec.py` and `problems.py` are for all of them."""
 
-PURE = ("base", "wire", "log", "raft", "metadata", "coordinator", "replica")
+PURE = ("base", "wire", "security", "log", "raft", "metadata", "coordinator", "replica")
 NOT_IN_PURE_PACKAGES = {"asyncio", "socket", "threading", "time", "subprocess", "logging", "selectors", "uvloop"}
 MAY_TELL_TIME = {"base/clock.py"}
 MAY_LOCK = {"log/write_order.py"}

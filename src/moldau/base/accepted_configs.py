@@ -221,8 +221,8 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, Range(1)),
     ConfigDef("controller.quota.window.size.seconds", INT, 1, Range(1)),
     ConfigDef("client.quota.callback.class", CLASS, None),
-    # Security. Moldau has neither TLS nor SASL yet. So that no node is open by mistake, `settings` refuses to start with
-    # a listener or a security.inter.broker.protocol other than PLAINTEXT. The keys ssl.* and sasl.* only cause the
+    # Security. Moldau has neither TLS nor SASL yet. So that no node is open by mistake, `settings` refuses to start
+    # with a listener or a security.inter.broker.protocol other than PLAINTEXT. The keys ssl.* and sasl.* only cause the
     # warning: they protect nothing.
     ConfigDef("sasl.mechanism.controller.protocol", STRING, "GSSAPI"),
     ConfigDef("connections.max.reauth.ms", LONG, 0),
