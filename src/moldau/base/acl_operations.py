@@ -42,6 +42,11 @@ def bits(operations: Iterable[AclOperation]) -> int:
     return sum(1 << operation for operation in operations)
 
 
+def operations_of(operation_bits: int) -> list[AclOperation]:
+    """Return the operations in such a set."""
+    return [operation for operation in AclOperation if operation_bits >> operation & 1]
+
+
 _CONFIGS: Final = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
 TOPIC_OPERATIONS: Final = bits(
     [

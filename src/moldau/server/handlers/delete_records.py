@@ -12,6 +12,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
+from moldau.security.acls.requirements import TOPIC_DELETE
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_records import (
@@ -41,7 +42,10 @@ class DeleteRecords:
         response = DeleteRecordsResponse(
             topics=[
                 DeleteRecordsTopicResult(
-                    topic.name, [self._delete(topic.name, requested, waiting) for requested in topic.partitions]
+                    topic.name,
+                    [self._delete(topic.name, requested, waiting) for requested in topic.partitions]
+                    if caller.access.allows(TOPIC_DELETE, topic.name)
+                    else [_denied(requested) for requested in topic.partitions],
                 )
                 for topic in request.topics
             ]
@@ -90,6 +94,12 @@ class DeleteRecords:
         for result, partition, promise in waiting:
             promise.then(partial(on_deleted, result, partition))
         return answer
+
+
+def _denied(requested: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        requested.partition_index, NO_LOW_WATERMARK, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )
 
 
 def _set_outcome(result: DeleteRecordsPartitionResult, partition: Partition, code: ErrorCode) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.names import topic_name_problem
 from moldau.replica.partitions import Partitions
+from moldau.security.acls.access import Access
+from moldau.security.acls.requirements import TOPIC_READ
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_producers import (
@@ -26,15 +28,19 @@ class DescribeProducers:
     def answer(self, request: DescribeProducersRequest, caller: Caller) -> DescribeProducersResponse:
         return DescribeProducersResponse(
             topics=[
-                TopicResponse(topic.name, [self._describe(topic.name, index) for index in topic.partition_indexes])
+                TopicResponse(
+                    topic.name, [self._describe(topic.name, index, caller.access) for index in topic.partition_indexes]
+                )
                 for topic in request.topics
             ]
         )
 
-    def _describe(self, topic: str, index: int) -> PartitionResponse:
+    def _describe(self, topic: str, index: int, access: Access) -> PartitionResponse:
         try:
             if topic_name_problem(topic):
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+            if not access.allows(TOPIC_READ, topic):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
             partition = self._partitions.get(topic, index)
             partition.check_leader_epoch(-1)
         except KafkaError as error:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from moldau.base.acl_operations import TOPIC_OPERATIONS
 from moldau.base.errors import ErrorCode
 from moldau.base.names import INTERNAL_TOPICS, topic_name_problem
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState
+from moldau.security.acls.access import Access
+from moldau.security.acls.allowed_operations import allowed_bits
+from moldau.security.acls.bindings import ResourceType
+from moldau.security.acls.requirements import TOPIC_DESCRIBE
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_topic_partitions import (
@@ -35,10 +38,15 @@ class DescribeTopicPartitions:
         left = max(1, min(request.response_partition_limit, PARTITIONS_PER_PAGE_MAX))
         response = DescribeTopicPartitionsResponse()
         topics: list[DescribeTopicPartitionsResponseTopic] = []
+        denied: list[DescribeTopicPartitionsResponseTopic] = []
         for name, first in _requested(image, request):
+            if not caller.access.allows(TOPIC_DESCRIBE, name):
+                if request.topics:
+                    denied.append(DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
+                continue
             topic = image.topics.get(name)
             if topic is None:
-                topics.append(_missing_topic(name))
+                topics.append(_missing_topic(name, caller.access))
                 continue
             if left == 0:
                 response.next_cursor = ResponseCursor(name, first)
@@ -54,14 +62,14 @@ class DescribeTopicPartitions:
                     topic.id,
                     name in INTERNAL_TOPICS,
                     [_partition(first + i, state, live) for i, state in enumerate(page)],
-                    TOPIC_OPERATIONS,
+                    allowed_bits(caller.access, ResourceType.TOPIC, name),
                 )
             )
             left -= len(page)
             if first + len(page) < len(topic.partitions):
                 response.next_cursor = ResponseCursor(name, first + len(page))
                 break
-        response.topics = topics
+        response.topics = [*topics, *denied]
         return response
 
 
@@ -77,10 +85,11 @@ def _requested(image: MetadataImage, request: DescribeTopicPartitionsRequest) ->
             yield name, cursor.partition_index
 
 
-def _missing_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _missing_topic(name: str, access: Access) -> DescribeTopicPartitionsResponseTopic:
     problem = topic_name_problem(name)
     code = ErrorCode.INVALID_TOPIC_EXCEPTION if problem else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return DescribeTopicPartitionsResponseTopic(code, name, topic_authorized_operations=TOPIC_OPERATIONS)
+    operations = allowed_bits(access, ResourceType.TOPIC, name)
+    return DescribeTopicPartitionsResponseTopic(code, name, topic_authorized_operations=operations)
 
 
 def _partition(index: int, state: PartitionState, live: set[int]) -> DescribeTopicPartitionsResponsePartition:

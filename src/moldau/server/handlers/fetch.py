@@ -27,6 +27,7 @@ from moldau.replica.sessions import (
 )
 from moldau.replica.throttle import ThrottledReplicas
 from moldau.replica.waiting import ParkedFetches
+from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_READ
 from moldau.server.handlers.current_leaders import add_leaders_to_fetch
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -90,6 +91,8 @@ class Fetch:
         uses_topic_ids = caller.version >= TOPIC_ID_MIN_VERSION
         try:
             reads = self._reads(request, caller)
+            if reads.replica_id != CONSUMER and not caller.access.allows(CLUSTER_ACTION):
+                return _denied_follower(request)
             if request.session_epoch == FINAL_EPOCH and not request.session_id and reads.replica_id == CONSUMER:
                 response = self._answer_without_session(request, uses_topic_ids, reads, caller)
                 if response is not None:
@@ -139,6 +142,10 @@ class Fetch:
         topics = []
         for topic in request.topics:
             key: str | Uuid = topic.topic_id if uses_topic_ids else topic.topic
+            if not self.may_read(key, caller):
+                denied = [_denied(requested.partition) for requested in topic.partitions]
+                topics.append(FetchableTopicResponse(topic.topic_id, topic.topic, denied))
+                continue
             results = []
             for requested in topic.partitions:
                 partition = self.partition(key, requested.partition)
@@ -157,6 +164,11 @@ class Fetch:
         if is_urgent:
             self.add_leaders(response, caller)
         return response
+
+    def may_read(self, topic: str | Uuid, caller: Caller) -> bool:
+        """Return whether a consumer may read the topic. Nobody is denied an unknown id: it is reported as unknown."""
+        name = topic if isinstance(topic, str) else self._current.image.topic_names.get(topic)
+        return name is None or caller.access.allows(TOPIC_READ, name)
 
     def add_leaders(self, response: FetchResponse, caller: Caller) -> None:
         if caller.version >= CURRENT_LEADER_MIN_VERSION:
@@ -233,7 +245,7 @@ class _Answer:
         request, session = self._request, self._session
         bytes_left = min(request.max_bytes, self._fetch.bytes_max)
         results: list[tuple[FetchedPartition, PartitionData]] = []
-        size, is_urgent = 0, False
+        size, is_urgent, denied = 0, False, 0
         for entry in session.dirty:
             data, length = self._read(entry, bytes_left, not size)
             results.append((entry, data))
@@ -242,8 +254,10 @@ class _Answer:
                 entry.is_held_back = data.last_stable_offset < data.high_watermark
             size += length
             bytes_left -= length
+            denied += data.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
             is_urgent = is_urgent or _is_urgent(data) or self._start_moved(entry, data)
-        enough = size >= request.min_bytes or is_urgent or is_last or request.max_wait_ms <= 0 or not session.entries
+        can_wait = request.max_wait_ms > 0 and denied < len(session.entries)
+        enough = size >= request.min_bytes or is_urgent or is_last or not can_wait
         self._size = size
         if not enough:
             return None
@@ -264,6 +278,8 @@ class _Answer:
 
     def _read(self, entry: FetchedPartition, bytes_left: int, is_first: bool) -> tuple[PartitionData, int]:
         """Read one partition. Look it up again if it was closed: the topic may have been deleted and created again."""
+        if self._reads.replica_id == CONSUMER and not self._fetch.may_read(entry.topic, self._caller):
+            return _denied(entry.index), 0
         partition = entry.partition
         if partition is None or partition.is_closed:
             partition = self._fetch.partition(entry.topic, entry.index)
@@ -310,9 +326,30 @@ class _Answer:
         return parked.park(self._session, lambda: self._request.min_bytes - self._size, wait_ms, self.collect)
 
 
+def _denied(index: int) -> PartitionData:
+    return PartitionData(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, records=EMPTY)
+
+
+def _denied_follower(request: FetchRequest) -> FetchResponse:
+    """Return the error for every partition, without a session."""
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic.topic_id, topic.topic, [_denied(requested.partition) for requested in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 def _is_urgent(data: PartitionData) -> bool:
-    """Return whether the response must be sent at once: an error, a divergence or another replica to read from."""
-    return bool(data.error_code) or data.diverging_epoch is not None or data.preferred_read_replica != NO_REPLICA
+    """Return whether the response must be sent at once: an error, a divergence or another replica to read from.
+
+    A denied partition is not urgent: its consumer would ask again at once, and wait for none of the others.
+    """
+    if data.error_code:
+        return data.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return data.diverging_epoch is not None or data.preferred_read_replica != NO_REPLICA
 
 
 def _has_changed(entry: FetchedPartition, data: PartitionData) -> bool:

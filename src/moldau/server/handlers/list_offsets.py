@@ -22,6 +22,7 @@ from collections import Counter
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
+from moldau.security.acls.requirements import TOPIC_DESCRIBE
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.list_offsets import (
@@ -60,6 +61,13 @@ class ListOffsets:
     def answer(self, request: ListOffsetsRequest, caller: Caller) -> ListOffsetsResponse:
         topics = []
         for topic in request.topics:
+            if not caller.access.allows(TOPIC_DESCRIBE, topic.name):
+                denied = [
+                    ListOffsetsPartitionResponse(requested.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                    for requested in topic.partitions
+                ]
+                topics.append(ListOffsetsTopicResponse(topic.name, denied))
+                continue
             counts = Counter(requested.partition_index for requested in topic.partitions)
             by_index = {requested.partition_index: requested for requested in topic.partitions}
             results = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moldau.base.acl_operations import CLUSTER_OPERATIONS, OPERATIONS_OMITTED, TOPIC_OPERATIONS
+from moldau.base.acl_operations import OPERATIONS_OMITTED
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
 from moldau.base.names import INTERNAL_TOPICS, topic_name_problem
@@ -16,6 +16,10 @@ from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.runtime.controller.channel import TopicCreator
+from moldau.security.acls.access import Access
+from moldau.security.acls.allowed_operations import allowed_bits
+from moldau.security.acls.bindings import ResourceType
+from moldau.security.acls.requirements import CLUSTER_CREATE, CLUSTER_DESCRIBE, TOPIC_CREATE, TOPIC_DESCRIBE
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -46,8 +50,9 @@ class Metadata:
         image = self._current.image
         if request.topics is None or (caller.version == 0 and not request.topics):
             live = {broker.id for broker in image.live_brokers()}
+            visible = (topic for topic in image.topics.values() if caller.access.allows(TOPIC_DESCRIBE, topic.name))
             return self._response(
-                request, caller, [_topic_entry(topic, live, request) for topic in image.topics.values()]
+                request, caller, [_topic_entry(topic, live, request, caller.access) for topic in visible]
             )
         if caller.version in TOPIC_ID_REFUSED_VERSIONS and any(topic.topic_id != ZERO_UUID for topic in request.topics):
             refused = [
@@ -55,19 +60,24 @@ class Metadata:
                 for topic in request.topics
             ]
             return MetadataResponse(cluster_id=self._cluster_id, topics=refused)
-        missing = self._topics_to_create(image, request)
-        if not missing:
-            return self._response_for_requested(request, caller, {})
-        create = CreateTopicsRequest([CreatableTopic(name, -1, -1) for name in missing])
+        missing = self._missing_topics(image, request, caller.access)
+        to_create, denied = _select_creatable(missing, caller.access)
+        if not to_create:
+            return self._response_for_requested(request, caller, denied)
+        create = CreateTopicsRequest([CreatableTopic(name, -1, -1) for name in to_create])
         return self._creator.create_topics(create).map(
-            lambda response: self._response_for_requested(request, caller, _creation_errors(missing, response))
+            lambda response: self._response_for_requested(
+                request, caller, denied | _creation_errors(to_create, response)
+            )
         )
 
-    def _topics_to_create(self, image: MetadataImage, request: MetadataRequest) -> list[str]:
+    def _missing_topics(self, image: MetadataImage, request: MetadataRequest, access: Access) -> list[str]:
+        """Return the topics that the request wants to be created. A client cannot create what it may not describe."""
         if not (self._auto_create and request.allow_auto_topic_creation):
             return []
         names = {topic.name for topic in request.topics or () if topic.name is not None and topic.topic_id == ZERO_UUID}
-        return sorted(name for name in names if name not in image.topics and not topic_name_problem(name))
+        missing = sorted(name for name in names if name not in image.topics and not topic_name_problem(name))
+        return [name for name in missing if access.allows(TOPIC_DESCRIBE, name)]
 
     def _response_for_requested(
         self, request: MetadataRequest, caller: Caller, creation_errors: dict[str, ErrorCode]
@@ -78,7 +88,10 @@ class Metadata:
         return self._response(
             request,
             caller,
-            [_requested_topic_entry(image, topic, live, request, creation_errors) for topic in requested.values()],
+            [
+                _requested_topic_entry(image, topic, live, request, creation_errors, caller.access)
+                for topic in requested.values()
+            ],
         )
 
     def _response(
@@ -95,10 +108,23 @@ class Metadata:
             cluster_id=self._cluster_id,
             controller_id=brokers[0].node_id if brokers else -1,
             topics=topics,
-            cluster_authorized_operations=CLUSTER_OPERATIONS
+            cluster_authorized_operations=_cluster_bits(caller.access)
             if request.include_cluster_authorized_operations
             else OPERATIONS_OMITTED,
         )
+
+
+def _cluster_bits(access: Access) -> int:
+    return allowed_bits(access, ResourceType.CLUSTER) if access.allows(CLUSTER_DESCRIBE) else 0
+
+
+def _select_creatable(missing: Sequence[str], access: Access) -> tuple[Sequence[str], dict[str, ErrorCode]]:
+    """Return the topics that the client may create, and the errors of the others."""
+    if not missing or access.allows(CLUSTER_CREATE):
+        return missing, {}
+    creatable = [name for name in missing if access.allows(TOPIC_CREATE, name)]
+    denied = (name for name in missing if name not in creatable)
+    return creatable, dict.fromkeys(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _creation_errors(missing: Sequence[str], response: CreateTopicsResponse | KafkaError) -> dict[str, ErrorCode]:
@@ -119,22 +145,27 @@ def _requested_topic_entry(
     live: set[int],
     request: MetadataRequest,
     creation_errors: dict[str, ErrorCode],
+    access: Access,
 ) -> MetadataResponseTopic:
     if requested.topic_id != ZERO_UUID:
         by_id = image.topic_by_id(requested.topic_id)
         if by_id is None:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, requested.topic_id)
-        return _topic_entry(by_id, live, request)
+        if not access.allows(TOPIC_DESCRIBE, by_id.name):
+            return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, requested.topic_id)
+        return _topic_entry(by_id, live, request, access)
     name = requested.name or ""
+    if not access.allows(TOPIC_DESCRIBE, name):
+        return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
     topic = image.topics.get(name)
     if topic is not None:
-        return _topic_entry(topic, live, request)
+        return _topic_entry(topic, live, request, access)
     if topic_name_problem(name):
         return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
     return MetadataResponseTopic(creation_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
 
 
-def _topic_entry(topic: TopicImage, live: set[int], request: MetadataRequest) -> MetadataResponseTopic:
+def _topic_entry(topic: TopicImage, live: set[int], request: MetadataRequest, access: Access) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         ErrorCode.NONE,
         topic.name,
@@ -152,5 +183,7 @@ def _topic_entry(topic: TopicImage, live: set[int], request: MetadataRequest) ->
             )
             for index, state in enumerate(topic.partitions)
         ],
-        TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_OMITTED,
+        allowed_bits(access, ResourceType.TOPIC, topic.name)
+        if request.include_topic_authorized_operations
+        else OPERATIONS_OMITTED,
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from moldau.base.errors import KafkaError
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.replica.partitions import Partitions
+from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_DESCRIBE
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.offset_for_leader_epoch import (
@@ -23,10 +24,15 @@ class OffsetForLeaderEpoch:
         self._partitions = partitions
 
     def answer(self, request: OffsetForLeaderEpochRequest, caller: Caller) -> OffsetForLeaderEpochResponse:
+        access = caller.access
+        is_node = access.allows(CLUSTER_ACTION)
         return OffsetForLeaderEpochResponse(
             topics=[
                 OffsetForLeaderTopicResult(
-                    topic.topic, [self._epoch_end_offset(topic.topic, requested) for requested in topic.partitions]
+                    topic.topic,
+                    [self._epoch_end_offset(topic.topic, requested) for requested in topic.partitions]
+                    if is_node or access.allows(TOPIC_DESCRIBE, topic.topic)
+                    else [_denied(requested) for requested in topic.partitions],
                 )
                 for topic in request.topics
             ]
@@ -40,3 +46,7 @@ class OffsetForLeaderEpoch:
             return EpochEndOffset(error.code, requested.partition)
         epoch, end_offset = partition.log.epochs.end_offset_for(requested.leader_epoch, partition.log.end_offset)
         return EpochEndOffset(0, requested.partition, epoch, end_offset)
+
+
+def _denied(requested: OffsetForLeaderPartition) -> EpochEndOffset:
+    return EpochEndOffset(ErrorCode.TOPIC_AUTHORIZATION_FAILED, requested.partition)

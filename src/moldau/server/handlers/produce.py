@@ -21,6 +21,7 @@ from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import ACKS_ALL, Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
+from moldau.security.acls.requirements import TOPIC_WRITE, TRANSACTION_WRITE
 from moldau.server.handlers.current_leaders import add_leaders_to_produce
 from moldau.server.handlers.transactions.transactional_produce import check_append, transactional_write
 from moldau.server.router import Caller
@@ -66,7 +67,15 @@ class Produce:
     def _produce_verified(
         self, request: ProduceRequest, caller: Caller
     ) -> ProduceResponse | Promise[ProduceResponse] | None:
-        write = transactional_write(request, caller.version, self._topic_name, self._partitions)
+        assert request.transactional_id is not None
+        if not caller.access.allows(TRANSACTION_WRITE, request.transactional_id) and _has_transactional_batch(request):
+            return _refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+        def writable_name(topic: TopicProduceData, version: int) -> str | None:
+            name = self._topic_name(topic, version)
+            return name if name is not None and caller.access.allows(TOPIC_WRITE, name) else None
+
+        write = transactional_write(request, caller.version, writable_name, self._partitions)
         verified = None if write is None else self._gate.verify(write)
         if write is None or verified is None:
             return self._produce(request, caller, write)
@@ -112,7 +121,14 @@ class Produce:
             batches = topic.partition_data
             if len(batches) > 1:  # if a partition is named twice, only its last batch is appended, as in Kafka
                 batches = list({data.index: data for data in batches}.values())
-            results = [self._append(name, data, request, caller, now_ms, waiting, refused, write) for data in batches]
+            if name is not None and not caller.access.allows(TOPIC_WRITE, name):
+                results = [
+                    PartitionProduceResponse(data.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1) for data in batches
+                ]
+            else:
+                results = [
+                    self._append(name, data, request, caller, now_ms, waiting, refused, write) for data in batches
+                ]
             topics.append(TopicProduceResponse(topic.topic_id, topic.name, results))
         response = ProduceResponse(topics)
         if refused and caller.version >= CURRENT_LEADER_MIN_VERSION:
@@ -208,6 +224,34 @@ class Produce:
         for result, promise in waiting:
             promise.then(partial(on_acknowledged, result))
         return answer
+
+
+def _refuse(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
+    """Return the error for every partition."""
+    response = ProduceResponse(
+        [
+            TopicProduceResponse(
+                topic.topic_id,
+                topic.name,
+                [PartitionProduceResponse(data.index, code, -1) for data in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+    if request.acks == 0:
+        _raise_if_failed(response)
+        return None
+    return response
+
+
+def _has_transactional_batch(request: ProduceRequest) -> bool:
+    return any(
+        isinstance(data.records, memoryview)
+        and len(data.records) >= BATCH_HEADER_BYTES
+        and data.records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT
+        for topic in request.topic_data
+        for data in topic.partition_data
+    )
 
 
 def _size(request: ProduceRequest) -> int:
