@@ -17,7 +17,7 @@ from functools import partial
 from moldau.base.limits import ACCEPTS_PER_TURN_MAX, SCRATCH_BYTES
 from moldau.security.acls.access import UNRESTRICTED, Access
 from moldau.security.principals import ANONYMOUS, Principal
-from moldau.server.conversation import ReceiveBudget
+from moldau.server.conversation import ReceiveBudget, Reply
 from moldau.server.router import Router
 from moldau.server.socket_connection import SocketConnection
 
@@ -198,12 +198,16 @@ class Listener:
             sock,
             peer,
             self._scratch,
-            partial(self._router.answer, self.name, peer, self._access(ANONYMOUS, host)),
+            self._session(ANONYMOUS, host, peer),
             self._frame_bytes_max,
             self._budget,
             self._on_closed,
         )
         self._connections.add(connection)
+
+    def _session(self, principal: Principal, host: str, peer: str) -> Callable[[memoryview], Reply]:
+        """Return the function that answers the requests of a connection whose transport identifies the principal."""
+        return partial(self._router.answer, self.name, peer, self._access(principal, host))
 
     def _set_options(self, sock: socket.socket) -> None:
         sock.setblocking(False)
