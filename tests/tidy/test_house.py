@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "metadata": {"base", "wire", "security"},
     "coordinator": {"base", "wire", "metadata"},
     "replica": {"base", "wire", "log", "metadata"},
-    "client": {"base", "wire"},
+    "client": {"base", "wire", "security"},
     "runtime": {"platforms", "base", "wire", "security", "log", "raft", "metadata", "coordinator", "replica", "client"},
     "server": {"platforms", "base", "wire", "security", "log", "metadata", "coordinator", "replica", "runtime"},
     "spark": {"platforms", "base", "wire", "columns", "client"},
@@ -40,6 +40,7 @@ MAY_IMPORT = {
     "cli": {
         "platforms",
         "base",
+        "security",
         "wire",
         "client",
         "coordinator",

@@ -68,5 +68,8 @@ CLUSTER_OPERATIONS: Final = bits(
         AclOperation.IDEMPOTENT_WRITE,
     ]
 )
+TRANSACTIONAL_ID_OPERATIONS: Final = bits([AclOperation.DESCRIBE, AclOperation.WRITE, AclOperation.TWO_PHASE_COMMIT])
+DELEGATION_TOKEN_OPERATIONS: Final = bits([AclOperation.DESCRIBE])
+USER_OPERATIONS: Final = bits([AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS])
 OPERATIONS_OMITTED: Final = -(2**31)
 """The client did not ask for them."""

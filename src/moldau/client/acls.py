@@ -1,0 +1,91 @@
+"""Lists, creates and deletes the ACLs of a cluster. The error of a single ACL or filter is raised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from moldau.base.acl_operations import AclOperation
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.client.cluster_admin import ClusterAdmin
+from moldau.security.acls.bindings import AclBinding, AclFilter, PatternType, Permission, ResourceType
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from moldau.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
+from moldau.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+
+class Acls:
+    def __init__(self, admin: ClusterAdmin) -> None:
+        self._admin = admin
+
+    def find(self, acl_filter: AclFilter) -> list[AclBinding]:
+        """Return the ACLs that the filter selects, sorted."""
+        request = DescribeAclsRequest(
+            acl_filter.resource_type,
+            acl_filter.pattern,
+            acl_filter.pattern_type,
+            acl_filter.principal,
+            acl_filter.host,
+            acl_filter.operation,
+            acl_filter.permission,
+        )
+        response = self._admin.ask(ApiKey.DESCRIBE_ACLS, request, DescribeAclsResponse)
+        return sorted(
+            AclBinding(
+                ResourceType(resource.resource_type),
+                resource.resource_name,
+                PatternType(resource.pattern_type),
+                acl.principal,
+                acl.host,
+                AclOperation(acl.operation),
+                Permission(acl.permission_type),
+            )
+            for resource in response.resources
+            for acl in resource.acls
+        )
+
+    def create(self, bindings: Iterable[AclBinding]) -> None:
+        """Create all of them; an ACL that exists already is no error."""
+        request = CreateAclsRequest([AclCreation(*binding) for binding in bindings])
+        response = self._admin.ask(ApiKey.CREATE_ACLS, request, CreateAclsResponse)
+        for result in response.results:
+            _raise_if_failed(result.error_code, result.error_message)
+
+    def delete(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
+        """Delete what the filters select, and return it."""
+        request = DeleteAclsRequest([_requested_filter(each) for each in filters])
+        response = self._admin.ask(ApiKey.DELETE_ACLS, request, DeleteAclsResponse)
+        deleted = set()
+        for result in response.filter_results:
+            _raise_if_failed(result.error_code, result.error_message)
+            for acl in result.matching_acls:
+                _raise_if_failed(acl.error_code, acl.error_message)
+                deleted.add(
+                    AclBinding(
+                        ResourceType(acl.resource_type),
+                        acl.resource_name,
+                        PatternType(acl.pattern_type),
+                        acl.principal,
+                        acl.host,
+                        AclOperation(acl.operation),
+                        Permission(acl.permission_type),
+                    )
+                )
+        return sorted(deleted)
+
+
+def _requested_filter(acl_filter: AclFilter) -> DeleteAclsFilter:
+    return DeleteAclsFilter(
+        acl_filter.resource_type,
+        acl_filter.pattern,
+        acl_filter.pattern_type,
+        acl_filter.principal,
+        acl_filter.host,
+        acl_filter.operation,
+        acl_filter.permission,
+    )
+
+
+def _raise_if_failed(code: int, message: str | None) -> None:
+    if code:
+        raise KafkaError(ErrorCode(code), message)
