@@ -87,11 +87,11 @@ def broker_synonyms(name: str, layers: BrokerLayers) -> tuple[ConfigSynonym, ...
 
 def effective_broker_configs(layers: BrokerLayers) -> tuple[ConfigEntry, ...]:
     """Return every key of a broker with its effective value, for DescribeConfigs. Internal keys are included only if
-    they were set dynamically for this broker."""
+    they were set for this broker, statically or dynamically."""
     shown = (
         definition
         for definition in BROKER_CONFIGS.values()
-        if not definition.internal or definition.name in layers.dynamic
+        if not definition.internal or definition.name in layers.dynamic or definition.name in layers.static
     )
     return tuple(_entry(definition, layers) for definition in shown)
 

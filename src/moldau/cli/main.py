@@ -38,6 +38,7 @@ COMMANDS: Final = {
     ),
     "consume": LazyCommand("moldau.cli.records.consume:consume", "Read records from topics and print them."),
     "group": LazyCommand("moldau.cli.group.commands:group", "List, describe, reset and delete consumer groups."),
+    "acl": LazyCommand("moldau.cli.acl.commands:acl", "List, allow and deny who may do what, and test it."),
     "transaction": LazyCommand(
         "moldau.cli.transaction.commands:transaction", "List, describe and abort transactions; find those that hang."
     ),

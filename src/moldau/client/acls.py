@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode, KafkaError
@@ -12,6 +13,14 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from moldau.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from moldau.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from moldau.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+
+BROKER_RESOURCE: Final = 4
+"""The type of a broker in DescribeConfigs."""
 
 
 class Acls:
@@ -43,6 +52,16 @@ class Acls:
             for resource in response.resources
             for acl in resource.acls
         )
+
+    def authorizer_settings(self) -> tuple[str, bool]:
+        """Return super.users and allow.everyone.if.no.acl.found of a broker; their defaults if the client may not read
+        them."""
+        broker_id = min(self._admin.cluster.nodes())
+        keys = ["super.users", "allow.everyone.if.no.acl.found"]
+        request = DescribeConfigsRequest([DescribeConfigsResource(BROKER_RESOURCE, str(broker_id), keys)])
+        response = self._admin.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse, broker_id)
+        values = {config.name: config.value or "" for result in response.results for config in result.configs}
+        return values.get(keys[0], ""), values.get(keys[1], "").lower() == "true"
 
     def create(self, bindings: Iterable[AclBinding]) -> None:
         """Create all of them; an ACL that exists already is no error."""

@@ -1,0 +1,1 @@
+"""`moldau acl`: who may do what."""
