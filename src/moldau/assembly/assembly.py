@@ -32,6 +32,7 @@ from moldau.runtime.quorum.state_file import QuorumStateFile
 from moldau.security.acls.access import Access, Restricted, Unrestricted
 from moldau.security.hosts import acl_host
 from moldau.security.principals import Principal
+from moldau.server.audit import AuditLog
 from moldau.settings import Settings
 
 log = logging.getLogger("moldau.node")
@@ -82,6 +83,7 @@ class Assembly:
 
     def _build(self) -> None:
         settings, world = self.settings, self._world
+        self.audit = AuditLog(world.clock)
         self.authorizer = settings.authorizer.authorizer()
         if self.authorizer is not None:
             self.current.add_listener(self._change_acls)
@@ -218,7 +220,7 @@ class Assembly:
         """Return what a client may do that is this principal and connects from that host."""
         if self.authorizer is None:
             return Unrestricted(principal)
-        return Restricted(self.authorizer, principal, acl_host(host))
+        return Restricted(self.authorizer, principal, acl_host(host), self.audit.denied)
 
     def _change_acls(self, image: MetadataImage, changes: Changes) -> None:
         assert self.authorizer is not None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from moldau.base.acl_operations import AclOperation
-from moldau.security.acls.authorizer import Authorizer
+from moldau.security.acls.authorizer import Authorizer, Decision
 from moldau.security.acls.bindings import CLUSTER_NAME, ResourceType
 from moldau.security.principals import ANONYMOUS, Principal
 
@@ -17,12 +18,19 @@ class Needs(NamedTuple):
     resource: ResourceType
 
 
+OnDenied = Callable[[str, str, Needs, str, Decision], None]
+"""Called with a principal, its host, what it may not do with the resource of a name, and the decision."""
+
+
 class Access(Protocol):
     @property
     def principal(self) -> Principal: ...
 
     def allows(self, needs: Needs, name: str = CLUSTER_NAME) -> bool:
-        """Return whether the principal may do this with the resource of that name."""
+        """Return whether the principal may do this with the resource of that name. A denial goes into the audit log."""
+
+    def allows_quietly(self, needs: Needs, name: str = CLUSTER_NAME) -> bool:
+        """The same without the audit log: for a filter, or where another permission is as good."""
 
     def allows_any(self, needs: Needs) -> bool:
         """Return whether the principal may do this with at least one resource of the kind."""
@@ -37,6 +45,8 @@ class Unrestricted:
     def allows(self, needs: Needs, name: str = CLUSTER_NAME) -> bool:
         return True
 
+    allows_quietly = allows
+
     def allows_any(self, needs: Needs) -> bool:
         return True
 
@@ -47,15 +57,25 @@ UNRESTRICTED: Final = Unrestricted()
 class Restricted:
     """The access of a principal from one host, by the ACLs at the time of each question."""
 
-    __slots__ = ("_authorizer", "_host", "_name", "principal")
+    __slots__ = ("_authorizer", "_host", "_name", "_on_denied", "principal")
 
-    def __init__(self, authorizer: Authorizer, principal: Principal, host: str) -> None:
+    def __init__(
+        self, authorizer: Authorizer, principal: Principal, host: str, on_denied: OnDenied = lambda *denial: None
+    ) -> None:
         self._authorizer = authorizer
         self._host = host
         self._name = str(principal)
+        self._on_denied = on_denied
         self.principal = principal
 
     def allows(self, needs: Needs, name: str = CLUSTER_NAME) -> bool:
+        if self._authorizer.allows(self._name, self._host, needs[0], needs[1], name):
+            return True
+        decision = self._authorizer.decide(self._name, self._host, needs[0], needs[1], name)
+        self._on_denied(self._name, self._host, needs, name, decision)
+        return False
+
+    def allows_quietly(self, needs: Needs, name: str = CLUSTER_NAME) -> bool:
         return self._authorizer.allows(self._name, self._host, needs[0], needs[1], name)
 
     def allows_any(self, needs: Needs) -> bool:

@@ -36,4 +36,4 @@ def allowed_bits(access: Access, resource: ResourceType, name: str = CLUSTER_NAM
     """Return the operations that exist for the kind of resource and that are allowed with the one of that name."""
     if access is UNRESTRICTED:
         return SUPPORTED[resource]
-    return sum(1 << needs.operation for needs in _NEEDS[resource] if access.allows(needs, name))
+    return sum(1 << needs.operation for needs in _NEEDS[resource] if access.allows_quietly(needs, name))

@@ -50,7 +50,9 @@ class Metadata:
         image = self._current.image
         if request.topics is None or (caller.version == 0 and not request.topics):
             live = {broker.id for broker in image.live_brokers()}
-            visible = (topic for topic in image.topics.values() if caller.access.allows(TOPIC_DESCRIBE, topic.name))
+            visible = (
+                topic for topic in image.topics.values() if caller.access.allows_quietly(TOPIC_DESCRIBE, topic.name)
+            )
             return self._response(
                 request, caller, [_topic_entry(topic, live, request, caller.access) for topic in visible]
             )
@@ -77,7 +79,7 @@ class Metadata:
             return []
         names = {topic.name for topic in request.topics or () if topic.name is not None and topic.topic_id == ZERO_UUID}
         missing = sorted(name for name in names if name not in image.topics and not topic_name_problem(name))
-        return [name for name in missing if access.allows(TOPIC_DESCRIBE, name)]
+        return [name for name in missing if access.allows_quietly(TOPIC_DESCRIBE, name)]
 
     def _response_for_requested(
         self, request: MetadataRequest, caller: Caller, creation_errors: dict[str, ErrorCode]
@@ -115,12 +117,12 @@ class Metadata:
 
 
 def _cluster_bits(access: Access) -> int:
-    return allowed_bits(access, ResourceType.CLUSTER) if access.allows(CLUSTER_DESCRIBE) else 0
+    return allowed_bits(access, ResourceType.CLUSTER) if access.allows_quietly(CLUSTER_DESCRIBE) else 0
 
 
 def _select_creatable(missing: Sequence[str], access: Access) -> tuple[Sequence[str], dict[str, ErrorCode]]:
     """Return the topics that the client may create, and the errors of the others."""
-    if not missing or access.allows(CLUSTER_CREATE):
+    if not missing or access.allows_quietly(CLUSTER_CREATE):
         return missing, {}
     creatable = [name for name in missing if access.allows(TOPIC_CREATE, name)]
     denied = (name for name in missing if name not in creatable)

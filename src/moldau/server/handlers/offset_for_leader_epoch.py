@@ -25,7 +25,7 @@ class OffsetForLeaderEpoch:
 
     def answer(self, request: OffsetForLeaderEpochRequest, caller: Caller) -> OffsetForLeaderEpochResponse:
         access = caller.access
-        is_node = access.allows(CLUSTER_ACTION)
+        is_node = access.allows_quietly(CLUSTER_ACTION)
         return OffsetForLeaderEpochResponse(
             topics=[
                 OffsetForLeaderTopicResult(
