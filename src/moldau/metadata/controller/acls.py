@@ -1,6 +1,6 @@
 """Creating and deleting ACLs: CreateAcls v1–3 and DeleteAcls v1–3. Each ACL, and each filter, succeeds or fails alone.
 
-An ACL that exists already is created once more without a record, and without an error, as in Kafka.
+An ACL that exists already is created again without a record and without an error, as in Kafka.
 """
 
 from __future__ import annotations
@@ -31,34 +31,42 @@ from moldau.wire.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
+from moldau.wire.messages.describe_acls import DescribeAclsRequest
 
 RECORDS_MAX: Final = 10_000
 """Of one request, as in Kafka."""
+COMPARISONS_MAX: Final = 1_000_000
+"""Of filters with ACLs in one request, which is decided without interruption. One filter is always allowed."""
+MATCHES_MAX: Final = 100_000
+"""ACLs in one response: several filters may match the same ACL."""
 
 
 def decide_create_acls(
     image: MetadataImage, request: CreateAclsRequest, new_id: Callable[[], Uuid]
 ) -> Decision[CreateAclsResponse]:
-    if len(request.creations) > RECORDS_MAX:
-        refusal = AclCreationResult(ErrorCode.POLICY_VIOLATION, f"Cannot create more than {RECORDS_MAX} ACLs at once.")
-        return Decision(CreateAclsResponse(results=[refusal] * len(request.creations)))
+    bindings = [_binding(creation) for creation in request.creations]
+    if any(_is_of_filters_only(binding) for binding in bindings):
+        refusal = AclCreationResult(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+        return Decision(CreateAclsResponse(results=[refusal] * len(bindings)))
     results = []
     added: dict[AclBinding, MetadataRecord] = {}
-    for creation in request.creations:
+    for binding in bindings:
         try:
-            binding = _new_binding(creation)
+            _check(binding)
         except KafkaError as error:
             results.append(AclCreationResult(error.code, error.message))
             continue
         if binding not in image.acl_ids and binding not in added:
             added[binding] = AccessControlEntryRecord(new_id(), *binding)
-        results.append(AclCreationResult(error_message=None))
+        results.append(AclCreationResult())
+    if len(added) > RECORDS_MAX:
+        refusal = AclCreationResult(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        return Decision(CreateAclsResponse(results=[each if each.error_code else refusal for each in results]))
     return Decision(CreateAclsResponse(results=results), tuple(added.values()))
 
 
-def _new_binding(creation: AclCreation) -> AclBinding:
-    """Return the binding; raise KafkaError INVALID_REQUEST if a part of it is invalid."""
-    binding = AclBinding(
+def _binding(creation: AclCreation) -> AclBinding:
+    return AclBinding(
         ResourceType(creation.resource_type),
         creation.resource_name,
         PatternType(creation.resource_pattern_type),
@@ -67,24 +75,37 @@ def _new_binding(creation: AclCreation) -> AclBinding:
         AclOperation(creation.operation),
         Permission(creation.permission_type),
     )
-    if (complaint := _complaint(binding)) is not None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, complaint)
-    return binding
 
 
-def _complaint(binding: AclBinding) -> str | None:
-    if binding.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
-        return f"Invalid resourceType {binding.resource_type.name}"
+def _is_of_filters_only(binding: AclBinding) -> bool:
+    """Return whether a part has a value that only filters may have. As in Kafka, it spoils the whole request."""
+    return (
+        binding.resource_type is ResourceType.ANY
+        or binding.pattern_type in (PatternType.ANY, PatternType.MATCH)
+        or binding.operation is AclOperation.ANY
+        or binding.permission is Permission.ANY
+    )
+
+
+def _check(binding: AclBinding) -> None:
+    """Raise KafkaError INVALID_REQUEST if a part of the binding is invalid."""
+    if (problem := _problem(binding)) is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
+
+
+def _problem(binding: AclBinding) -> str | None:
     if binding.resource_type is ResourceType.CLUSTER and binding.pattern != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     if not binding.pattern:
         return "Invalid empty resource name"
-    if binding.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
-        return f"Invalid patternType {binding.pattern_type.name}"
-    if binding.operation in (AclOperation.UNKNOWN, AclOperation.ANY):
-        return f"Invalid operation {binding.operation.name}"
-    if binding.permission not in (Permission.DENY, Permission.ALLOW):
-        return f"Invalid permissionType {binding.permission.name}"
+    if binding.resource_type is ResourceType.UNKNOWN:
+        return "Invalid resourceType UNKNOWN"
+    if binding.pattern_type is PatternType.UNKNOWN:
+        return "Invalid patternType UNKNOWN"
+    if binding.operation is AclOperation.UNKNOWN:
+        return "Invalid operation UNKNOWN"
+    if binding.permission is Permission.UNKNOWN:
+        return "Invalid permissionType UNKNOWN"
     if ":" not in binding.principal:
         return (
             f"Could not parse principal from `{binding.principal[:PRINCIPAL_LENGTH_MAX]}` (no colon is present"
@@ -96,34 +117,73 @@ def _complaint(binding: AclBinding) -> str | None:
 
 
 def decide_delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Decision[DeleteAclsResponse]:
-    results = []
-    removed: dict[AclBinding, MetadataRecord] = {}
-    for requested in request.filters:
-        acl_filter = acl_filter_of(requested)
-        if acl_filter is None:
-            results.append(DeleteAclsFilterResult(ErrorCode.INVALID_REQUEST, "Unknown patternFilter or entryFilter."))
-            continue
-        matching = [binding for binding in sorted(image.acl_ids) if acl_filter.matches(binding)]
-        removed.update((binding, RemoveAccessControlEntryRecord(image.acl_ids[binding])) for binding in matching)
-        deleted = [DeleteAclsMatchingAcl(0, None, *binding) for binding in matching]
-        results.append(DeleteAclsFilterResult(error_message=None, matching_acls=deleted))
-    if len(removed) > RECORDS_MAX:
-        message = f"Cannot remove more than {RECORDS_MAX} acls in a single delete operation."
-        refusal = DeleteAclsFilterResult(ErrorCode.INVALID_REQUEST, message)
+    """Either all filters are applied, or none of them: the removals are one batch."""
+    try:
+        matching_acls = _match_all(image, request)
+    except KafkaError as error:
+        refusal = DeleteAclsFilterResult(error.code, error.message)
         return Decision(DeleteAclsResponse(filter_results=[refusal] * len(request.filters)))
-    return Decision(DeleteAclsResponse(filter_results=results), tuple(removed.values()))
+    removed = {binding for each in matching_acls if not isinstance(each, KafkaError) for binding in each}
+    results = [
+        DeleteAclsFilterResult(each.code, each.message)
+        if isinstance(each, KafkaError)
+        else DeleteAclsFilterResult(0, None, [DeleteAclsMatchingAcl(0, None, *binding) for binding in each])
+        for each in matching_acls
+    ]
+    records = tuple(RemoveAccessControlEntryRecord(image.acl_ids[binding]) for binding in sorted(removed))
+    return Decision(DeleteAclsResponse(filter_results=results), records)
 
 
-def acl_filter_of(requested: DeleteAclsFilter) -> AclFilter | None:
-    """Return the filter of a request; None if a part of it is unknown."""
-    acl_filter = AclFilter(
-        ResourceType(requested.resource_type_filter),
-        requested.resource_name_filter,
-        PatternType(requested.pattern_type_filter),
-        requested.principal_filter,
-        requested.host_filter,
-        AclOperation(requested.operation),
-        Permission(requested.permission_type),
+def _match_all(image: MetadataImage, request: DeleteAclsRequest) -> list[list[AclBinding] | KafkaError]:
+    """Return for each filter the bindings that it matches, or its error. Raise KafkaError if that is too much."""
+    filters, bindings = request.filters, sorted(image.acl_ids)
+    if len(filters) > 1 and len(filters) * len(bindings) > COMPARISONS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{len(filters)} filters are too many for {len(bindings)} ACLs: send at most"
+            f" {max(COMPARISONS_MAX // len(bindings), 1)} filters in one request.",
+        )
+    results: list[list[AclBinding] | KafkaError] = []
+    removed: set[AclBinding] = set()
+    match_count = 0
+    for each in filters:
+        acl_filter = read_filter(each)
+        if (problem := _filter_problem(acl_filter)) is not None:
+            results.append(KafkaError(ErrorCode.INVALID_REQUEST, problem))
+            continue
+        matching = [binding for binding in bindings if acl_filter.matches(binding)]
+        results.append(matching)
+        removed.update(matching)
+        match_count += len(matching)
+        if len(removed) > RECORDS_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Cannot remove more than {RECORDS_MAX} acls in a single delete operation.",
+            )
+        if match_count > MATCHES_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"The filters match more than {MATCHES_MAX} times: send fewer filters that match the same ACLs.",
+            )
+    return results
+
+
+def _filter_problem(acl_filter: AclFilter) -> str | None:
+    if acl_filter.resource_type is ResourceType.UNKNOWN or acl_filter.pattern_type is PatternType.UNKNOWN:
+        return "Unknown patternFilter."
+    if acl_filter.operation is AclOperation.UNKNOWN or acl_filter.permission is Permission.UNKNOWN:
+        return "Unknown entryFilter."
+    return None
+
+
+def read_filter(request: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
+    """Return the filter of a request. Unknown codes become UNKNOWN, which no ACL matches."""
+    return AclFilter(
+        ResourceType(request.resource_type_filter),
+        request.resource_name_filter,
+        PatternType(request.pattern_type_filter),
+        request.principal_filter,
+        request.host_filter,
+        AclOperation(request.operation),
+        Permission(request.permission_type),
     )
-    parts = (acl_filter.resource_type, acl_filter.pattern_type, acl_filter.operation, acl_filter.permission)
-    return None if 0 in parts else acl_filter
