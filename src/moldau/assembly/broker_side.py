@@ -267,6 +267,8 @@ class BrokerSide:
             disk_space=world.disk_space,
             auto_create_topics=settings.auto_create_topics_enable,
             fetch_bytes_max=settings.fetch_max_bytes,
+            rng=world.rng,
+            has_authorizer=settings.authorizer.is_enabled,
         )
 
     def _on_image(self, image: MetadataImage, changes: Changes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from random import Random
 from typing import Any
 
 from moldau.assembly.world import World
@@ -21,10 +22,12 @@ from moldau.runtime.controller.duties import ControllerDuties
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.server.handlers.api_versions import ApiVersions
+from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.controller.describe_cluster import DescribeControllers
 from moldau.server.handlers.controller.envelope import Envelope
 from moldau.server.handlers.controller.reports import report_handlers
-from moldau.server.handlers.forwarded import FORWARDED, ForwardedHandler
+from moldau.server.handlers.describe_acls import DescribeAcls
+from moldau.server.handlers.forwarded import forwarded_handlers
 from moldau.server.handlers.quorum import quorum_handlers
 from moldau.server.router import Router
 from moldau.settings import Settings
@@ -75,7 +78,7 @@ class ControllerSide:
             ignores_case,
         )
         self.router = Router()
-        self._serve(current, cluster_id)
+        self._serve(current, cluster_id, world.rng)
 
     def ask(self, api: ApiKey, request: Message, version: int) -> Promise[Any]:
         """Handle a request to the controller; the response may be a KafkaError NOT_CONTROLLER."""
@@ -88,16 +91,18 @@ class ControllerSide:
             return resolved(KafkaError(ErrorCode.NOT_CONTROLLER))
         return resolved(self._driver.answer(request, version))
 
-    def _serve(self, current: CurrentImage, cluster_id: str) -> None:
+    def _serve(self, current: CurrentImage, cluster_id: str, rng: Random) -> None:
         quorum = quorum_handlers(self._driver)
-        apis = {api: versions for api, versions in FORWARDED.items() if api not in QUORUM_APIS}
+        has_authorizer = self._settings.authorizer.is_enabled
+        forwarded = forwarded_handlers(self.ask, authorize_functions(current, rng, has_authorizer))
         self.router.serve(
             [
                 *quorum,
-                *(ForwardedHandler(api, versions, self.ask) for api, versions in apis.items()),
+                *(handler for handler in forwarded if handler.api not in QUORUM_APIS),
                 *report_handlers(self.ask, self.duties.heard_of),
                 Envelope(self.ask),
                 ApiVersions(current, self.router.served, self._driver.kraft_version),
+                DescribeAcls(current, has_authorizer),
                 DescribeControllers(self._voters, lambda: self._driver.leader_id, cluster_id),
             ]
         )

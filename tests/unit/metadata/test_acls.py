@@ -97,7 +97,10 @@ def test_an_existing_acl_is_created_again_without_a_record() -> None:
             {"resource_type": CLUSTER, "resource_name": "*"},
             "The only valid name for the CLUSTER resource is kafka-cluster",
         ),
-        ({"resource_type": CLUSTER, "resource_name": ""}, "The only valid name for the CLUSTER resource is kafka-clust"),
+        (
+            {"resource_type": CLUSTER, "resource_name": ""},
+            "The only valid name for the CLUSTER resource is kafka-clust",
+        ),
         ({"resource_name": ""}, "Invalid empty resource name"),
         ({"resource_name": "", "resource_type": UNKNOWN_CODE}, "Invalid empty resource name"),
         ({"resource_type": UNKNOWN_CODE, "operation": UNKNOWN_CODE}, "Invalid resourceType UNKNOWN"),

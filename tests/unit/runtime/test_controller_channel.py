@@ -195,6 +195,13 @@ def test_a_refused_envelope_is_sent_again(desk: Desk) -> None:
     assert not answer.done
 
 
+def test_a_broker_without_cluster_action_does_not_blame_the_client(desk: Desk) -> None:
+    answer = desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 7)
+    desk.sent[0].answer.complete(EnvelopeResponse(None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    error = answer.value()
+    assert (error.code, "CLUSTER_ACTION" in error.message) == (ErrorCode.UNKNOWN_SERVER_ERROR, True)
+
+
 def test_an_unreadable_response_is_an_unknown_server_error(desk: Desk) -> None:
     answer = desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 7)
     desk.sent[0].answer.complete(EnvelopeResponse(b"\0\0\0\0\0\xff\xff"))

@@ -12,6 +12,7 @@ from in_memory_node import InMemoryNode
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.promise import Promise
 from moldau.security.acls.access import UNRESTRICTED
+from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.forwarded import forwarded_handlers
 from moldau.server.router import Caller, Router
 from moldau.wire.apis import ApiKey
@@ -164,7 +165,10 @@ def test_an_error_message_that_quotes_a_very_long_name_can_be_encoded(version: i
     node = InMemoryNode().start()
     create = next(
         each
-        for each in forwarded_handlers(lambda api, request, version: node.admin.ask(api, request))
+        for each in forwarded_handlers(
+            lambda api, request, version: node.admin.ask(api, request),
+            authorize_functions(node.current, node.rng, has_authorizer=False),
+        )
         if each.api == ApiKey.CREATE_TOPICS
     )
     configs = [CreatableTopicConfig("y" * 32_767, "1"), CreatableTopicConfig("retention.ms", "z" * 32_767)]

@@ -10,6 +10,7 @@ from moldau.base.config_def import BrokerLayers
 from moldau.base.promise import Promise
 from moldau.base.topic_configs import check_topic_configs, effective_topic_configs
 from moldau.metadata.broker_configs import broker_layers
+from moldau.metadata.controller.acls import decide_create_acls, decide_delete_acls
 from moldau.metadata.controller.configs import decide_alter_configs, decide_incremental_alter_configs
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import decide_elect_leaders
@@ -20,6 +21,7 @@ from moldau.metadata.controller.topics import (
     decide_create_partitions,
     decide_create_topics,
     decide_delete_topics,
+    new_uuid,
 )
 from moldau.metadata.image import MetadataImage
 from moldau.runtime.controller.active import Controller
@@ -65,6 +67,8 @@ class Admin:
             ),
             ApiKey.LIST_PARTITION_REASSIGNMENTS: decide_list_reassignments,
             ApiKey.UPDATE_FEATURES: decide_update_features,
+            ApiKey.CREATE_ACLS: lambda image, request: decide_create_acls(image, request, lambda: new_uuid(rng)),
+            ApiKey.DELETE_ACLS: decide_delete_acls,
         }
 
     def __contains__(self, api: ApiKey) -> bool:

@@ -25,6 +25,8 @@ FORWARD_TIMEOUT_MS: Final = 30_000
 CREATE_TOPICS_VERSION: Final = 7
 RETRIABLE: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 """Errors that do not depend on the request: another controller, or the same one a little later, may answer it."""
+NOT_TRUSTED: Final = "The controller does not accept forwarded requests of this broker: it lacks CLUSTER_ACTION."
+"""What clients read then. Their own permissions are not the reason."""
 
 
 class Leadership(Protocol):
@@ -121,6 +123,8 @@ class ControllerChannel:
         """Handle the response inside an envelope."""
         if isinstance(response, KafkaError):
             self._on_response(pending, response)
+        elif response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            self._on_response(pending, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, NOT_TRUSTED))
         elif response.error_code or response.response_data is None:
             self._on_response(pending, KafkaError(ErrorCode(response.error_code)))
         else:

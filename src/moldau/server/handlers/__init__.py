@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from random import Random
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.ports import DiskSpace
@@ -21,7 +22,9 @@ from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionGate
 from moldau.server.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
 from moldau.server.handlers.api_versions import ApiVersions
+from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.delete_records import DeleteRecords
+from moldau.server.handlers.describe_acls import DescribeAcls
 from moldau.server.handlers.describe_cluster import DescribeCluster
 from moldau.server.handlers.describe_configs import DescribeConfigs
 from moldau.server.handlers.describe_log_dirs import DescribeLogDirs
@@ -76,6 +79,8 @@ class HandlerDependencies:
     disk_space: DiskSpace
     auto_create_topics: bool
     fetch_bytes_max: int
+    rng: Random
+    has_authorizer: bool
 
 
 def handlers(node: HandlerDependencies) -> list[Handler]:
@@ -126,5 +131,6 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         WriteTxnMarkers(partitions, node.groups, node.verifications, node.clock, node.timers),
         ListTransactions(node.transactions, node.timers),
         DescribeTransactions(node.transactions),
-        *forwarded_handlers(channel.forward),
+        DescribeAcls(current, node.has_authorizer),
+        *forwarded_handlers(channel.forward, authorize_functions(current, node.rng, node.has_authorizer)),
     ]

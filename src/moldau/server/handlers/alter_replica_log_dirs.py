@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from moldau.base.errors import ErrorCode
 from moldau.replica.partitions import Partitions
+from moldau.security.acls.denials import denied
+from moldau.security.acls.requirements import CLUSTER_ALTER
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_replica_log_dirs import (
@@ -23,11 +25,12 @@ class AlterReplicaLogDirs:
         self._log_dir = log_dir
 
     def answer(self, request: AlterReplicaLogDirsRequest, caller: Caller) -> AlterReplicaLogDirsResponse:
+        denial = None if caller.access.allows(CLUSTER_ALTER) else denied(CLUSTER_ALTER).code
         results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
         for directory in request.dirs:
             for topic in directory.topics:
                 for index in topic.partitions:
-                    code = self._error_code(topic.name, index, directory.path)
+                    code = denial or self._error_code(topic.name, index, directory.path)
                     results.setdefault(topic.name, []).append(AlterReplicaLogDirPartitionResult(index, code))
         return AlterReplicaLogDirsResponse(
             results=[AlterReplicaLogDirTopicResult(name, partitions) for name, partitions in results.items()]

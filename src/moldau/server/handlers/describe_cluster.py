@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from moldau.base.acl_operations import CLUSTER_OPERATIONS, OPERATIONS_OMITTED
+from moldau.base.acl_operations import OPERATIONS_OMITTED
 from moldau.base.errors import ErrorCode
 from moldau.metadata.current import CurrentImage
+from moldau.security.acls.access import Access
+from moldau.security.acls.allowed_operations import allowed_bits
+from moldau.security.acls.bindings import ResourceType
+from moldau.security.acls.requirements import CLUSTER_DESCRIBE
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_cluster import (
@@ -37,7 +41,7 @@ class DescribeCluster:
             cluster_id=self._cluster_id,
             controller_id=brokers[0].broker_id if brokers else -1,
             brokers=brokers,
-            cluster_authorized_operations=authorized_operations(request),
+            cluster_authorized_operations=authorized_operations(request, caller.access),
         )
 
 
@@ -51,5 +55,8 @@ def endpoint_type_error(request: DescribeClusterRequest) -> DescribeClusterRespo
     )
 
 
-def authorized_operations(request: DescribeClusterRequest) -> int:
-    return CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_OMITTED
+def authorized_operations(request: DescribeClusterRequest, access: Access) -> int:
+    """Return the operations that the client may do with the cluster; none if it may not describe the cluster."""
+    if not request.include_cluster_authorized_operations:
+        return OPERATIONS_OMITTED
+    return allowed_bits(access, ResourceType.CLUSTER) if access.allows(CLUSTER_DESCRIBE) else 0

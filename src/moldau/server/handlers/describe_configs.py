@@ -15,6 +15,8 @@ from moldau.base.topic_configs import effective_topic_configs
 from moldau.metadata.broker_configs import CLUSTER_DEFAULT, broker_layers
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.records import ConfigResource
+from moldau.security.acls.access import Access
+from moldau.server.handlers.config_access import describing_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_configs import (
@@ -37,10 +39,16 @@ class DescribeConfigs:
         self._static = static
 
     def answer(self, request: DescribeConfigsRequest, caller: Caller) -> DescribeConfigsResponse:
-        return DescribeConfigsResponse(results=[self._describe(resource, request) for resource in request.resources])
+        results = [self._describe(resource, request, caller.access) for resource in request.resources]
+        return DescribeConfigsResponse(results=results)
 
-    def _describe(self, resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> DescribeConfigsResult:
+    def _describe(
+        self, resource: DescribeConfigsResource, request: DescribeConfigsRequest, access: Access
+    ) -> DescribeConfigsResult:
         try:
+            denial = describing_error(access, resource.resource_type, resource.resource_name)
+            if denial is not None:
+                raise denial
             entries = self._entries(resource.resource_type, resource.resource_name)
         except KafkaError as error:
             return DescribeConfigsResult(error.code, error.message, resource.resource_type, resource.resource_name)

@@ -6,6 +6,8 @@ from moldau.base.errors import StorageFault
 from moldau.base.ports import DiskSpace
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
+from moldau.security.acls.denials import denied
+from moldau.security.acls.requirements import CLUSTER_DESCRIBE
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_log_dirs import (
@@ -29,6 +31,8 @@ class DescribeLogDirs:
         self._disk_space = disk_space
 
     def answer(self, request: DescribeLogDirsRequest, caller: Caller) -> DescribeLogDirsResponse:
+        if not caller.access.allows(CLUSTER_DESCRIBE):
+            return DescribeLogDirsResponse(error_code=denied(CLUSTER_DESCRIBE).code)
         sizes_by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
         for partition in self._requested(request):
             size = DescribeLogDirsPartition(partition.name.partition, partition.log.size_bytes)

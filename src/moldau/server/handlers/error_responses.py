@@ -1,4 +1,5 @@
-"""Error responses, in the format of each API, for requests that could not be sent to the controller."""
+"""Error responses, in the format of each API, for requests to the controller or the quorum that are denied or cannot be
+sent."""
 
 from __future__ import annotations
 
@@ -11,16 +12,29 @@ from moldau.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigs
 from moldau.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
 )
+from moldau.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from moldau.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from moldau.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
 from moldau.wire.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from moldau.wire.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from moldau.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from moldau.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from moldau.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from moldau.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from moldau.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from moldau.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from moldau.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from moldau.wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse as IncrementalResourceResponse,
 )
@@ -31,10 +45,14 @@ from moldau.wire.messages.incremental_alter_configs import (
 from moldau.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 from moldau.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from moldau.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from moldau.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from moldau.wire.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
+from moldau.wire.messages.vote import VoteRequest, VoteResponse
 from moldau.wire.schema import Message
 
 
@@ -92,6 +110,66 @@ def _incremental_alter_configs(
     )
 
 
+def _elect_leaders(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
+    results = [
+        ReplicaElectionResult(
+            each.topic, [PartitionResult(index, error.code, error.message) for index in each.partitions]
+        )
+        for each in request.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
+
+
+def _alter_reassignments(
+    request: AlterPartitionReassignmentsRequest, error: KafkaError
+) -> AlterPartitionReassignmentsResponse:
+    topics = [
+        ReassignableTopicResponse(
+            topic.name,
+            [
+                ReassignablePartitionResponse(each.partition_index, error.code, error.message)
+                for each in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message, responses=topics)
+
+
+def _list_reassignments(
+    request: ListPartitionReassignmentsRequest, error: KafkaError
+) -> ListPartitionReassignmentsResponse:
+    topics = [
+        OngoingTopicReassignment(topic.name, [OngoingPartitionReassignment(each) for each in topic.partition_indexes])
+        for topic in request.topics or ()
+    ]
+    return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message, topics=topics)
+
+
+def _create_acls(request: CreateAclsRequest, error: KafkaError) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[AclCreationResult(error.code, error.message)] * len(request.creations))
+
+
+def _delete_acls(request: DeleteAclsRequest, error: KafkaError) -> DeleteAclsResponse:
+    result = DeleteAclsFilterResult(error.code, error.message)
+    return DeleteAclsResponse(filter_results=[result] * len(request.filters))
+
+
+def _fetch(request: FetchRequest, error: KafkaError) -> FetchResponse:
+    """Up to v12, in which topics have names, each partition has the error too: before v7 it is the only place."""
+    topics = [
+        FetchableTopicResponse(
+            topic=topic.topic,
+            partitions=[
+                PartitionData(each.partition, error.code, high_watermark=-1, records=b"") for each in topic.partitions
+            ],
+        )
+        for topic in request.topics
+        if topic.topic
+    ]
+    return FetchResponse(error_code=error.code, session_id=request.session_id, responses=topics)
+
+
 def _with_code(response: type[Any]) -> Callable[[Any, KafkaError], Message]:
     """For APIs with one error code for the whole request."""
     return lambda request, error: response(error_code=error.code)
@@ -107,12 +185,20 @@ _ERROR_RESPONSES: Final[dict[type[Message], Callable[[Any, KafkaError], Message]
     CreatePartitionsRequest: _create_partitions,
     AlterConfigsRequest: _alter_configs,
     IncrementalAlterConfigsRequest: _incremental_alter_configs,
-    ElectLeadersRequest: _with_code(ElectLeadersResponse),
-    AlterPartitionReassignmentsRequest: _with_message(AlterPartitionReassignmentsResponse),
-    ListPartitionReassignmentsRequest: _with_message(ListPartitionReassignmentsResponse),
+    ElectLeadersRequest: _elect_leaders,
+    AlterPartitionReassignmentsRequest: _alter_reassignments,
+    ListPartitionReassignmentsRequest: _list_reassignments,
     UpdateFeaturesRequest: _with_message(UpdateFeaturesResponse),
     UnregisterBrokerRequest: _with_message(UnregisterBrokerResponse),
-    DescribeQuorumRequest: _with_code(DescribeQuorumResponse),
+    DescribeQuorumRequest: _with_message(DescribeQuorumResponse),
     AddRaftVoterRequest: _with_message(AddRaftVoterResponse),
     RemoveRaftVoterRequest: _with_message(RemoveRaftVoterResponse),
+    CreateAclsRequest: _create_acls,
+    DeleteAclsRequest: _delete_acls,
+    VoteRequest: _with_code(VoteResponse),
+    BeginQuorumEpochRequest: _with_code(BeginQuorumEpochResponse),
+    EndQuorumEpochRequest: _with_code(EndQuorumEpochResponse),
+    FetchRequest: _fetch,
+    FetchSnapshotRequest: _with_code(FetchSnapshotResponse),
+    UpdateRaftVoterRequest: _with_code(UpdateRaftVoterResponse),
 }

@@ -1,23 +1,26 @@
-"""Requests that the controller decides. A broker forwards each unchanged to the node that leads the quorum; on the
-controllers' own listener the controller is called directly. The response is sent when the change is committed.
+"""Requests that the controller decides. They are authorized here. Then a broker forwards them to the node that leads
+the quorum; on the controllers' own listener the controller is called directly. The response is sent when the change is
+committed.
 
 CreateTopics v2–7, DeleteTopics v1–6 (by id from v6), CreatePartitions v0–3, AlterConfigs v0–2 (configs that are not
 named return to their defaults), IncrementalAlterConfigs v0–1 (KIP-339), ElectLeaders v0–2, AlterPartitionReassignments
 v0–1 and ListPartitionReassignments v0 (KIP-455), UpdateFeatures v0–2, UnregisterBroker v0, DescribeQuorum v0–2,
-AddRaftVoter v0–1 and RemoveRaftVoter v0 (KIP-853). They are implemented in `metadata/controller/` and `raft/`.
+AddRaftVoter v0–1 and RemoveRaftVoter v0 (KIP-853), CreateAcls v1–3 and DeleteAcls v1–3. They are implemented in
+`metadata/controller/` and `raft/`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from moldau.base.errors import KafkaError
 from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.server.handlers.authorized_requests.authorized import Authorize
 from moldau.server.handlers.error_responses import error_response
 from moldau.server.router import Caller
-from moldau.wire.apis import ApiKey
+from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.schema import Message
 
 SendToController = Callable[[ApiKey, Message, int], Promise[Any]]
@@ -37,6 +40,8 @@ FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.DESCRIBE_QUORUM: (0, 2),
     ApiKey.ADD_RAFT_VOTER: (0, 1),
     ApiKey.REMOVE_RAFT_VOTER: (0, 0),
+    ApiKey.CREATE_ACLS: (1, 3),
+    ApiKey.DELETE_ACLS: (1, 3),
 }
 
 
@@ -45,17 +50,27 @@ class ForwardedHandler:
 
     request_bytes_max = CONTROLLER_REQUEST_BYTES_MAX
 
-    def __init__(self, api: ApiKey, versions: tuple[int, int], send_to_controller: SendToController) -> None:
+    def __init__(
+        self, api: ApiKey, versions: tuple[int, int], send_to_controller: SendToController, authorize: Authorize
+    ) -> None:
         self.api = api
         self.versions = versions
         self._send_to_controller = send_to_controller
+        self._authorize = authorize
 
-    def answer(self, request: Message, caller: Caller) -> Promise[Message]:
-        reply = self._send_to_controller(self.api, request, caller.version)
+    def answer(self, request: Message, caller: Caller) -> Message | Promise[Message]:
+        allowed, complete = self._authorize(request, caller.access)
+        if allowed is None:
+            return complete(response_class(self.api)())
+        reply = self._send_to_controller(self.api, allowed, caller.version)
         return reply.map(
-            lambda response: error_response(request, response) if isinstance(response, KafkaError) else response
+            lambda response: complete(
+                error_response(allowed, response) if isinstance(response, KafkaError) else response
+            )
         )
 
 
-def forwarded_handlers(send_to_controller: SendToController) -> list[ForwardedHandler]:
-    return [ForwardedHandler(api, versions, send_to_controller) for api, versions in FORWARDED.items()]
+def forwarded_handlers(
+    send_to_controller: SendToController, authorize: Mapping[ApiKey, Authorize]
+) -> list[ForwardedHandler]:
+    return [ForwardedHandler(api, versions, send_to_controller, authorize[api]) for api, versions in FORWARDED.items()]

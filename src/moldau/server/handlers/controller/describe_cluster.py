@@ -1,5 +1,5 @@
 """DescribeCluster v1–2 on the controllers' listener: lists the controllers and says which one is active (KIP-919).
-A request for brokers is refused with MISMATCHED_ENDPOINT_TYPE.
+A request for brokers is refused with MISMATCHED_ENDPOINT_TYPE. Here it needs ALTER on the cluster, as in Kafka.
 """
 
 from __future__ import annotations
@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from moldau.base.cluster_settings import VoterAddress
+from moldau.security.acls.denials import denied
+from moldau.security.acls.requirements import CLUSTER_ALTER
 from moldau.server.handlers.describe_cluster import CONTROLLER_ENDPOINTS, authorized_operations, endpoint_type_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -29,6 +31,9 @@ class DescribeControllers:
         self._cluster_id = cluster_id
 
     def answer(self, request: DescribeClusterRequest, caller: Caller) -> DescribeClusterResponse:
+        if not caller.access.allows(CLUSTER_ALTER):
+            denial = denied(CLUSTER_ALTER)
+            return DescribeClusterResponse(error_code=denial.code, error_message=denial.message)
         if request.endpoint_type != CONTROLLER_ENDPOINTS:
             return endpoint_type_error(request)
         return DescribeClusterResponse(
@@ -36,5 +41,5 @@ class DescribeControllers:
             cluster_id=self._cluster_id,
             controller_id=self._active_controller(),
             brokers=[DescribeClusterBroker(each.id, each.host, each.port) for each in self._controllers()],
-            cluster_authorized_operations=authorized_operations(request),
+            cluster_authorized_operations=authorized_operations(request, caller.access),
         )

@@ -1,6 +1,7 @@
 """Envelope v0. A client's request that a broker forwards: unpacked, given to the controller, its response packed again.
 
-The envelope's error code says whether the controller could be asked; the result of the request is inside.
+The envelope's error code says whether the controller could be asked; the result of the request is inside. The broker
+has authorized the client's request; here only the broker itself is authorized.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.security.acls.denials import denied
+from moldau.security.acls.requirements import CLUSTER_ACTION
 from moldau.server.handlers.forwarded import FORWARDED, SendToController
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, request_class
@@ -30,6 +33,8 @@ class Envelope:
         self._send_to_controller = send_to_controller
 
     def answer(self, envelope: EnvelopeRequest, caller: Caller) -> EnvelopeResponse | Promise[EnvelopeResponse]:
+        if not caller.access.allows(CLUSTER_ACTION):
+            return EnvelopeResponse(error_code=denied(CLUSTER_ACTION).code)
         data = memoryview(envelope.request_data)
         try:
             header, position = read_request_header(data)

@@ -10,6 +10,8 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import ALTER_PARTITION_BYTES_MAX, QUORUM_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.security.acls.denials import denied
+from moldau.security.acls.requirements import CLUSTER_ACTION
 from moldau.server.handlers.forwarded import SendToController
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, response_class
@@ -41,7 +43,9 @@ class ReportHandler:
         is_long = api is ApiKey.ALTER_PARTITION
         self.request_bytes_max = ALTER_PARTITION_BYTES_MAX if is_long else QUORUM_REQUEST_BYTES_MAX
 
-    def answer(self, request: Message, caller: Caller) -> Promise[Message]:
+    def answer(self, request: Message, caller: Caller) -> Message | Promise[Message]:
+        if not caller.access.allows(CLUSTER_ACTION):
+            return self._response(denied(CLUSTER_ACTION))
         promise = self._send_to_controller(self.api, request, caller.version)
         if isinstance(request, BrokerHeartbeatRequest):
             broker_id = request.broker_id

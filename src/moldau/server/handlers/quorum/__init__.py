@@ -7,11 +7,16 @@ DescribeQuorum v0–2, AddRaftVoter v0–1, RemoveRaftVoter v0, UpdateRaftVoter 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from moldau.base.limits import QUORUM_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.runtime.quorum.driver import QuorumDriver
+from moldau.security.acls.access import Needs
+from moldau.security.acls.denials import denied
+from moldau.security.acls.requirements import CLUSTER_ACTION, CLUSTER_ALTER, CLUSTER_DESCRIBE
+from moldau.server.handlers.error_responses import error_response
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
@@ -27,6 +32,12 @@ VERSIONS = {
     ApiKey.REMOVE_RAFT_VOTER: (0, 0),
     ApiKey.UPDATE_RAFT_VOTER: (0, 0),
 }
+NEEDS: Final[Mapping[ApiKey, Needs]] = {
+    ApiKey.DESCRIBE_QUORUM: CLUSTER_DESCRIBE,
+    ApiKey.ADD_RAFT_VOTER: CLUSTER_ALTER,
+    ApiKey.REMOVE_RAFT_VOTER: CLUSTER_ALTER,
+}
+"""Of administrators. All other requests need CLUSTER_ACTION: nodes send them to each other."""
 
 
 class QuorumHandler:
@@ -37,9 +48,12 @@ class QuorumHandler:
     def __init__(self, api: ApiKey, driver: QuorumDriver) -> None:
         self.api = api
         self.versions = VERSIONS[api]
+        self._needs = NEEDS.get(api, CLUSTER_ACTION)
         self._driver = driver
 
     def answer(self, request: Message, caller: Caller) -> Message | Promise[Any]:
+        if not caller.access.allows(self._needs):
+            return error_response(request, denied(self._needs))
         return self._driver.answer(request, caller.version)
 
 

@@ -1,0 +1,25 @@
+"""The codes in requests about ACLs. Code 0 stands for everything unknown and is never sent: such a request closes the
+connection, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Final
+
+from moldau.base.errors import MalformedData
+from moldau.wire.messages.create_acls import AclCreation
+from moldau.wire.messages.delete_acls import DeleteAclsFilter
+from moldau.wire.messages.describe_acls import DescribeAclsRequest
+
+_CODES_OF_CREATION: Final = attrgetter("resource_type", "resource_pattern_type", "operation", "permission_type")
+_CODES_OF_FILTER: Final = attrgetter("resource_type_filter", "pattern_type_filter", "operation", "permission_type")
+
+
+def check_codes(items: Iterable[AclCreation | DeleteAclsFilter | DescribeAclsRequest]) -> None:
+    """Raise MalformedData if a resource type, pattern type, operation or permission is 0."""
+    for item in items:
+        codes = _CODES_OF_CREATION(item) if isinstance(item, AclCreation) else _CODES_OF_FILTER(item)
+        if 0 in codes:
+            raise MalformedData("an ACL or filter with code 0 (UNKNOWN)")

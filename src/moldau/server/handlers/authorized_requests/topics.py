@@ -1,0 +1,143 @@
+"""Authorization of CreateTopics, CreatePartitions and DeleteTopics.
+
+A topic that does not exist and one that the client may not see get the same error, if they are named. Ids of topics are
+no secret: an unknown id gets UNKNOWN_TOPIC_ID.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import ZERO_UUID
+from moldau.base.names import METADATA_TOPIC
+from moldau.metadata.image import MetadataImage
+from moldau.security.acls.access import Access
+from moldau.security.acls.denials import denied
+from moldau.security.acls.requirements import (
+    CLUSTER_CREATE,
+    CLUSTER_DELETE,
+    TOPIC_ALTER,
+    TOPIC_CREATE,
+    TOPIC_DELETE,
+    TOPIC_DESCRIBE,
+    TOPIC_DESCRIBE_CONFIGS,
+)
+from moldau.server.handlers.authorized_requests.authorized import Authorized, duplicates, split, unchanged
+from moldau.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from moldau.wire.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from moldau.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+
+def authorize_create_topics(request: CreateTopicsRequest, access: Access) -> Authorized:
+    """Without DESCRIBE_CONFIGS a topic is created, but the response does not tell its configs."""
+    unchecked = {METADATA_TOPIC, *duplicates(topic.name for topic in request.topics)}
+    may_create_all = access.allows(CLUSTER_CREATE)
+    allowed, rest = split(
+        request.topics,
+        lambda topic: may_create_all or topic.name in unchecked or access.allows(TOPIC_CREATE, topic.name),
+    )
+    undescribed = {topic.name for topic in allowed if not access.allows(TOPIC_DESCRIBE_CONFIGS, topic.name)}
+    if not rest and not undescribed:
+        return Authorized(request, unchanged)
+    denials = [
+        CreatableTopicResult(topic.name, ZERO_UUID, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        for topic in rest
+    ]
+
+    def complete(response: CreateTopicsResponse) -> CreateTopicsResponse:
+        results = [
+            _without_configs(result) if result.name in undescribed and not result.error_code else result
+            for result in response.topics
+        ]
+        return CreateTopicsResponse(response.throttle_time_ms, [*results, *denials])
+
+    if not rest:
+        return Authorized(request, complete)
+    return Authorized(
+        CreateTopicsRequest(allowed, request.timeout_ms, request.validate_only) if allowed else None, complete
+    )
+
+
+def _without_configs(result: CreatableTopicResult) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        result.name,
+        result.topic_id,
+        error_message=result.error_message,
+        topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    )
+
+
+def authorize_create_partitions(request: CreatePartitionsRequest, access: Access) -> Authorized:
+    unchecked = duplicates(topic.name for topic in request.topics)
+    allowed, rest = split(
+        request.topics, lambda topic: topic.name in unchecked or access.allows(TOPIC_ALTER, topic.name)
+    )
+    if not rest:
+        return Authorized(request, unchanged)
+    denials = [CreatePartitionsTopicResult(topic.name, denied(TOPIC_ALTER).code, None) for topic in rest]
+    return Authorized(
+        CreatePartitionsRequest(allowed, request.timeout_ms, request.validate_only) if allowed else None,
+        lambda response: CreatePartitionsResponse(response.throttle_time_ms, [*response.results, *denials]),
+    )
+
+
+def authorize_delete_topics(
+    request: DeleteTopicsRequest, access: Access, image: MetadataImage, rng: Random
+) -> Authorized:
+    """Whatever is not surely allowed by this node's image is not sent to the controller, whose image may be newer.
+
+    If something was denied, the results are shuffled: their positions must not tell which topics exist.
+    """
+    if access.allows(CLUSTER_DELETE):
+        return Authorized(request, unchanged)
+    topics = request.topics or [DeleteTopicState(name) for name in request.topic_names]
+    unchecked = duplicates((topic.name, topic.topic_id) for topic in topics)
+    allowed: list[DeleteTopicState] = []
+    denials: list[DeletableTopicResult] = []
+    for topic in topics:
+        is_invalid = (topic.name is None) == (topic.topic_id == ZERO_UUID)
+        if is_invalid or (topic.name, topic.topic_id) in unchecked:
+            allowed.append(topic)  # the controller refuses it
+        elif (denial := _denial_of_deletion(topic, access, image)) is None:
+            allowed.append(topic)
+        else:
+            denials.append(denial)
+    if not denials:
+        return Authorized(request, unchanged)
+
+    def complete(response: DeleteTopicsResponse) -> DeleteTopicsResponse:
+        results = [*response.responses, *denials]
+        rng.shuffle(results)
+        return DeleteTopicsResponse(response.throttle_time_ms, results)
+
+    if not allowed:
+        return Authorized(None, complete)
+    names = [] if request.topics else [topic.name for topic in allowed if topic.name is not None]
+    return Authorized(DeleteTopicsRequest(allowed if request.topics else [], names, request.timeout_ms), complete)
+
+
+def _denial_of_deletion(topic: DeleteTopicState, access: Access, image: MetadataImage) -> DeletableTopicResult | None:
+    """Return the result for a topic that the client may not delete; None if it may."""
+    name = topic.name if topic.name is not None else image.topic_names.get(topic.topic_id)
+    if name is None:
+        error = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        return DeletableTopicResult(None, topic.topic_id, error.code, error.message)
+    is_described = access.allows(TOPIC_DESCRIBE, name)
+    if access.allows(TOPIC_DELETE, name) and (is_described or topic.name is None):
+        return None
+    error = denied(TOPIC_DELETE)
+    if topic.name is None:
+        return DeletableTopicResult(name if is_described else None, topic.topic_id, error.code, error.message)
+    if is_described and name not in image.topics:
+        error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    return DeletableTopicResult(name, ZERO_UUID, error.code, error.message)
