@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from attacked_cluster import AttackedCluster
 from guarded_node import ALICE, HOST, SUPER_USER, GuardedNode
 from in_memory_node import InMemoryNode
 
@@ -27,8 +28,9 @@ from moldau.base.names import METADATA_TOPIC
 from moldau.security.acls.access import UNRESTRICTED, Unrestricted
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import Permission, ResourceType
-from moldau.security.acls.requirements import REQUIREMENTS
+from moldau.security.acls.requirements import REQUIREMENTS, TOPIC_READ, TOPIC_WRITE
 from moldau.security.principals import parse_principal
+from moldau.security.settings import STANDARD_AUTHORIZER
 from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.forwarded import FORWARDED
 from moldau.server.handlers.quorum import VERSIONS as QUORUM_VERSIONS
@@ -686,6 +688,23 @@ def test_acls_need_permissions_of_the_cluster(guarded: GuardedNode, of_controlle
     assert ask(ApiKey.CREATE_ACLS, CreateAclsRequest([an_acl("a")])).results[0].error_code == 31
     guarded.allow_cluster(Op.ALTER)
     assert ask(ApiKey.CREATE_ACLS, CreateAclsRequest([an_acl("a")])).results[0].error_code == E.NONE
+
+
+def test_acls_are_forwarded_and_reach_every_node() -> None:
+    cluster = AttackedCluster(3, authorizer_class_name=STANDARD_AUTHORIZER)
+    for node in cluster.nodes:
+        request = CreateAclsRequest([an_acl(f"from-{node}"), an_acl("from-all")])
+        results = cluster.ask(request, ApiKey.CREATE_ACLS, 3, node, to_controller=False).results
+        assert [each.error_code for each in results] == [0, 0]
+    accesses = [each.access(parse_principal(ALICE), HOST) for each in cluster.nodes.values()]
+    names = ["from-all", *(f"from-{node}" for node in cluster.nodes)]
+    cluster.until(lambda: all(each.allows(TOPIC_READ, name) for each in accesses for name in names), "ACLs are applied")
+    assert not any(each.allows(TOPIC_WRITE, name) for each in accesses for name in names)
+    assert {len(each.current.image.acls) for each in cluster.nodes.values()} == {4}, "an ACL exists once"
+    deletion = DeleteAclsRequest([an_acl_filter(resource_name_filter="from-all")])
+    (deleted,) = cluster.ask(deletion, ApiKey.DELETE_ACLS, 3, 2, to_controller=False).filter_results
+    assert [each.resource_name for each in deleted.matching_acls] == ["from-all"]
+    cluster.until(lambda: not any(each.allows(TOPIC_READ, "from-all") for each in accesses), "the deletion is applied")
 
 
 def test_unknown_codes_find_nothing(guarded: GuardedNode) -> None:

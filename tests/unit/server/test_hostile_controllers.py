@@ -22,6 +22,7 @@ from moldau.base.limits import ALTER_PARTITION_BYTES_MAX, CONTROLLER_REQUEST_BYT
 from moldau.base.names import METADATA_TOPIC
 from moldau.raft.progress import OBSERVERS_MAX
 from moldau.raft.roles import Leader
+from moldau.security.settings import STANDARD_AUTHORIZER
 from moldau.server.handlers.controller.reports import REPORTS
 from moldau.server.handlers.forwarded import FORWARDED
 from moldau.server.handlers.quorum import VERSIONS as QUORUM_VERSIONS
@@ -104,6 +105,14 @@ def test_controllers_survive_random_requests(cluster: AttackedCluster, api: ApiK
 @pytest.mark.parametrize("api", FORWARDED, ids=lambda api: api.name.lower())
 def test_brokers_survive_random_requests_that_they_forward(three_nodes: AttackedCluster, api: ApiKey) -> None:
     attack(three_nodes, api, FORWARDED[api], to_controller=False)
+
+
+@pytest.mark.parametrize("api", sorted(ACL_APIS), ids=lambda api: api.name.lower())
+@pytest.mark.parametrize("to_controller", [False, True], ids=["broker", "controller"])
+def test_nodes_with_an_authorizer_survive_random_acls(api: ApiKey, to_controller: bool) -> None:
+    cluster = AttackedCluster(3, authorizer_class_name=STANDARD_AUTHORIZER)
+    attack(cluster, api, (1, 3), to_controller=to_controller)
+    cluster.check_health()
 
 
 def test_every_api_of_the_controllers_is_attacked_here() -> None:
