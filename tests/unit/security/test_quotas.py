@@ -1,0 +1,141 @@
+"""Client quotas: which one holds, how rates are measured, and that a client that pauses as told keeps to its limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.security.quotas import limits as limits_module
+from moldau.security.quotas.entities import (
+    CONSUMER_BYTE_RATE,
+    PRODUCER_BYTE_RATE,
+    Quotas,
+    entity,
+    find_ip_quota,
+    find_quota,
+)
+from moldau.security.quotas.limits import IDLE_MS, ClientLimits
+from moldau.security.quotas.rates import Rate, TokenBucket, Window
+
+LEVELS = [
+    entity(user="ann", client_id="app"),
+    entity(user="ann", client_id=None),
+    entity(user="ann"),
+    entity(user=None, client_id="app"),
+    entity(user=None, client_id=None),
+    entity(user=None),
+    entity(client_id="app"),
+    entity(client_id=None),
+]
+SHARED_BY = [
+    ("ann", "app"), ("ann", "app"), ("ann", None), ("ann", "app"), ("ann", "app"), ("ann", None), (None, "app"),
+    (None, "app"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", range(len(LEVELS)))
+def test_the_most_specific_quota_holds(first: int) -> None:
+    quotas = {level: {PRODUCER_BYTE_RATE: float(index)} for index, level in enumerate(LEVELS) if index >= first}
+    quota = find_quota(quotas, PRODUCER_BYTE_RATE, "ann", "app")
+    assert quota == (float(first), SHARED_BY[first])
+
+
+def test_a_key_that_a_level_lacks_is_looked_for_at_the_next() -> None:
+    quotas: Quotas = {LEVELS[0]: {CONSUMER_BYTE_RATE: 1.0}, LEVELS[5]: {PRODUCER_BYTE_RATE: 2.0}}
+    assert find_quota(quotas, PRODUCER_BYTE_RATE, "ann", "app") == (2.0, ("ann", None))
+    assert find_quota(quotas, CONSUMER_BYTE_RATE, "bob", "app") is None
+
+
+def test_ip_quotas() -> None:
+    quotas: Quotas = {entity(ip="10.0.0.1"): {"connection_creation_rate": 5.0}}
+    assert find_ip_quota(quotas, "10.0.0.1") == 5.0
+    assert find_ip_quota(quotas, "10.0.0.2") is None
+    assert find_ip_quota({**quotas, entity(ip=None): {"connection_creation_rate": 1.0}}, "10.0.0.2") == 1.0
+
+
+def test_a_first_burst_is_spread_over_ten_seconds() -> None:
+    rate = Rate(Window())
+    rate.record(1000, 0)
+    assert rate.pause_ms(100, 0) == 0, "1000 in ten seconds"
+    rate.record(500, 0)
+    assert rate.pause_ms(100, 0) == 5000, "1500 at 100 a second take 15 seconds, ten are given"
+
+
+def test_what_is_taken_back_does_not_count() -> None:
+    rate = Rate(Window())
+    rate.record(5000, 0)
+    rate.record(-5000, 0)
+    assert rate.pause_ms(100, 0) == 0
+
+
+def test_old_samples_are_forgotten() -> None:
+    rate = Rate(Window())
+    rate.record(5000, 0)
+    assert rate.pause_ms(100, 10_999) > 0
+    assert rate.pause_ms(100, 11_000) == 0
+
+
+@pytest.mark.parametrize("size", [1, 50, 700])
+def test_who_pauses_as_told_reaches_the_limit_and_keeps_to_it(size: int) -> None:
+    rate, limit, now_ms, total = Rate(Window()), 500, 0, 0
+    while now_ms < 600_000:
+        rate.record(size, now_ms)
+        total += size
+        now_ms += max(1, rate.pause_ms(limit, now_ms))
+    assert limit * 0.95 <= total / (now_ms / 1000) <= limit * 1.05
+
+
+def test_a_client_without_a_quota_is_not_measured() -> None:
+    limits = ClientLimits(Window())
+    assert not limits.is_limited(PRODUCER_BYTE_RATE)
+    limits.set_quotas({entity(user="ann"): {PRODUCER_BYTE_RATE: 100.0}})
+    assert limits.is_limited(PRODUCER_BYTE_RATE)
+    assert not limits.is_limited(CONSUMER_BYTE_RATE)
+    assert limits.record(PRODUCER_BYTE_RATE, "bob", "app", 1e9, 0) == 0
+    assert limits.record(PRODUCER_BYTE_RATE, "ann", "app", 2000, 0) == 10_000
+
+
+def test_all_client_ids_of_a_user_share_its_quota() -> None:
+    limits = ClientLimits(Window())
+    limits.set_quotas({entity(user="ann"): {PRODUCER_BYTE_RATE: 100.0}})
+    assert limits.record(PRODUCER_BYTE_RATE, "ann", "one", 1000, 0) == 0
+    assert limits.record(PRODUCER_BYTE_RATE, "ann", "two", 1000, 0) == 10_000
+
+
+def test_a_default_is_the_limit_of_each() -> None:
+    limits = ClientLimits(Window())
+    limits.set_quotas({entity(user=None): {PRODUCER_BYTE_RATE: 100.0}})
+    assert limits.record(PRODUCER_BYTE_RATE, "ann", "app", 1000, 0) == 0
+    assert limits.record(PRODUCER_BYTE_RATE, "bob", "app", 1000, 0) == 0
+
+
+def test_a_changed_quota_counts_at_once_and_keeps_the_rate() -> None:
+    limits = ClientLimits(Window())
+    limits.set_quotas({entity(user="ann"): {PRODUCER_BYTE_RATE: 1000.0}})
+    assert limits.record(PRODUCER_BYTE_RATE, "ann", "app", 2000, 0) == 0
+    limits.set_quotas({entity(user="ann"): {PRODUCER_BYTE_RATE: 100.0}})
+    assert limits.record(PRODUCER_BYTE_RATE, "ann", "app", 0, 0) == 10_000
+
+
+def test_ever_new_clients_use_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits_module, "RATES_MAX", 10)
+    limits = ClientLimits(Window())
+    limits.set_quotas({entity(client_id=None): {PRODUCER_BYTE_RATE: 100.0}})
+    for number in range(100):
+        limits.record(PRODUCER_BYTE_RATE, "ann", f"app-{number}", 2000, number)
+    assert len(limits._rates[PRODUCER_BYTE_RATE]) <= 10
+    assert len(limits._found) <= 10
+    assert limits.record(PRODUCER_BYTE_RATE, "ann", "app-99", 0, 100) > 0, "the most recent are remembered"
+    limits.forget_idle(IDLE_MS + 200)
+    assert not limits._rates[PRODUCER_BYTE_RATE]
+
+
+def test_tokens_may_be_overdrawn_once() -> None:
+    bucket = TokenBucket(11)
+    assert bucket.debt_ms(1.0, 0) == 0
+    bucket.take(14, 1.0, 0)
+    assert bucket.debt_ms(1.0, 0) == 3000
+    assert bucket.debt_ms(1.0, 2999) == 1
+    assert bucket.debt_ms(1.0, 3000) == 0
+    assert bucket.debt_ms(1.0, 1_000_000) == 0
+    bucket.take(11, 1.0, 1_000_000)
+    assert bucket.debt_ms(1.0, 1_000_000) == 0, "a full bucket has eleven seconds of tokens"
