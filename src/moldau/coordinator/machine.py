@@ -76,6 +76,15 @@ class Client(NamedTuple):
     """The version of the request."""
 
 
+MayUseTopic = Callable[[str], bool]
+"""Whether the client may do what it asks for with the topic of that name, whether the topic exists or not."""
+
+
+def any_topic(name: str) -> bool:
+    """The `MayUseTopic` of clients without restrictions."""
+    return True
+
+
 Action = Callable[[], Outcome[None]]
 
 STALE_ENTRIES_MAX: Final = 1_000

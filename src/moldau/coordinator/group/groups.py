@@ -29,7 +29,7 @@ from moldau.coordinator.group.records import (
 )
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.state import GroupState
-from moldau.coordinator.machine import Action, Client, CoordinatorRecord, Outcome
+from moldau.coordinator.machine import Action, Client, CoordinatorRecord, MayUseTopic, Outcome, any_topic
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
@@ -51,11 +51,14 @@ class Groups:
 
     # --- requests of members ------------------------------------------------------------------------------------
 
-    def join(self, request: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
+    def join(
+        self, request: JoinGroupRequest, client: Client, may_describe: MayUseTopic = any_topic
+    ) -> Outcome[JoinGroupResponse]:
+        """`may_describe` matters only in a consumer group, whose patterns may have to be resolved."""
         group = self._consumer_group(request.group_id)
         # A classic group replaces an empty consumer group.
         if group is not None and not group.is_empty:
-            return self._mixed.join(group, request, client)
+            return self._mixed.join(group, request, client, may_describe)
         return self.classic.join(request, client)
 
     def sync(self, request: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:

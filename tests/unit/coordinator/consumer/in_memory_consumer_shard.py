@@ -14,7 +14,7 @@ from moldau.coordinator.group.consumer.migration import Migration
 from moldau.coordinator.group.serde import decode_record, encode_record
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.state import GroupState
-from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
+from moldau.coordinator.machine import Client, CoordinatorRecord, MayUseTopic, Outcome, any_topic
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
@@ -55,9 +55,12 @@ class InMemoryConsumerShard:
     # --- the machine --------------------------------------------------------------------------------------------
 
     def heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, version: int = LATEST
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        version: int = LATEST,
+        may_describe: MayUseTopic = any_topic,
     ) -> tuple[ConsumerGroupHeartbeatResponse, Sequence[CoordinatorRecord]]:
-        outcome = self.groups.heartbeat(request, Client("client", "/127.0.0.1", version))
+        outcome = self.groups.heartbeat(request, Client("client", "/127.0.0.1", version), may_describe)
         assert isinstance(outcome.response, ConsumerGroupHeartbeatResponse)
         self.execute(outcome)
         return outcome.response, outcome.records

@@ -9,6 +9,7 @@ from in_memory_consumer_shard import InMemoryConsumerShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.group import consumer_records as logged
+from moldau.coordinator.group.consumer.change import PATTERN_REFRESH_MS
 from moldau.coordinator.group.consumer.patterns import Patterns
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
 from moldau.coordinator.pattern import compile_pattern
@@ -92,3 +93,74 @@ def test_a_pattern_that_only_another_broker_accepts_matches_nothing() -> None:
     response, _ = shard.heartbeat(join)
     assert response.assignment is not None
     assert [list(topic.partitions) for topic in response.assignment.topic_partitions] == [[0]]
+
+
+# --- what members may describe ----------------------------------------------------------------------------------
+
+
+def join(member_id: str, pattern: str) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        "g", member_id, 0, rebalance_timeout_ms=60_000, subscribed_topic_regex=pattern, topic_partitions=[]
+    )
+
+
+def resolved(rooms: ConsumerRooms, pattern: str) -> set[str]:
+    return set(rooms.group().subscriptions.resolved[pattern].topics)
+
+
+@pytest.mark.needs_re2
+def test_topics_that_the_member_may_not_describe_do_not_match() -> None:
+    rooms = ConsumerRooms()
+    rooms.create_topic("a1", 1)
+    rooms.create_topic("a2", 1)
+    response, _ = rooms.beat(join("m", "a.*"), may_describe={"a1"}.__contains__)
+    assert response.assignment is not None
+    ids = [topic.topic_id for topic in response.assignment.topic_partitions]
+    assert ids == [rooms.current.image.topics["a1"].id]
+
+
+@pytest.mark.needs_re2
+def test_another_member_shares_the_topics_of_a_resolved_pattern() -> None:
+    """As in Kafka, they are resolved once for the group. A member that may see less does not take them away."""
+    rooms = ConsumerRooms()
+    rooms.create_topic("a1", 1)
+    rooms.create_topic("a2", 1)
+    rooms.beat(join("m", "a.*"))
+    rooms.beat(join("n", "a.*"), may_describe={"a1"}.__contains__)
+    rooms.beat(join("o", "a1|a2"), may_describe={"a1"}.__contains__)
+    assert (resolved(rooms, "a.*"), resolved(rooms, "a1|a2")) == ({"a1", "a2"}, {"a1"})
+
+
+@pytest.mark.needs_re2
+def test_a_new_topic_resolves_patterns_again_for_the_next_member_that_asks() -> None:
+    rooms = ConsumerRooms()
+    rooms.create_topic("a1", 1)
+    response, _ = rooms.beat(join("m", "a.*"))
+    rooms.create_topic("a2", 1)
+    heartbeat = ConsumerGroupHeartbeatRequest("g", "m", response.member_epoch)
+    rooms.beat(heartbeat, may_describe={"a2"}.__contains__)
+    assert resolved(rooms, "a.*") == {"a2"}
+
+
+@pytest.mark.needs_re2
+def test_patterns_are_resolved_again_after_some_time() -> None:
+    """What a member may describe can change without any change of topics."""
+    rooms = ConsumerRooms()
+    rooms.create_topic("a1", 1)
+    rooms.create_topic("a2", 1)
+    response, _ = rooms.beat(join("m", "a.*"), may_describe={"a1"}.__contains__)
+    heartbeat = ConsumerGroupHeartbeatRequest("g", "m", response.member_epoch)
+    rooms.clock.move(PATTERN_REFRESH_MS - 1)
+    assert rooms.beat(heartbeat)[1] == []
+    rooms.clock.move(1)
+    epoch = rooms.group().epoch
+    response, _ = rooms.beat(heartbeat)
+    assert (resolved(rooms, "a.*"), rooms.group().epoch) == ({"a1", "a2"}, epoch + 1)
+    heartbeat = ConsumerGroupHeartbeatRequest("g", "m", response.member_epoch)
+    rooms.beat(heartbeat)
+    assert rooms.beat(heartbeat)[1] == []
+    rooms.clock.move(PATTERN_REFRESH_MS)
+    _, records = rooms.beat(heartbeat)
+    assert [type(record.key) for record in records] == [logged.ConsumerGroupRegularExpressionKey]
+    assert rooms.group().epoch == epoch + 1, "the same topics are no reason for a new epoch"
+    assert rooms.beat(heartbeat)[1] == []

@@ -8,6 +8,8 @@ reconcile       give this member what it can have of its target now
 
 from __future__ import annotations
 
+from typing import Final
+
 from moldau.coordinator.group.consumer import records
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import NO_TARGET, ConsumerMember, Target
@@ -21,7 +23,11 @@ from moldau.coordinator.group.consumer.target import (
     preferred_assignor,
 )
 from moldau.coordinator.group.state import GroupState
-from moldau.coordinator.machine import CoordinatorRecord
+from moldau.coordinator.machine import CoordinatorRecord, MayUseTopic
+
+PATTERN_REFRESH_MS: Final = 600_000
+"""How long the topics of a pattern are kept if no topic is created or deleted: the members may be allowed to see other
+topics by now. Kafka's default of `group.consumer.regex.refresh.interval.ms`."""
 
 
 class Change:
@@ -58,34 +64,46 @@ class Change:
         if member != self.before:
             self.records.append(records.member_metadata(self.group.group_id, member))
 
-    def resolve_topics(self, patterns: Patterns) -> None:
-        if not self.has_subscription_changed and not self.group.must_resolve_topics:
+    def resolve_topics(self, patterns: Patterns, may_describe: MayUseTopic) -> None:
+        """Resolve the topics of the group. Those that match a pattern, but that this client may not describe, are left
+        out for all members with the pattern, as in Kafka."""
+        if not (self.has_subscription_changed or self.group.must_resolve_topics or self._is_pattern_old()):
             return
         self.subscriptions = self.group.subscriptions.copy()
         self.subscriptions.add(self.member)
         self.subscriptions.remove(self.before)
-        has_changed = self._resolve_patterns(patterns)
+        has_changed = self._resolve_patterns(patterns, may_describe)
         new_hash = metadata_hash(self.subscriptions.topics, self._state.current.image)
         self.has_resolved_topics = True
         if self.has_subscription_changed or has_changed or new_hash != self.group.metadata_hash:
             self.epoch += 1
             self.records.append(records.group_epoch(self.group.group_id, self.epoch, new_hash))
 
-    def _resolve_patterns(self, patterns: Patterns) -> bool:
-        """Resolve the patterns. Return whether one matches other topics than before."""
+    def _is_pattern_old(self) -> bool:
+        """Return whether the topics of the member's pattern were resolved too long ago."""
+        resolved = self.group.subscriptions.resolved.get(self.member.pattern) if self.member.pattern else None
+        return resolved is not None and self._state.clock.now_ms() - resolved.timestamp_ms >= PATTERN_REFRESH_MS
+
+    def _resolve_patterns(self, patterns: Patterns, may_describe: MayUseTopic) -> bool:
+        """Resolve new patterns; after a change of topics, all patterns; after some time, the pattern of the member.
+        Return whether one matches other topics than before."""
         group_id = self.group.group_id
         self.records += [
             records.pattern_tombstone(group_id, pattern) for pattern in self.subscriptions.drop_unused_patterns()
         ]
         has_changed = False
+        old_pattern = self.member.pattern if self._is_pattern_old() else None
         for pattern in self.subscriptions.patterns:
-            topics = patterns.topics(pattern)
             previous = self.subscriptions.resolved.get(pattern)
-            if previous is None or previous.topics != topics:
+            if previous is not None and not self.group.must_resolve_topics and pattern != old_pattern:
+                continue
+            topics = _describable(patterns.topics(pattern), may_describe)
+            is_changed = previous is None or previous.topics != topics
+            if is_changed or pattern == old_pattern:
                 resolved = ResolvedPattern(topics, self._state.current.image.offset, self._state.clock.now_ms())
                 self.subscriptions.set_resolved(pattern, resolved)
                 self.records.append(records.resolved_pattern(group_id, pattern, resolved))
-                has_changed = True
+                has_changed = has_changed or is_changed
         return has_changed
 
     def update_target(self) -> None:
@@ -135,3 +153,7 @@ class Change:
         self.member = after
         self.records.append(records.member_assignment(self.group.group_id, after))
         return True
+
+
+def _describable(topics: frozenset[str], may_describe: MayUseTopic) -> frozenset[str]:
+    return topics if all(map(may_describe, topics)) else frozenset(filter(may_describe, topics))

@@ -33,7 +33,7 @@ from moldau.coordinator.group.consumer.validate import (
     owned_partitions,
 )
 from moldau.coordinator.group.state import GroupState
-from moldau.coordinator.machine import Client, Outcome
+from moldau.coordinator.machine import Client, MayUseTopic, Outcome, any_topic
 from moldau.metadata.apply import Changes
 from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.image import MetadataImage
@@ -58,13 +58,15 @@ class ConsumerGroups:
     # --- the request --------------------------------------------------------------------------------------------
 
     def heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, client: Client
+        self, request: ConsumerGroupHeartbeatRequest, client: Client, may_describe: MayUseTopic = any_topic
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
         check_request(request, client.version, self._state.settings.consumer_assignors)
-        return self._leave(request) if request.member_epoch < JOIN_EPOCH else self._join_or_stay(request, client)
+        if request.member_epoch < JOIN_EPOCH:
+            return self._leave(request)
+        return self._join_or_stay(request, client, may_describe)
 
     def _join_or_stay(
-        self, request: ConsumerGroupHeartbeatRequest, client: Client
+        self, request: ConsumerGroupHeartbeatRequest, client: Client, may_describe: MayUseTopic
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
         group, conversion = self._group_for(request)
         check_group_size(group, request.member_id, self._state.settings.consumer_max_size)
@@ -73,7 +75,7 @@ class ConsumerGroups:
         change.update_member(_with_request(change.before, request, client))
         if change.has_subscription_changed:
             self.patterns.check(change.member.pattern)
-        change.resolve_topics(self.patterns)
+        change.resolve_topics(self.patterns, may_describe)
         change.update_target()
         is_reassigned = change.reconcile(owned_partitions(request))
         self._set_deadlines(change, is_reassigned)
@@ -90,19 +92,21 @@ class ConsumerGroups:
             return group, NO_CONVERSION
         if request.member_epoch != JOIN_EPOCH:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
-        if group is None:
-            return ConsumerGroup(request.group_id), NO_CONVERSION
-        if group.is_empty:
-            return ConsumerGroup(request.group_id), Conversion(group.tombstones())
-        upgraded, conversion = self._migration.upgrade(group)
-        return upgraded, replace(conversion, on_applied=lambda: self._start_sessions(request.group_id, conversion))
+        if group is None or group.is_empty:
+            new_group = ConsumerGroup(request.group_id)
+            conversion = Conversion(() if group is None else group.tombstones())
+        else:
+            new_group, conversion = self._migration.upgrade(group)
+        return new_group, replace(conversion, on_applied=lambda: self._on_created(request.group_id, conversion))
 
-    def _start_sessions(self, group_id: str, conversion: Conversion) -> None:
-        """Start the sessions of the members that still use the classic protocol, after an upgrade was applied."""
+    def _on_created(self, group_id: str, conversion: Conversion) -> None:
+        """Complete the soft state of a group that was just created: its topics are resolved. After an upgrade, start
+        the sessions of the members that still use the classic protocol."""
         if conversion.on_applied is not None:
             conversion.on_applied()
         group = self._state.groups[group_id]
         assert isinstance(group, ConsumerGroup)
+        group.must_resolve_topics = False
         for member in group.members.values():
             if member.is_classic:
                 self.fencing.extend_session(group_id, member)

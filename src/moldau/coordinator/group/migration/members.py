@@ -23,7 +23,7 @@ from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, Cla
 from moldau.coordinator.group.migration.assignment_codec import by_topic_id, write_assignment
 from moldau.coordinator.group.migration.conversions import Conversions
 from moldau.coordinator.group.state import GroupState
-from moldau.coordinator.machine import Client, Outcome
+from moldau.coordinator.machine import Client, MayUseTopic, Outcome
 from moldau.metadata.controller.topics import new_uuid
 from moldau.wire.consumer_protocol import PROTOCOL_TYPE, Subscription, read
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -43,7 +43,9 @@ class ClassicMembers:
 
     # --- JoinGroup ----------------------------------------------------------------------------------------------
 
-    def join(self, group: ConsumerGroup, request: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
+    def join(
+        self, group: ConsumerGroup, request: JoinGroupRequest, client: Client, may_describe: MayUseTopic
+    ) -> Outcome[JoinGroupResponse]:
         check_session_timeout(request, self._state.settings)
         member_id = request.member_id or uuid_text(new_uuid(self._state.rng))
         check_group_size(group, member_id, self._state.settings.consumer_max_size)
@@ -58,7 +60,7 @@ class ClassicMembers:
             return Outcome(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
         left, change = self._new_change(group, request, member_id, subscription)
         change.update_member(_with_request(change.before, request, client, subscription))
-        change.resolve_topics(self._patterns)
+        change.resolve_topics(self._patterns, may_describe)
         if left is not None:
             is_target_due = change.epoch > group.assignment_epoch
             conversion = self._conversions.downgrade_on_replace(group, left, change.member, is_target_due)
