@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from moldau.base.acl_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED
+from moldau.base.acl_operations import OPERATIONS_OMITTED
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.group import offset_removal
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, State
@@ -35,9 +35,9 @@ def list_groups(state: GroupState, states: Collection[str], types: Collection[st
     ]
 
 
-def describe(state: GroupState, group_id: str, version: int, with_operations: bool) -> DescribedGroup:
+def describe(state: GroupState, group_id: str, version: int, operations: int) -> DescribedGroup:
+    """`operations` are those that the client may do with the group, as bits."""
     group = state.groups.get(group_id)
-    operations = GROUP_OPERATIONS if with_operations else OPERATIONS_OMITTED
     if not isinstance(group, ClassicGroup):
         return not_found(group_id, group, version)
     is_stable = group.state is State.STABLE
@@ -59,13 +59,13 @@ def not_found(group_id: str, group: Group | None, version: int) -> DescribedGrou
     return DescribedGroup(code, message, group_id, "Dead", authorized_operations=OPERATIONS_OMITTED)
 
 
-def describe_consumer_group(state: GroupState, group_id: str, with_operations: bool) -> DescribedConsumerGroup:
+def describe_consumer_group(state: GroupState, group_id: str, operations: int) -> DescribedConsumerGroup:
     group = state.groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
         message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)
     description = describe_group(group, state.current.image, state.settings.consumer_assignors)
-    description.authorized_operations = GROUP_OPERATIONS if with_operations else OPERATIONS_OMITTED
+    description.authorized_operations = operations
     return description
 
 

@@ -15,7 +15,7 @@ from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.group.transactional_offsets import TopicAndPartition
-from moldau.coordinator.machine import CoordinatorRecord, Outcome
+from moldau.coordinator.machine import CoordinatorRecord, MayUseTopic, Outcome, any_topic
 from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -26,14 +26,22 @@ from moldau.wire.messages.offset_delete import (
 )
 
 
-def delete(state: GroupState, request: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
+def delete(
+    state: GroupState, request: OffsetDeleteRequest, may_read: MayUseTopic = any_topic
+) -> Outcome[OffsetDeleteResponse]:
+    """Delete offsets. If the client may read none of the topics, it does not learn whether the group exists."""
+    allowed = {topic.name for topic in request.topics if may_read(topic.name)}
+    if request.topics and not allowed:
+        return Outcome(OffsetDeleteResponse(topics=[_denied(topic) for topic in request.topics]))
     group = state.groups.get(request.group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
     if isinstance(group, ClassicGroup) and not group.is_empty and not group.is_of_consumers:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
     records: list[CoordinatorRecord] = []
-    topics = [_delete(state, group, topic, records) for topic in request.topics]
+    topics = [
+        _delete(state, group, topic, records) if topic.name in allowed else _denied(topic) for topic in request.topics
+    ]
     return Outcome(OffsetDeleteResponse(topics=topics), records)
 
 
@@ -54,6 +62,13 @@ def _delete(
             records += _tombstones(group.group_id, [(topic.name, index)])
         results.append(OffsetDeleteResponsePartition(index, code))
     return OffsetDeleteResponseTopic(topic.name, results)
+
+
+def _denied(topic: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return OffsetDeleteResponseTopic(
+        topic.name, [OffsetDeleteResponsePartition(each.partition_index, code) for each in topic.partitions]
+    )
 
 
 def of_deleted_group(state: GroupState, group_id: str) -> list[CoordinatorRecord]:

@@ -16,7 +16,14 @@ from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.group.transactional_offsets import TopicAndPartition
-from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome, ProducerIdAndEpoch
+from moldau.coordinator.machine import (
+    Client,
+    CoordinatorRecord,
+    MayUseTopic,
+    Outcome,
+    ProducerIdAndEpoch,
+    any_topic,
+)
 from moldau.metadata.image import TopicImage
 from moldau.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -48,7 +55,10 @@ GROUP_NOT_FOUND_MIN_VERSION: Final = 9
 NO_OFFSET: Final = -1
 NO_RETENTION: Final = -1
 NO_TIME: Final = -1
-_UNKNOWN: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
+_UNUSABLE: Final = frozenset(
+    (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+)
+"""The error codes of partitions that do not exist or that the client may not use, whatever its group."""
 _CODES_FOR_PRODUCERS: Final = {ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION}
 """Producers do not know member epochs and get another error code instead."""
 Committed = dict[str, dict[int, OffsetCommitValue]]
@@ -64,26 +74,28 @@ class Offsets:
 
     # --- commit -------------------------------------------------------------------------------------------------
 
-    def commit(self, request: OffsetCommitRequest, client: Client) -> Outcome[OffsetCommitResponse]:
-        """Commit offsets. The member is checked only if at least one of the partitions exists."""
+    def commit(
+        self, request: OffsetCommitRequest, client: Client, may_read: MayUseTopic = any_topic
+    ) -> Outcome[OffsetCommitResponse]:
+        """Commit offsets. The member is checked only if it may read at least one of the partitions and that exists."""
         now_ms = self._state.clock.now_ms()
         expire_ms = NO_TIME if request.retention_time_ms == NO_RETENTION else now_ms + request.retention_time_ms
         records: list[CoordinatorRecord] = []
         partitions: list[tuple[Uuid, int]] = []
         topics = []
         for topic in request.topics:
-            image, unknown_code = self._find(topic.topic_id, topic.name, client)
+            image, missing_code = self._find(topic.topic_id, topic.name, client, may_read)
             results = []
             for partition in topic.partitions:
                 index = partition.partition_index
-                code = self._error_code(partition, image, unknown_code)
+                code = self._error_code(partition, image, missing_code)
                 results.append(OffsetCommitResponsePartition(index, code))
                 if image is not None and not code:
                     partitions.append((image.id, index))
                     value = _value(partition, topic.topic_id, now_ms, expire_ms)
                     records.append(CoordinatorRecord(OffsetCommitKey(request.group_id, image.name, index), value))
             topics.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, results))
-        if _is_any_known(topics):
+        if _is_any_usable(topics):
             try:
                 self._check_committer(request, client, partitions)
             except KafkaError as error:
@@ -94,10 +106,10 @@ class Offsets:
         self,
         partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
         topic: TopicImage | None,
-        unknown_code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        missing_code: ErrorCode,
     ) -> ErrorCode:
         if topic is None:
-            return unknown_code
+            return missing_code
         if not 0 <= partition.partition_index < len(topic.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         metadata = partition.committed_metadata
@@ -122,7 +134,9 @@ class Offsets:
         if isinstance(group, ClassicGroup) and request.member_id in group.members:
             self._extend_session(group, request.member_id)
 
-    def transactional_commit(self, request: TxnOffsetCommitRequest, client: Client) -> Outcome[TxnOffsetCommitResponse]:
+    def transactional_commit(
+        self, request: TxnOffsetCommitRequest, client: Client, may_read: MayUseTopic = any_topic
+    ) -> Outcome[TxnOffsetCommitResponse]:
         """Like `commit`, but the offsets take effect when the transaction commits. The log checks on append whether the
         producer is fenced."""
         now_ms = self._state.clock.now_ms()
@@ -130,18 +144,18 @@ class Offsets:
         partitions: list[tuple[Uuid, int]] = []
         topics = []
         for topic in request.topics:
-            image = self._state.current.image.topics.get(topic.name)
+            image, missing_code = self._find_by_name(topic.name, may_read)
             results = []
             for partition in topic.partitions:
                 index = partition.partition_index
-                code = self._error_code(partition, image)
+                code = self._error_code(partition, image, missing_code)
                 results.append(TxnOffsetCommitResponsePartition(index, code))
                 if image is not None and not code:
                     partitions.append((image.id, index))
                     value = _value(partition, ZERO_UUID, now_ms, NO_TIME)
                     records.append(CoordinatorRecord(OffsetCommitKey(request.group_id, topic.name, index), value))
             topics.append(TxnOffsetCommitResponseTopic(topic.name, results))
-        if _is_any_known(topics):
+        if _is_any_usable(topics):
             try:
                 self._check_sender(request, client, partitions)
             except KafkaError as error:
@@ -165,17 +179,31 @@ class Offsets:
             for topic_id, index in partitions:
                 check(topic_id, index)
 
-    def _find(self, topic_id: Uuid, name: str, client: Client) -> tuple[TopicImage | None, ErrorCode]:
-        """Return the topic, if it exists, and the error code for the case that it does not."""
-        image = self._state.current.image
-        if client.version >= TOPIC_ID_MIN_VERSION:
-            return image.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
-        return image.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    def _find(
+        self, topic_id: Uuid, name: str, client: Client, may_read: MayUseTopic
+    ) -> tuple[TopicImage | None, ErrorCode]:
+        """Return the topic, if the client may read it and it exists, and the error code for the case that not. A topic
+        id is no secret: unlike with names, unknown and forbidden ids have different codes."""
+        if client.version < TOPIC_ID_MIN_VERSION:
+            return self._find_by_name(name, may_read)
+        topic = self._state.current.image.topic_by_id(topic_id)
+        if topic is None or may_read(topic.name):
+            return topic, ErrorCode.UNKNOWN_TOPIC_ID
+        return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    def _find_by_name(self, name: str, may_read: MayUseTopic) -> tuple[TopicImage | None, ErrorCode]:
+        if not may_read(name):
+            return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return self._state.current.image.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     # --- fetch --------------------------------------------------------------------------------------------------
 
     def fetch(
-        self, request: OffsetFetchRequestGroup, client: Client, require_stable: bool = False
+        self,
+        request: OffsetFetchRequestGroup,
+        client: Client,
+        require_stable: bool = False,
+        may_describe: MayUseTopic = any_topic,
     ) -> Outcome[OffsetFetchResponseGroup]:
         """Return committed offsets. With `require_stable`, a partition whose offset an open transaction may change gets
         UNSTABLE_OFFSET_COMMIT instead of its last committed offset."""
@@ -185,17 +213,23 @@ class Offsets:
         committed = self._state.offsets.get(request.group_id, {})
         unstable = self._state.transactional_offsets.open_of(request.group_id) if require_stable else ()
         if request.topics is None:
-            topics = list(self._fetch_all(committed, unstable, client))
+            topics = list(self._fetch_all(committed, unstable, client, may_describe))
         else:
-            topics = [self._fetch_topic(topic, committed, unstable, client) for topic in request.topics]
+            topics = [self._fetch_topic(topic, committed, unstable, client, may_describe) for topic in request.topics]
         return Outcome(OffsetFetchResponseGroup(request.group_id, topics))
 
     def _fetch_all(
-        self, committed: Committed, unstable: Collection[TopicAndPartition], client: Client
+        self,
+        committed: Committed,
+        unstable: Collection[TopicAndPartition],
+        client: Client,
+        may_describe: MayUseTopic,
     ) -> Iterator[OffsetFetchResponseTopics]:
-        """Yield all topics with committed offsets. A partition whose only commit is in an open transaction is left
-        out."""
+        """Yield all topics with committed offsets that the client may describe. A partition whose only commit is in an
+        open transaction is left out."""
         for name, partitions in committed.items():
+            if not may_describe(name):
+                continue
             topic = self._state.current.image.topics.get(name)
             if client.version >= TOPIC_ID_MIN_VERSION and topic is None:
                 continue  # the topic is deleted, so there is no topic id for the response
@@ -212,14 +246,16 @@ class Offsets:
         committed: Committed,
         unstable: Collection[TopicAndPartition],
         client: Client,
+        may_describe: MayUseTopic,
     ) -> OffsetFetchResponseTopics:
         name = topic.name
         if client.version >= TOPIC_ID_MIN_VERSION:
             image = self._state.current.image.topic_by_id(topic.topic_id)
             if image is None:
-                unknown = [_fetched(index, None, ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
-                return OffsetFetchResponseTopics(topic.topic_id, "", unknown)
+                return _fetch_error(topic, ErrorCode.UNKNOWN_TOPIC_ID)
             name = image.name
+        if not may_describe(name):
+            return _fetch_error(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partitions = committed.get(name, {})
         ids = (ZERO_UUID, topic.topic_id) if topic.topic_id != ZERO_UUID else None
         results = [
@@ -230,8 +266,8 @@ class Offsets:
 
     # --- removal ------------------------------------------------------------------------------------------------
 
-    def delete(self, request: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
-        return offset_removal.delete(self._state, request)
+    def delete(self, request: OffsetDeleteRequest, may_read: MayUseTopic = any_topic) -> Outcome[OffsetDeleteResponse]:
+        return offset_removal.delete(self._state, request, may_read)
 
     # --- the log ------------------------------------------------------------------------------------------------
 
@@ -277,15 +313,15 @@ class Offsets:
             offsets.pop(key.group, None)
 
 
-def _is_any_known(topics: Sequence[OffsetCommitResponseTopic] | Sequence[TxnOffsetCommitResponseTopic]) -> bool:
-    return any(each.error_code not in _UNKNOWN for topic in topics for each in topic.partitions)
+def _is_any_usable(topics: Sequence[OffsetCommitResponseTopic] | Sequence[TxnOffsetCommitResponseTopic]) -> bool:
+    return any(each.error_code not in _UNUSABLE for topic in topics for each in topic.partitions)
 
 
 def _with_error(topics: list[T], code: ErrorCode) -> list[T]:
-    """Return the topics with `code` for all partitions that exist."""
+    """Return the topics with `code` for all partitions that exist and that the client may use."""
     for topic in topics:
         for each in topic.partitions:
-            if each.error_code not in _UNKNOWN:
+            if each.error_code not in _UNUSABLE:
                 each.error_code = code
     return topics
 
@@ -312,6 +348,11 @@ def _fetched(
     if value is None:
         return OffsetFetchResponsePartitions(index, NO_OFFSET, -1, "", code)
     return OffsetFetchResponsePartitions(index, value.offset, value.leader_epoch, value.metadata)
+
+
+def _fetch_error(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+    partitions = [_fetched(index, None, code) for index in topic.partition_indexes]
+    return OffsetFetchResponseTopics(topic.topic_id, topic.name, partitions)
 
 
 def _unstable(index: int) -> OffsetFetchResponsePartitions:

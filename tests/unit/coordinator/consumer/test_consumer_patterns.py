@@ -104,63 +104,63 @@ def join(member_id: str, pattern: str) -> ConsumerGroupHeartbeatRequest:
     )
 
 
-def resolved(rooms: ConsumerRooms, pattern: str) -> set[str]:
-    return set(rooms.group().subscriptions.resolved[pattern].topics)
+def resolved(shard: InMemoryConsumerShard, pattern: str) -> set[str]:
+    return set(shard.group().subscriptions.resolved[pattern].topics)
 
 
 @pytest.mark.needs_re2
 def test_topics_that_the_member_may_not_describe_do_not_match() -> None:
-    rooms = ConsumerRooms()
-    rooms.create_topic("a1", 1)
-    rooms.create_topic("a2", 1)
-    response, _ = rooms.beat(join("m", "a.*"), may_describe={"a1"}.__contains__)
+    shard = InMemoryConsumerShard()
+    shard.create_topic("a1", 1)
+    shard.create_topic("a2", 1)
+    response, _ = shard.heartbeat(join("m", "a.*"), may_describe={"a1"}.__contains__)
     assert response.assignment is not None
     ids = [topic.topic_id for topic in response.assignment.topic_partitions]
-    assert ids == [rooms.current.image.topics["a1"].id]
+    assert ids == [shard.current.image.topics["a1"].id]
 
 
 @pytest.mark.needs_re2
 def test_another_member_shares_the_topics_of_a_resolved_pattern() -> None:
     """As in Kafka, they are resolved once for the group. A member that may see less does not take them away."""
-    rooms = ConsumerRooms()
-    rooms.create_topic("a1", 1)
-    rooms.create_topic("a2", 1)
-    rooms.beat(join("m", "a.*"))
-    rooms.beat(join("n", "a.*"), may_describe={"a1"}.__contains__)
-    rooms.beat(join("o", "a1|a2"), may_describe={"a1"}.__contains__)
-    assert (resolved(rooms, "a.*"), resolved(rooms, "a1|a2")) == ({"a1", "a2"}, {"a1"})
+    shard = InMemoryConsumerShard()
+    shard.create_topic("a1", 1)
+    shard.create_topic("a2", 1)
+    shard.heartbeat(join("m", "a.*"))
+    shard.heartbeat(join("n", "a.*"), may_describe={"a1"}.__contains__)
+    shard.heartbeat(join("o", "a1|a2"), may_describe={"a1"}.__contains__)
+    assert (resolved(shard, "a.*"), resolved(shard, "a1|a2")) == ({"a1", "a2"}, {"a1"})
 
 
 @pytest.mark.needs_re2
 def test_a_new_topic_resolves_patterns_again_for_the_next_member_that_asks() -> None:
-    rooms = ConsumerRooms()
-    rooms.create_topic("a1", 1)
-    response, _ = rooms.beat(join("m", "a.*"))
-    rooms.create_topic("a2", 1)
+    shard = InMemoryConsumerShard()
+    shard.create_topic("a1", 1)
+    response, _ = shard.heartbeat(join("m", "a.*"))
+    shard.create_topic("a2", 1)
     heartbeat = ConsumerGroupHeartbeatRequest("g", "m", response.member_epoch)
-    rooms.beat(heartbeat, may_describe={"a2"}.__contains__)
-    assert resolved(rooms, "a.*") == {"a2"}
+    shard.heartbeat(heartbeat, may_describe={"a2"}.__contains__)
+    assert resolved(shard, "a.*") == {"a2"}
 
 
 @pytest.mark.needs_re2
 def test_patterns_are_resolved_again_after_some_time() -> None:
     """What a member may describe can change without any change of topics."""
-    rooms = ConsumerRooms()
-    rooms.create_topic("a1", 1)
-    rooms.create_topic("a2", 1)
-    response, _ = rooms.beat(join("m", "a.*"), may_describe={"a1"}.__contains__)
+    shard = InMemoryConsumerShard()
+    shard.create_topic("a1", 1)
+    shard.create_topic("a2", 1)
+    response, _ = shard.heartbeat(join("m", "a.*"), may_describe={"a1"}.__contains__)
     heartbeat = ConsumerGroupHeartbeatRequest("g", "m", response.member_epoch)
-    rooms.clock.move(PATTERN_REFRESH_MS - 1)
-    assert rooms.beat(heartbeat)[1] == []
-    rooms.clock.move(1)
-    epoch = rooms.group().epoch
-    response, _ = rooms.beat(heartbeat)
-    assert (resolved(rooms, "a.*"), rooms.group().epoch) == ({"a1", "a2"}, epoch + 1)
+    shard.clock.move(PATTERN_REFRESH_MS - 1)
+    assert shard.heartbeat(heartbeat)[1] == []
+    shard.clock.move(1)
+    epoch = shard.group().epoch
+    response, _ = shard.heartbeat(heartbeat)
+    assert (resolved(shard, "a.*"), shard.group().epoch) == ({"a1", "a2"}, epoch + 1)
     heartbeat = ConsumerGroupHeartbeatRequest("g", "m", response.member_epoch)
-    rooms.beat(heartbeat)
-    assert rooms.beat(heartbeat)[1] == []
-    rooms.clock.move(PATTERN_REFRESH_MS)
-    _, records = rooms.beat(heartbeat)
+    shard.heartbeat(heartbeat)
+    assert shard.heartbeat(heartbeat)[1] == []
+    shard.clock.move(PATTERN_REFRESH_MS)
+    _, records = shard.heartbeat(heartbeat)
     assert [type(record.key) for record in records] == [logged.ConsumerGroupRegularExpressionKey]
-    assert rooms.group().epoch == epoch + 1, "the same topics are no reason for a new epoch"
-    assert rooms.beat(heartbeat)[1] == []
+    assert shard.group().epoch == epoch + 1, "the same topics are no reason for a new epoch"
+    assert shard.heartbeat(heartbeat)[1] == []

@@ -5,13 +5,19 @@ Heartbeat v1: the client generates its own member id, and may subscribe by a reg
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from moldau.base.acl_operations import OPERATIONS_OMITTED
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.coordinator.group import listing
+from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Outcome
 from moldau.runtime.coordinators.group import GroupCoordinator
+from moldau.security.acls.access import Access, allowed_bits
+from moldau.security.acls.bindings import ResourceType
+from moldau.security.acls.requirements import GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE
 from moldau.server.handlers.replies import client_of, combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -25,6 +31,9 @@ from moldau.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 
+TOPICS_DENIED = "The group has described topic(s) that the client is not authorized to describe."
+"""Kafka's words."""
+
 
 class ConsumerGroupHeartbeat:
     api = ApiKey.CONSUMER_GROUP_HEARTBEAT
@@ -36,10 +45,15 @@ class ConsumerGroupHeartbeat:
     def answer(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller
     ) -> ConsumerGroupHeartbeatResponse | Promise[ConsumerGroupHeartbeatResponse]:
+        if not caller.access.allows(GROUP_READ, request.group_id):
+            return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        may_describe = partial(caller.access.allows, TOPIC_DESCRIBE)
+        if request.subscribed_topic_names and not all(map(may_describe, request.subscribed_topic_names)):
+            return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         client = client_of(caller)
         return reply_or_error(
             lambda: self._coordinator.submit(
-                request.group_id, lambda groups: groups.consumer.heartbeat(request, client)
+                request.group_id, lambda groups: groups.consumer.heartbeat(request, client, may_describe)
             ),
             _heartbeat_error,
         )
@@ -64,15 +78,35 @@ class ConsumerGroupDescribe:
         self, request: ConsumerGroupDescribeRequest, caller: Caller
     ) -> ConsumerGroupDescribeResponse | Promise[ConsumerGroupDescribeResponse]:
         groups = [
-            self._describe_group(group_id, request.include_authorized_operations) for group_id in request.group_ids
+            self._describe_group(group_id, request.include_authorized_operations, caller.access)
+            for group_id in request.group_ids
         ]
         return combine_replies(groups, lambda groups: ConsumerGroupDescribeResponse(groups=groups))
 
-    def _describe_group(self, group_id: str, with_operations: bool) -> Any:
+    def _describe_group(self, group_id: str, with_operations: bool, access: Access) -> Any:
+        if not access.allows(GROUP_DESCRIBE, group_id):
+            return DescribedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, None, group_id)
+        operations = allowed_bits(access, ResourceType.GROUP, group_id) if with_operations else OPERATIONS_OMITTED
+
+        def describe(groups: Groups) -> Outcome[DescribedGroup]:
+            described = listing.describe_consumer_group(groups.state, group_id, operations)
+            _check_topics(described, access)
+            return Outcome(described)
+
         return reply_or_error(
-            lambda: self._coordinator.submit(
-                group_id,
-                lambda groups: Outcome(listing.describe_consumer_group(groups.state, group_id, with_operations)),
-            ),
+            lambda: self._coordinator.submit(group_id, describe),
             lambda error: DescribedGroup(error.code, error.message, group_id),
         )
+
+
+def _check_topics(group: DescribedGroup, access: Access) -> None:
+    """Raise KafkaError if the client may not describe one of the topics that are assigned to members."""
+    names = {
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        if assignment is not None
+        for topic in assignment.topic_partitions
+    }
+    if not all(access.allows(TOPIC_DESCRIBE, name) for name in names):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPICS_DENIED)

@@ -5,12 +5,16 @@ Key type 0 is a group, 1 a transactional id, 2 (from v6) a share group, which th
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
+from moldau.security.acls.access import Needs
+from moldau.security.acls.requirements import CLUSTER_ACTION, GROUP_DESCRIBE, TRANSACTION_DESCRIBE
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -22,6 +26,15 @@ SHARE_MIN_VERSION = 6
 SEVERAL_KEYS_MIN_VERSION = 4
 
 
+class _KeyType(NamedTuple):
+    """The coordinator of keys of one type, and what a client needs to find it."""
+
+    coordinator: GroupCoordinator | TransactionCoordinator
+    needs: Needs
+    denied_code: ErrorCode
+    denied_message: str
+
+
 class FindCoordinator:
     api = ApiKey.FIND_COORDINATOR
     versions = (0, 6)
@@ -29,9 +42,16 @@ class FindCoordinator:
 
     def __init__(self, current: CurrentImage, groups: GroupCoordinator, transactions: TransactionCoordinator) -> None:
         self._current = current
-        self._coordinators: dict[int, GroupCoordinator | TransactionCoordinator] = {
-            GROUP: groups,
-            TRANSACTION: transactions,
+        self._key_types = {
+            GROUP: _KeyType(
+                groups, GROUP_DESCRIBE, ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."
+            ),
+            TRANSACTION: _KeyType(
+                transactions,
+                TRANSACTION_DESCRIBE,
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "Transactional Id authorization failed.",
+            ),
         }
 
     def answer(
@@ -42,13 +62,21 @@ class FindCoordinator:
             if caller.version >= SEVERAL_KEYS_MIN_VERSION
             else [request.key]
         )
-        coordinator = self._coordinators.get(request.key_type)
-        if coordinator is None:
+        key_type = self._key_types.get(request.key_type)
+        if key_type is None:
             return _response([_unsupported_key_type(request, key, caller) for key in keys], caller)
+        denied = {key: _denied(key, key_type, caller) for key in keys if not caller.access.allows(key_type.needs, key)}
+        if len(denied) == len(keys):
+            # Nothing is to be found, so the topic is not created either.
+            return _response(list(denied.values()), caller)
+        coordinator = key_type.coordinator
+
+        def find_all(topic_error: ErrorCode) -> FindCoordinatorResponse:
+            found = [denied.get(key) or self._find(coordinator, key, topic_error, caller) for key in keys]
+            return _response(found, caller)
+
         opening = coordinator.topic.open()
-        if opening.done:
-            return _response([self._find(coordinator, key, opening.value(), caller) for key in keys], caller)
-        return opening.map(lambda code: _response([self._find(coordinator, key, code, caller) for key in keys], caller))
+        return find_all(opening.value()) if opening.done else opening.map(find_all)
 
     def _find(
         self, coordinator: GroupCoordinator | TransactionCoordinator, key: str, topic_error: ErrorCode, caller: Caller
@@ -68,8 +96,16 @@ class FindCoordinator:
 
 def _unsupported_key_type(request: FindCoordinatorRequest, key: str, caller: Caller) -> Coordinator:
     if request.key_type == SHARE and caller.version >= SHARE_MIN_VERSION:
+        if not caller.access.allows(CLUSTER_ACTION):
+            return _error(key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
         return _error(key, ErrorCode.INVALID_REQUEST, "Share groups are not served.")
     return _error(key, ErrorCode.INVALID_REQUEST)
+
+
+def _denied(key: str, key_type: _KeyType, caller: Caller) -> Coordinator:
+    """Return the error for a key. As in Kafka, it has a message only in versions with a single key."""
+    message = "" if caller.version >= SEVERAL_KEYS_MIN_VERSION else key_type.denied_message
+    return _error(key, key_type.denied_code, message)
 
 
 def _error(key: str, code: ErrorCode, message: str | None = None) -> Coordinator:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from moldau.base.errors import KafkaError
+from moldau.base.acl_operations import OPERATIONS_OMITTED
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.coordinator.group import listing
 from moldau.coordinator.machine import Outcome
 from moldau.runtime.coordinators.group import GroupCoordinator
+from moldau.security.acls.access import Access, allowed_bits
+from moldau.security.acls.bindings import ResourceType
+from moldau.security.acls.requirements import CLUSTER_DESCRIBE, GROUP_DELETE, GROUP_DESCRIBE
 from moldau.server.handlers.replies import combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -31,14 +35,18 @@ class ListGroups:
             )
         except KafkaError as error:
             return ListGroupsResponse(error_code=error.code)
-        return combine_replies(parts, _list_response)
+        return combine_replies(parts, lambda parts: _list_response(parts, caller.access))
 
 
-def _list_response(parts: list[Any]) -> ListGroupsResponse:
+def _list_response(parts: list[Any], access: Access) -> ListGroupsResponse:
+    """Who may not describe the cluster sees only the groups that it may describe."""
     for part in parts:
         if isinstance(part, KafkaError):
             return ListGroupsResponse(error_code=part.code)
-    return ListGroupsResponse(groups=[group for part in parts for group in part])
+    sees_all = access.allows(CLUSTER_DESCRIBE)
+    return ListGroupsResponse(
+        groups=[group for part in parts for group in part if sees_all or access.allows(GROUP_DESCRIBE, group.group_id)]
+    )
 
 
 class DescribeGroups:
@@ -51,16 +59,19 @@ class DescribeGroups:
     def answer(
         self, request: DescribeGroupsRequest, caller: Caller
     ) -> DescribeGroupsResponse | Promise[DescribeGroupsResponse]:
-        groups = [self._describe_group(group_id, request, caller.version) for group_id in request.groups]
+        groups = [self._describe_group(group_id, request, caller) for group_id in request.groups]
         return combine_replies(groups, lambda groups: DescribeGroupsResponse(groups=groups))
 
-    def _describe_group(self, group_id: str, request: DescribeGroupsRequest, version: int) -> Any:
+    def _describe_group(self, group_id: str, request: DescribeGroupsRequest, caller: Caller) -> Any:
+        if not caller.access.allows(GROUP_DESCRIBE, group_id):
+            return DescribedGroup(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
+        operations = OPERATIONS_OMITTED
+        if request.include_authorized_operations:
+            operations = allowed_bits(caller.access, ResourceType.GROUP, group_id)
         return reply_or_error(
             lambda: self._coordinator.submit(
                 group_id,
-                lambda groups: Outcome(
-                    listing.describe(groups.state, group_id, version, request.include_authorized_operations)
-                ),
+                lambda groups: Outcome(listing.describe(groups.state, group_id, caller.version, operations)),
                 may_be_empty=True,
             ),
             lambda error: DescribedGroup(error_code=error.code, group_id=group_id),
@@ -77,10 +88,12 @@ class DeleteGroups:
     def answer(
         self, request: DeleteGroupsRequest, caller: Caller
     ) -> DeleteGroupsResponse | Promise[DeleteGroupsResponse]:
-        results = [self._delete(group_id) for group_id in dict.fromkeys(request.groups_names)]
+        results = [self._delete(group_id, caller.access) for group_id in dict.fromkeys(request.groups_names)]
         return combine_replies(results, lambda results: DeleteGroupsResponse(results=results))
 
-    def _delete(self, group_id: str) -> Any:
+    def _delete(self, group_id: str, access: Access) -> Any:
+        if not access.allows(GROUP_DELETE, group_id):
+            return DeletableGroupResult(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return reply_or_error(
             lambda: self._coordinator.submit(
                 group_id, lambda groups: listing.delete(groups.state, group_id), may_be_empty=True

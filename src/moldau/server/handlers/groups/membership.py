@@ -7,9 +7,14 @@ members.
 
 from __future__ import annotations
 
+from functools import partial
+
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise, when_ready
+from moldau.coordinator.group.classic.groups import check_protocol_present
+from moldau.coordinator.machine import Client
 from moldau.runtime.coordinators.group import GroupCoordinator
+from moldau.security.acls.requirements import GROUP_READ, TOPIC_DESCRIBE
 from moldau.server.handlers.replies import client_of, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -30,9 +35,15 @@ class JoinGroup:
         self._coordinator = coordinator
 
     def answer(self, request: JoinGroupRequest, caller: Caller) -> JoinGroupResponse | Promise[JoinGroupResponse]:
+        if not caller.access.allows(GROUP_READ, request.group_id):
+            denied = JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            return _with_protocol_name(denied, caller.version)
         client = client_of(caller)
+        may_describe = partial(caller.access.allows, TOPIC_DESCRIBE)
         reply = reply_or_error(
-            lambda: self._coordinator.submit(request.group_id, lambda groups: groups.join(request, client)),
+            lambda: self._coordinator.submit(
+                request.group_id, lambda groups: groups.join(request, client, may_describe)
+            ),
             lambda error: JoinGroupResponse(error_code=_error_code(error), member_id=request.member_id),
         )
         return when_ready(reply, lambda response: _with_protocol_name(response, caller.version))
@@ -53,10 +64,20 @@ class SyncGroup:
 
     def answer(self, request: SyncGroupRequest, caller: Caller) -> SyncGroupResponse | Promise[SyncGroupResponse]:
         client = client_of(caller)
+        is_allowed = caller.access.allows(GROUP_READ, request.group_id)
         return reply_or_error(
-            lambda: self._coordinator.submit(request.group_id, lambda groups: groups.sync(request, client)),
+            lambda: self._sync(request, client) if is_allowed else _deny_sync(request, client),
             lambda error: SyncGroupResponse(error_code=_error_code(error)),
         )
+
+    def _sync(self, request: SyncGroupRequest, client: Client) -> SyncGroupResponse | Promise[SyncGroupResponse]:
+        return self._coordinator.submit(request.group_id, lambda groups: groups.sync(request, client))
+
+
+def _deny_sync(request: SyncGroupRequest, client: Client) -> SyncGroupResponse:
+    """Kafka reports a missing protocol before it checks the access."""
+    check_protocol_present(request, client)
+    return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
 class Heartbeat:
@@ -67,6 +88,8 @@ class Heartbeat:
         self._coordinator = coordinator
 
     def answer(self, request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse | Promise[HeartbeatResponse]:
+        if not caller.access.allows(GROUP_READ, request.group_id):
+            return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         client = client_of(caller)
         return reply_or_error(
             lambda: self._coordinator.submit(request.group_id, lambda groups: groups.heartbeat(request, client)),
@@ -85,6 +108,8 @@ class LeaveGroup:
         self._coordinator = coordinator
 
     def answer(self, request: LeaveGroupRequest, caller: Caller) -> LeaveGroupResponse | Promise[LeaveGroupResponse]:
+        if not caller.access.allows(GROUP_READ, request.group_id):
+            return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         client = client_of(caller)
         is_single = caller.version < LEAVE_SEVERAL_MIN_VERSION
         if is_single:

@@ -7,12 +7,13 @@ transaction may still change are withheld; v8: several groups at once (one befor
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise
-from moldau.coordinator.machine import Client
 from moldau.runtime.coordinators.group import GroupCoordinator
+from moldau.security.acls.requirements import GROUP_DELETE, GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE, TOPIC_READ
 from moldau.server.handlers.replies import client_of, combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -47,19 +48,22 @@ class OffsetCommit:
     def answer(
         self, request: OffsetCommitRequest, caller: Caller
     ) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
+        if not caller.access.allows(GROUP_READ, request.group_id):
+            return _commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         client = client_of(caller)
+        may_read = partial(caller.access.allows, TOPIC_READ)
         return reply_or_error(
             lambda: self._coordinator.submit(
-                request.group_id, lambda groups: groups.offsets.commit(request, client), may_be_empty=True
+                request.group_id, lambda groups: groups.offsets.commit(request, client, may_read), may_be_empty=True
             ),
-            lambda error: _commit_error(request, error),
+            lambda error: _commit_error(request, error.code),
         )
 
 
-def _commit_error(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
+def _commit_error(request: OffsetCommitRequest, error_code: ErrorCode) -> OffsetCommitResponse:
     """Report the error for every partition: the response has no error for the whole."""
-    too_large = error.code is ErrorCode.RECORD_LIST_TOO_LARGE
-    code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if too_large else error.code
+    too_large = error_code is ErrorCode.RECORD_LIST_TOO_LARGE
+    code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if too_large else error_code
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -80,18 +84,21 @@ class OffsetFetch:
         self._coordinator = coordinator
 
     def answer(self, request: OffsetFetchRequest, caller: Caller) -> OffsetFetchResponse | Promise[OffsetFetchResponse]:
-        client = client_of(caller)
         if caller.version >= SEVERAL_GROUPS_MIN_VERSION:
-            groups = [self._fetch_group(group, client, request.require_stable) for group in request.groups]
+            groups = [self._fetch_group(group, caller, request.require_stable) for group in request.groups]
             return combine_replies(groups, lambda groups: OffsetFetchResponse(groups=groups))
-        group = self._fetch_group(_single_group(request), client, request.require_stable)
+        group = self._fetch_group(_single_group(request), caller, request.require_stable)
         return combine_replies([group], lambda groups: _single_group_response(groups[0], request, caller.version))
 
-    def _fetch_group(self, request: OffsetFetchRequestGroup, client: Client, require_stable: bool) -> Any:
+    def _fetch_group(self, request: OffsetFetchRequestGroup, caller: Caller, require_stable: bool) -> Any:
+        if not caller.access.allows(GROUP_DESCRIBE, request.group_id):
+            return OffsetFetchResponseGroup(request.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        client = client_of(caller)
+        may_describe = partial(caller.access.allows, TOPIC_DESCRIBE)
         return reply_or_error(
             lambda: self._coordinator.submit(
                 request.group_id,
-                lambda groups: groups.offsets.fetch(request, client, require_stable),
+                lambda groups: groups.offsets.fetch(request, client, require_stable, may_describe),
                 may_be_empty=True,
             ),
             lambda error: OffsetFetchResponseGroup(request.group_id, error_code=error.code),
@@ -152,7 +159,10 @@ class OffsetDelete:
     def answer(
         self, request: OffsetDeleteRequest, caller: Caller
     ) -> OffsetDeleteResponse | Promise[OffsetDeleteResponse]:
+        if not caller.access.allows(GROUP_DELETE, request.group_id):
+            return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        may_read = partial(caller.access.allows, TOPIC_READ)
         return reply_or_error(
-            lambda: self._coordinator.submit(request.group_id, lambda groups: groups.offsets.delete(request)),
+            lambda: self._coordinator.submit(request.group_id, lambda groups: groups.offsets.delete(request, may_read)),
             lambda error: OffsetDeleteResponse(error_code=error.code),
         )
