@@ -10,6 +10,8 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.runtime.broker.producer_ids import ProducerIds
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
+from moldau.security.acls.access import Access
+from moldau.security.acls.requirements import CLUSTER_IDEMPOTENT_WRITE, TOPIC_WRITE, TRANSACTION_WRITE
 from moldau.server.handlers.replies import client_of, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -30,6 +32,9 @@ class InitProducerId:
         self, request: InitProducerIdRequest, caller: Caller
     ) -> InitProducerIdResponse | Promise[InitProducerIdResponse]:
         transactional_id = request.transactional_id
+        denied_code = _denied_code(transactional_id, caller.access)
+        if denied_code is not None:
+            return _error_response(denied_code)
         if transactional_id == "" or (request.producer_id < 0) != (request.producer_epoch < 0):
             return _error_response(ErrorCode.INVALID_REQUEST)
         if transactional_id is None:
@@ -43,6 +48,15 @@ class InitProducerId:
             ),
             lambda error: _error_response(error.code),
         )
+
+
+def _denied_code(transactional_id: str | None, access: Access) -> ErrorCode | None:
+    """Return the error for a producer without access. An idempotent one must be allowed to write to some topic."""
+    if transactional_id is not None:
+        is_allowed = access.allows(TRANSACTION_WRITE, transactional_id)
+        return None if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    is_allowed = access.allows(CLUSTER_IDEMPOTENT_WRITE) or access.allows_any(TOPIC_WRITE)
+    return None if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def _error_response(code: ErrorCode) -> InitProducerIdResponse:

@@ -19,6 +19,8 @@ from moldau.coordinator.transaction.transactions import Transactions
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
+from moldau.security.acls.access import Access
+from moldau.security.acls.requirements import CLUSTER_ACTION, GROUP_READ, TOPIC_WRITE, TRANSACTION_WRITE
 from moldau.server.handlers.replies import TimeLimit, combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -58,7 +60,9 @@ class AddPartitionsToTxn:
         self, request: AddPartitionsToTxnRequest, caller: Caller
     ) -> AddPartitionsToTxnResponse | Promise[AddPartitionsToTxnResponse]:
         if caller.version >= BROKERS_MIN_VERSION:
-            results = [self._result(transaction, caller.version) for transaction in request.transactions]
+            if not caller.access.allows(CLUSTER_ACTION):
+                return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            results = [self._result(transaction, caller) for transaction in request.transactions]
             limit = TimeLimit(
                 self._timers, COMMIT_WAIT_MS, lambda index: _timed_out_result(request.transactions[index])
             )
@@ -73,16 +77,21 @@ class AddPartitionsToTxn:
             request.v3_and_below_topics,
         )
         return combine_replies(
-            [self._result(transaction, caller.version)],
+            [self._result(transaction, caller)],
             lambda results: AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results),
         )
 
     def _result(
-        self, request: AddPartitionsToTxnTransaction, version: int
+        self, request: AddPartitionsToTxnTransaction, caller: Caller
     ) -> AddPartitionsToTxnResult | Promise[AddPartitionsToTxnResult]:
+        version = caller.version
         requested = [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partitions]
         partitions = list(dict.fromkeys(requested))
-        errors = {each: code for each in partitions if (code := self._error_code(each, version))}
+        is_from_client = version < BROKERS_MIN_VERSION
+        if is_from_client and not caller.access.allows(TRANSACTION_WRITE, request.transactional_id):
+            denied_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return _result(request, dict.fromkeys(partitions, denied_code))
+        errors = self._errors(request.topics, caller.access if is_from_client else None)
         if errors:
             # If one partition cannot be added, none is added.
             return _result(request, dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors)
@@ -93,12 +102,22 @@ class AddPartitionsToTxn:
             lambda error: _result(request, dict.fromkeys(partitions, error_for_version(error.code, version))),
         )
 
-    def _error_code(self, partition: TopicPartition, version: int) -> ErrorCode:
-        if version < BROKERS_MIN_VERSION and partition.topic in INTERNAL_TOPICS:
-            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        topic = self._current.image.topics.get(partition.topic)
-        is_known = topic is not None and 0 <= partition.partition < len(topic.partitions)
-        return ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    def _errors(
+        self, topics: Sequence[AddPartitionsToTxnTopic], access: Access | None
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Return the error codes of partitions that cannot be added. `access` is that of a client; brokers have checked
+        it when their client wrote."""
+        errors: dict[TopicPartition, ErrorCode] = {}
+        for topic in topics:
+            code, count = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0
+            if access is not None and (topic.name in INTERNAL_TOPICS or not access.allows(TOPIC_WRITE, topic.name)):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif (image := self._current.image.topics.get(topic.name)) is not None:
+                count = len(image.partitions)
+            for index in topic.partitions:
+                if not 0 <= index < count:
+                    errors[TopicPartition(topic.name, index)] = code
+        return errors
 
 
 def _decide(
@@ -164,6 +183,11 @@ class AddOffsetsToTxn:
     def answer(
         self, request: AddOffsetsToTxnRequest, caller: Caller
     ) -> AddOffsetsToTxnResponse | Promise[AddOffsetsToTxnResponse]:
+        if not caller.access.allows(TRANSACTION_WRITE, request.transactional_id):
+            return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if not caller.access.allows(GROUP_READ, request.group_id):
+            return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
         def add(transactions: Transactions) -> Outcome[ErrorCode]:
             offsets_partition = self._groups.topic.partition_of(request.group_id)
             return transactions.add_partitions(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise, when_ready
-from moldau.coordinator.machine import Client
+from moldau.coordinator.machine import Client, MayUseTopic
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import InTransaction
+from moldau.security.acls.requirements import GROUP_READ, TOPIC_READ, TRANSACTION_WRITE
 from moldau.server.handlers.replies import client_of, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -54,17 +57,29 @@ class TxnOffsetCommit:
         self._gate = gate
 
     def answer(self, request: TxnOffsetCommitRequest, caller: Caller) -> Response:
+        if not caller.access.allows(TRANSACTION_WRITE, request.transactional_id):
+            return _error_response(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, caller.version)
+        if not caller.access.allows(GROUP_READ, request.group_id):
+            return _error_response(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, caller.version)
         client = client_of(caller)
+        may_read = partial(caller.access.allows, TOPIC_READ)
         return reply_or_error(
-            lambda: self._verify(request, client), lambda error: _error_response(request, error.code, caller.version)
+            lambda: self._verify(request, client, may_read),
+            lambda error: _error_response(request, error.code, caller.version),
         )
 
-    def _verify(self, request: TxnOffsetCommitRequest, client: Client) -> Response:
+    def _verify(self, request: TxnOffsetCommitRequest, client: Client, may_read: MayUseTopic) -> Response:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        requested = ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+        requested = (
+            (topic.name, each.partition_index)
+            for topic in request.topics
+            if may_read(topic.name)
+            for each in topic.partitions
+        )
         if not any(self._is_known(*each) for each in requested):
-            return self._submit(request, client)
+            # No offset can be committed: the coordinator only returns the errors.
+            return self._submit(request, client, may_read)
         name = self._groups.topic.partition_of(request.group_id)
         partition = self._partitions.find(*name)
         transaction = InTransaction(
@@ -76,20 +91,25 @@ class TxnOffsetCommit:
         if partition is None or not partition.is_leader:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         write = TransactionalWrite(transaction, {partition: NO_SEQUENCE}, client.version >= KNOWS_ABORTABLE_MIN_VERSION)
-        return when_ready(self._gate.verify(write), lambda _: self._commit(request, client, partition, write))
+        return when_ready(self._gate.verify(write), lambda _: self._commit(request, client, partition, write, may_read))
 
     def _commit(
-        self, request: TxnOffsetCommitRequest, client: Client, partition: Partition, write: TransactionalWrite
+        self,
+        request: TxnOffsetCommitRequest,
+        client: Client,
+        partition: Partition,
+        write: TransactionalWrite,
+        may_read: MayUseTopic,
     ) -> Response:
         self._gate.check(write, partition)
-        response = self._submit(request, client)
+        response = self._submit(request, client, may_read)
         if partition.log.producers.has_open_transaction(request.producer_id, request.producer_epoch):
             self._gate.appended(write, partition)
         return response
 
-    def _submit(self, request: TxnOffsetCommitRequest, client: Client) -> Response:
+    def _submit(self, request: TxnOffsetCommitRequest, client: Client, may_read: MayUseTopic) -> Response:
         return self._groups.submit(
-            request.group_id, lambda groups: groups.offsets.transactional_commit(request, client)
+            request.group_id, lambda groups: groups.offsets.transactional_commit(request, client, may_read)
         )
 
     def _is_known(self, topic: str, index: int) -> bool:

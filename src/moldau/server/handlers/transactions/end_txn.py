@@ -6,9 +6,11 @@ one are refused.
 
 from __future__ import annotations
 
+from moldau.base.errors import ErrorCode
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
+from moldau.security.acls.requirements import TRANSACTION_WRITE
 from moldau.server.handlers.replies import client_of, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -24,6 +26,8 @@ class EndTxn:
         self._coordinator = coordinator
 
     def answer(self, request: EndTxnRequest, caller: Caller) -> EndTxnResponse | Promise[EndTxnResponse]:
+        if not caller.access.allows(TRANSACTION_WRITE, request.transactional_id):
+            return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         client = client_of(caller)
         return reply_or_error(
             lambda: self._coordinator.submit(

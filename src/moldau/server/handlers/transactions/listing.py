@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from moldau.base.clock import Timers
-from moldau.base.errors import KafkaError
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise, when_ready
 from moldau.coordinator.transaction.listing import TransactionFilter, filter_of
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
+from moldau.security.acls.access import Access
+from moldau.security.acls.requirements import TOPIC_DESCRIBE, TRANSACTION_DESCRIBE
 from moldau.server.handlers.replies import combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -36,9 +38,9 @@ class ListTransactions:
         self._timers = timers
 
     def answer(self, request: ListTransactionsRequest, caller: Caller) -> Response:
-        return reply_or_error(lambda: self._list(filter_of(request)), _list_error)
+        return reply_or_error(lambda: self._list(filter_of(request), caller.access), _list_error)
 
-    def _list(self, filters: TransactionFilter) -> Response:
+    def _list(self, filters: TransactionFilter, access: Access) -> Response:
         all_but_pattern = filters._replace(pattern=None)
         replies = self._coordinator.shards.submit_to_all(lambda transactions: transactions.listed(all_but_pattern))
         response = combine_replies(
@@ -47,7 +49,12 @@ class ListTransactions:
                 next((_list_error(each) for each in replies if isinstance(each, KafkaError)), None)
                 or ListTransactionsResponse(
                     unknown_state_filters=filters.unknown_states,
-                    transaction_states=[each for of_shard in replies for each in of_shard],
+                    transaction_states=[
+                        each
+                        for of_shard in replies
+                        for each in of_shard
+                        if access.allows(TRANSACTION_DESCRIBE, each.transactional_id)
+                    ],
                 )
             ),
         )
@@ -92,13 +99,25 @@ class DescribeTransactions:
         self, request: DescribeTransactionsRequest, caller: Caller
     ) -> DescribeTransactionsResponse | Promise[DescribeTransactionsResponse]:
         # Each id once: a transaction may have thousands of partitions, and its id may be two bytes.
-        states = [self._describe_transaction(each) for each in dict.fromkeys(request.transactional_ids)]
+        ids = dict.fromkeys(request.transactional_ids)
+        states = [self._describe_transaction(each, caller.access) for each in ids]
         return combine_replies(states, lambda states: DescribeTransactionsResponse(transaction_states=states))
 
-    def _describe_transaction(self, transactional_id: str) -> TransactionState | Promise[TransactionState]:
-        return reply_or_error(
+    def _describe_transaction(
+        self, transactional_id: str, access: Access
+    ) -> TransactionState | Promise[TransactionState]:
+        if not access.allows(TRANSACTION_DESCRIBE, transactional_id):
+            return TransactionState(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id)
+        described = reply_or_error(
             lambda: self._coordinator.submit(
                 transactional_id, lambda transactions: transactions.describe(transactional_id)
             ),
             lambda error: TransactionState(error.code, transactional_id),
         )
+        return when_ready(described, lambda state: _with_described_topics(state, access))
+
+
+def _with_described_topics(state: TransactionState, access: Access) -> TransactionState:
+    """Leave out the topics that the client may not describe."""
+    state.topics = [each for each in state.topics if access.allows(TOPIC_DESCRIBE, each.topic)]
+    return state

@@ -19,6 +19,7 @@ from moldau.replica.partition import ACKS_ALL
 from moldau.replica.partitions import Partitions
 from moldau.replica.verification import Verifications
 from moldau.runtime.coordinators.group import GroupCoordinator
+from moldau.security.acls.requirements import CLUSTER_ACTION, CLUSTER_ALTER
 from moldau.server.handlers.replies import TimeLimit, combine_replies, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -63,6 +64,11 @@ class WriteTxnMarkers:
         self, request: WriteTxnMarkersRequest, caller: Caller
     ) -> WriteTxnMarkersResponse | Promise[WriteTxnMarkersResponse]:
         requested = [(marker, _partitions(marker)) for marker in request.markers]
+        if not (caller.access.allows(CLUSTER_ALTER) or caller.access.allows(CLUSTER_ACTION)):
+            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            return WriteTxnMarkersResponse(
+                [_result(marker, dict.fromkeys(partitions, code)) for marker, partitions in requested]
+            )
         codes = [
             reply_or_error(partial(self._write, marker, each), lambda error: _marker_error(error.code))
             for marker, partitions in requested
