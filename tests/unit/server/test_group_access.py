@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from restricted_coordinators import PUBLIC, SECRET, RestrictedCoordinators
+from coordinator_node import PUBLIC, SECRET, CoordinatorNode
 
 from moldau.base.acl_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED, AclOperation, bits
 from moldau.base.errors import ErrorCode
@@ -51,15 +51,15 @@ MISSING = "missing"
 
 
 @pytest.fixture
-def node() -> RestrictedCoordinators:
-    return RestrictedCoordinators()
+def node() -> CoordinatorNode:
+    return CoordinatorNode()
 
 
-def allow_group(node: RestrictedCoordinators, operation: AclOperation, group_id: str = "g") -> None:
+def allow_group(node: CoordinatorNode, operation: AclOperation, group_id: str = "g") -> None:
     node.allow(operation, ResourceType.GROUP, group_id)
 
 
-def allow_topic(node: RestrictedCoordinators, operation: AclOperation, name: str = PUBLIC) -> None:
+def allow_topic(node: CoordinatorNode, operation: AclOperation, name: str = PUBLIC) -> None:
     node.allow(operation, ResourceType.TOPIC, name)
 
 
@@ -81,7 +81,7 @@ def allow_topic(node: RestrictedCoordinators, operation: AclOperation, name: str
 def test_a_coordinator_is_found_only_for_keys_that_the_client_may_describe(
     key_type: int, resource: ResourceType, code: ErrorCode, message: str
 ) -> None:
-    node = RestrictedCoordinators(has_coordinators=False)
+    node = CoordinatorNode(has_coordinators=False)
     several = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["mine", "other"])
     denied = [Coordinator(key, -1, "", -1, code, "") for key in ("mine", "other")]
     assert node.ask(ApiKey.FIND_COORDINATOR, several).coordinators == denied
@@ -95,7 +95,7 @@ def test_a_coordinator_is_found_only_for_keys_that_the_client_may_describe(
     assert node.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest("mine", key_type), 3).node_id == 1
 
 
-def test_coordinators_of_share_groups_are_for_nodes_of_the_cluster(node: RestrictedCoordinators) -> None:
+def test_coordinators_of_share_groups_are_for_nodes_of_the_cluster(node: CoordinatorNode) -> None:
     request = FindCoordinatorRequest(key_type=2, coordinator_keys=["a", "b"])
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     expected = [Coordinator(key, -1, "", -1, code, "Cluster authorization failed.") for key in ("a", "b")]
@@ -112,7 +112,7 @@ def join_request(member_id: str = "") -> JoinGroupRequest:
     return JoinGroupRequest("g", 10_000, 10_000, member_id, None, "consumer", [JoinGroupRequestProtocol("range", b"")])
 
 
-def join(node: RestrictedCoordinators) -> JoinGroupResponse:
+def join(node: CoordinatorNode) -> JoinGroupResponse:
     """Join as an administrator, and become stable."""
     joined = node.ask_as_admin(ApiKey.JOIN_GROUP, join_request(), 3)
     sync = SyncGroupRequest("g", joined.generation_id, joined.member_id)
@@ -121,13 +121,13 @@ def join(node: RestrictedCoordinators) -> JoinGroupResponse:
     return joined
 
 
-def group_states(node: RestrictedCoordinators) -> dict[str, str]:
+def group_states(node: CoordinatorNode) -> dict[str, str]:
     response = node.ask_as_admin(ApiKey.LIST_GROUPS, ListGroupsRequest())
     return {each.group_id: each.group_state for each in response.groups}
 
 
 @pytest.mark.parametrize(("version", "protocol_name"), [(0, ""), (3, ""), (6, ""), (7, None), (9, None)])
-def test_join_group_needs_read(node: RestrictedCoordinators, version: int, protocol_name: str | None) -> None:
+def test_join_group_needs_read(node: CoordinatorNode, version: int, protocol_name: str | None) -> None:
     allow_group(node, AclOperation.DESCRIBE)
     denied = node.ask_in_vain(ApiKey.JOIN_GROUP, join_request("m"), version)
     assert denied == JoinGroupResponse(
@@ -146,7 +146,7 @@ def test_join_group_needs_read(node: RestrictedCoordinators, version: int, proto
     assert allowed.member_id
 
 
-def test_sync_group_needs_read(node: RestrictedCoordinators) -> None:
+def test_sync_group_needs_read(node: CoordinatorNode) -> None:
     joined = join(node)
     allow_group(node, AclOperation.DESCRIBE)
     named = SyncGroupRequest("g", joined.generation_id, joined.member_id, None, "consumer", "range")
@@ -161,7 +161,7 @@ def test_sync_group_needs_read(node: RestrictedCoordinators) -> None:
     assert node.ask(ApiKey.SYNC_GROUP, named, 5).error_code == NONE
 
 
-def test_heartbeat_needs_read(node: RestrictedCoordinators) -> None:
+def test_heartbeat_needs_read(node: CoordinatorNode) -> None:
     joined = join(node)
     allow_group(node, AclOperation.DESCRIBE)
     request = HeartbeatRequest("g", joined.generation_id, joined.member_id)
@@ -171,7 +171,7 @@ def test_heartbeat_needs_read(node: RestrictedCoordinators) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 5])
-def test_leave_group_needs_read(node: RestrictedCoordinators, version: int) -> None:
+def test_leave_group_needs_read(node: CoordinatorNode, version: int) -> None:
     joined = join(node)
     allow_group(node, AclOperation.DESCRIBE)
     request = LeaveGroupRequest("g", [MemberIdentity(joined.member_id)], joined.member_id)
@@ -186,7 +186,7 @@ def test_leave_group_needs_read(node: RestrictedCoordinators, version: int) -> N
 # --- offsets ----------------------------------------------------------------------------------------------------
 
 
-def commit_request(node: RestrictedCoordinators, *names: str, offset: int = 7, **fields: Any) -> OffsetCommitRequest:
+def commit_request(node: CoordinatorNode, *names: str, offset: int = 7, **fields: Any) -> OffsetCommitRequest:
     partitions = [OffsetCommitRequestPartition(index, offset) for index in (0, 1)]
     topics = [OffsetCommitRequestTopic(node.ids.get(name, b"?" * 16), name, partitions) for name in names]
     return OffsetCommitRequest("g", topics=topics, **fields)
@@ -196,14 +196,14 @@ def codes(topics: Any) -> list[list[int]]:
     return [[each.error_code for each in topic.partitions] for topic in topics]
 
 
-def committed(node: RestrictedCoordinators) -> dict[str, list[int]]:
+def committed(node: CoordinatorNode) -> dict[str, list[int]]:
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
     topics = node.ask_as_admin(ApiKey.OFFSET_FETCH, request, 9).groups[0].topics
     return {topic.name: [each.committed_offset for each in topic.partitions] for topic in topics}
 
 
 @pytest.mark.parametrize("version", [2, 9, 10])
-def test_offset_commit_needs_read_of_the_group(node: RestrictedCoordinators, version: int) -> None:
+def test_offset_commit_needs_read_of_the_group(node: CoordinatorNode, version: int) -> None:
     allow_group(node, AclOperation.DESCRIBE)
     allow_topic(node, AclOperation.READ)
     request = commit_request(node, PUBLIC, MISSING)
@@ -216,7 +216,7 @@ def test_offset_commit_needs_read_of_the_group(node: RestrictedCoordinators, ver
 
 
 @pytest.mark.parametrize(("version", "unknown"), [(2, TOPIC_DENIED), (9, TOPIC_DENIED), (10, 100)])
-def test_offset_commit_needs_read_of_each_topic(node: RestrictedCoordinators, version: int, unknown: int) -> None:
+def test_offset_commit_needs_read_of_each_topic(node: CoordinatorNode, version: int, unknown: int) -> None:
     """A topic id that does not exist is reported as such; a name that does not exist looks like a forbidden one."""
     allow_group(node, AclOperation.READ)
     allow_topic(node, AclOperation.READ)
@@ -227,7 +227,7 @@ def test_offset_commit_needs_read_of_each_topic(node: RestrictedCoordinators, ve
 
 
 @pytest.mark.parametrize("version", [9, 10])
-def test_the_member_is_not_checked_if_all_topics_are_denied(node: RestrictedCoordinators, version: int) -> None:
+def test_the_member_is_not_checked_if_all_topics_are_denied(node: CoordinatorNode, version: int) -> None:
     allow_group(node, AclOperation.READ)
     fields = {"generation_id_or_member_epoch": 5, "member_id": "nobody"}
     response = node.ask_in_vain(ApiKey.OFFSET_COMMIT, commit_request(node, SECRET, **fields), version)
@@ -237,13 +237,13 @@ def test_the_member_is_not_checked_if_all_topics_are_denied(node: RestrictedCoor
     assert codes(response.topics) == [[TOPIC_DENIED] * 2, [ErrorCode.GROUP_ID_NOT_FOUND] * 2]
 
 
-def commit_both(node: RestrictedCoordinators) -> None:
+def commit_both(node: CoordinatorNode) -> None:
     node.ask_as_admin(ApiKey.OFFSET_COMMIT, commit_request(node, PUBLIC, SECRET), 9)
     assert committed(node) == {PUBLIC: [7, 7], SECRET: [7, 7]}
 
 
 @pytest.mark.parametrize("version", [8, 10])
-def test_offset_fetch_needs_describe_of_each_group(node: RestrictedCoordinators, version: int) -> None:
+def test_offset_fetch_needs_describe_of_each_group(node: CoordinatorNode, version: int) -> None:
     commit_both(node)
     allow_topic(node, AclOperation.DESCRIBE)
     allow_group(node, AclOperation.DESCRIBE, "mine")
@@ -256,7 +256,7 @@ def test_offset_fetch_needs_describe_of_each_group(node: RestrictedCoordinators,
 
 
 @pytest.mark.parametrize("version", [1, 2, 7])
-def test_offset_fetch_of_one_group_needs_describe(node: RestrictedCoordinators, version: int) -> None:
+def test_offset_fetch_of_one_group_needs_describe(node: CoordinatorNode, version: int) -> None:
     commit_both(node)
     allow_topic(node, AclOperation.DESCRIBE)
     request = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(PUBLIC, [0, 1])])
@@ -281,7 +281,7 @@ def fetched(topics: Any) -> dict[str, list[tuple[int, int, str, int]]]:
 
 
 @pytest.mark.parametrize(("version", "unknown"), [(1, TOPIC_DENIED), (8, TOPIC_DENIED), (10, 100)])
-def test_offset_fetch_needs_describe_of_each_topic(node: RestrictedCoordinators, version: int, unknown: int) -> None:
+def test_offset_fetch_needs_describe_of_each_topic(node: CoordinatorNode, version: int, unknown: int) -> None:
     commit_both(node)
     allow_group(node, AclOperation.DESCRIBE)
     allow_topic(node, AclOperation.DESCRIBE)
@@ -306,7 +306,7 @@ def test_offset_fetch_needs_describe_of_each_topic(node: RestrictedCoordinators,
 
 @pytest.mark.parametrize("version", [2, 8, 10])
 def test_offset_fetch_of_all_topics_leaves_out_those_that_the_client_may_not_describe(
-    node: RestrictedCoordinators, version: int
+    node: CoordinatorNode, version: int
 ) -> None:
     commit_both(node)
     allow_group(node, AclOperation.DESCRIBE)
@@ -322,7 +322,7 @@ def delete_request(*names: str, group_id: str = "g") -> OffsetDeleteRequest:
     return OffsetDeleteRequest(group_id, [OffsetDeleteRequestTopic(name, partitions) for name in names])
 
 
-def test_offset_delete_needs_delete_of_the_group_and_read_of_each_topic(node: RestrictedCoordinators) -> None:
+def test_offset_delete_needs_delete_of_the_group_and_read_of_each_topic(node: CoordinatorNode) -> None:
     commit_both(node)
     allow_topic(node, AclOperation.READ)
     allow_topic(node, AclOperation.DESCRIBE, SECRET)
@@ -337,7 +337,7 @@ def test_offset_delete_needs_delete_of_the_group_and_read_of_each_topic(node: Re
     assert committed(node) == {SECRET: [7, 7]}
 
 
-def test_offset_delete_does_not_tell_about_the_group_if_all_topics_are_denied(node: RestrictedCoordinators) -> None:
+def test_offset_delete_does_not_tell_about_the_group_if_all_topics_are_denied(node: CoordinatorNode) -> None:
     allow_group(node, AclOperation.DELETE, "nowhere")
     response = node.ask_in_vain(ApiKey.OFFSET_DELETE, delete_request(SECRET, group_id="nowhere"))
     assert (response.error_code, codes(response.topics)) == (NONE, [[TOPIC_DENIED] * 2])
@@ -349,7 +349,7 @@ def test_offset_delete_does_not_tell_about_the_group_if_all_topics_are_denied(no
 # --- administration ---------------------------------------------------------------------------------------------
 
 
-def commit_groups(node: RestrictedCoordinators, *group_ids: str) -> None:
+def commit_groups(node: CoordinatorNode, *group_ids: str) -> None:
     for group_id in group_ids:
         request = commit_request(node, PUBLIC)
         request.group_id = group_id
@@ -357,7 +357,7 @@ def commit_groups(node: RestrictedCoordinators, *group_ids: str) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 5])
-def test_list_groups_lists_what_the_client_may_describe(node: RestrictedCoordinators, version: int) -> None:
+def test_list_groups_lists_what_the_client_may_describe(node: CoordinatorNode, version: int) -> None:
     commit_groups(node, "a", "b", "c")
 
     def listed() -> list[str]:
@@ -374,7 +374,7 @@ def test_list_groups_lists_what_the_client_may_describe(node: RestrictedCoordina
 
 
 @pytest.mark.parametrize("version", [0, 3, 6])
-def test_describe_groups_needs_describe_of_each(node: RestrictedCoordinators, version: int) -> None:
+def test_describe_groups_needs_describe_of_each(node: CoordinatorNode, version: int) -> None:
     commit_groups(node, "g", "h", "secret")
     allow_group(node, AclOperation.READ)
     allow_group(node, AclOperation.DESCRIBE, "h")
@@ -393,7 +393,7 @@ def test_describe_groups_needs_describe_of_each(node: RestrictedCoordinators, ve
     assert unasked.authorized_operations == OPERATIONS_OMITTED
 
 
-def test_delete_groups_needs_delete_of_each(node: RestrictedCoordinators) -> None:
+def test_delete_groups_needs_delete_of_each(node: CoordinatorNode) -> None:
     commit_groups(node, "g", "secret")
     allow_group(node, AclOperation.DELETE)
     allow_group(node, AclOperation.READ, "secret")
@@ -424,7 +424,7 @@ def heartbeat_request(
     )
 
 
-def assigned(node: RestrictedCoordinators, response: ConsumerGroupHeartbeatResponse) -> set[str]:
+def assigned(node: CoordinatorNode, response: ConsumerGroupHeartbeatResponse) -> set[str]:
     names = {topic_id: name for name, topic_id in node.ids.items()}
     assert response.error_code == NONE, response.error_message
     assert response.assignment is not None
@@ -432,7 +432,7 @@ def assigned(node: RestrictedCoordinators, response: ConsumerGroupHeartbeatRespo
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_consumer_group_heartbeat_needs_read_of_the_group(node: RestrictedCoordinators, version: int) -> None:
+def test_consumer_group_heartbeat_needs_read_of_the_group(node: CoordinatorNode, version: int) -> None:
     allow_group(node, AclOperation.DESCRIBE)
     allow_topic(node, AclOperation.DESCRIBE)
     denied = node.ask_in_vain(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat_request(PUBLIC), version)
@@ -447,7 +447,7 @@ def test_consumer_group_heartbeat_needs_read_of_the_group(node: RestrictedCoordi
     assert group_states(node) == {"g": "Stable"}
 
 
-def test_consumer_group_heartbeat_needs_describe_of_all_topics(node: RestrictedCoordinators) -> None:
+def test_consumer_group_heartbeat_needs_describe_of_all_topics(node: CoordinatorNode) -> None:
     allow_group(node, AclOperation.READ)
     allow_topic(node, AclOperation.DESCRIBE)
     for name in (SECRET, MISSING):
@@ -458,7 +458,7 @@ def test_consumer_group_heartbeat_needs_describe_of_all_topics(node: RestrictedC
 
 
 @pytest.mark.needs_re2
-def test_a_pattern_matches_only_topics_that_the_member_may_describe(node: RestrictedCoordinators) -> None:
+def test_a_pattern_matches_only_topics_that_the_member_may_describe(node: CoordinatorNode) -> None:
     allow_group(node, AclOperation.READ)
     allow_topic(node, AclOperation.DESCRIBE)
     response = node.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat_request(regex="public|secret"))
@@ -469,7 +469,7 @@ def test_a_pattern_matches_only_topics_that_the_member_may_describe(node: Restri
 
 
 @pytest.mark.needs_re2
-def test_a_classic_member_resolves_patterns_with_its_own_access(node: RestrictedCoordinators) -> None:
+def test_a_classic_member_resolves_patterns_with_its_own_access(node: CoordinatorNode) -> None:
     """It joins a group of consumers after a topic was created."""
     admins = node.ask_as_admin(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat_request(regex=".*(public|secret).*"))
     assert assigned(node, admins) == {PUBLIC, SECRET}
@@ -485,7 +485,9 @@ def test_a_classic_member_resolves_patterns_with_its_own_access(node: Restricted
     assert targets == [PUBLIC]
 
 
-def test_consumer_group_describe_needs_describe_of_the_group_and_of_assigned_topics(node: RestrictedCoordinators) -> None:
+def test_consumer_group_describe_needs_describe_of_the_group_and_of_assigned_topics(
+    node: CoordinatorNode,
+) -> None:
     node.ask_as_admin(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat_request(PUBLIC, SECRET))
     request = ConsumerGroupDescribeRequest(["g", "nowhere"], include_authorized_operations=True)
     assert node.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, request).groups == [
@@ -505,7 +507,7 @@ def test_consumer_group_describe_needs_describe_of_the_group_and_of_assigned_top
     assert admins.authorized_operations == GROUP_OPERATIONS
 
 
-def test_a_topic_that_a_member_only_subscribes_to_does_not_hide_the_group(node: RestrictedCoordinators) -> None:
+def test_a_topic_that_a_member_only_subscribes_to_does_not_hide_the_group(node: CoordinatorNode) -> None:
     node.ask_as_admin(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat_request(PUBLIC, MISSING))
     allow_group(node, AclOperation.DESCRIBE)
     allow_topic(node, AclOperation.DESCRIBE)
@@ -513,7 +515,7 @@ def test_a_topic_that_a_member_only_subscribes_to_does_not_hide_the_group(node: 
     assert (described.error_code, described.members[0].subscribed_topic_names) == (NONE, [MISSING, PUBLIC])
 
 
-def test_a_topic_id_of_zero_is_unknown_and_not_forbidden(node: RestrictedCoordinators) -> None:
+def test_a_topic_id_of_zero_is_unknown_and_not_forbidden(node: CoordinatorNode) -> None:
     allow_group(node, AclOperation.READ)
     topic = OffsetCommitRequestTopic(ZERO_UUID, "", [OffsetCommitRequestPartition(0, 1)])
     response = node.ask_in_vain(ApiKey.OFFSET_COMMIT, OffsetCommitRequest("g", topics=[topic]), 10)

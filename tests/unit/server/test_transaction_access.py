@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from restricted_node import PUBLIC, SECRET, RestrictedNode
+from coordinator_node import PUBLIC, SECRET, CoordinatorNode
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode
@@ -42,19 +42,19 @@ Producer = tuple[int, int]
 
 
 @pytest.fixture
-def node() -> RestrictedNode:
-    return RestrictedNode()
+def node() -> CoordinatorNode:
+    return CoordinatorNode()
 
 
-def allow_transaction(node: RestrictedNode, operation: AclOperation, name: str = "tx") -> None:
+def allow_transaction(node: CoordinatorNode, operation: AclOperation, name: str = "tx") -> None:
     node.allow(operation, ResourceType.TRANSACTIONAL_ID, name)
 
 
-def allow_topic(node: RestrictedNode, operation: AclOperation, name: str = PUBLIC) -> None:
+def allow_topic(node: CoordinatorNode, operation: AclOperation, name: str = PUBLIC) -> None:
     node.allow(operation, ResourceType.TOPIC, name)
 
 
-def init(node: RestrictedNode, transactional_id: str = "tx") -> Producer:
+def init(node: CoordinatorNode, transactional_id: str = "tx") -> Producer:
     """Initialize a producer as an administrator."""
     request = InitProducerIdRequest(transactional_id, 60_000)
     response = node.ask_as_admin(ApiKey.INIT_PRODUCER_ID, request)
@@ -62,12 +62,12 @@ def init(node: RestrictedNode, transactional_id: str = "tx") -> Producer:
     return response.producer_id, response.producer_epoch
 
 
-def states(node: RestrictedNode) -> dict[str, str]:
+def states(node: CoordinatorNode) -> dict[str, str]:
     response = node.ask_as_admin(ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest())
     return {each.transactional_id: each.transaction_state for each in response.transaction_states}
 
 
-def transaction(node: RestrictedNode, transactional_id: str = "tx") -> TransactionState:
+def transaction(node: CoordinatorNode, transactional_id: str = "tx") -> TransactionState:
     """Describe a transaction as an administrator."""
     request = DescribeTransactionsRequest([transactional_id])
     state = node.ask_as_admin(ApiKey.DESCRIBE_TRANSACTIONS, request).transaction_states[0]
@@ -79,7 +79,7 @@ def transaction(node: RestrictedNode, transactional_id: str = "tx") -> Transacti
 
 
 @pytest.mark.parametrize("version", [0, 5])
-def test_a_transactional_producer_needs_write_of_its_id(node: RestrictedNode, version: int) -> None:
+def test_a_transactional_producer_needs_write_of_its_id(node: CoordinatorNode, version: int) -> None:
     denied = InitProducerIdResponse(error_code=DENIED, producer_id=-1, producer_epoch=-1)
     for name in ("tx", ""):
         request = InitProducerIdRequest(name, 60_000)
@@ -104,7 +104,7 @@ def test_a_transactional_producer_needs_write_of_its_id(node: RestrictedNode, ve
     ],
 )
 def test_an_idempotent_producer_needs_write_of_some_topic_or_idempotent_write(
-    node: RestrictedNode, operation: AclOperation, resource: ResourceType, name: str
+    node: CoordinatorNode, operation: AclOperation, resource: ResourceType, name: str
 ) -> None:
     request = InitProducerIdRequest(None, 60_000)
     allow_topic(node, AclOperation.READ)
@@ -135,7 +135,7 @@ def add_codes(topics: Any) -> list[list[int]]:
 
 @pytest.mark.parametrize("version", [0, 3])
 def test_add_partitions_needs_write_of_the_transactional_id_and_of_each_topic(
-    node: RestrictedNode, version: int
+    node: CoordinatorNode, version: int
 ) -> None:
     producer = init(node)
     allow_transaction(node, AclOperation.DESCRIBE)
@@ -167,7 +167,7 @@ def test_add_partitions_needs_write_of_the_transactional_id_and_of_each_topic(
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_add_partitions_by_a_broker_needs_cluster_action_only(node: RestrictedNode, version: int) -> None:
+def test_add_partitions_by_a_broker_needs_cluster_action_only(node: CoordinatorNode, version: int) -> None:
     producer = init(node)
     topics = [AddPartitionsToTxnTopic(PUBLIC, [0])]
     request = AddPartitionsToTxnRequest([AddPartitionsToTxnTransaction("tx", *producer, False, topics)])
@@ -183,7 +183,7 @@ def test_add_partitions_by_a_broker_needs_cluster_action_only(node: RestrictedNo
     assert add_codes(response.results_by_transaction[0].topic_results) == [[NONE]]
 
 
-def test_add_offsets_needs_write_of_the_transactional_id_and_read_of_the_group(node: RestrictedNode) -> None:
+def test_add_offsets_needs_write_of_the_transactional_id_and_read_of_the_group(node: CoordinatorNode) -> None:
     request = AddOffsetsToTxnRequest("tx", *init(node), "g")
     allow_transaction(node, AclOperation.DESCRIBE)
     node.allow(AclOperation.DESCRIBE, ResourceType.GROUP, "g")
@@ -212,7 +212,7 @@ def codes(topics: Any) -> list[list[int]]:
     return [[each.error_code for each in topic.partitions] for topic in topics]
 
 
-def committed(node: RestrictedNode) -> dict[str, list[int]]:
+def committed(node: CoordinatorNode) -> dict[str, list[int]]:
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
     topics = node.ask_as_admin(ApiKey.OFFSET_FETCH, request, 9).groups[0].topics
     return {topic.name: [each.committed_offset for each in topic.partitions] for topic in topics}
@@ -220,7 +220,7 @@ def committed(node: RestrictedNode) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize("version", [0, 3, 4, 5])
 def test_txn_offset_commit_needs_write_of_the_id_read_of_the_group_and_of_each_topic(
-    node: RestrictedNode, version: int
+    node: CoordinatorNode, version: int
 ) -> None:
     producer = init(node)
     if version < 5:
@@ -249,7 +249,7 @@ def test_txn_offset_commit_needs_write_of_the_id_read_of_the_group_and_of_each_t
     assert (end.error_code, committed(node)) == (NONE, {PUBLIC: [7, 7]})
 
 
-def test_an_unknown_member_of_a_transactional_commit_keeps_the_denials(node: RestrictedNode) -> None:
+def test_an_unknown_member_of_a_transactional_commit_keeps_the_denials(node: CoordinatorNode) -> None:
     producer = init(node)
     allow_transaction(node, AclOperation.WRITE)
     node.allow(AclOperation.READ, ResourceType.GROUP, "g")
@@ -263,7 +263,7 @@ def test_an_unknown_member_of_a_transactional_commit_keeps_the_denials(node: Res
 
 
 @pytest.mark.parametrize("version", [0, 5])
-def test_end_txn_needs_write(node: RestrictedNode, version: int) -> None:
+def test_end_txn_needs_write(node: CoordinatorNode, version: int) -> None:
     producer = init(node)
     node.ask_as_admin(ApiKey.ADD_PARTITIONS_TO_TXN, add_request(producer, PUBLIC), 3)
     request = EndTxnRequest("tx", *producer, True)
@@ -280,7 +280,7 @@ def test_end_txn_needs_write(node: RestrictedNode, version: int) -> None:
 @pytest.mark.parametrize("operation", [AclOperation.ALTER, AclOperation.CLUSTER_ACTION])
 @pytest.mark.parametrize("version", [1, 2])
 def test_write_txn_markers_needs_alter_or_cluster_action(
-    node: RestrictedNode, operation: AclOperation, version: int
+    node: CoordinatorNode, operation: AclOperation, version: int
 ) -> None:
     producer = init(node)
     topics = [WritableTxnMarkerTopic(PUBLIC, [0, 1]), WritableTxnMarkerTopic(MISSING, [0])]
@@ -304,7 +304,7 @@ def test_write_txn_markers_needs_alter_or_cluster_action(
 @pytest.mark.parametrize(
     "pattern", [None, pytest.param("t.*", marks=pytest.mark.needs_re2)], ids=["all", "by a pattern"]
 )
-def test_list_transactions_lists_what_the_client_may_describe(node: RestrictedNode, pattern: str | None) -> None:
+def test_list_transactions_lists_what_the_client_may_describe(node: CoordinatorNode, pattern: str | None) -> None:
     for name in ("t1", "t2", "t3"):
         init(node, name)
     request = ListTransactionsRequest(["Empty", "Odd"], transactional_id_pattern=pattern)
@@ -320,7 +320,7 @@ def test_list_transactions_lists_what_the_client_may_describe(node: RestrictedNo
     assert listed() == ["t1", "t3"]
 
 
-def test_describe_transactions_needs_describe_of_each_and_hides_topics(node: RestrictedNode) -> None:
+def test_describe_transactions_needs_describe_of_each_and_hides_topics(node: CoordinatorNode) -> None:
     producer = init(node)
     init(node, "other")
     node.ask_as_admin(ApiKey.ADD_PARTITIONS_TO_TXN, add_request(producer, SECRET, PUBLIC), 3)

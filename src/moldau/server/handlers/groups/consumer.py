@@ -15,7 +15,8 @@ from moldau.coordinator.group import listing
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Outcome
 from moldau.runtime.coordinators.group import GroupCoordinator
-from moldau.security.acls.access import Access, allowed_bits
+from moldau.security.acls.access import Access
+from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE
 from moldau.server.handlers.replies import client_of, combine_replies, reply_or_error

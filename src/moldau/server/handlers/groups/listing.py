@@ -10,7 +10,8 @@ from moldau.base.promise import Promise
 from moldau.coordinator.group import listing
 from moldau.coordinator.machine import Outcome
 from moldau.runtime.coordinators.group import GroupCoordinator
-from moldau.security.acls.access import Access, allowed_bits
+from moldau.security.acls.access import Access
+from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import CLUSTER_DESCRIBE, GROUP_DELETE, GROUP_DESCRIBE
 from moldau.server.handlers.replies import combine_replies, reply_or_error

@@ -28,7 +28,7 @@ PUBLIC, SECRET = "public", "secret"
 """The two topics, with two partitions each."""
 
 
-class RestrictedCoordinators:
+class CoordinatorNode:
     def __init__(self, *, has_coordinators: bool = True) -> None:
         self.in_memory = InMemoryNode(static=SETTINGS).start()
         broker = self.in_memory.assembly.broker_side
