@@ -39,8 +39,9 @@ class DescribeTopicPartitions:
         response = DescribeTopicPartitionsResponse()
         topics: list[DescribeTopicPartitionsResponseTopic] = []
         denied: list[DescribeTopicPartitionsResponseTopic] = []
+        may_describe = caller.access.allows if request.topics else caller.access.allows_quietly
         for name, first in _requested(image, request):
-            if not caller.access.allows(TOPIC_DESCRIBE, name):
+            if not may_describe(TOPIC_DESCRIBE, name):
                 if request.topics:
                     denied.append(DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
                 continue

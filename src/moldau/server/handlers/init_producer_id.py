@@ -55,7 +55,7 @@ def _denied_code(transactional_id: str | None, access: Access) -> ErrorCode | No
     if transactional_id is not None:
         is_allowed = access.allows(TRANSACTION_WRITE, transactional_id)
         return None if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    is_allowed = access.allows(CLUSTER_IDEMPOTENT_WRITE) or access.allows_any(TOPIC_WRITE)
+    is_allowed = access.allows_quietly(CLUSTER_IDEMPOTENT_WRITE) or access.allows_any(TOPIC_WRITE)
     return None if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 

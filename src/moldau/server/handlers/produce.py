@@ -68,12 +68,13 @@ class Produce:
         self, request: ProduceRequest, caller: Caller
     ) -> ProduceResponse | Promise[ProduceResponse] | None:
         assert request.transactional_id is not None
-        if not caller.access.allows(TRANSACTION_WRITE, request.transactional_id) and _has_transactional_batch(request):
+        may_write = caller.access.allows_quietly(TRANSACTION_WRITE, request.transactional_id)
+        if not may_write and _has_transactional_batch(request):
             return _refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
         def writable_name(topic: TopicProduceData, version: int) -> str | None:
             name = self._topic_name(topic, version)
-            return name if name is not None and caller.access.allows(TOPIC_WRITE, name) else None
+            return name if name is not None and caller.access.allows_quietly(TOPIC_WRITE, name) else None
 
         write = transactional_write(request, caller.version, writable_name, self._partitions)
         verified = None if write is None else self._gate.verify(write)

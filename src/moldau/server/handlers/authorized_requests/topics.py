@@ -41,12 +41,12 @@ from moldau.wire.messages.delete_topics import (
 def authorize_create_topics(request: CreateTopicsRequest, access: Access) -> Authorized:
     """Without DESCRIBE_CONFIGS a topic is created, but the response does not tell its configs."""
     unchecked = {METADATA_TOPIC, *duplicates(topic.name for topic in request.topics)}
-    may_create_all = access.allows(CLUSTER_CREATE)
+    may_create_all = access.allows_quietly(CLUSTER_CREATE)
     allowed, rest = split(
         request.topics,
         lambda topic: may_create_all or topic.name in unchecked or access.allows(TOPIC_CREATE, topic.name),
     )
-    undescribed = {topic.name for topic in allowed if not access.allows(TOPIC_DESCRIBE_CONFIGS, topic.name)}
+    undescribed = {topic.name for topic in allowed if not access.allows_quietly(TOPIC_DESCRIBE_CONFIGS, topic.name)}
     if not rest and not undescribed:
         return Authorized(request, unchanged)
     denials = [
@@ -98,7 +98,7 @@ def authorize_delete_topics(
 
     If something was denied, the results are shuffled: their positions must not tell which topics exist.
     """
-    if access.allows(CLUSTER_DELETE):
+    if access.allows_quietly(CLUSTER_DELETE):
         return Authorized(request, unchanged)
     topics = request.topics or [DeleteTopicState(name) for name in request.topic_names]
     unchecked = duplicates((topic.name, topic.topic_id) for topic in topics)

@@ -44,9 +44,14 @@ def _list_response(parts: list[Any], access: Access) -> ListGroupsResponse:
     for part in parts:
         if isinstance(part, KafkaError):
             return ListGroupsResponse(error_code=part.code)
-    sees_all = access.allows(CLUSTER_DESCRIBE)
+    sees_all = access.allows_quietly(CLUSTER_DESCRIBE)
     return ListGroupsResponse(
-        groups=[group for part in parts for group in part if sees_all or access.allows(GROUP_DESCRIBE, group.group_id)]
+        groups=[
+            group
+            for part in parts
+            for group in part
+            if sees_all or access.allows_quietly(GROUP_DESCRIBE, group.group_id)
+        ]
     )
 
 

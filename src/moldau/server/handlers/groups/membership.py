@@ -39,7 +39,7 @@ class JoinGroup:
             denied = JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
             return _with_protocol_name(denied, caller.version)
         client = client_of(caller)
-        may_describe = partial(caller.access.allows, TOPIC_DESCRIBE)
+        may_describe = partial(caller.access.allows_quietly, TOPIC_DESCRIBE)
         reply = reply_or_error(
             lambda: self._coordinator.submit(
                 request.group_id, lambda groups: groups.join(request, client, may_describe)

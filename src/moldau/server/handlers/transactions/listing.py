@@ -53,7 +53,7 @@ class ListTransactions:
                         each
                         for of_shard in replies
                         for each in of_shard
-                        if access.allows(TRANSACTION_DESCRIBE, each.transactional_id)
+                        if access.allows_quietly(TRANSACTION_DESCRIBE, each.transactional_id)
                     ],
                 )
             ),
@@ -119,5 +119,5 @@ class DescribeTransactions:
 
 def _with_described_topics(state: TransactionState, access: Access) -> TransactionState:
     """Leave out the topics that the client may not describe."""
-    state.topics = [each for each in state.topics if access.allows(TOPIC_DESCRIBE, each.topic)]
+    state.topics = [each for each in state.topics if access.allows_quietly(TOPIC_DESCRIBE, each.topic)]
     return state

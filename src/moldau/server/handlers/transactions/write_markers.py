@@ -64,7 +64,7 @@ class WriteTxnMarkers:
         self, request: WriteTxnMarkersRequest, caller: Caller
     ) -> WriteTxnMarkersResponse | Promise[WriteTxnMarkersResponse]:
         requested = [(marker, _partitions(marker)) for marker in request.markers]
-        if not (caller.access.allows(CLUSTER_ALTER) or caller.access.allows(CLUSTER_ACTION)):
+        if not (caller.access.allows_quietly(CLUSTER_ALTER) or caller.access.allows(CLUSTER_ACTION)):
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             return WriteTxnMarkersResponse(
                 [_result(marker, dict.fromkeys(partitions, code)) for marker, partitions in requested]
