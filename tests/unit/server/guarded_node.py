@@ -36,7 +36,7 @@ class GuardedNode:
         access = self.node.assembly.access(parse_principal(who), HOST)
         frame = request_frame(api, version, 7, "client", request)
         router = self.router(of_controller=of_controller)
-        reply = router.answer("PLAINTEXT", f"{HOST}:5555", access, memoryview(bytes(frame))[4:])
+        reply = router.answer("PLAINTEXT", f"{HOST}:5555", access, memoryview(bytearray(frame))[4:])
         if isinstance(reply, Promise):
             self.node.flush()
             reply = reply.value()

@@ -70,6 +70,7 @@ class Produce:
         assert request.transactional_id is not None
         may_write = caller.access.allows_quietly(TRANSACTION_WRITE, request.transactional_id)
         if not may_write and _has_transactional_batch(request):
+            caller.access.allows(TRANSACTION_WRITE, request.transactional_id)  # for the audit log
             return _refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
         def writable_name(topic: TopicProduceData, version: int) -> str | None:

@@ -1,0 +1,109 @@
+"""Every API × every kind of principal, from the table of requirements: who lacks a permission is refused, nobody else.
+
+The tests of single APIs say how each refusal looks; here a refusal is any error of authorization in the response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from guarded_node import SUPER_USER, GuardedNode
+from sample_requests import RESOURCE, VERSIONS, sample_request
+
+from moldau.base.acl_operations import AclOperation
+from moldau.base.errors import ErrorCode
+from moldau.security.acls.access import Needs
+from moldau.security.acls.bindings import CLUSTER_NAME, AclBinding, PatternType, Permission, ResourceType
+from moldau.security.acls.requirements import NO_REQUIREMENTS, REQUIREMENTS
+from moldau.wire.apis import ApiKey
+from moldau.wire.schema import Message
+
+REFUSALS = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+FILTERED = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_CLUSTER}
+"""These leave out what the client may not see, and refuse nothing."""
+KINDS = ("anonymous", "none", "other user", "other host", "other name", "denied", "literal", "prefixed", "all", "super")
+ALLOWED = {"literal", "prefixed", "all", "super"}
+
+
+def principal(kind: str) -> str:
+    match kind:
+        case "anonymous":
+            return "User:ANONYMOUS"
+        case "super":
+            return SUPER_USER
+    return f"User:{kind.replace(' ', '-')}"
+
+
+def acls(kind: str, needs: Sequence[Needs]) -> Iterator[AclBinding]:
+    """Yield what the principal of this kind is allowed: all that the API needs, but not quite where it must fail."""
+    if kind in ("anonymous", "none", "super"):
+        return
+    for each in needs:
+        is_cluster = each.resource is ResourceType.CLUSTER
+        if is_cluster and kind == "other name":
+            continue
+        name = CLUSTER_NAME if is_cluster else "else" if kind == "other name" else RESOURCE
+        is_prefix = kind == "prefixed" and not is_cluster
+        yield AclBinding(
+            each.resource,
+            name[:3] if is_prefix else name,
+            PatternType.PREFIXED if is_prefix else PatternType.LITERAL,
+            "User:somebody-else" if kind == "other user" else principal(kind),
+            "10.9.9.9" if kind == "other host" else "*",
+            AclOperation.ALL if kind == "all" else each.operation,
+            Permission.ALLOW,
+        )
+        if kind == "denied":
+            yield AclBinding(
+                each.resource, name, PatternType.LITERAL, principal(kind), "*", AclOperation.ALL, Permission.DENY
+            )
+
+
+def codes(value: Any) -> Iterator[int]:
+    """Yield all error codes in a response, at every level."""
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from codes(each)
+    elif isinstance(value, Message):
+        for name in value.__slots__:
+            field = getattr(value, name)
+            if name.endswith("error_code"):
+                yield field
+            else:
+                yield from codes(field)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("api", sorted(REQUIREMENTS), ids=lambda api: api.name)
+def test_who_lacks_a_permission_is_refused(api: ApiKey, kind: str) -> None:
+    node = GuardedNode()
+    node.node.create_topic(RESOURCE)
+    if kind == "other name" and all(each.resource is ResourceType.CLUSTER for each in REQUIREMENTS[api]):
+        pytest.skip("there is only one cluster")
+    authorizer = node.node.assembly.authorizer
+    assert authorizer is not None
+    authorizer.change(acls(kind, REQUIREMENTS[api]))
+    of_controller = api not in node.router(of_controller=False).served()
+    version = VERSIONS.get(api, node.router(of_controller=of_controller).served()[api][1])
+    before = node.end_offset
+    response = node.ask(api, sample_request(api), version, principal(kind), of_controller=of_controller)
+    refused = REFUSALS & set(codes(response))
+    if kind in ALLOWED or api in FILTERED:
+        assert not refused, response
+    else:
+        assert refused, response
+        assert node.end_offset == before, "a refused request changed the metadata"
+
+
+def test_no_served_api_is_missing_from_the_table() -> None:
+    node = GuardedNode()
+    served = {api for side in (True, False) for api in node.router(of_controller=side).served()}
+    assert served - NO_REQUIREMENTS == set(REQUIREMENTS)
+    assert not NO_REQUIREMENTS & set(REQUIREMENTS)
