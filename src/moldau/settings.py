@@ -89,6 +89,8 @@ class Settings:
     replication: ReplicationSettings
     balance: BalanceSettings
     authorizer: AuthorizerSettings
+    quota_window_num: int
+    quota_window_size_seconds: int
     properties: Mapping[str, str]
     """Every property that was set, as text."""
     warnings: tuple[str, ...] = ()
@@ -227,6 +229,8 @@ def _build_settings(texts: Mapping[str, SettingText], cluster_id: str | None) ->
         replication=read_replication(values),
         balance=read_balance(values),
         authorizer=read_authorizer(values),
+        quota_window_num=values.integer("quota.window.num"),
+        quota_window_size_seconds=values.integer("quota.window.size.seconds"),
         properties={key: each.text for key, each in texts.items() if broker_config(key)},
         warnings=(
             *values.warnings(),

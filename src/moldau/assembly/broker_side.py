@@ -50,8 +50,11 @@ from moldau.runtime.image_log import LeadershipLog
 from moldau.runtime.replication.fetcher import ReplicaFetchSettings
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
+from moldau.security.quotas.limits import ClientLimits
+from moldau.security.quotas.rates import Window
 from moldau.server.handlers import HandlerDependencies, handlers
 from moldau.server.router import Router
+from moldau.server.throttling import Throttling
 from moldau.settings import Settings
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from moldau.wire.messages.broker_registration import Listener as RegisteredListener
@@ -61,6 +64,7 @@ log = logging.getLogger("moldau.node")
 OPEN_RETRY_MS = 5_000
 VERIFICATION_ENABLE = "transaction.partition.verification.enable"
 FETCH_SESSION_EVICTION_MS = 120_000
+QUOTA_CLEANUP_MS = 600_000
 
 
 class BrokerSide:
@@ -124,7 +128,8 @@ class BrokerSide:
         self.sessions = SessionCache(
             settings.max_incremental_fetch_session_cache_slots, FETCH_SESSION_EVICTION_MS, world.rng
         )
-        self.router = Router()
+        self.throttling = self._client_throttling()
+        self.router = Router(self.throttling)
         self.handlers = handlers(self._handler_dependencies(channel))
         self.router.serve(self.handlers)
         self._laying_out = ChunkedLayout(self._on_image, world.timers)
@@ -286,6 +291,16 @@ class BrokerSide:
             layers = broker_layers(image, self._settings.node_id, self._static)
             self.cleaner.reconfigure(cleaner_settings(layers))
 
+    def _client_throttling(self) -> Throttling:
+        settings = self._settings
+        window = Window(settings.quota_window_num, settings.quota_window_size_seconds * 1000)
+        self._current.add_listener(self._set_quotas)
+        return Throttling(ClientLimits(window), self._world.clock)
+
+    def _set_quotas(self, image: MetadataImage, changes: Changes) -> None:
+        if changes.has_client_quotas:
+            self.throttling.set_quotas(image.client_quotas)
+
     def _retry(self) -> None:
         """Try again to open partitions whose log could not be opened."""
         image = self._current.image
@@ -324,6 +339,7 @@ class BrokerSide:
         every(min(settings.log_flush_scheduler_interval_ms, 1000), keep.flush_by_time)
         every(settings.producer_id_expiration_check_interval_ms, keep.expire_producers)
         every(settings.producer_id_expiration_check_interval_ms, self._expire_verifications)
+        every(QUOTA_CLEANUP_MS, lambda: self.throttling.limits.forget_idle(world.clock.elapsed_ms()))
         every(settings.transaction_log.removal_check_interval_ms, self.transactions.expire)
         every(settings.offsets_retention_check_interval_ms, self.groups.expire_offsets)
         every(

@@ -58,6 +58,8 @@ _ROWS: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("authorizer.class.name", STRING, ""),
     ConfigDef("super.users", STRING, "", internal=True),
     ConfigDef("allow.everyone.if.no.acl.found", BOOLEAN, False, internal=True),
+    ConfigDef("quota.window.num", INT, 11, Range(1)),
+    ConfigDef("quota.window.size.seconds", INT, 1, Range(1)),
     # Topics
     ConfigDef("num.partitions", INT, 1, Range(1)),
     ConfigDef("default.replication.factor", INT, 1),
@@ -205,6 +207,8 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "authorizer.class.name": "The class that checks ACLs; empty means that everybody may do everything.",
     "super.users": "Principals that may do everything, as User:name, with semicolons between them.",
     "allow.everyone.if.no.acl.found": "Whether everybody may use a resource that no ACL covers.",
+    "quota.window.num": "The number of samples over which the rate of a client is measured.",
+    "quota.window.size.seconds": "The length of each of these samples.",
     # Topics
     "num.partitions": "Partitions of a new topic, if the request does not set them.",
     "default.replication.factor": "Replicas of a new topic, if the request does not set them.",

@@ -20,6 +20,7 @@ from moldau.metadata.records import (
     UNFENCE,
     AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     ConfigResource,
     FeatureLevelRecord,
@@ -54,6 +55,8 @@ class Changes:
     """Brokers that were registered, unregistered or changed."""
     acls_added: list[AclBinding] = field(default_factory=list)
     acls_removed: list[AclBinding] = field(default_factory=list)
+    has_client_quotas: bool = False
+    """Whether client quotas were changed."""
 
 
 def apply(
@@ -97,6 +100,7 @@ class _Overlay:
         self.acls = image.acls.edit()
         self.acl_ids = image.acl_ids.edit()
         self.scram_credentials = image.scram_credentials.edit()
+        self.client_quotas = image.client_quotas.edit()
         self.features = image.features
         self.features_off = image.features_off
         self.next_producer_id = image.next_producer_id
@@ -129,6 +133,7 @@ class _Overlay:
             self.acls.finish(),
             self.acl_ids.finish(),
             self.scram_credentials.finish(),
+            self.client_quotas.finish(),
         )
 
 
@@ -287,6 +292,20 @@ def _remove_scram_credential(overlay: _Overlay, record: RemoveUserScramCredentia
     overlay.scram_credentials.pop((record.mechanism, record.name))
 
 
+def _set_client_quota(overlay: _Overlay, record: ClientQuotaRecord) -> None:
+    entity = frozenset((part.entity_type, part.entity_name) for part in record.entity)
+    limits = dict(overlay.client_quotas.get(entity) or {})
+    if record.remove:
+        limits.pop(record.key, None)
+    else:
+        limits[record.key] = record.value
+    if limits:
+        overlay.client_quotas[entity] = limits
+    elif entity in overlay.client_quotas:
+        overlay.client_quotas.pop(entity)
+    overlay.changes.has_client_quotas = True
+
+
 def _ignore(overlay: _Overlay, record: NoOpRecord) -> None:
     """A NoOpRecord changes only the offset of the image."""
 
@@ -309,5 +328,6 @@ _APPLY: dict[type[MetadataRecord], Callable[[_Overlay, Any], None]] = {
     RemoveAccessControlEntryRecord: _remove_acl,
     UserScramCredentialRecord: _set_scram_credential,
     RemoveUserScramCredentialRecord: _remove_scram_credential,
+    ClientQuotaRecord: _set_client_quota,
     NoOpRecord: _ignore,
 }

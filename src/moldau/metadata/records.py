@@ -26,6 +26,8 @@ from moldau.metadata.broker_records import (
 from moldau.metadata.record import MetadataRecord
 from moldau.metadata.security_records import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
+    QuotaEntity,
     RemoveAccessControlEntryRecord,
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
@@ -53,6 +55,7 @@ __all__ = [
     "BrokerEndpoint",
     "BrokerFeature",
     "BrokerRegistrationChangeRecord",
+    "ClientQuotaRecord",
     "ConfigRecord",
     "ConfigResource",
     "ControllerEndpoint",
@@ -64,6 +67,7 @@ __all__ = [
     "PartitionChangeRecord",
     "PartitionRecord",
     "ProducerIdsRecord",
+    "QuotaEntity",
     "RegisterBrokerRecord",
     "RegisterControllerRecord",
     "RemoveAccessControlEntryRecord",
@@ -173,6 +177,7 @@ RECORD_TYPES: dict[int, type[MetadataRecord]] = {
         RemoveAccessControlEntryRecord,
         UserScramCredentialRecord,
         RemoveUserScramCredentialRecord,
+        ClientQuotaRecord,
     )
 }
 

@@ -1,9 +1,12 @@
-"""The records about access: ACLs, SCRAM credentials."""
+"""The records about access: ACLs, SCRAM credentials, client quotas."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from moldau.base.ids import ZERO_UUID, Uuid
 from moldau.metadata.record import MetadataRecord
+from moldau.wire.schema import Message
 
 
 class UserScramCredentialRecord(MetadataRecord):
@@ -48,6 +51,40 @@ class RemoveUserScramCredentialRecord(MetadataRecord):
     def __init__(self, name: str = "", mechanism: int = 0) -> None:
         self.name = name
         self.mechanism = mechanism
+
+
+class QuotaEntity(Message):
+    """A part of the entity of a quota; without a name it is the default of its type."""
+
+    __slots__ = ("entity_name", "entity_type")
+    SCHEMA = """
+        entity_type string 0+
+        entity_name string 0+ null=0+
+    """
+
+    def __init__(self, entity_type: str = "", entity_name: str | None = None) -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
+
+
+class ClientQuotaRecord(MetadataRecord):
+    __slots__ = ("entity", "key", "remove", "value")
+    TYPE = 14
+    VERSIONS = (0, 0)
+    SCHEMA = """
+        entity []QuotaEntity 0+
+        key string 0+
+        value float64 0+
+        remove bool 0+
+    """
+
+    def __init__(
+        self, entity: Sequence[QuotaEntity] = (), key: str = "", value: float = 0.0, remove: bool = False
+    ) -> None:
+        self.entity = entity
+        self.key = key
+        self.value = value
+        self.remove = remove
 
 
 class AccessControlEntryRecord(MetadataRecord):

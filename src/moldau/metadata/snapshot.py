@@ -14,6 +14,7 @@ from moldau.metadata.records import (
     AccessControlEntryRecord,
     BrokerEndpoint,
     BrokerFeature,
+    ClientQuotaRecord,
     ConfigRecord,
     ControllerEndpoint,
     ControllerFeature,
@@ -21,11 +22,13 @@ from moldau.metadata.records import (
     MetadataRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaEntity,
     RegisterBrokerRecord,
     RegisterControllerRecord,
     TopicRecord,
     UserScramCredentialRecord,
 )
+from moldau.security.quotas.entities import Entity
 
 
 def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
@@ -43,10 +46,24 @@ def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield ConfigRecord(kind, name, key, value)
     if image.next_producer_id:
         yield ProducerIdsRecord(next_producer_id=image.next_producer_id)
+    for entity in sorted(image.client_quotas, key=_entity_order):
+        parts = [QuotaEntity(*part) for part in sorted(entity, key=_part_order)]
+        for key, limit in sorted(image.client_quotas[entity].items()):
+            yield ClientQuotaRecord(parts, key, limit)
     for acl_id in sorted(image.acls):
         yield AccessControlEntryRecord(acl_id, *image.acls[acl_id])
     for mechanism, user in sorted(image.scram_credentials):
         yield UserScramCredentialRecord(user, mechanism, *image.scram_credentials[mechanism, user])
+
+
+def _entity_order(entity: Entity) -> list[tuple[str, bool, str]]:
+    return sorted(map(_part_order, entity))
+
+
+def _part_order(part: tuple[str, str | None]) -> tuple[str, bool, str]:
+    """A default, which has no name, comes after the names."""
+    kind, name = part
+    return kind, name is None, name or ""
 
 
 def changes_between(old: MetadataImage, new: MetadataImage) -> Changes:
@@ -61,6 +78,7 @@ def changes_between(old: MetadataImage, new: MetadataImage) -> Changes:
         brokers={key for key in brokers if old.brokers.get(key) != new.brokers.get(key)},
         acls_added=[binding for binding in new.acl_ids if binding not in old.acl_ids],
         acls_removed=[binding for binding in old.acl_ids if binding not in new.acl_ids],
+        has_client_quotas=dict(old.client_quotas) != dict(new.client_quotas),
     )
 
 

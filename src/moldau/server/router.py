@@ -17,9 +17,11 @@ from moldau.base.limits import DEFAULT_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.security.acls.access import UNRESTRICTED, Access
 from moldau.server.conversation import Reply
+from moldau.server.throttling import Throttling
 from moldau.wire.apis import APIS, ApiKey, request_class
 from moldau.wire.codec import UNREADABLE, Decoder, Outgoing, decoder, malformed
 from moldau.wire.frames import Framing, read_request_header
+from moldau.wire.messages.fetch import FetchResponse
 from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.server")
@@ -54,6 +56,7 @@ _new_caller = partial(tuple.__new__, Caller)
 class _Route(NamedTuple):
     """The functions and limits for requests of one API in one version, so that they are looked up once."""
 
+    key: int
     name: str
     answer: Callable[[Any, Caller], Message | Promise[Any] | None]
     request: type[Message]
@@ -63,7 +66,8 @@ class _Route(NamedTuple):
 
 
 class Router:
-    def __init__(self) -> None:
+    def __init__(self, throttling: Throttling | None = None) -> None:
+        self._throttling = throttling
         self._handlers: dict[int, Handler] = {}
         self._routes: dict[tuple[int, int], _Route] = {}
 
@@ -96,6 +100,8 @@ class Router:
         except UNREADABLE as error:
             raise malformed(route.request, version, error) from error
         caller = _new_caller((listener, address, client_id, version, access))
+        if self._throttling is not None and self._throttling.is_active:
+            return self._call_throttled(self._throttling, route, request, correlation_id, caller, size)
         return self._call_handler(route, request, correlation_id, caller)
 
     def ask_here(self, api: ApiKey, request: Message) -> Message | Promise[Any]:
@@ -116,6 +122,7 @@ class Router:
                 return None
             raise MalformedData(f"{APIS[key].name} version {version} is not served, {low} to {high} are")
         route = self._routes[key, version] = _Route(
+            key=key,
             name=APIS[key].name,
             answer=handler.answer,
             request=request_class(key),
@@ -131,19 +138,58 @@ class Router:
         assert route is not None, "version 0 is served"
         return self._call_handler(route, route.request(), correlation_id, caller)
 
-    def _call_handler(self, route: _Route, request: Message, correlation_id: int, caller: Caller) -> Reply:
+    def _call_handler(
+        self,
+        route: _Route,
+        request: Message,
+        correlation_id: int,
+        caller: Caller,
+        frame: Callable[[Message], Outgoing] | None = None,
+    ) -> Reply:
+        """Call the handler and frame its response; by `frame`, if it is not None."""
         try:
             response = route.answer(request, caller)
             if response is None:
                 return None
             if isinstance(response, Promise):
-                return response.map(lambda message: _late_frame(route, correlation_id, message))
-            return route.response.frame(correlation_id, response)
+                return response.map(lambda message: _late_frame(route, correlation_id, message, frame))
+            return route.response.frame(correlation_id, response) if frame is None else frame(response)
         except (MalformedData, StorageFault) as error:
             raise MalformedData(f"{route.name}: {error}") from error
         except Exception as error:
             log.exception("%s v%d from %s failed", route.name, caller.version, caller.address)
             raise MalformedData(f"{route.name} failed here: {error!r}") from error
+
+    def _call_throttled(
+        self, throttling: Throttling, route: _Route, request: Message, correlation_id: int, caller: Caller, size: int
+    ) -> Reply:
+        """Count the request for the quotas of its client. The reply tells the connection how long to pause."""
+        took_s = 0.0
+        client_id, principal = caller.client_id or "", caller.access.principal
+
+        def answer(request: Any, caller: Caller) -> Message | Promise[Any] | None:
+            nonlocal took_s
+            began_s = throttling.now_s()
+            response = route.answer(request, caller)
+            took_s = throttling.now_s() - began_s
+            return response
+
+        def frame(response: Message) -> Outgoing:
+            pause_ms = throttling.pause_ms(route.key, principal, client_id, request, size, took_s)
+            if isinstance(response, FetchResponse):
+                pause_ms = max(pause_ms, throttling.fetch_pause_ms(principal, client_id, request, response))
+            if pause_ms and hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = max(response.throttle_time_ms, pause_ms)
+            framed = route.response.frame(correlation_id, response)
+            framed.pause_ms = pause_ms
+            return framed
+
+        reply = self._call_handler(route._replace(answer=answer), request, correlation_id, caller, frame)
+        if reply is None:
+            reply = Outgoing()
+            reply.pause_ms = throttling.pause_ms(route.key, principal, client_id, request, size, took_s)
+            return reply if reply.pause_ms else None
+        return reply
 
 
 def _bytes_max(handler: Handler) -> int:
@@ -152,11 +198,13 @@ def _bytes_max(handler: Handler) -> int:
     return limit
 
 
-def _late_frame(route: _Route, correlation_id: int, response: Message) -> Outgoing:
+def _late_frame(
+    route: _Route, correlation_id: int, response: Message, frame: Callable[[Message], Outgoing] | None
+) -> Outgoing:
     """Return the frame, or an empty one, which closes the connection. The caller completes replies of several clients:
     a fault in this reply must not stop the others."""
     try:
-        return route.response.frame(correlation_id, response)
+        return route.response.frame(correlation_id, response) if frame is None else frame(response)
     except Exception:
         log.exception("the reply to %s cannot be written", route.name)
         return Outgoing()

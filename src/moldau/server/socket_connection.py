@@ -29,6 +29,7 @@ class SocketConnection:
         "_fd",
         "_fetching",
         "_loop",
+        "_muted",
         "_on_close",
         "_out",
         "_reading",
@@ -60,6 +61,8 @@ class SocketConnection:
         self._out: deque[memoryview | Slice] = deque()
         self._writing = False
         self._fetching = False
+        self._muted: asyncio.TimerHandle | None = None
+        """While set, no requests are read: the client is above its quota."""
         self._cached_to = 0
         """Up to which position of the file at the head of the queue the records are in the page cache."""
         self._closed = False
@@ -95,6 +98,8 @@ class SocketConnection:
         if self._closed:
             return
         self._closed = True
+        if self._muted is not None:
+            self._muted.cancel()
         self.stop_reading()
         self._stop_writing()
         self._conversation.close()
@@ -145,7 +150,7 @@ class SocketConnection:
                 self._queue(reply)
             if self._out and not self._writing and not self._fetching:
                 self._pump()
-            if not conversation.held or (self._out and self._is_slow()) or not self._resume():
+            if not conversation.held or self._muted or (self._out and self._is_slow()) or not self._resume():
                 break
         self._pace()
 
@@ -160,7 +165,8 @@ class SocketConnection:
         """Pause reading from a client that does not read its replies."""
         if self._closed:
             return
-        should_read = not (self._out and self._is_slow()) and not self._stopped and not self._conversation.is_full
+        is_slow = self._out and self._is_slow()
+        should_read = not (is_slow or self._stopped or self._muted or self._conversation.is_full)
         if should_read != self._reading:
             self._reading = should_read
             if should_read:
@@ -175,8 +181,23 @@ class SocketConnection:
             return True
         return sum(len(piece) for piece in out if not isinstance(piece, Slice)) > UNSENT_BYTES_MAX
 
+    def _mute(self, pause_ms: int) -> None:
+        """Read no requests for this time, counted from now or from the end of a pause that is longer."""
+        until_s = self._loop.time() + pause_ms / 1000
+        if self._muted is not None:
+            until_s = max(until_s, self._muted.when())
+            self._muted.cancel()
+        self._muted = self._loop.call_at(until_s, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self.last_active = self._loop.time()
+        self._flush()
+
     def _queue(self, reply: Outgoing) -> None:
-        if not reply:
+        if reply.pause_ms:
+            self._mute(reply.pause_ms)
+        elif not reply:
             self.close("its reply could not be written")
             return
         view = memoryview(reply)

@@ -20,13 +20,15 @@ Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
 
 
 class Outgoing(bytearray):
-    """A reply being written. Records that stay in their file are listed in `slices` with their position."""
+    """A reply being written. Records that stay in their file are listed in `slices` with their position. After it is
+    sent, no request of the connection is read for `pause_ms`."""
 
-    __slots__ = ("slices",)
+    __slots__ = ("pause_ms", "slices")
 
     def __init__(self, initial: bytes = b"") -> None:
         super().__init__(initial)
         self.slices: list[tuple[int, Any]] = []
+        self.pause_ms = 0
 
 
 def encode(message: Message, version: int, out: bytearray) -> None:

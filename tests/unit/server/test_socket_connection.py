@@ -306,3 +306,29 @@ def test_after_stop_reading_open_requests_are_answered_and_no_more_are_read() ->
             assert this.connection.is_answered
 
     run(asyncio.wait_for(talk(), PATIENCE_S))
+
+
+def test_a_paused_connection_sends_its_reply_and_reads_nothing_until_the_pause_is_over() -> None:
+    def pausing(view: memoryview) -> Reply:
+        reply = Outgoing(reply_to(bytes(view)))
+        reply.pause_ms = 3_600_000
+        return reply
+
+    async def talk() -> None:
+        body = request(0, NOW)
+        expected = reply_to(body)
+        with line(pausing) as this:
+            await this.send(frame(body))
+            assert await this.receive(len(expected)) == expected
+            await this.send(frame(body))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert this.requests == 1
+            this.connection._unmute()
+            assert await this.receive(len(expected)) == expected
+            assert this.requests == 2
+            this.connection.close()
+            assert this.connection._muted is not None
+            assert this.connection._muted.cancelled()
+
+    run(talk())

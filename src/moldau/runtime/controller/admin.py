@@ -11,6 +11,7 @@ from moldau.base.promise import Promise
 from moldau.base.topic_configs import check_topic_configs, effective_topic_configs
 from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.acls import decide_create_acls, decide_delete_acls
+from moldau.metadata.controller.client_quotas import decide_alter_client_quotas
 from moldau.metadata.controller.configs import decide_alter_configs, decide_incremental_alter_configs
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import decide_elect_leaders
@@ -67,6 +68,7 @@ class Admin:
             ),
             ApiKey.LIST_PARTITION_REASSIGNMENTS: decide_list_reassignments,
             ApiKey.UPDATE_FEATURES: decide_update_features,
+            ApiKey.ALTER_CLIENT_QUOTAS: decide_alter_client_quotas,
             ApiKey.CREATE_ACLS: lambda image, request: decide_create_acls(image, request, lambda: new_uuid(rng)),
             ApiKey.DELETE_ACLS: decide_delete_acls,
         }

@@ -25,6 +25,7 @@ from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.delete_records import DeleteRecords
 from moldau.server.handlers.describe_acls import DescribeAcls
+from moldau.server.handlers.describe_client_quotas import DescribeClientQuotas
 from moldau.server.handlers.describe_cluster import DescribeCluster
 from moldau.server.handlers.describe_configs import DescribeConfigs
 from moldau.server.handlers.describe_log_dirs import DescribeLogDirs
@@ -132,5 +133,6 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         ListTransactions(node.transactions, node.timers),
         DescribeTransactions(node.transactions),
         DescribeAcls(current, node.has_authorizer),
+        DescribeClientQuotas(current),
         *forwarded_handlers(channel.forward, authorize_functions(current, node.rng, node.has_authorizer)),
     ]

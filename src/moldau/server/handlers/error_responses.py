@@ -8,6 +8,12 @@ from typing import Any, Final
 
 from moldau.base.errors import KafkaError
 from moldau.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from moldau.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    ResponseEntityData,
+    ResponseEntryData,
+)
 from moldau.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
 from moldau.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -179,6 +185,19 @@ def _with_message(response: type[Any]) -> Callable[[Any, KafkaError], Message]:
     return lambda request, error: response(error_code=error.code, error_message=error.message)
 
 
+def _alter_client_quotas(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(
+        entries=[
+            ResponseEntryData(
+                error.code,
+                error.message,
+                [ResponseEntityData(part.entity_type, part.entity_name) for part in entry.entity],
+            )
+            for entry in request.entries
+        ]
+    )
+
+
 _ERROR_RESPONSES: Final[dict[type[Message], Callable[[Any, KafkaError], Message]]] = {
     CreateTopicsRequest: _create_topics,
     DeleteTopicsRequest: _delete_topics,
@@ -188,6 +207,7 @@ _ERROR_RESPONSES: Final[dict[type[Message], Callable[[Any, KafkaError], Message]
     ElectLeadersRequest: _elect_leaders,
     AlterPartitionReassignmentsRequest: _alter_reassignments,
     ListPartitionReassignmentsRequest: _list_reassignments,
+    AlterClientQuotasRequest: _alter_client_quotas,
     UpdateFeaturesRequest: _with_message(UpdateFeaturesResponse),
     UnregisterBrokerRequest: _with_message(UnregisterBrokerResponse),
     DescribeQuorumRequest: _with_message(DescribeQuorumResponse),

@@ -36,6 +36,7 @@ FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 1),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
     ApiKey.UPDATE_FEATURES: (0, 2),
+    ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
     ApiKey.UNREGISTER_BROKER: (0, 0),
     ApiKey.DESCRIBE_QUORUM: (0, 2),
     ApiKey.ADD_RAFT_VOTER: (0, 1),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from random import Random
 
 from moldau.metadata.current import CurrentImage
-from moldau.security.acls.requirements import CLUSTER_ALTER, CLUSTER_DESCRIBE
+from moldau.security.acls.requirements import CLUSTER_ALTER, CLUSTER_ALTER_CONFIGS, CLUSTER_DESCRIBE
 from moldau.server.handlers.authorized_requests.acls import authorize_acl_change
 from moldau.server.handlers.authorized_requests.authorized import Authorize, whole_request
 from moldau.server.handlers.authorized_requests.configs import (
@@ -41,6 +41,7 @@ def authorize_functions(current: CurrentImage, rng: Random, has_authorizer: bool
         ApiKey.DESCRIBE_QUORUM: whole_request(CLUSTER_DESCRIBE),
         ApiKey.ADD_RAFT_VOTER: whole_request(CLUSTER_ALTER),
         ApiKey.REMOVE_RAFT_VOTER: whole_request(CLUSTER_ALTER),
+        ApiKey.ALTER_CLIENT_QUOTAS: whole_request(CLUSTER_ALTER_CONFIGS),
         ApiKey.CREATE_ACLS: acl_change,
         ApiKey.DELETE_ACLS: acl_change,
     }

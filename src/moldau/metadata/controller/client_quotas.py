@@ -1,0 +1,135 @@
+"""Changing client quotas: AlterClientQuotas v0–1 (KIP-546). Each entity succeeds or fails alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Final
+
+from moldau.base.config_def import INT_MAX, LONG_MAX
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.image import MetadataImage
+from moldau.metadata.records import ClientQuotaRecord, QuotaEntity
+from moldau.security.quotas.entities import (
+    CLIENT_KEYS,
+    CONSUMER_BYTE_RATE,
+    ENTITY_TYPES,
+    IP,
+    IP_KEYS,
+    PRODUCER_BYTE_RATE,
+    Entity,
+)
+from moldau.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    OpData,
+    RequestEntryData,
+    ResponseEntityData,
+    ResponseEntryData,
+)
+
+RECORDS_MAX: Final = 10_000
+"""Of one request, as in Kafka."""
+FRACTION_MAX: Final = 1e-6
+"""A whole number may differ by so much: the request carries floats."""
+
+
+def decide_alter_client_quotas(
+    image: MetadataImage, request: AlterClientQuotasRequest
+) -> Decision[AlterClientQuotasResponse]:
+    if sum(len(entry.ops) for entry in request.entries) > RECORDS_MAX:
+        refusal = KafkaError(ErrorCode.POLICY_VIOLATION, f"More than {RECORDS_MAX} quotas in one request.")
+        refused = [_result(_entity(entry), refusal) for entry in request.entries]
+        return Decision(AlterClientQuotasResponse(entries=refused))
+    results: dict[Entity, ResponseEntryData] = {}
+    records: list[ClientQuotaRecord] = []
+    for entry in request.entries:
+        entity = _entity(entry)
+        try:
+            if entity in results:
+                raise _invalid("The entity is there twice in the request.")
+            changes = _check(entity, entry)
+        except KafkaError as error:
+            results[entity] = _result(entity, error)
+            continue
+        results[entity] = _result(entity)
+        records += _records(entity, changes, image.client_quotas.get(entity, {}))
+    response = AlterClientQuotasResponse(entries=list(results.values()))
+    return Decision(response, () if request.validate_only else tuple(records))
+
+
+def _entity(entry: RequestEntryData) -> Entity:
+    """Return the entity; of a type that is there twice, the last name counts."""
+    return frozenset({part.entity_type: part.entity_name for part in entry.entity}.items())
+
+
+def _check(entity: Entity, entry: RequestEntryData) -> dict[str, float | None]:
+    """Return the new limits by key, None to remove one; raise KafkaError INVALID_REQUEST if something is invalid."""
+    _check_entity(entity)
+    keys = IP_KEYS if any(kind == IP for kind, _ in entity) else CLIENT_KEYS
+    changes: dict[str, float | None] = {}
+    for change in entry.ops:
+        if change.key in changes:
+            raise _invalid(f"The key {change.key} is there twice for one entity.")
+        if not change.remove:
+            _check_value(change, keys)
+        changes[change.key] = None if change.remove else change.value
+    return changes
+
+
+def _check_entity(entity: Entity) -> None:
+    kinds = {kind for kind, _ in entity}
+    if not entity:
+        raise _invalid("Invalid empty client quota entity")
+    for kind, name in entity:
+        if name == "":
+            raise _invalid(f"Empty {kind} not supported")
+        if kind not in ENTITY_TYPES:
+            raise _invalid(f"Unhandled client quota entity type: {kind}")
+        if kind == IP and name is not None and not _is_address(name):
+            raise _invalid(f"{name} is not a valid IP or resolvable host.")
+    if IP in kinds and len(kinds) > 1:
+        raise _invalid("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
+
+
+def _is_address(text: str) -> bool:
+    """Return whether the text is an IP address. Kafka also asks the name service, which may block."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_value(change: OpData, keys: tuple[str, ...]) -> None:
+    if change.key not in keys:
+        raise _invalid(f"Invalid configuration key {change.key}")
+    if not change.value > 0:
+        raise _invalid(f"Quota {change.key} must be greater than 0")
+    if change.key in (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, *IP_KEYS):
+        largest, kind = (INT_MAX, "an INT") if change.key in IP_KEYS else (LONG_MAX, "a LONG")
+        if change.value > largest:
+            raise _invalid(f"Proposed value for {change.key} is too large for {kind}.")
+        if abs(change.value - round(change.value)) > FRACTION_MAX:
+            raise _invalid(f"{change.key} cannot be a fractional value.")
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _records(entity: Entity, changes: Mapping[str, float | None], old: Mapping[str, float]) -> list[ClientQuotaRecord]:
+    parts = [QuotaEntity(*part) for part in sorted(entity, key=lambda part: part[0])]
+    return [
+        ClientQuotaRecord(parts, key, 0.0 if value is None else value, value is None)
+        for key, value in changes.items()
+        if old.get(key) != value
+    ]
+
+
+def _result(entity: Entity, error: KafkaError | None = None) -> ResponseEntryData:
+    parts = [ResponseEntityData(*part) for part in sorted(entity, key=lambda part: part[0])]
+    if error is None:
+        return ResponseEntryData(0, None, parts)
+    return ResponseEntryData(error.code, error.message, parts)

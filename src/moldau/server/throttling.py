@@ -1,0 +1,76 @@
+"""Keeps clients to their quotas: the response is sent at once, with the pause in it, and then the connection is muted.
+
+Counted are the bytes of a produce request, the bytes of a fetch response to a consumer, and the time that a request
+takes. A node without any quota measures nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from moldau.base.clock import Clock
+from moldau.security.principals import Principal
+from moldau.security.quotas.entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, Quotas
+from moldau.security.quotas.limits import ClientLimits
+from moldau.wire.apis import ApiKey
+from moldau.wire.codec import size_of
+from moldau.wire.messages.fetch import FetchRequest, FetchResponse
+from moldau.wire.schema import Message
+
+EXEMPT: Final = frozenset(
+    {ApiKey.WRITE_TXN_MARKERS, ApiKey.ALTER_PARTITION, ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH}
+)
+"""Requests among the nodes of a cluster."""
+TIME_PAUSE_MS_MAX: Final = 1000
+"""The longest pause for the time that requests take, as in Kafka."""
+PERCENT_PER_SECOND: Final = 100.0
+
+
+class Throttling:
+    def __init__(self, limits: ClientLimits, clock: Clock, cpu_s: Callable[[], float] = time.perf_counter) -> None:
+        """`cpu_s` returns the time by which requests are measured."""
+        self.limits = limits
+        self._clock = clock
+        self._cpu_s = cpu_s
+        self.is_active = False
+        """Whether any client has a quota."""
+
+    def set_quotas(self, quotas: Quotas) -> None:
+        self.limits.set_quotas(quotas)
+        keys = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
+        self.is_active = any(map(self.limits.is_limited, keys))
+
+    def now_s(self) -> float:
+        return self._cpu_s()
+
+    def pause_ms(
+        self, api: int, principal: Principal, client_id: str, request: Message, request_bytes: int, took_s: float
+    ) -> int:
+        """Count a request, and return how long its client must pause."""
+        if api in EXEMPT or _is_follower(request):
+            return 0
+        now_ms, user = self._clock.elapsed_ms(), principal.name
+        pause = 0
+        if api == ApiKey.PRODUCE:
+            pause = self.limits.record(PRODUCER_BYTE_RATE, user, client_id, request_bytes, now_ms)
+        if self.limits.is_limited(REQUEST_PERCENTAGE):
+            used = took_s * PERCENT_PER_SECOND
+            time_pause = self.limits.record(REQUEST_PERCENTAGE, user, client_id, used, now_ms)
+            pause = max(pause, min(time_pause, TIME_PAUSE_MS_MAX))
+        return pause
+
+    def fetch_pause_ms(self, principal: Principal, client_id: str, request: Message, response: FetchResponse) -> int:
+        """Count the records of a fetch response, and return how long its client must pause."""
+        if _is_follower(request):
+            return 0
+        size = sum(size_of(data.records) for topic in response.responses for data in topic.partitions if data.records)
+        return self.limits.record(CONSUMER_BYTE_RATE, principal.name, client_id, size, self._clock.elapsed_ms())
+
+
+def _is_follower(request: Message) -> bool:
+    if not isinstance(request, FetchRequest):
+        return False
+    replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
+    return replica_id >= 0
