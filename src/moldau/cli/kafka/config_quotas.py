@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode
@@ -101,20 +101,42 @@ def _describe_credentials(channel: Channel, users: Sequence[str]) -> None:
 def alter(
     channel: Channel, entities: Sequence[tuple[str, str]], added: Mapping[str, str], removed: Sequence[str]
 ) -> None:
-    entity_types = [entity_type for entity_type, _ in entities]
+    _check_config_names([entity_type for entity_type, _ in entities], added, removed)
     names = {*added, *removed}
-    scram = names & MECHANISMS.keys()
-    if entity_types == ["users"] and scram:
-        _alter_credentials(channel, entities[0][1], names - scram, added, removed)
+    if names.isdisjoint(MECHANISMS):
+        _alter_quotas(channel, entities, added, removed)
         return
-    unknown = sorted(names - (IP_QUOTAS if entity_types == ["ips"] else CLIENT_QUOTAS))
-    if unknown:
-        what = {"ips": "connection quota", "users": "quota and SCRAM credential"}.get(entity_types[-1], "quota")
+    ((_, user),) = entities  # _check_config_names: only a user alone has credentials.
+    if not user:
         raise ToolFailed(
-            f"Only {what} configs can be added for '{entity_types[-1]}' using --bootstrap-server."
-            f" Unexpected config names: {','.join(unknown)}"
+            "The use of --entity-default or --user-defaults is not allowed with User SCRAM Credentials"
+            " using --bootstrap-server."
         )
-    _alter_quotas(channel, entities, added, removed)
+    if not names <= MECHANISMS.keys():
+        raise ToolFailed(
+            "Cannot alter both quota and SCRAM credential configs simultaneously for 'users' using --bootstrap-server."
+        )
+    _alter_credentials(channel, user, added, removed)
+
+
+def _check_config_names(entity_types: Sequence[str], added: Iterable[str], removed: Iterable[str]) -> None:
+    """Raise ToolFailed with Kafka's message if entities of these types cannot have one of the configs."""
+    if "ips" in entity_types:
+        # Kafka says "added" about the configs to delete too.
+        _check_known([*added, *removed], IP_QUOTAS, "Only connection quota configs can be added for 'ips'")
+        return
+    if "clients" in entity_types:  # a client, or a user together with a client
+        known, kinds, entity_type = CLIENT_QUOTAS, "quota", "clients"
+    else:
+        known, kinds, entity_type = CLIENT_QUOTAS | MECHANISMS.keys(), "quota and SCRAM credential", "users"
+    _check_known(added, known, f"Only {kinds} configs can be added for '{entity_type}'")
+    _check_known(removed, known, f"Only {kinds} configs can be deleted for '{entity_type}'")
+
+
+def _check_known(names: Iterable[str], known: frozenset[str], rule: str) -> None:
+    unknown = sorted(set(names) - known)
+    if unknown:
+        raise ToolFailed(f"{rule} using --bootstrap-server. Unexpected config names: {','.join(unknown)}")
 
 
 def _alter_quotas(
@@ -147,24 +169,13 @@ def _rate(key: str, value: str) -> float:
         raise ToolFailed(f"Cannot parse quota configuration value for {key}: {value}") from None
 
 
-def _alter_credentials(
-    channel: Channel, user: str, others: set[str], added: Mapping[str, str], removed: Sequence[str]
-) -> None:
+def _alter_credentials(channel: Channel, user: str, added: Mapping[str, str], removed: Sequence[str]) -> None:
     from moldau.wire.messages.alter_user_scram_credentials import (
         AlterUserScramCredentialsRequest,
         AlterUserScramCredentialsResponse,
         ScramCredentialDeletion,
     )
 
-    if others:
-        raise ToolFailed(
-            "Cannot alter both quota and SCRAM credential configs simultaneously for 'users' using --bootstrap-server."
-        )
-    if not user:
-        raise ToolFailed(
-            "The use of --entity-default or --user-defaults is not allowed with User SCRAM Credentials"
-            " using --bootstrap-server."
-        )
     request = AlterUserScramCredentialsRequest(
         deletions=[ScramCredentialDeletion(name=user, mechanism=MECHANISMS[name][0]) for name in removed],
         upsertions=[credential(user, name, text) for name, text in added.items()],
