@@ -189,10 +189,10 @@ def credential(user: str, mechanism: str, text: str) -> ScramCredentialUpsertion
     """Parse `[iterations=8192,]password=secret`; return the salted hash to send."""
     from moldau.wire.messages.alter_user_scram_credentials import ScramCredentialUpsertion
 
-    match = re.fullmatch(r"(?:iterations=(-?\d*),)?password=(.*)", text, re.DOTALL)
+    match = re.fullmatch(r"(?:iterations=(-?[0-9]{1,9})?,)?password=(.*)", text, re.DOTALL)
     if match is None:
         raise ToolFailed(f"Invalid credential property {mechanism}; write {mechanism}=[iterations=4096,password=...]")
-    iterations = SCRAM_ITERATIONS if match[1] in (None, "", "-1") else int(match[1])
+    iterations = SCRAM_ITERATIONS if match[1] in (None, "-1") else int(match[1])
     if iterations < SCRAM_ITERATIONS:
         raise ToolFailed(
             f"Iterations {iterations} is less than the minimum {SCRAM_ITERATIONS} required for {mechanism}"
