@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from moldau.cli.kafka.config_quotas import SCRAM_ITERATIONS, alter, credential
+from moldau.cli.kafka.config_quotas import SCRAM_ITERATIONS, alter, salted_credential
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.channel import Channel
 
@@ -62,9 +62,9 @@ def test_a_credential_is_altered_alone_and_of_a_named_user() -> None:
 @pytest.mark.parametrize("iterations", ["-", "--1", "4096.0", "x", "9" * 20])
 def test_iterations_that_are_no_integer_are_refused(iterations: str) -> None:
     with pytest.raises(ToolFailed, match="Invalid credential property SCRAM-SHA-256"):
-        credential("alice", "SCRAM-SHA-256", f"iterations={iterations},password=secret")
+        salted_credential("alice", "SCRAM-SHA-256", f"iterations={iterations},password=secret")
 
 
 @pytest.mark.parametrize("text", ["password=secret", "iterations=,password=secret", "iterations=-1,password=secret"])
 def test_iterations_have_a_default(text: str) -> None:
-    assert credential("alice", "SCRAM-SHA-256", text).iterations == SCRAM_ITERATIONS
+    assert salted_credential("alice", "SCRAM-SHA-256", text).iterations == SCRAM_ITERATIONS

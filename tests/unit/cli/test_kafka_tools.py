@@ -11,7 +11,7 @@ import pytest
 
 from moldau.base.errors import ErrorCode, UnusableProperty
 from moldau.cli.kafka import configs, delete_records, get_offsets, producer_perf, topics
-from moldau.cli.kafka.config_quotas import credential
+from moldau.cli.kafka.config_quotas import salted_credential
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import Partition
 from moldau.cli.kafka.console.line_reader import LineReader, Record
@@ -200,10 +200,10 @@ class TestArguments:
             parse_uuid("AAAA")
 
     def test_a_scram_password_leaves_only_as_a_hash(self) -> None:
-        made = credential("alice", "SCRAM-SHA-256", "iterations=8192,password=secret")
+        made = salted_credential("alice", "SCRAM-SHA-256", "iterations=8192,password=secret")
         assert (made.mechanism, made.iterations, len(made.salt), len(made.salted_password)) == (1, 8192, 16, 32)
         with pytest.raises(ToolFailed, match="less than the minimum 4096"):
-            credential("alice", "SCRAM-SHA-512", "iterations=10,password=secret")
+            salted_credential("alice", "SCRAM-SHA-512", "iterations=10,password=secret")
 
 
 class TestPartitionLine:

@@ -26,7 +26,8 @@ EntityNames = Sequence[tuple[str, str | None]]
 QUOTA_ENTITIES: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
 """The entity types of the quota requests by the entity types of the flags."""
 TITLES: Final = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
-EXACT, DEFAULT, ANY = 0, 1, 2
+"""What is printed for the entity types of the quota requests, in the order in which a line names them."""
+MATCH_EXACT, MATCH_DEFAULT, MATCH_ANY = 0, 1, 2
 """How DescribeClientQuotas matches a name."""
 
 CLIENT_QUOTAS: Final = frozenset(
@@ -34,6 +35,7 @@ CLIENT_QUOTAS: Final = frozenset(
 )
 IP_QUOTAS: Final = frozenset({"connection_creation_rate"})
 MECHANISMS: Final = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
+"""The SCRAM mechanisms: their numbers in requests and the names of their hashes in hashlib."""
 SCRAM_ITERATIONS: Final = 4096
 """Kafka's default and minimum."""
 SALT_BYTES: Final = 16
@@ -58,7 +60,7 @@ def _quota_lines(channel: Channel, entities: EntityNames) -> list[str]:
     components = [
         ComponentData(
             entity_type=QUOTA_ENTITIES[entity_type],
-            match_type=ANY if name is None else EXACT if name else DEFAULT,
+            match_type=MATCH_ANY if name is None else MATCH_EXACT if name else MATCH_DEFAULT,
             match=name or None,
         )
         for entity_type, name in entities
@@ -150,7 +152,7 @@ def _alter_quotas(
         RequestEntryData,
     )
 
-    changes = [OpData(key=key, value=_rate(key, value)) for key, value in added.items()]
+    changes = [OpData(key=key, value=_quota_value(key, value)) for key, value in added.items()]
     changes += [OpData(key=key, remove=True) for key in removed]
     entity = [
         RequestEntityData(entity_type=QUOTA_ENTITIES[entity_type], entity_name=name or None)
@@ -162,7 +164,7 @@ def _alter_quotas(
         clients.raise_for_error(entry.error_code, entry.error_message)
 
 
-def _rate(key: str, value: str) -> float:
+def _quota_value(key: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
@@ -178,14 +180,14 @@ def _alter_credentials(channel: Channel, user: str, added: Mapping[str, str], re
 
     request = AlterUserScramCredentialsRequest(
         deletions=[ScramCredentialDeletion(name=user, mechanism=MECHANISMS[name][0]) for name in removed],
-        upsertions=[credential(user, name, text) for name, text in added.items()],
+        upsertions=[salted_credential(user, name, text) for name, text in added.items()],
     )
     response = channel.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request, AlterUserScramCredentialsResponse)
     for result in response.results:
         clients.raise_for_error(result.error_code, result.error_message)
 
 
-def credential(user: str, mechanism: str, text: str) -> ScramCredentialUpsertion:
+def salted_credential(user: str, mechanism: str, text: str) -> ScramCredentialUpsertion:
     """Parse `[iterations=8192,]password=secret`; return the salted hash to send."""
     from moldau.wire.messages.alter_user_scram_credentials import ScramCredentialUpsertion
 
