@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -18,7 +18,6 @@ from moldau.cli.cluster.connect import kafka_failure
 from moldau.cli.completion import complete_groups
 from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.group.connect import (
-    KEEPS_BATCH_NUMBERS,
     GroupClient,
     existing_groups,
     group_client,
@@ -26,12 +25,11 @@ from moldau.cli.group.connect import (
     require_no_members,
 )
 from moldau.cli.group.lag import PartitionLag, log_ends, partition_lags
+from moldau.cli.group.micro_batch_ids import MICRO_BATCH_IDS_STATE, STORES_MICRO_BATCH_IDS
 from moldau.cli.group.reset import reset
 from moldau.cli.output import Table, confirm, format_option, show
 from moldau.client.cluster import by_topic
-from moldau.client.group_values import CommittedOffsets, DescribedGroup, ListedGroup, holds_batch_numbers
-
-BATCH_NUMBERS: Final = "batch numbers"
+from moldau.client.group_values import CommittedOffsets, DescribedGroup, ListedGroup, holds_micro_batch_ids
 
 
 @click.group()
@@ -67,7 +65,7 @@ def _list_rows(client: GroupClient, listed: Sequence[ListedGroup]) -> Iterable[t
     consumers = [entry.group_id for entry in listed if entry.is_consumer_group]
     described = client.groups.described(consumers)
     committed = client.groups.committed(consumers)
-    readers = [offsets for offsets in committed.values() if not holds_batch_numbers(offsets)]
+    readers = [offsets for offsets in committed.values() if not holds_micro_batch_ids(offsets)]
     ends = log_ends(client.cluster, (partition for offsets in readers for partition in offsets))
     for entry in listed:
         description = described.get(entry.group_id)
@@ -76,8 +74,8 @@ def _list_rows(client: GroupClient, listed: Sequence[ListedGroup]) -> Iterable[t
             yield entry.group_id, entry.state or None, entry.type or None, None, None, None
             continue
         topics = {partition.topic for partition in _partitions(description, offsets)}
-        if holds_batch_numbers(offsets):
-            yield entry.group_id, BATCH_NUMBERS, description.type, len(description.members), len(topics), None
+        if holds_micro_batch_ids(offsets):
+            yield entry.group_id, MICRO_BATCH_IDS_STATE, description.type, len(description.members), len(topics), None
             continue
         lag = _total(
             PartitionLag(partition, position.offset, ends[partition], None) for partition, position in offsets.items()
@@ -116,9 +114,9 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
     with group_client(broker) as client:
         for described in existing_groups(client, names):
             committed = client.groups.committed([described.group_id])[described.group_id]
-            are_batches = holds_batch_numbers(committed)
+            are_batches = holds_micro_batch_ids(committed)
             if are_batches:
-                described = replace(described, state=BATCH_NUMBERS)
+                described = replace(described, state=MICRO_BATCH_IDS_STATE)
                 lags = [
                     PartitionLag(partition, committed_offset.offset, None, None)
                     for partition, committed_offset in sorted(committed.items())
@@ -165,7 +163,7 @@ def _offsets(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
 
 def _batches(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
     """Return, in place of the offsets, the last batch that was written to each topic."""
-    title = f"{described.group_id} {KEEPS_BATCH_NUMBERS}, no offsets: leave it alone"
+    title = f"{described.group_id} {STORES_MICRO_BATCH_IDS}, no offsets: leave it alone"
     return Table(("TOPIC", "BATCH"), [(lag.partition.topic, lag.committed) for lag in lags], title)
 
 

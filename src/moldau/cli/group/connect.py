@@ -14,7 +14,6 @@ from moldau.client.group_values import DescribedGroup, Member
 from moldau.client.groups import Groups
 
 MEMBERS_NAMED_MAX: Final = 5
-KEEPS_BATCH_NUMBERS: Final = "keeps the numbers of micro-batches that a Spark query has written"
 
 
 class GroupClient(NamedTuple):

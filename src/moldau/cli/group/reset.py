@@ -17,18 +17,18 @@ from moldau.cli.cluster.connect import SHOW_GROUPS, SHOW_TOPICS, kafka_failure
 from moldau.cli.completion import complete_groups
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
 from moldau.cli.group.connect import (
-    KEEPS_BATCH_NUMBERS,
     GroupClient,
     group_client,
     is_unknown,
     require_no_members,
 )
+from moldau.cli.group.micro_batch_ids import STORES_MICRO_BATCH_IDS
 from moldau.cli.group.targets import Kind, Target, parse_target, parse_topic, resolve
 from moldau.cli.kafka.group_offsets import reset_plan
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.output import Table, format_option, show
 from moldau.client.cluster import EARLIEST, Cluster
-from moldau.client.group_values import CommittedOffsets, holds_batch_numbers
+from moldau.client.group_values import CommittedOffsets, holds_micro_batch_ids
 
 
 class Move(NamedTuple):
@@ -91,9 +91,9 @@ def reset(
     with group_client(broker) as client:
         _check_group(client, name, new)
         committed = client.groups.committed([name])[name]
-        if holds_batch_numbers(committed):
+        if holds_micro_batch_ids(committed):
             raise CommandFailed(
-                f"group {name} cannot be reset: it {KEEPS_BATCH_NUMBERS},"
+                f"group {name} cannot be reset: it {STORES_MICRO_BATCH_IDS},"
                 " and with other numbers the query would write batches twice or skip them"
             )
         if target is None:
