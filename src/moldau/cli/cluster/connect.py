@@ -15,7 +15,7 @@ from moldau.client.cluster import Cluster
 D = TypeVar("D")
 Described = Mapping[str, D | KafkaError]
 ANSWER_SECONDS: Final = 20.0
-COORDINATOR_MS: Final = 10_000
+COORDINATOR_TIMEOUT_MS: Final = 10_000
 """How long to wait for a coordinator that is moving or loading."""
 SHOW_GROUPS: Final = "`moldau group list` shows the groups there are"
 SHOW_TRANSACTIONS: Final = "`moldau transaction list` shows the transactional ids there are"
@@ -37,7 +37,10 @@ NEXT_STEPS: Final = {
 
 @contextmanager
 def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[Cluster]:
-    """Yield a cluster that answers; turn any failure inside the block into one line."""
+    """Yield a cluster that answers.
+
+    Turn any failure inside the block into CommandFailed, which is printed as one line.
+    """
     answering = first_answering(broker.bootstrap_servers)
     host, port = split_address(answering)
     try:
@@ -69,10 +72,11 @@ def kafka_failure(error: KafkaError, subject: str = "") -> CommandFailed:
     return CommandFailed((f"{subject}: " if subject else "") + message.rstrip(".") + (f"; {step}" if step else ""))
 
 
-def existing(
+def describe_existing(
     names: Iterable[str],
     describe: Callable[[list[str]], Described[D]],
     is_unknown: Callable[[D | KafkaError], bool],
+    *,
     kind: str,
     next_step: str,
 ) -> list[D]:

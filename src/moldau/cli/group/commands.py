@@ -18,9 +18,9 @@ from moldau.cli.cluster.connect import kafka_failure
 from moldau.cli.completion import complete_groups
 from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.group.connect import (
-    GroupClient,
+    GroupConnection,
     existing_groups,
-    group_client,
+    group_connection,
     host_of,
     require_no_members,
 )
@@ -53,20 +53,20 @@ def list_groups(broker: Broker, output_format: str) -> None:
     moldau group list
     moldau group list --format json | jq -r '.[] | select(.lag > 0) | .group'
     """
-    with group_client(broker) as client:
-        listed = sorted(client.groups.listed())
-        rows = list(_list_rows(client, listed))
+    with group_connection(broker) as connection:
+        listed = sorted(connection.groups.listed())
+        rows = list(_list_rows(connection, listed))
     columns = ("GROUP", "STATE", "TYPE", "MEMBERS", "TOPICS", "LAG")
     show(output_format, Table(columns, rows, empty="no groups yet; `moldau consume TOPIC -g NAME` makes one"))
 
 
-def _list_rows(client: GroupClient, listed: Sequence[ListedGroup]) -> Iterable[tuple[Any, ...]]:
+def _list_rows(connection: GroupConnection, listed: Sequence[ListedGroup]) -> Iterable[tuple[Any, ...]]:
     """Yield the rows. One request of each kind asks for all groups at once, not one request for each group."""
     consumers = [entry.group_id for entry in listed if entry.is_consumer_group]
-    described = client.groups.described(consumers)
-    committed = client.groups.committed(consumers)
+    described = connection.groups.described(consumers)
+    committed = connection.groups.committed(consumers)
     readers = [offsets for offsets in committed.values() if not holds_micro_batch_ids(offsets)]
-    ends = log_ends(client.cluster, (partition for offsets in readers for partition in offsets))
+    ends = log_ends(connection.cluster, (partition for offsets in readers for partition in offsets))
     for entry in listed:
         description = described.get(entry.group_id)
         offsets = committed.get(entry.group_id, {})
@@ -111,9 +111,9 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
     """
     data: list[dict[str, Any]] = []
     tables: list[Table] = []
-    with group_client(broker) as client:
-        for described in existing_groups(client, names):
-            committed = client.groups.committed([described.group_id])[described.group_id]
+    with group_connection(broker) as connection:
+        for described in existing_groups(connection, names):
+            committed = connection.groups.committed([described.group_id])[described.group_id]
             are_batches = holds_micro_batch_ids(committed)
             if are_batches:
                 described = replace(described, state=MICRO_BATCH_IDS_STATE)
@@ -123,7 +123,7 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
                 ]
             else:
                 now_ms = time.time_ns() // 1_000_000
-                lags = partition_lags(client.cluster, _partitions(described, committed), committed, now_ms)
+                lags = partition_lags(connection.cluster, _partitions(described, committed), committed, now_ms)
             summary, offsets, members = _summary(described, lags), _offsets(described, lags), _members(described)
             tables += [summary, _batches(described, lags)] if are_batches else [summary, offsets, members]
             data.append({**summary.records()[0], "partitions": offsets.records(), "members": members.records()})
@@ -198,12 +198,12 @@ def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
     \b
     moldau group delete billing --yes
     """
-    with group_client(broker) as client:
-        for described in existing_groups(client, names):
+    with group_connection(broker) as connection:
+        for described in existing_groups(connection, names):
             require_no_members(described)
         confirm(f"Delete {', '.join(names)} and all offsets of {'it' if len(names) == 1 else 'them'}?", yes)
         failures: list[CommandFailed] = []
-        for name, code in client.groups.delete(names).items():
+        for name, code in connection.groups.delete(names).items():
             if code is ErrorCode.NONE:
                 click.echo(f"deleted {name}")
             else:

@@ -17,8 +17,8 @@ from moldau.cli.cluster.connect import SHOW_GROUPS, SHOW_TOPICS, kafka_failure
 from moldau.cli.completion import complete_groups
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
 from moldau.cli.group.connect import (
-    GroupClient,
-    group_client,
+    GroupConnection,
+    group_connection,
     is_unknown,
     require_no_members,
 )
@@ -88,9 +88,9 @@ def reset(
         )
     target = None if target_text is None else _parse_target_option(target_text)
     selections = [_parse_topic_option(topic) for topic in topics]
-    with group_client(broker) as client:
-        _check_group(client, name, new)
-        committed = client.groups.committed([name])[name]
+    with group_connection(broker) as connection:
+        _check_group(connection, name, new)
+        committed = connection.groups.committed([name])[name]
         if holds_micro_batch_ids(committed):
             raise CommandFailed(
                 f"group {name} cannot be reset: it {STORES_MICRO_BATCH_IDS},"
@@ -98,12 +98,12 @@ def reset(
             )
         if target is None:
             assert from_file is not None  # Checked above: either --to or --from-file is present.
-            moves = _moves_from_file(client.cluster, name, from_file.read(), committed)
+            moves = _moves_from_file(connection.cluster, name, from_file.read(), committed)
         else:
-            partitions = _select_partitions(client.cluster, selections, committed, name)
-            moves = _moves_to_target(client.cluster, partitions, target, committed)
+            partitions = _select_partitions(connection.cluster, selections, committed, name)
+            moves = _moves_to_target(connection.cluster, partitions, target, committed)
         if execute:
-            _commit(client, name, moves)
+            _commit(connection, name, moves)
     _show(output_format, name, moves, execute)
 
 
@@ -121,9 +121,9 @@ def _parse_topic_option(text: str) -> tuple[str, list[int]]:
         raise click.BadParameter(str(error), click.get_current_context(), param_hint="--topic") from error
 
 
-def _check_group(client: GroupClient, name: str, new: bool) -> None:
+def _check_group(connection: GroupConnection, name: str, new: bool) -> None:
     """Fail if the group has members, or if it does not exist although `new` is false."""
-    description = client.groups.described([name])[name]
+    description = connection.groups.described([name])[name]
     if is_unknown(description):
         if not new:
             raise CommandFailed(
@@ -224,9 +224,9 @@ def _moves_from_file(cluster: Cluster, name: str, text: str, committed: Committe
     return moves
 
 
-def _commit(client: GroupClient, name: str, moves: Sequence[Move]) -> None:
+def _commit(connection: GroupConnection, name: str, moves: Sequence[Move]) -> None:
     try:
-        client.groups.commit(name, {move.partition: move.new_offset for move in moves})
+        connection.groups.commit(name, {move.partition: move.new_offset for move in moves})
     except KafkaError as error:
         raise kafka_failure(error, f"group {name}") from error
 
