@@ -47,6 +47,13 @@ def test_targets(text: str, target: Target) -> None:
     assert parse_target(text, NOW_MS) == target
 
 
+@pytest.mark.parametrize("text", ["@1969-12-31T23:59:59.999Z", "@1969-12-31", "@1970-01-01T00:00:00+01:00"])
+def test_times_before_1970_are_refused_because_list_offsets_gives_them_other_meanings(text: str) -> None:
+    with pytest.raises(BadOffset, match="is before 1970"):
+        parse_target(text, NOW_MS)
+    assert parse_target("@1970-01-01", NOW_MS) == Target(Kind.TIME, 0)
+
+
 @pytest.mark.parametrize("text", ["", "+", "-", "1.5", "@", "@yesterday", "1:2", "Earliest", "٣", "9" * 30])
 def test_invalid_targets(text: str) -> None:
     with pytest.raises(BadOffset):
