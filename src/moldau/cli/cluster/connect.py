@@ -17,11 +17,11 @@ Described = Mapping[str, D | KafkaError]
 ANSWER_SECONDS: Final = 20.0
 COORDINATOR_TIMEOUT_MS: Final = 10_000
 """How long to wait for a coordinator that is moving or loading."""
-SHOW_GROUPS: Final = "`moldau group list` shows the groups there are"
-SHOW_TRANSACTIONS: Final = "`moldau transaction list` shows the transactional ids there are"
-SHOW_TOPICS: Final = "`moldau topic list` shows the topics there are"
+HINT_GROUPS: Final = "`moldau group list` shows the groups there are"
+HINT_TRANSACTIONS: Final = "`moldau transaction list` shows the transactional ids there are"
+HINT_TOPICS: Final = "`moldau topic list` shows the topics there are"
 NEXT_STEPS: Final = {
-    ErrorCode.GROUP_ID_NOT_FOUND: SHOW_GROUPS,
+    ErrorCode.GROUP_ID_NOT_FOUND: HINT_GROUPS,
     ErrorCode.NON_EMPTY_GROUP: "`moldau group describe` shows its members; stop them first",
     ErrorCode.UNKNOWN_MEMBER_ID: "it has active members again: stop them first",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "its coordinator is not available; try again in a moment",
@@ -29,8 +29,8 @@ NEXT_STEPS: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for an ACL on the topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for an ACL on the cluster",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ask for an ACL on the transactional id",
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: SHOW_TRANSACTIONS,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: SHOW_TOPICS,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: HINT_TRANSACTIONS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: HINT_TOPICS,
     ErrorCode.UNSUPPORTED_VERSION: "this broker does not offer it",
 }
 

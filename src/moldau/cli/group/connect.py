@@ -10,7 +10,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.cli.cluster.connect import (
     ANSWER_SECONDS,
     COORDINATOR_TIMEOUT_MS,
-    SHOW_GROUPS,
+    HINT_GROUPS,
     answering_cluster,
     describe_existing,
 )
@@ -39,7 +39,7 @@ def group_connection(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> 
 
 def existing_groups(connection: GroupConnection, names: Iterable[str]) -> list[DescribedGroup]:
     """Return the groups with these names, in their order; fail with the names that do not exist."""
-    return describe_existing(names, connection.groups.described, is_unknown, kind="group", next_step=SHOW_GROUPS)
+    return describe_existing(names, connection.groups.described, is_unknown, kind="group", next_step=HINT_GROUPS)
 
 
 def is_unknown(description: DescribedGroup | KafkaError) -> bool:

@@ -11,8 +11,8 @@ from moldau.base.ids import TopicPartition
 from moldau.cli.cluster.connect import (
     ANSWER_SECONDS,
     COORDINATOR_TIMEOUT_MS,
-    SHOW_TOPICS,
-    SHOW_TRANSACTIONS,
+    HINT_TOPICS,
+    HINT_TRANSACTIONS,
     answering_cluster,
     describe_existing,
     kafka_failure,
@@ -41,7 +41,7 @@ def transaction_connection(broker: Broker, answer_seconds: float = ANSWER_SECOND
 def existing_transactions(connection: TransactionConnection, names: Iterable[str]) -> list[DescribedTransaction]:
     """Return the transactional ids with these names, in their order; fail with the names that do not exist."""
     return describe_existing(
-        names, connection.transactions.described, _is_unknown, kind="transactional id", next_step=SHOW_TRANSACTIONS
+        names, connection.transactions.described, _is_unknown, kind="transactional id", next_step=HINT_TRANSACTIONS
     )
 
 
@@ -56,7 +56,7 @@ def existing_partitions(
     topics_by_name = connection.cluster.topics()
     missing = [name for name in topics if name not in topics_by_name]
     if missing:
-        raise CommandFailed(f"no topic {', '.join(missing)}; {SHOW_TOPICS}")
+        raise CommandFailed(f"no topic {', '.join(missing)}; {HINT_TOPICS}")
     partitions = []
     for name in topics or sorted(topics_by_name):
         leaders = topics_by_name[name].leaders
