@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,6 +140,18 @@ class TestProperties:
     def test_a_missing_file_is_reported(self) -> None:
         with pytest.raises(ToolFailed, match="/no/such: No such file or directory"):
             properties.load("/no/such")
+
+    @pytest.mark.parametrize("raw", ["a=ü".encode("utf-8-sig"), "a=ü".encode(), "a=ü".encode("latin-1")])
+    def test_files_are_utf_8_with_or_without_bom_or_else_latin_1(self, tmp_path: Path, raw: bytes) -> None:
+        file = tmp_path / "client.properties"
+        file.write_bytes(raw)
+        assert properties.load(str(file)) == {"a": "ü"}
+
+    def test_a_malformed_file_is_reported_with_its_line(self, tmp_path: Path) -> None:
+        file = tmp_path / "client.properties"
+        file.write_text("a=1\npath=C:\\users\n")
+        with pytest.raises(ToolFailed, match=r"line 2: .*; correct this line: a backslash is written as two"):
+            properties.load(str(file))
 
 
 class TestArguments:
