@@ -8,6 +8,7 @@ This module has names, help texts and the rules between flags. Tools decide what
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -120,10 +121,10 @@ class Arguments:
         value = self.single_value(name)
         if value is None:
             return None
-        try:
-            return int(value)
-        except ValueError:
-            raise UsageError(f"Cannot parse argument '{value}' of option {name}") from None
+        # int() also accepts underscores and blanks, which Java refuses.
+        if not re.fullmatch(r"[+-]?\d{1,19}", value):
+            raise UsageError(f"Cannot parse argument '{value}' of option {name}")
+        return int(value)
 
     def require(self, *names: str) -> None:
         for name in names:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from moldau.cli.flags import Flag, Flags, HelpRequested, UsageError, VersionRequested, key_values
@@ -83,8 +85,13 @@ def test_a_missing_argument_is_reported() -> None:
 
 def test_numbers_are_parsed_on_access_and_have_defaults() -> None:
     assert FLAGS.parse(["--list"]).integer("partitions") == 3
-    arguments = FLAGS.parse(["--partitions", "abc"])
-    with pytest.raises(UsageError, match="Cannot parse argument 'abc' of option partitions"):
+    assert FLAGS.parse(["--partitions", "+5"]).integer("partitions") == 5
+
+
+@pytest.mark.parametrize("text", ["abc", "1_000", " 5", "5 ", "1.0", "+", ""])
+def test_numbers_that_java_does_not_parse_are_refused(text: str) -> None:
+    arguments = FLAGS.parse(["--partitions", text])
+    with pytest.raises(UsageError, match=re.escape(f"Cannot parse argument '{text}' of option partitions")):
         arguments.integer("partitions")
 
 
