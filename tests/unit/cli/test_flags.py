@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from moldau.cli.flags import Flag, Flags, HelpRequested, UsageError, VersionRequested, key_values
+from moldau.cli.flags import Flag, HelpRequested, ToolFlags, UsageError, VersionRequested, key_values
 
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "A tool.",
     (
         Flag("topic", "The topic.", "topic", former_names=("subject",)),
@@ -138,7 +138,7 @@ def test_rules_between_flags() -> None:
 
 def test_the_order_of_flags_is_kept() -> None:
     arguments = FLAGS.parse(["--config", "a", "--list", "--config", "b"])
-    assert arguments.order == [("config", "a"), ("list", ""), ("config", "b")]
+    assert arguments.in_order == [("config", "a"), ("list", ""), ("config", "b")]
 
 
 def test_help_is_sorted_two_columns_within_80_characters() -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
-from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
+from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console.record_lines import Formatter
 from moldau.cli.kafka.tool import ToolFailed, discard_stdout, print_to_stderr, run
@@ -42,7 +42,7 @@ GROUP_MISMATCH: Final = (
     " '--consumer.config') do not match. Detected group ids: {ids}"
 )
 
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "This tool helps to read data from Kafka topics and outputs it to standard output.",
     (
         Flag(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from moldau.cli.flags import Arguments, Flag, Flags, UsageError
+from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
 
@@ -33,7 +33,7 @@ COLLISION_WARNING: Final = (
     " To avoid issues it is best to use either, but not both."
 )
 
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "This tool helps to create, delete, describe, or change a topic.",
     (
         Flag("bootstrap-server", "REQUIRED: A broker of the cluster, HOST:PORT.", "server to connect to"),
