@@ -28,7 +28,8 @@ from moldau.base.promise import Promise
 from moldau.client.peer_connections import PeerConnections
 from moldau.log.files import DiskFiles, Files
 from moldau.platforms.boot import boot_id
-from moldau.platforms.open_files import allow_open_files, open_files_max
+from moldau.platforms.open_files import open_files_limit as open_files_max
+from moldau.platforms.open_files import raise_open_files_limit as allow_open_files
 from moldau.platforms.support import refusal
 from moldau.runtime.cleaning.process import CleaningProcess
 from moldau.runtime.flusher import GroupFlusher
