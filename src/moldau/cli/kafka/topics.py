@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from moldau.base.topic_names import INTERNAL_TOPICS
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
@@ -26,7 +27,6 @@ PARTITION_FILTERS: Final = (
     "under-min-isr-partitions",
     "at-min-isr-partitions",
 )
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 REPLICATION_FACTOR_MAX: Final = 32767
 COLLISION_WARNING: Final = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide."

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from moldau.base.acl_operations import TOPIC_OPERATIONS
 from moldau.base.errors import ErrorCode
-from moldau.base.names import INTERNAL_TOPICS, topic_name_problem
+from moldau.base.topic_names import INTERNAL_TOPICS, topic_name_problem
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState
 from moldau.server.router import Caller
