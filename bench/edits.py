@@ -1,4 +1,4 @@
-"""The cost of an edit of a pipeline until its effect is visible: `validate` and `test` of the starter, one case of ten
+"""The cost of an edit of a pipeline until its effect is visible: `validate` and `test` of the template, one case of ten
 records; with their own Spark, with an archive of Spark's classes, and with the Spark of a running `dev`.
 
     python -m bench.edits                        # the table of docs/benchmarks.md
@@ -35,7 +35,7 @@ Spent = tuple[float, float]
 """Seconds, and CPU seconds."""
 
 
-def starter(folder: Path) -> Path:
+def write_template(folder: Path) -> Path:
     """Return the project that `init` writes, except for the number of records: the expected files are of this
     version."""
     subprocess.run([*MOLDAU, "pipeline", "init", str(folder)], check=True, capture_output=True)
@@ -90,7 +90,7 @@ def dev_of(file: Path, environment: dict[str, str]) -> Iterator[int]:
 def measure(rounds: int) -> dict[tuple[str, str], list[Spent]]:
     results: dict[tuple[str, str], list[Spent]] = {}
     with tempfile.TemporaryDirectory(prefix="moldau-bench-") as name:
-        file = starter(Path(name) / "shop")
+        file = write_template(Path(name) / "shop")
         environments = {way: prepared_environment(way, Path(name)) for way in WAYS}
         update = [*MOLDAU, "pipeline", "test", str(file), "--update"]
         subprocess.run(update, env=environments["alone"], check=True, capture_output=True)

@@ -28,7 +28,7 @@ from moldau.base.promise import Promise
 from moldau.client.peer_connections import PeerConnections
 from moldau.log.files import DiskFiles, Files
 from moldau.platforms.boot import boot_id
-from moldau.platforms.open_files import allow_open_files, open_files_max
+from moldau.platforms.open_files import open_files_limit, raise_open_files_limit
 from moldau.platforms.support import refusal
 from moldau.runtime.cleaning.process import CleaningProcess
 from moldau.runtime.flusher import GroupFlusher
@@ -59,9 +59,9 @@ class Node:
         require_support()
         self.settings = settings
         self._clock = clock or SystemClock()
-        for_files = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_max())
-        for_connections = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_CONNECTIONS, open_files_max())
-        self._files = files or DiskFiles(open_files_max() - for_files - for_connections)
+        for_files = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_limit())
+        for_connections = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_CONNECTIONS, open_files_limit())
+        self._files = files or DiskFiles(open_files_limit() - for_files - for_connections)
         self._uses_cleaning_process = files is None
         """Whether another process cleans the logs: it can read only files on the real disk."""
         self._rng = rng or SystemRandom()
@@ -191,14 +191,14 @@ class Node:
             budget,
             settings.socket_request_max_bytes,
             # Connections get half of the open files: a log that cannot open its files would stop the node.
-            min(settings.max_connections, open_files_max() // 2 // count),
+            min(settings.max_connections, open_files_limit() // 2 // count),
             settings.max_connections_per_ip,
             settings.connections_max_idle_ms,
             settings.socket_send_buffer_bytes,
             settings.socket_receive_buffer_bytes,
             self.assembly.access,
             self.assembly.connection_gone,
-            open_files_max() - reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_max()),
+            open_files_limit() - reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_limit()),
         )
         _, port = listener.adopt(bound)
         listeners.append(listener)
@@ -258,7 +258,7 @@ def _as_future(promise: Promise[None]) -> asyncio.Future[None]:
 def run(settings: Settings, *, announce: Callable[[str], None] = print) -> int:
     """Run a node until SIGTERM or SIGINT; return the exit status. Raise what prevents the start. The caller configures
     logging."""
-    allow_open_files()
+    raise_open_files_limit()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_run(settings, announce))
 

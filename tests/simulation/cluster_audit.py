@@ -12,7 +12,7 @@ from cluster_ledger import Ledger
 from compaction_watch import CleaningWatch
 
 from moldau.base.ids import Uuid
-from moldau.base.names import CONSUMER_OFFSETS_TOPIC
+from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.wire.batch import BatchHeader, split_batches
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cluster_client import ClusterClient
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.names import CONSUMER_OFFSETS_TOPIC
+from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.runtime.coordinators.topic import java_hash
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

@@ -20,9 +20,9 @@ from moldau.assembly import Assembly
 from moldau.assembly import World as Ports
 from moldau.base.errors import StorageFault
 from moldau.base.ids import TopicPartition
-from moldau.base.names import METADATA_TOPIC
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.log.cleaning.job import CleaningJob, CleaningResult
 from moldau.log.flush import FlushWork
 from moldau.log.log import Log

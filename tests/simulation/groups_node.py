@@ -13,8 +13,8 @@ from typing import Any
 
 from moldau.assembly import Assembly, World
 from moldau.base.errors import ErrorCode, StorageFault
-from moldau.base.names import CONSUMER_OFFSETS_TOPIC
 from moldau.base.promise import Promise
+from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.client.peers import Peer
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.settings import GroupSettings

@@ -24,7 +24,7 @@ from transactions_reader import CommittedReader, LateReader, Session
 from transactions_state import StateLedger, Successions
 
 from moldau.base.ids import Uuid
-from moldau.base.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.runtime.coordinators.topic import java_hash
 
 SIZES = cluster_world.SIZES

@@ -140,6 +140,12 @@ def test_a_latin_1_file_is_read(tmp_path: Path) -> None:
     assert load(str(file)).broker_rack == "zürich"
 
 
+def test_the_byte_order_mark_of_a_utf_8_file_is_skipped(tmp_path: Path) -> None:
+    file = tmp_path / "with-bom"
+    file.write_bytes("broker.rack=zürich\n".encode("utf-8-sig"))
+    assert load(str(file)).broker_rack == "zürich"
+
+
 @pytest.mark.parametrize(
     ("properties", "expected"),
     [

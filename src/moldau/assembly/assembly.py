@@ -10,8 +10,8 @@ from moldau.assembly.controller_side import ControllerSide
 from moldau.assembly.world import World
 from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
 from moldau.base.listeners import Listener
-from moldau.base.names import METADATA_TOPIC
 from moldau.base.promise import Promise, resolved
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.log import meta_properties
 from moldau.log.config import LogConfig
 from moldau.log.store import LogStore

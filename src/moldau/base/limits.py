@@ -80,6 +80,6 @@ DEFAULT_REQUEST_BYTES_MAX: Final = 8 << 20
 (measured). The records of a Produce request stay bytes, so it may be as large as `socket.request.max.bytes`."""
 
 
-def reserved_descriptors(wanted: int, open_files_max: int) -> int:
+def reserved_descriptors(wanted: int, open_files_limit: int) -> int:
     """Return how many descriptors to reserve: `wanted`, but at most a sixteenth of all."""
-    return min(wanted, open_files_max // 16)
+    return min(wanted, open_files_limit // 16)

@@ -27,6 +27,17 @@ class Property(NamedTuple):
     """The line of the key, counted from one."""
 
 
+def decode(raw: bytes) -> str:
+    """Return the text of a properties file: UTF-8, with or without a byte order mark, or else Latin-1.
+
+    Java reads Latin-1 only. We prefer UTF-8, because editors write it today.
+    """
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
 def parse(text: str) -> list[Property]:
     """Return all properties in order, with repeated keys. Raise MalformedData for an invalid escape."""
     return [_parse_property(line, number) for number, line in _logical_lines(text)]

@@ -54,13 +54,10 @@ def read_file(path: str) -> dict[str, SettingText]:
     except OSError as refused:
         raise SettingsError(f"{path}: cannot be read: {refused.strerror}") from None
     try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        text = raw.decode("latin-1")  # Java reads every properties file as Latin-1
-    try:
-        return {each.key: SettingText(each.value, f"{path}:{each.line}") for each in properties.parse(text)}
+        entries = properties.parse(properties.decode(raw))
     except MalformedData as malformed:
         raise SettingsError(f"{path}: {malformed}") from None
+    return {each.key: SettingText(each.value, f"{path}:{each.line}") for each in entries}
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, SettingText]:

@@ -31,22 +31,22 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete group names; silent if no broker answers within COMPLETION_SECONDS."""
-    from moldau.cli.group.connect import group_client
+    from moldau.cli.group.connect import group_connection
 
-    with suppress(CommandFailed), group_client(completion_broker(ctx), COMPLETION_SECONDS) as client:
-        names = sorted(group.group_id for group in client.groups.listed())
+    with suppress(CommandFailed), group_connection(completion_broker(ctx), COMPLETION_SECONDS) as connection:
+        names = sorted(group.group_id for group in connection.groups.listed())
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
     return []
 
 
 def complete_transactional_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete transactional ids, with their states; silent if no broker answers within COMPLETION_SECONDS."""
-    from moldau.cli.transaction.connect import transaction_client
+    from moldau.cli.transaction.connect import transaction_connection
 
-    with suppress(CommandFailed), transaction_client(completion_broker(ctx), COMPLETION_SECONDS) as client:
+    with suppress(CommandFailed), transaction_connection(completion_broker(ctx), COMPLETION_SECONDS) as connection:
         return [
             CompletionItem(listed.transactional_id, help=listed.state)
-            for listed in sorted(client.transactions.listed())
+            for listed in sorted(connection.transactions.listed())
             if listed.transactional_id.startswith(incomplete)
         ]
     return []

@@ -8,6 +8,7 @@ This module has names, help texts and the rules between flags. Tools decide what
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -53,7 +54,7 @@ class Flag:
     description: str
     argument_name: str = ""
     """The name of the argument in the help. A switch takes no argument and has an empty name here."""
-    type_in_help: str = "String"
+    java_type: str = "String"
     """The Java type of the argument. It is only printed, never checked."""
     default: str | None = None
     argument_optional: bool = False
@@ -73,8 +74,8 @@ class Flag:
             return f"--{self.name}"
         if self.takes_several_words:
             return f"--{self.name} {self.argument_name} ..."
-        is_type_enough = self.argument_name == self.type_in_help
-        argument = self.type_in_help if is_type_enough else f"{self.type_in_help}: {self.argument_name}"
+        is_type_enough = self.argument_name == self.java_type
+        argument = self.java_type if is_type_enough else f"{self.java_type}: {self.argument_name}"
         return f"--{self.name} [{argument}]" if self.argument_optional else f"--{self.name} <{argument}>"
 
     @property
@@ -94,7 +95,7 @@ class Arguments:
 
     flags: dict[str, Flag]
     values: dict[str, list[str]] = field(default_factory=dict)
-    order: list[tuple[str, str]] = field(default_factory=list)
+    in_order: list[tuple[str, str]] = field(default_factory=list)
     """(flag, value) in the order of the command line, with an empty value for a switch. kafka-configs needs it: the
     n-th --entity-name or --entity-default belongs to the n-th --entity-type."""
     warnings: list[str] = field(default_factory=list)
@@ -120,10 +121,10 @@ class Arguments:
         value = self.single_value(name)
         if value is None:
             return None
-        try:
-            return int(value)
-        except ValueError:
-            raise UsageError(f"Cannot parse argument '{value}' of option {name}") from None
+        # int() also accepts underscores and blanks, which Java refuses.
+        if not re.fullmatch(r"[+-]?\d{1,19}", value):
+            raise UsageError(f"Cannot parse argument '{value}' of option {name}")
+        return int(value)
 
     def require(self, *names: str) -> None:
         for name in names:
@@ -142,7 +143,7 @@ class Arguments:
             raise UsageError(f"Exactly one of the following arguments is required: {listed}")
 
     def replace_deprecated(self, old: str, new: str, warning: str, conflict_message: str) -> None:
-        """Give the values of the deprecated flag `old` to `new`, with a `warning`.
+        """Give the values of the deprecated flag `old` to `new`, with a `warning`; `old` keeps them too.
 
         Raise UsageError with `conflict_message` if both flags are present. {old} and {new} in both texts are replaced.
         """
@@ -155,7 +156,7 @@ class Arguments:
 
 
 @dataclass(frozen=True, slots=True)
-class Flags:
+class ToolFlags:
     """The flags of one tool. Each of Kafka's tools has its own wording of `warning` and `conflict_message`."""
 
     intro: str
@@ -171,7 +172,7 @@ class Flags:
         """
         if not argv:
             raise HelpRequested
-        arguments = self._split(argv)
+        arguments = self._read_words(argv)
         if arguments.has("help"):
             raise HelpRequested
         if arguments.has("version"):
@@ -181,12 +182,12 @@ class Flags:
                 arguments.replace_deprecated(flag.name, flag.replaced_by, self.warning, self.conflict_message)
         return arguments
 
-    def _split(self, argv: Sequence[str]) -> Arguments:
+    def _read_words(self, argv: Sequence[str]) -> Arguments:
         """Return the flags of a command line with their values, before any rule between flags is checked."""
         arguments = Arguments({flag.name: flag for flag in (*self.flags, HELP, VERSION)})
         flags_by_name = dict(arguments.flags)
         for flag in self.flags:
-            # Most flags have no short name. An empty one would make a flag of `---`, which has no name either.
+            # Skip empty short names. The word `---` has an empty name too and would otherwise be taken for this flag.
             flags_by_name.update((name, flag) for name in (*flag.former_names, flag.short) if name)
         words = list(reversed(argv))  # The next word is the last of the list: cheap to pop.
         while words:
@@ -201,7 +202,7 @@ class Flags:
                 arguments.notes.append(f"Option --{name} is deprecated. Use --{flag.name} instead.")
             values = _pop_values(flag, value if equals else None, words)
             arguments.values.setdefault(flag.name, []).extend(values)
-            arguments.order.append((flag.name, " ".join(values)))
+            arguments.in_order.append((flag.name, " ".join(values)))
         return arguments
 
     def _flag(self, flags_by_name: dict[str, Flag], name: str) -> Flag:
@@ -209,8 +210,8 @@ class Flags:
             return flags_by_name[name]
         raise UsageError(REMOVED_FLAGS.get(name, f"{name} is not a recognized option"))
 
-    def type_in_help(self, name: str) -> str:
-        return next(flag.type_in_help for flag in self.flags if flag.name == name)
+    def java_type(self, name: str) -> str:
+        return next(flag.java_type for flag in self.flags if flag.name == name)
 
     def help(self) -> str:
         """Return the help in two columns, sorted by name."""
@@ -251,7 +252,7 @@ def _wrap_row(usage: str, description: str, width: int) -> Iterable[tuple[str, s
 
 
 def key_values(pairs: Iterable[str]) -> dict[str, str]:
-    """Parse `key=value` arguments. A value may contain equals signs; without any, the word is a key with value ""."""
+    """Parse `key=value` words. The first equals sign ends the key; a word without one is a key with an empty value."""
     return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
 
 

@@ -178,7 +178,10 @@ def parse_moment(text: str, now_ms: int) -> Position:
         raise BadOffset(f"'@{text}' is not a time: {error}") from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return Position(Anchor.TIME, round(moment.timestamp() * 1000))
+    milliseconds = round(moment.timestamp() * 1000)
+    if milliseconds < 0:  # In ListOffsets these are not times: -1 is the end of the log, -2 its start.
+        raise BadOffset(f"'@{text}' is before 1970; `start` is the oldest record")
+    return Position(Anchor.TIME, milliseconds)
 
 
 def parse_duration(text: str) -> int:

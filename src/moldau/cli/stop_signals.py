@@ -7,14 +7,19 @@ import threading
 from typing import Any
 
 
-class Stop:
-    """Records the signal for the loop to check: an exception raised inside librdkafka's calls would be lost."""
+class StopSignals:
+    """Records the first SIGINT or SIGTERM for the loop to check; a second signal, of either kind, ends the process.
+
+    Raising an exception instead does not work: inside librdkafka's calls it would be lost. Outside the main thread
+    Python can set no handlers: signals are not recorded there and do what they did before.
+    """
 
     def __init__(self) -> None:
-        self.status = 0
+        self.exit_status = 0
+        """0 means go on; after a signal, the status to exit with."""
         self._previous_handlers: dict[int, Any] = {}
 
-    def __enter__(self) -> Stop:
+    def __enter__(self) -> StopSignals:
         if threading.current_thread() is not threading.main_thread():
             return self
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -28,5 +33,6 @@ class Stop:
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, _frame: object) -> None:
-        self.status = 128 + number
-        signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
+        self.exit_status = 128 + number
+        for handled in self._previous_handlers:
+            signal.signal(handled, signal.SIG_DFL)

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from moldau import __version__
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition, Uuid
-from moldau.base.names import METADATA_TOPIC
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.client.cluster import Cluster, by_topic
 from moldau.client.cluster_values import (
     BrokerNode,

@@ -30,8 +30,9 @@ STATES: Final = (
 """The states of classic and consumer groups."""
 TYPES: Final = (CONSUMER, CLASSIC, "Share", "Streams")
 UNKNOWN: Final = "Unknown"
-BATCH_NUMBER: Final = "moldau: the number of a micro-batch, not an offset"
-"""The metadata of the commits of Spark's exactly-once sink (spark/exactly_once/wire.py): these have no lag."""
+MICRO_BATCH_ID_METADATA: Final = "moldau: the number of a micro-batch, not an offset"
+"""The metadata of the commits of Spark's exactly-once sink (spark/exactly_once/wire.py), which stores micro-batch ids
+in the place of offsets."""
 
 
 class Node(NamedTuple):
@@ -98,9 +99,9 @@ CommittedOffsets = Mapping[TopicPartition, Committed]
 Described = dict[str, DescribedGroup | KafkaError]
 
 
-def holds_batch_numbers(committed: CommittedOffsets) -> bool:
-    """Return whether the group has no consumers, but stores the id of the last micro-batch that a Spark query wrote."""
-    return any(each.metadata == BATCH_NUMBER for each in committed.values())
+def holds_micro_batch_ids(committed: CommittedOffsets) -> bool:
+    """Return whether these are no offsets of consumers, but ids of micro-batches that a Spark query has written."""
+    return any(each.metadata == MICRO_BATCH_ID_METADATA for each in committed.values())
 
 
 def state_name(name: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from moldau.base.acl_operations import AclOperation
-from moldau.base.names import collision_key
+from moldau.base.topic_names import collision_key
 from moldau.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import (
     FENCE,

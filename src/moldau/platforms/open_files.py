@@ -1,13 +1,15 @@
 """The limit of open files of this process, and raising it as far as the system allows.
 
-Linux: the soft limit may be raised to the hard one. macOS: the hard limit is infinite, but a soft limit above
-`kern.maxfilesperproc` is refused, by older versions even one above OPEN_MAX; it starts at 256.
+Linux: the soft limit may be raised to the hard one, unless the hard one is above `fs.nr_open`; then every change that
+keeps it is refused. macOS: the hard limit is infinite, but a soft limit above `kern.maxfilesperproc` is refused, by
+older versions even one above OPEN_MAX; it starts at 256.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
 OPEN_MAX: Final = 10_240
@@ -16,20 +18,27 @@ OPEN_MAX: Final = 10_240
 SetSoft = Callable[[int], None]
 
 
-def open_files_max() -> int:
+def open_files_limit() -> int:
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
-def allow_open_files(platform: str = sys.platform) -> None:
+def raise_open_files_limit(platform: str = sys.platform) -> None:
     """Raise the limit as far as the system allows: each connection and each partition's segment needs an open file."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if platform != "darwin":
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        refusals = (ValueError, OSError)  # Python raises ValueError for EPERM here
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except refusals:
+            ceiling = nr_open()
+            if ceiling is not None and ceiling > soft:
+                with suppress(*refusals):
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, ceiling))
         return
     raise_soft_limit(
         soft,
@@ -54,6 +63,15 @@ def _limits_to_try(soft: int, hard: int, per_process: int | None) -> Iterator[in
     for ceiling in (per_process, OPEN_MAX):
         if ceiling is not None and min(hard, ceiling) > soft:
             yield min(hard, ceiling)
+
+
+def nr_open() -> int | None:
+    """Return `fs.nr_open`, the highest limit that Linux allows; None without /proc."""
+    try:
+        with open("/proc/sys/fs/nr_open", encoding="ascii") as file:
+            return int(file.read())
+    except OSError:
+        return None
 
 
 def files_per_process_max() -> int | None:

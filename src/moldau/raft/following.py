@@ -10,7 +10,7 @@ from typing import Any
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import METADATA_TOPIC_UUID
-from moldau.base.names import METADATA_TOPIC
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.raft import requests
 from moldau.raft.core import Core
 from moldau.raft.parsing import leader_endpoint, learn_from

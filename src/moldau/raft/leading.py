@@ -6,8 +6,8 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import METADATA_TOPIC_UUID
-from moldau.base.names import METADATA_TOPIC
 from moldau.base.promise import Promise
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.raft import responses
 from moldau.raft.core import Core
 from moldau.raft.ports import EpochEnd

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from moldau.base.ids import METADATA_TOPIC_UUID
-from moldau.base.names import METADATA_TOPIC
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.raft.member import Member, RaftSettings
 from moldau.raft.ports import RaftLog
 from moldau.raft.responses import PARTITION

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import METADATA_TOPIC_UUID
-from moldau.base.names import METADATA_TOPIC
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.raft.ports import EpochEnd
 from moldau.raft.snapshots import SnapshotId
 from moldau.raft.voters import Endpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from moldau.base.errors import ErrorCode
-from moldau.base.names import METADATA_TOPIC
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.raft import requests, responses
 from moldau.raft.core import Core
 from moldau.raft.election import successor_delay_ms

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.names import METADATA_TOPIC
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.raft import requests, responses
 from moldau.raft.core import Core
 from moldau.raft.election import lost_election_backoff_ms

@@ -202,6 +202,10 @@ class TestMetadataQuorum:
         listeners = {"listeners": "A://a:1,C://:2", "advertised.listeners": "C://[::1]:3"}
         found = controller_file.controller_endpoints(listeners | {"controller.listener.names": "c"})
         assert found == [Endpoint("C", "::1", 3)]
+        ports = {"listeners": "C://c:65535", "controller.listener.names": "C"}
+        assert controller_file.controller_endpoints(ports) == [Endpoint("C", "c", 65535)]
+        with pytest.raises(ToolFailed, match="Unable to parse a listener: C://c:65536; its port is greater than 65535"):
+            controller_file.controller_endpoints(ports | {"listeners": "C://c:65536"})
         with pytest.raises(ToolFailed, match="Cannot find information about controller listener name: X"):
             controller_file.controller_endpoints(listeners | {"controller.listener.names": "x"})
         with pytest.raises(ToolFailed, match=re.escape("Neither metadata.log.dir nor log.dirs were found")):

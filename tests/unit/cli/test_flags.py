@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from moldau.cli.flags import Flag, Flags, HelpRequested, UsageError, VersionRequested, key_values
+from moldau.cli.flags import Flag, HelpRequested, ToolFlags, UsageError, VersionRequested, key_values
 
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "A tool.",
     (
         Flag("topic", "The topic.", "topic", former_names=("subject",)),
@@ -83,8 +85,13 @@ def test_a_missing_argument_is_reported() -> None:
 
 def test_numbers_are_parsed_on_access_and_have_defaults() -> None:
     assert FLAGS.parse(["--list"]).integer("partitions") == 3
-    arguments = FLAGS.parse(["--partitions", "abc"])
-    with pytest.raises(UsageError, match="Cannot parse argument 'abc' of option partitions"):
+    assert FLAGS.parse(["--partitions", "+5"]).integer("partitions") == 5
+
+
+@pytest.mark.parametrize("text", ["abc", "1_000", " 5", "5 ", "1.0", "+", ""])
+def test_numbers_that_java_does_not_parse_are_refused(text: str) -> None:
+    arguments = FLAGS.parse(["--partitions", text])
+    with pytest.raises(UsageError, match=re.escape(f"Cannot parse argument '{text}' of option partitions")):
         arguments.integer("partitions")
 
 
@@ -131,7 +138,7 @@ def test_rules_between_flags() -> None:
 
 def test_the_order_of_flags_is_kept() -> None:
     arguments = FLAGS.parse(["--config", "a", "--list", "--config", "b"])
-    assert arguments.order == [("config", "a"), ("list", ""), ("config", "b")]
+    assert arguments.in_order == [("config", "a"), ("list", ""), ("config", "b")]
 
 
 def test_help_is_sorted_two_columns_within_80_characters() -> None:

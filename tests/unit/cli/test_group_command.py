@@ -17,7 +17,7 @@ from moldau.cli.main import main
 from moldau.cli.offsets import BadOffset, PartitionBounds
 from moldau.cli.records.consume_group import Membership
 from moldau.cli.records.pattern_subscription import FIRST_REFRESH_SECONDS, REFRESH_SECONDS, PatternSubscription
-from moldau.cli.stop_signals import Stop
+from moldau.cli.stop_signals import StopSignals
 from moldau.cli.stored_offsets import store_printed
 from moldau.client.confluent import KafkaError, KafkaException
 from moldau.client.properties import for_librdkafka
@@ -45,6 +45,13 @@ NOW_MS = 1_800_000_000_000
 )
 def test_targets(text: str, target: Target) -> None:
     assert parse_target(text, NOW_MS) == target
+
+
+@pytest.mark.parametrize("text", ["@1969-12-31T23:59:59.999Z", "@1969-12-31", "@1970-01-01T00:00:00+01:00"])
+def test_times_before_1970_are_refused_because_list_offsets_gives_them_other_meanings(text: str) -> None:
+    with pytest.raises(BadOffset, match="is before 1970"):
+        parse_target(text, NOW_MS)
+    assert parse_target("@1970-01-01", NOW_MS) == Target(Kind.TIME, 0)
 
 
 @pytest.mark.parametrize("text", ["", "+", "-", "1.5", "@", "@yesterday", "1:2", "Earliest", "٣", "9" * 30])
@@ -213,13 +220,26 @@ def test_a_pattern_is_refreshed_and_a_silent_broker_changes_nothing() -> None:
     assert consumer.subscriptions == [["a1"], ["a1", "a2"]]
 
 
-def test_a_signal_is_recorded_once_and_handlers_are_restored() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with Stop() as stop:
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.status == 143
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert signal.getsignal(signal.SIGTERM) is before
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_recorded_and_a_second_one_of_either_kind_ends_the_process(number: signal.Signals) -> None:
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    with StopSignals() as stop:
+        assert stop.exit_status == 0
+        os.kill(os.getpid(), number)
+        assert stop.exit_status == 128 + number
+        assert [signal.getsignal(each) for each in before] == [signal.SIG_DFL, signal.SIG_DFL]
+    assert {each: signal.getsignal(each) for each in before} == before
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with StopSignals() as stop:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.exit_status == 143
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(

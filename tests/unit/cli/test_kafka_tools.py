@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from moldau.base.errors import ErrorCode, UnusableProperty
 from moldau.cli.kafka import configs, delete_records, get_offsets, producer_perf, topics
-from moldau.cli.kafka.config_quotas import credential
+from moldau.cli.kafka.config_quotas import salted_credential
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import Partition
 from moldau.cli.kafka.console.line_reader import LineReader, Record
@@ -140,6 +141,18 @@ class TestProperties:
         with pytest.raises(ToolFailed, match="/no/such: No such file or directory"):
             properties.load("/no/such")
 
+    @pytest.mark.parametrize("raw", ["a=ü".encode("utf-8-sig"), "a=ü".encode(), "a=ü".encode("latin-1")])
+    def test_files_are_utf_8_with_or_without_bom_or_else_latin_1(self, tmp_path: Path, raw: bytes) -> None:
+        file = tmp_path / "client.properties"
+        file.write_bytes(raw)
+        assert properties.load(str(file)) == {"a": "ü"}
+
+    def test_a_malformed_file_is_reported_with_its_line(self, tmp_path: Path) -> None:
+        file = tmp_path / "client.properties"
+        file.write_text("a=1\npath=C:\\users\n")
+        with pytest.raises(ToolFailed, match=r"line 2: .*; correct this line: a backslash is written as two"):
+            properties.load(str(file))
+
 
 class TestArguments:
     def test_addresses(self) -> None:
@@ -200,10 +213,10 @@ class TestArguments:
             parse_uuid("AAAA")
 
     def test_a_scram_password_leaves_only_as_a_hash(self) -> None:
-        made = credential("alice", "SCRAM-SHA-256", "iterations=8192,password=secret")
+        made = salted_credential("alice", "SCRAM-SHA-256", "iterations=8192,password=secret")
         assert (made.mechanism, made.iterations, len(made.salt), len(made.salted_password)) == (1, 8192, 16, 32)
         with pytest.raises(ToolFailed, match="less than the minimum 4096"):
-            credential("alice", "SCRAM-SHA-512", "iterations=10,password=secret")
+            salted_credential("alice", "SCRAM-SHA-512", "iterations=10,password=secret")
 
 
 class TestPartitionLine:

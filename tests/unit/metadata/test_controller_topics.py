@@ -10,7 +10,7 @@ from clusters import applied, cluster, create, defaults, topic, with_topics
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID, uuid_text
-from moldau.base.names import METADATA_TOPIC
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.metadata.controller.topics import (
     PARTITIONS_PER_REQUEST_MAX,
     decide_create_partitions,

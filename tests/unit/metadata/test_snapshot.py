@@ -9,8 +9,8 @@ from depth import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.base.names import collision_key
 from moldau.base.persistent_map import PersistentMap
+from moldau.base.topic_names import collision_key
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.controller.features import decide_bootstrap
 from moldau.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage, PartitionState, TopicImage

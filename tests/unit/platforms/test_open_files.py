@@ -1,4 +1,4 @@
-"""Raising the limit of open files: a simulated kernel of macOS refuses limits above a ceiling."""
+"""Raising the limit of open files: simulated kernels of macOS and Linux refuse limits above a ceiling."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import pytest
 from running_here import linux_only
 
+from moldau.platforms import open_files
 from moldau.platforms.open_files import OPEN_MAX, files_per_process_max, raise_soft_limit
 
 INFINITE = sys.maxsize
@@ -56,12 +57,12 @@ def test_an_os_error_counts_as_a_refusal() -> None:
 
 LOWERED = """
 import resource, sys
-from moldau.platforms.open_files import allow_open_files, open_files_max
+from moldau.platforms.open_files import raise_open_files_limit, open_files_limit
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-assert open_files_max() == 256
-allow_open_files(sys.argv[1])
-print(open_files_max())
+assert open_files_limit() == 256
+raise_open_files_limit(sys.argv[1])
+print(open_files_limit())
 """
 
 
@@ -73,6 +74,33 @@ def raise_limit_as_on(platform: str) -> int:
 def test_on_linux_the_soft_limit_becomes_the_hard_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert raise_limit_as_on("linux") == (sys.maxsize if hard == resource.RLIM_INFINITY else hard)
+
+
+@pytest.mark.parametrize(
+    ("soft", "nr_open", "expected"),
+    [
+        (256, 1 << 20, (8192, 8192)),  # no ceiling below the hard limit
+        (256, 4096, (4096, 4096)),
+        (4096, 4096, (4096, 8192)),  # nothing to gain: unchanged
+        (256, None, (256, 8192)),  # refused, and no /proc to read the ceiling from: unchanged
+    ],
+)
+def test_linux_refuses_a_hard_limit_above_nr_open(
+    monkeypatch: pytest.MonkeyPatch, soft: int, nr_open: int | None, expected: tuple[int, int]
+) -> None:
+    limits = (soft, 8192)
+
+    def setrlimit(_: int, wanted: tuple[int, int]) -> None:
+        nonlocal limits
+        if wanted[1] > (nr_open or 4096):
+            raise ValueError("not allowed to raise maximum limit")
+        limits = wanted
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", setrlimit)
+    monkeypatch.setattr(open_files, "nr_open", lambda: nr_open, raising=False)
+    open_files.raise_open_files_limit("linux")
+    assert limits == expected
 
 
 @linux_only

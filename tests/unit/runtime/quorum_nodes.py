@@ -9,8 +9,8 @@ from typing import Any
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
-from moldau.base.names import METADATA_TOPIC
 from moldau.base.promise import Promise
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
 from moldau.raft.machine import Quorum

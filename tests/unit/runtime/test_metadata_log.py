@@ -8,7 +8,7 @@ import pytest
 
 from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
-from moldau.base.names import METADATA_TOPIC
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
 from moldau.raft.ports import EpochEnd

@@ -7,8 +7,8 @@ from typing import Any
 from in_memory_node import InMemoryNode
 
 from moldau.base.acl_operations import AclOperation
-from moldau.base.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.base.promise import Promise
+from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.security.acls.access import UNRESTRICTED, Access, Restricted
 from moldau.security.acls.authorizer import Authorizer
 from moldau.security.acls.bindings import CLUSTER_NAME, AclBinding, PatternType, Permission, ResourceType

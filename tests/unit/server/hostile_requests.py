@@ -15,7 +15,7 @@ from attacked_cluster import CLUSTER_ID, AttackedCluster
 from random_messages import INTEGERS, Filling, least_element, random_message
 
 from moldau.base.ids import METADATA_TOPIC_UUID
-from moldau.base.names import METADATA_TOPIC
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.server.handlers.quorum import VERSIONS
 from moldau.wire.apis import ApiKey, request_class
 from moldau.wire.schema import Field, Message, fields_of

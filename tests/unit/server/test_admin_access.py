@@ -24,7 +24,7 @@ from moldau.base.acl_operations import (
 )
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.ids import ZERO_UUID
-from moldau.base.names import METADATA_TOPIC
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.security.acls.access import UNRESTRICTED, Unrestricted
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import Permission, ResourceType

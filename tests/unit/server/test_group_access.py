@@ -10,7 +10,7 @@ from coordinator_node import PUBLIC, SECRET, CoordinatorNode
 from moldau.base.acl_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED, AclOperation, bits
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
-from moldau.base.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.security.acls.bindings import ResourceType
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

@@ -19,7 +19,7 @@ from random_messages import Filling, least_element, random_message
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import METADATA_TOPIC_UUID
 from moldau.base.limits import ALTER_PARTITION_BYTES_MAX, CONTROLLER_REQUEST_BYTES_MAX, QUORUM_REQUEST_BYTES_MAX
-from moldau.base.names import METADATA_TOPIC
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.raft.progress import OBSERVERS_MAX
 from moldau.raft.roles import Leader
 from moldau.security.settings import STANDARD_AUTHORIZER

@@ -13,8 +13,8 @@ from attacked_cluster import SentRequest
 from transactional_cluster import VERSIONS_WITH_TOPIC_NAMES, TransactionalCluster, batch, produce_request
 
 from moldau.base.errors import ErrorCode
-from moldau.base.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.base.promise import Promise
+from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionGate
 from moldau.server.handlers import produce

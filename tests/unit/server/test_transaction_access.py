@@ -9,7 +9,7 @@ from coordinator_node import PUBLIC, SECRET, CoordinatorNode
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode
-from moldau.base.names import CONSUMER_OFFSETS_TOPIC
+from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.security.acls.bindings import ResourceType
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

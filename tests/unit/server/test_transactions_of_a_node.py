@@ -10,8 +10,8 @@ from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
-from moldau.base.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.base.promise import Promise
+from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.server.router import Caller, Handler
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

@@ -10,7 +10,7 @@ from hostile_requests import HostileRequests
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
-from moldau.base.names import CONSUMER_OFFSETS_TOPIC, METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.replica.partition import Partition
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic

@@ -15,13 +15,13 @@ from moldau.client.cluster import Cluster
 D = TypeVar("D")
 Described = Mapping[str, D | KafkaError]
 ANSWER_SECONDS: Final = 20.0
-COORDINATOR_MS: Final = 10_000
+COORDINATOR_TIMEOUT_MS: Final = 10_000
 """How long to wait for a coordinator that is moving or loading."""
-SHOW_GROUPS: Final = "`moldau group list` shows the groups there are"
-SHOW_TRANSACTIONS: Final = "`moldau transaction list` shows the transactional ids there are"
-SHOW_TOPICS: Final = "`moldau topic list` shows the topics there are"
+HINT_GROUPS: Final = "`moldau group list` shows the groups there are"
+HINT_TRANSACTIONS: Final = "`moldau transaction list` shows the transactional ids there are"
+HINT_TOPICS: Final = "`moldau topic list` shows the topics there are"
 NEXT_STEPS: Final = {
-    ErrorCode.GROUP_ID_NOT_FOUND: SHOW_GROUPS,
+    ErrorCode.GROUP_ID_NOT_FOUND: HINT_GROUPS,
     ErrorCode.NON_EMPTY_GROUP: "`moldau group describe` shows its members; stop them first",
     ErrorCode.UNKNOWN_MEMBER_ID: "it has active members again: stop them first",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "its coordinator is not available; try again in a moment",
@@ -29,15 +29,18 @@ NEXT_STEPS: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for an ACL on the topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for an ACL on the cluster",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ask for an ACL on the transactional id",
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: SHOW_TRANSACTIONS,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: SHOW_TOPICS,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: HINT_TRANSACTIONS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: HINT_TOPICS,
     ErrorCode.UNSUPPORTED_VERSION: "this broker does not offer it",
 }
 
 
 @contextmanager
 def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[Cluster]:
-    """Yield a cluster that answers; turn any failure inside the block into one line."""
+    """Yield a cluster that answers.
+
+    Turn any failure inside the block into CommandFailed, which is printed as one line.
+    """
     answering = first_answering(broker.bootstrap_servers)
     host, port = split_address(answering)
     try:
@@ -69,10 +72,11 @@ def kafka_failure(error: KafkaError, subject: str = "") -> CommandFailed:
     return CommandFailed((f"{subject}: " if subject else "") + message.rstrip(".") + (f"; {step}" if step else ""))
 
 
-def existing(
+def describe_existing(
     names: Iterable[str],
     describe: Callable[[list[str]], Described[D]],
     is_unknown: Callable[[D | KafkaError], bool],
+    *,
     kind: str,
     next_step: str,
 ) -> list[D]:

@@ -46,15 +46,15 @@ def describe(broker: Broker, names: tuple[str, ...], group_id: str | None, inter
 
 
 def _load_view(broker: Broker, names: Sequence[str], group_id: str | None, internal: bool) -> ClusterView:
-    from moldau.cli.group.connect import existing_groups, group_client
+    from moldau.cli.group.connect import existing_groups, group_connection
     from moldau.client.cluster_admin import ClusterAdmin
 
-    with group_client(broker) as client:
-        admin = ClusterAdmin(client.cluster, ANSWER_MS)
+    with group_connection(broker) as connection:
+        admin = ClusterAdmin(connection.cluster, ANSWER_MS)
         cluster = admin.described(fenced_too=True)
         topics = admin.topics()
         quorum, moves = _quorum(admin), _moves(admin)
-        group = existing_groups(client, [group_id])[0] if group_id else None
+        group = existing_groups(connection, [group_id])[0] if group_id else None
     readers = view.readers_of(group)
     now_ms = time.time_ns() // 1_000_000
     return ClusterView(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData
-from moldau.base.names import METADATA_TOPIC
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.cli.cluster.directory import Description
 from moldau.cli.cluster.processes import NodeProcess, NodeState, ask_to_stop, wait_for_end
 from moldau.local_cluster import HOST

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -18,20 +18,18 @@ from moldau.cli.cluster.connect import kafka_failure
 from moldau.cli.completion import complete_groups
 from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.group.connect import (
-    KEEPS_BATCH_NUMBERS,
-    GroupClient,
+    GroupConnection,
     existing_groups,
-    group_client,
+    group_connection,
     host_of,
     require_no_members,
 )
 from moldau.cli.group.lag import PartitionLag, log_ends, partition_lags
+from moldau.cli.group.micro_batch_ids import MICRO_BATCH_IDS_STATE, STORES_MICRO_BATCH_IDS
 from moldau.cli.group.reset import reset
 from moldau.cli.output import Table, confirm, format_option, show
 from moldau.client.cluster import by_topic
-from moldau.client.group_values import CommittedOffsets, DescribedGroup, ListedGroup, holds_batch_numbers
-
-BATCH_NUMBERS: Final = "batch numbers"
+from moldau.client.group_values import CommittedOffsets, DescribedGroup, ListedGroup, holds_micro_batch_ids
 
 
 @click.group()
@@ -55,20 +53,20 @@ def list_groups(broker: Broker, output_format: str) -> None:
     moldau group list
     moldau group list --format json | jq -r '.[] | select(.lag > 0) | .group'
     """
-    with group_client(broker) as client:
-        listed = sorted(client.groups.listed())
-        rows = list(_list_rows(client, listed))
+    with group_connection(broker) as connection:
+        listed = sorted(connection.groups.listed())
+        rows = list(_list_rows(connection, listed))
     columns = ("GROUP", "STATE", "TYPE", "MEMBERS", "TOPICS", "LAG")
     show(output_format, Table(columns, rows, empty="no groups yet; `moldau consume TOPIC -g NAME` makes one"))
 
 
-def _list_rows(client: GroupClient, listed: Sequence[ListedGroup]) -> Iterable[tuple[Any, ...]]:
+def _list_rows(connection: GroupConnection, listed: Sequence[ListedGroup]) -> Iterable[tuple[Any, ...]]:
     """Yield the rows. One request of each kind asks for all groups at once, not one request for each group."""
     consumers = [entry.group_id for entry in listed if entry.is_consumer_group]
-    described = client.groups.described(consumers)
-    committed = client.groups.committed(consumers)
-    readers = [offsets for offsets in committed.values() if not holds_batch_numbers(offsets)]
-    ends = log_ends(client.cluster, (partition for offsets in readers for partition in offsets))
+    described = connection.groups.described(consumers)
+    committed = connection.groups.committed(consumers)
+    readers = [offsets for offsets in committed.values() if not holds_micro_batch_ids(offsets)]
+    ends = log_ends(connection.cluster, (partition for offsets in readers for partition in offsets))
     for entry in listed:
         description = described.get(entry.group_id)
         offsets = committed.get(entry.group_id, {})
@@ -76,8 +74,8 @@ def _list_rows(client: GroupClient, listed: Sequence[ListedGroup]) -> Iterable[t
             yield entry.group_id, entry.state or None, entry.type or None, None, None, None
             continue
         topics = {partition.topic for partition in _partitions(description, offsets)}
-        if holds_batch_numbers(offsets):
-            yield entry.group_id, BATCH_NUMBERS, description.type, len(description.members), len(topics), None
+        if holds_micro_batch_ids(offsets):
+            yield entry.group_id, MICRO_BATCH_IDS_STATE, description.type, len(description.members), len(topics), None
             continue
         lag = _total(
             PartitionLag(partition, position.offset, ends[partition], None) for partition, position in offsets.items()
@@ -113,19 +111,19 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
     """
     data: list[dict[str, Any]] = []
     tables: list[Table] = []
-    with group_client(broker) as client:
-        for described in existing_groups(client, names):
-            committed = client.groups.committed([described.group_id])[described.group_id]
-            are_batches = holds_batch_numbers(committed)
+    with group_connection(broker) as connection:
+        for described in existing_groups(connection, names):
+            committed = connection.groups.committed([described.group_id])[described.group_id]
+            are_batches = holds_micro_batch_ids(committed)
             if are_batches:
-                described = replace(described, state=BATCH_NUMBERS)
+                described = replace(described, state=MICRO_BATCH_IDS_STATE)
                 lags = [
                     PartitionLag(partition, committed_offset.offset, None, None)
                     for partition, committed_offset in sorted(committed.items())
                 ]
             else:
                 now_ms = time.time_ns() // 1_000_000
-                lags = partition_lags(client.cluster, _partitions(described, committed), committed, now_ms)
+                lags = partition_lags(connection.cluster, _partitions(described, committed), committed, now_ms)
             summary, offsets, members = _summary(described, lags), _offsets(described, lags), _members(described)
             tables += [summary, _batches(described, lags)] if are_batches else [summary, offsets, members]
             data.append({**summary.records()[0], "partitions": offsets.records(), "members": members.records()})
@@ -165,7 +163,7 @@ def _offsets(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
 
 def _batches(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
     """Return, in place of the offsets, the last batch that was written to each topic."""
-    title = f"{described.group_id} {KEEPS_BATCH_NUMBERS}, no offsets: leave it alone"
+    title = f"{described.group_id} {STORES_MICRO_BATCH_IDS}, no offsets: leave it alone"
     return Table(("TOPIC", "BATCH"), [(lag.partition.topic, lag.committed) for lag in lags], title)
 
 
@@ -200,12 +198,12 @@ def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
     \b
     moldau group delete billing --yes
     """
-    with group_client(broker) as client:
-        for described in existing_groups(client, names):
+    with group_connection(broker) as connection:
+        for described in existing_groups(connection, names):
             require_no_members(described)
         confirm(f"Delete {', '.join(names)} and all offsets of {'it' if len(names) == 1 else 'them'}?", yes)
         failures: list[CommandFailed] = []
-        for name, code in client.groups.delete(names).items():
+        for name, code in connection.groups.delete(names).items():
             if code is ErrorCode.NONE:
                 click.echo(f"deleted {name}")
             else:

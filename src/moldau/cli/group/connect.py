@@ -7,31 +7,39 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.cli.cluster.connect import ANSWER_SECONDS, COORDINATOR_MS, SHOW_GROUPS, answering_cluster, existing
+from moldau.cli.cluster.connect import (
+    ANSWER_SECONDS,
+    COORDINATOR_TIMEOUT_MS,
+    HINT_GROUPS,
+    answering_cluster,
+    describe_existing,
+)
 from moldau.cli.connect import Broker, CommandFailed
 from moldau.client.cluster import Cluster
 from moldau.client.group_values import DescribedGroup, Member
 from moldau.client.groups import Groups
 
 MEMBERS_NAMED_MAX: Final = 5
-KEEPS_BATCH_NUMBERS: Final = "keeps the numbers of micro-batches that a Spark query has written"
 
 
-class GroupClient(NamedTuple):
+class GroupConnection(NamedTuple):
     groups: Groups
     cluster: Cluster
 
 
 @contextmanager
-def group_client(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[GroupClient]:
-    """Yield the groups of a cluster that answers; turn any failure inside the block into one line."""
+def group_connection(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[GroupConnection]:
+    """Yield the groups of a cluster that answers.
+
+    Turn any failure inside the block into CommandFailed, which is printed as one line.
+    """
     with answering_cluster(broker, answer_seconds) as cluster:
-        yield GroupClient(Groups(cluster, COORDINATOR_MS), cluster)
+        yield GroupConnection(Groups(cluster, COORDINATOR_TIMEOUT_MS), cluster)
 
 
-def existing_groups(client: GroupClient, names: Iterable[str]) -> list[DescribedGroup]:
+def existing_groups(connection: GroupConnection, names: Iterable[str]) -> list[DescribedGroup]:
     """Return the groups with these names, in their order; fail with the names that do not exist."""
-    return existing(names, client.groups.described, is_unknown, "group", SHOW_GROUPS)
+    return describe_existing(names, connection.groups.described, is_unknown, kind="group", next_step=HINT_GROUPS)
 
 
 def is_unknown(description: DescribedGroup | KafkaError) -> bool:
@@ -41,11 +49,11 @@ def is_unknown(description: DescribedGroup | KafkaError) -> bool:
 
 
 def require_no_members(group: DescribedGroup) -> None:
-    """Fail if the group has members, and name them: nobody else can change such a group."""
+    """Fail if the group has members, and name them: while a group has members, only they can commit its offsets."""
     if not group.members:
         return
     count = len(group.members)
-    named = ", ".join(map(member_name, group.members[:MEMBERS_NAMED_MAX]))
+    named = ", ".join(map(member_label, group.members[:MEMBERS_NAMED_MAX]))
     more = f" and {count - MEMBERS_NAMED_MAX} more" if count > MEMBERS_NAMED_MAX else ""
     raise CommandFailed(
         f"group {group.group_id} has {count} active member{'s' if count != 1 else ''}: {named}{more};"
@@ -53,7 +61,7 @@ def require_no_members(group: DescribedGroup) -> None:
     )
 
 
-def member_name(member: Member) -> str:
+def member_label(member: Member) -> str:
     return f"{member.instance_id or member.member_id} ({member.client_id} at {host_of(member)})"
 
 

@@ -13,22 +13,22 @@ import click
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli import offsets
-from moldau.cli.cluster.connect import SHOW_GROUPS, SHOW_TOPICS, kafka_failure
+from moldau.cli.cluster.connect import HINT_GROUPS, HINT_TOPICS, kafka_failure
 from moldau.cli.completion import complete_groups
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
 from moldau.cli.group.connect import (
-    KEEPS_BATCH_NUMBERS,
-    GroupClient,
-    group_client,
+    GroupConnection,
+    group_connection,
     is_unknown,
     require_no_members,
 )
+from moldau.cli.group.micro_batch_ids import STORES_MICRO_BATCH_IDS
 from moldau.cli.group.targets import Kind, Target, parse_target, parse_topic, resolve
 from moldau.cli.kafka.group_offsets import reset_plan
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.output import Table, format_option, show
 from moldau.client.cluster import EARLIEST, Cluster
-from moldau.client.group_values import CommittedOffsets, holds_batch_numbers
+from moldau.client.group_values import CommittedOffsets, holds_micro_batch_ids
 
 
 class Move(NamedTuple):
@@ -41,7 +41,7 @@ class Move(NamedTuple):
 
 
 @click.command(short_help="Move a group to other offsets.")
-@click.argument("name", metavar="GROUP", shell_complete=complete_groups)
+@click.argument("group_id", metavar="GROUP", shell_complete=complete_groups)
 @click.option("--to", "target_text", metavar="WHERE", help="The new position; see above.")
 @click.option("--from-file", type=click.File(encoding="utf-8"), help="A CSV file of TOPIC,PARTITION,OFFSET lines.")
 @click.option(
@@ -59,7 +59,7 @@ class Move(NamedTuple):
 @broker_options
 def reset(
     broker: Broker,
-    name: str,
+    group_id: str,
     target_text: str | None,
     from_file: IO[str] | None,
     topics: tuple[str, ...],
@@ -88,23 +88,23 @@ def reset(
         )
     target = None if target_text is None else _parse_target_option(target_text)
     selections = [_parse_topic_option(topic) for topic in topics]
-    with group_client(broker) as client:
-        _check_group(client, name, new)
-        committed = client.groups.committed([name])[name]
-        if holds_batch_numbers(committed):
+    with group_connection(broker) as connection:
+        _check_group(connection, group_id, new)
+        committed = connection.groups.committed([group_id])[group_id]
+        if holds_micro_batch_ids(committed):
             raise CommandFailed(
-                f"group {name} cannot be reset: it {KEEPS_BATCH_NUMBERS},"
+                f"group {group_id} cannot be reset: it {STORES_MICRO_BATCH_IDS},"
                 " and with other numbers the query would write batches twice or skip them"
             )
         if target is None:
             assert from_file is not None  # Checked above: either --to or --from-file is present.
-            moves = _moves_from_file(client.cluster, name, from_file.read(), committed)
+            moves = _moves_from_file(connection.cluster, group_id, from_file.read(), committed)
         else:
-            partitions = _select_partitions(client.cluster, selections, committed, name)
-            moves = _moves_to_target(client.cluster, partitions, target, committed)
+            partitions = _select_partitions(connection.cluster, selections, committed, group_id)
+            moves = _moves_to_target(connection.cluster, partitions, target, committed)
         if execute:
-            _commit(client, name, moves)
-    _show(output_format, name, moves, execute)
+            _commit(connection, group_id, moves)
+    _show(output_format, group_id, moves, execute)
 
 
 def _parse_target_option(text: str) -> Target:
@@ -121,22 +121,23 @@ def _parse_topic_option(text: str) -> tuple[str, list[int]]:
         raise click.BadParameter(str(error), click.get_current_context(), param_hint="--topic") from error
 
 
-def _check_group(client: GroupClient, name: str, new: bool) -> None:
+def _check_group(connection: GroupConnection, group_id: str, new: bool) -> None:
     """Fail if the group has members, or if it does not exist although `new` is false."""
-    description = client.groups.described([name])[name]
+    description = connection.groups.described([group_id])[group_id]
     if is_unknown(description):
         if not new:
             raise CommandFailed(
-                f"group {name} does not exist; {SHOW_GROUPS}, and --new sets the offsets of a group before it exists"
+                f"group {group_id} does not exist; {HINT_GROUPS},"
+                " and --new sets the offsets of a group before it exists"
             )
     elif isinstance(description, KafkaError):
-        raise kafka_failure(description, f"group {name}")
+        raise kafka_failure(description, f"group {group_id}")
     else:
         require_no_members(description)
 
 
 def _select_partitions(
-    cluster: Cluster, selections: Sequence[tuple[str, list[int]]], committed: CommittedOffsets, name: str
+    cluster: Cluster, selections: Sequence[tuple[str, list[int]]], committed: CommittedOffsets, group_id: str
 ) -> list[TopicPartition]:
     """Return the selected partitions. Without a selection, return all partitions in which the group has an offset.
 
@@ -144,7 +145,7 @@ def _select_partitions(
     """
     if not selections:
         if not committed:
-            raise CommandFailed(f"group {name} has no offsets yet; name the topics to set offsets in with --topic")
+            raise CommandFailed(f"group {group_id} has no offsets yet; name the topics to set offsets in with --topic")
         return sorted(committed)
     partitions: set[TopicPartition] = set()
     for topic, indexes in selections:
@@ -162,7 +163,7 @@ def _partition_indexes(cluster: Cluster, topic: str) -> set[int]:
         return set(cluster.topic(topic).leaders)
     except KafkaError as error:
         if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
-            raise CommandFailed(f"topic {topic} does not exist; {SHOW_TOPICS}") from error
+            raise CommandFailed(f"topic {topic} does not exist; {HINT_TOPICS}") from error
         raise
 
 
@@ -203,19 +204,20 @@ def _bounds(
     return bounds
 
 
-def _moves_from_file(cluster: Cluster, name: str, text: str, committed: CommittedOffsets) -> list[Move]:
+def _moves_from_file(cluster: Cluster, group_id: str, text: str, committed: CommittedOffsets) -> list[Move]:
     """Return the moves that the `text` of a CSV file lists. An offset outside the log becomes its start or end."""
     try:
-        plan = reset_plan.parse_plan(text, [name])
+        plan = reset_plan.parse_plan(text, [group_id])
     except ToolFailed as error:
         # The error is worded for kafka-consumer-groups: a Java exception, then further lines.
         message = str(error).partition("\n")[0].rpartition("Exception: ")[2]
         raise CommandFailed(f"--from-file: {message}; lines are TOPIC,PARTITION,OFFSET") from error
-    if name not in plan:
-        raise CommandFailed(f"--from-file: there is no line for group {name}")
-    planned_offsets = plan[name]
+    if group_id not in plan:
+        raise CommandFailed(f"--from-file: there is no line for group {group_id}")
+    planned_offsets = plan[group_id]
+    # The file names its partitions itself; _select_partitions fails if one of them does not exist.
     selections = [(partition.topic, [partition.partition]) for partition in planned_offsets]
-    bounds = _bounds(cluster, _select_partitions(cluster, selections, committed, name), None)
+    bounds = _bounds(cluster, _select_partitions(cluster, selections, committed, group_id), None)
     moves = []
     for partition, planned_offset in sorted(planned_offsets.items()):
         start, end = bounds[partition].start, bounds[partition].end
@@ -224,14 +226,14 @@ def _moves_from_file(cluster: Cluster, name: str, text: str, committed: Committe
     return moves
 
 
-def _commit(client: GroupClient, name: str, moves: Sequence[Move]) -> None:
+def _commit(connection: GroupConnection, group_id: str, moves: Sequence[Move]) -> None:
     try:
-        client.groups.commit(name, {move.partition: move.new_offset for move in moves})
+        connection.groups.commit(group_id, {move.partition: move.new_offset for move in moves})
     except KafkaError as error:
-        raise kafka_failure(error, f"group {name}") from error
+        raise kafka_failure(error, f"group {group_id}") from error
 
 
-def _show(output_format: str, name: str, moves: Sequence[Move], executed: bool) -> None:
+def _show(output_format: str, group_id: str, moves: Sequence[Move], executed: bool) -> None:
     rows = [
         (
             *move.partition,
@@ -242,10 +244,10 @@ def _show(output_format: str, name: str, moves: Sequence[Move], executed: bool) 
         )
         for move in moves
     ]
-    title = f"{name}: offsets are set" if executed else f"{name}: nothing is changed yet; use --execute"
+    title = f"{group_id}: offsets are set" if executed else f"{group_id}: nothing is changed yet; use --execute"
     table = Table(("TOPIC", "PARTITION", "BEFORE", "AFTER", "MOVE", "LAG"), rows, title)
     # The table shows a move with its sign, as text; JSON and YAML have a number.
     partitions = [
         {**record, "move": None if record["move"] is None else int(record["move"])} for record in table.records()
     ]
-    show(output_format, table, data={"group": name, "executed": executed, "partitions": partitions})
+    show(output_format, table, data={"group": group_id, "executed": executed, "partitions": partitions})

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import KafkaError
-from moldau.cli.flags import Arguments, Flag, Flags, UsageError
+from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.acl.selection import (
     Entry,
     Pattern,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from moldau.client.acls import Acls
 
 ACTIONS: Final = ("list", "add", "remove")
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "This tool helps to manage acls on kafka.",
     (
         Flag("bootstrap-server", "Brokers to connect to, HOST:PORT,…", "server to connect to"),

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from moldau.cli.flags import Arguments, Flag, Flags
+from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import ToolFailed, run
 from moldau.wire.apis import APIS, ApiKey
@@ -32,7 +32,7 @@ INTER_NODE_APIS: Final = frozenset(
 )
 """APIs between brokers and controllers. If a broker lacks one, no UNSUPPORTED is printed: clients never call it."""
 
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "This tool helps to retrieve broker version information.",
     (
         Flag("bootstrap-server", "REQUIRED: A broker of the cluster, HOST:PORT.", "server(s) to use for bootstrapping"),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.cli.flags import Arguments, Flag, Flags, UsageError
+from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import properties
 from moldau.cli.kafka.connection.admin import connect
 from moldau.cli.kafka.java.exceptions import exception_text
@@ -29,8 +29,8 @@ CONNECTION: Final = (
 DEPRECATED: Final = "Option --{old} has been deprecated and will be removed in a future version. Use --{new} instead."
 
 
-def _verb(intro: str, *flags: Flag) -> Flags:
-    return Flags(intro, (*CONNECTION, *flags), warning=DEPRECATED)
+def _verb(intro: str, *flags: Flag) -> ToolFlags:
+    return ToolFlags(intro, (*CONNECTION, *flags), warning=DEPRECATED)
 
 
 VERBS: Final = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode
@@ -26,7 +26,8 @@ EntityNames = Sequence[tuple[str, str | None]]
 QUOTA_ENTITIES: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
 """The entity types of the quota requests by the entity types of the flags."""
 TITLES: Final = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
-EXACT, DEFAULT, ANY = 0, 1, 2
+"""What is printed for the entity types of the quota requests, in the order in which a line names them."""
+MATCH_EXACT, MATCH_DEFAULT, MATCH_ANY = 0, 1, 2
 """How DescribeClientQuotas matches a name."""
 
 CLIENT_QUOTAS: Final = frozenset(
@@ -34,6 +35,7 @@ CLIENT_QUOTAS: Final = frozenset(
 )
 IP_QUOTAS: Final = frozenset({"connection_creation_rate"})
 MECHANISMS: Final = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
+"""The SCRAM mechanisms: their numbers in requests and the names of their hashes in hashlib."""
 SCRAM_ITERATIONS: Final = 4096
 """Kafka's default and minimum."""
 SALT_BYTES: Final = 16
@@ -58,7 +60,7 @@ def _quota_lines(channel: Channel, entities: EntityNames) -> list[str]:
     components = [
         ComponentData(
             entity_type=QUOTA_ENTITIES[entity_type],
-            match_type=ANY if name is None else EXACT if name else DEFAULT,
+            match_type=MATCH_ANY if name is None else MATCH_EXACT if name else MATCH_DEFAULT,
             match=name or None,
         )
         for entity_type, name in entities
@@ -101,20 +103,42 @@ def _describe_credentials(channel: Channel, users: Sequence[str]) -> None:
 def alter(
     channel: Channel, entities: Sequence[tuple[str, str]], added: Mapping[str, str], removed: Sequence[str]
 ) -> None:
-    entity_types = [entity_type for entity_type, _ in entities]
+    _check_config_names([entity_type for entity_type, _ in entities], added, removed)
     names = {*added, *removed}
-    scram = names & MECHANISMS.keys()
-    if entity_types == ["users"] and scram:
-        _alter_credentials(channel, entities[0][1], names - scram, added, removed)
+    if names.isdisjoint(MECHANISMS):
+        _alter_quotas(channel, entities, added, removed)
         return
-    unknown = sorted(names - (IP_QUOTAS if entity_types == ["ips"] else CLIENT_QUOTAS))
-    if unknown:
-        what = {"ips": "connection quota", "users": "quota and SCRAM credential"}.get(entity_types[-1], "quota")
+    ((_, user),) = entities  # _check_config_names: only a user alone has credentials.
+    if not user:
         raise ToolFailed(
-            f"Only {what} configs can be added for '{entity_types[-1]}' using --bootstrap-server."
-            f" Unexpected config names: {','.join(unknown)}"
+            "The use of --entity-default or --user-defaults is not allowed with User SCRAM Credentials"
+            " using --bootstrap-server."
         )
-    _alter_quotas(channel, entities, added, removed)
+    if not names <= MECHANISMS.keys():
+        raise ToolFailed(
+            "Cannot alter both quota and SCRAM credential configs simultaneously for 'users' using --bootstrap-server."
+        )
+    _alter_credentials(channel, user, added, removed)
+
+
+def _check_config_names(entity_types: Sequence[str], added: Iterable[str], removed: Iterable[str]) -> None:
+    """Raise ToolFailed with Kafka's message if entities of these types cannot have one of the configs."""
+    if "ips" in entity_types:
+        # Kafka says "added" about the configs to delete too.
+        _check_known([*added, *removed], IP_QUOTAS, "Only connection quota configs can be added for 'ips'")
+        return
+    if "clients" in entity_types:  # a client, or a user together with a client
+        known, kinds, entity_type = CLIENT_QUOTAS, "quota", "clients"
+    else:
+        known, kinds, entity_type = CLIENT_QUOTAS | MECHANISMS.keys(), "quota and SCRAM credential", "users"
+    _check_known(added, known, f"Only {kinds} configs can be added for '{entity_type}'")
+    _check_known(removed, known, f"Only {kinds} configs can be deleted for '{entity_type}'")
+
+
+def _check_known(names: Iterable[str], known: frozenset[str], rule: str) -> None:
+    unknown = sorted(set(names) - known)
+    if unknown:
+        raise ToolFailed(f"{rule} using --bootstrap-server. Unexpected config names: {','.join(unknown)}")
 
 
 def _alter_quotas(
@@ -128,7 +152,7 @@ def _alter_quotas(
         RequestEntryData,
     )
 
-    changes = [OpData(key=key, value=_rate(key, value)) for key, value in added.items()]
+    changes = [OpData(key=key, value=_quota_value(key, value)) for key, value in added.items()]
     changes += [OpData(key=key, remove=True) for key in removed]
     entity = [
         RequestEntityData(entity_type=QUOTA_ENTITIES[entity_type], entity_name=name or None)
@@ -140,48 +164,37 @@ def _alter_quotas(
         clients.raise_for_error(entry.error_code, entry.error_message)
 
 
-def _rate(key: str, value: str) -> float:
+def _quota_value(key: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
         raise ToolFailed(f"Cannot parse quota configuration value for {key}: {value}") from None
 
 
-def _alter_credentials(
-    channel: Channel, user: str, others: set[str], added: Mapping[str, str], removed: Sequence[str]
-) -> None:
+def _alter_credentials(channel: Channel, user: str, added: Mapping[str, str], removed: Sequence[str]) -> None:
     from moldau.wire.messages.alter_user_scram_credentials import (
         AlterUserScramCredentialsRequest,
         AlterUserScramCredentialsResponse,
         ScramCredentialDeletion,
     )
 
-    if others:
-        raise ToolFailed(
-            "Cannot alter both quota and SCRAM credential configs simultaneously for 'users' using --bootstrap-server."
-        )
-    if not user:
-        raise ToolFailed(
-            "The use of --entity-default or --user-defaults is not allowed with User SCRAM Credentials"
-            " using --bootstrap-server."
-        )
     request = AlterUserScramCredentialsRequest(
         deletions=[ScramCredentialDeletion(name=user, mechanism=MECHANISMS[name][0]) for name in removed],
-        upsertions=[credential(user, name, text) for name, text in added.items()],
+        upsertions=[salted_credential(user, name, text) for name, text in added.items()],
     )
     response = channel.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request, AlterUserScramCredentialsResponse)
     for result in response.results:
         clients.raise_for_error(result.error_code, result.error_message)
 
 
-def credential(user: str, mechanism: str, text: str) -> ScramCredentialUpsertion:
+def salted_credential(user: str, mechanism: str, text: str) -> ScramCredentialUpsertion:
     """Parse `[iterations=8192,]password=secret`; return the salted hash to send."""
     from moldau.wire.messages.alter_user_scram_credentials import ScramCredentialUpsertion
 
-    match = re.fullmatch(r"(?:iterations=(-?\d*),)?password=(.*)", text, re.DOTALL)
+    match = re.fullmatch(r"(?:iterations=(-?[0-9]{1,9})?,)?password=(.*)", text, re.DOTALL)
     if match is None:
         raise ToolFailed(f"Invalid credential property {mechanism}; write {mechanism}=[iterations=4096,password=...]")
-    iterations = SCRAM_ITERATIONS if match[1] in (None, "", "-1") else int(match[1])
+    iterations = SCRAM_ITERATIONS if match[1] in (None, "-1") else int(match[1])
     if iterations < SCRAM_ITERATIONS:
         raise ToolFailed(
             f"Iterations {iterations} is less than the minimum {SCRAM_ITERATIONS} required for {mechanism}"

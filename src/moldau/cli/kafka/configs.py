@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from moldau.cli.flags import Arguments, Flag, Flags, UsageError
+from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import ToolFailed, run, trace
 from moldau.wire.apis import ApiKey
@@ -76,7 +76,7 @@ DEFAULTS_FLAGS: Final = {
 }
 """Flags for the default entities. The other entity types have no default."""
 
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "This tool helps to manipulate and describe entity config for a topic, client, user, broker, ip, client-metrics"
     " or group",
     (
@@ -147,13 +147,13 @@ class Entity:
 
 def named_entities(arguments: Arguments) -> list[Entity]:
     """Return the entities that the flags name. The n-th --entity-name or -default belongs to the n-th --entity-type."""
-    types = [Entity(value) for flag, value in arguments.order if flag == "entity-type"]
-    names = [value for flag, value in arguments.order if flag in ("entity-name", "entity-default")]
+    types = [Entity(value) for flag, value in arguments.in_order if flag == "entity-type"]
+    names = [value for flag, value in arguments.in_order if flag in ("entity-name", "entity-default")]
     if len(names) > len(types):
         raise ToolFailed("An entity type must be specified with every entity name")
     for entity, name in zip(types, names, strict=False):
         entity.name = name
-    for flag, value in arguments.order:
+    for flag, value in arguments.in_order:
         if flag in SHORT_FLAGS:
             types.append(Entity(SHORT_FLAGS[flag], value))
         elif flag in DEFAULTS_FLAGS:

@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
-from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
+from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console.record_lines import Formatter
 from moldau.cli.kafka.tool import ToolFailed, discard_stdout, print_to_stderr, run
-from moldau.cli.stop_signals import Stop
+from moldau.cli.stop_signals import StopSignals
 from moldau.cli.stored_offsets import MEMBER_CONFIG, store_printed
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ GROUP_MISMATCH: Final = (
     " '--consumer.config') do not match. Detected group ids: {ids}"
 )
 
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "This tool helps to read data from Kafka topics and outputs it to standard output.",
     (
         Flag(
@@ -268,10 +268,10 @@ class PrintLoop:
         self._reported: set[str] = set()
         self.count = 0
 
-    def run(self, subscription: PatternSubscription | None, stop: Stop) -> None:
+    def run(self, subscription: PatternSubscription | None, stop: StopSignals) -> None:
         out = sys.stdout.buffer
         last_record_time = time.monotonic()
-        while not stop.status and (self._limit is None or self._limit < 0 or self.count < self._limit):
+        while not stop.exit_status and (self._limit is None or self._limit < 0 or self.count < self._limit):
             now = time.monotonic()
             if self._timeout is not None and now - last_record_time >= self._timeout:
                 return
@@ -352,7 +352,7 @@ class PrintLoop:
 
 def _run(arguments: Arguments, print_loop: PrintLoop, subscription: PatternSubscription | None) -> int:
     """Run the loop to its end, print how many records were read, and return the exit status."""
-    stop = Stop()
+    stop = StopSignals()
     try:
         with stop:
             print_loop.run(subscription, stop)
@@ -365,7 +365,7 @@ def _run(arguments: Arguments, print_loop: PrintLoop, subscription: PatternSubsc
         _finish(arguments, print_loop)
         raise
     _finish(arguments, print_loop)
-    return stop.status
+    return stop.exit_status
 
 
 def _finish(arguments: Arguments, print_loop: PrintLoop) -> None:

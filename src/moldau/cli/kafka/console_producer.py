@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
+from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console.line_reader import LineReader, without_line_end
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr, run
@@ -51,7 +51,7 @@ TOOL_CONFIG: Final = {
     "topic.metadata.propagation.max.ms": 10_000,
 }
 
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "This tool helps to read data from standard input and publish it to Kafka.",
     (
         Flag(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from moldau.base.errors import KafkaError
-from moldau.cli.flags import Arguments, Flag, Flags, UsageError
+from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.group.lag import log_ends
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.group_offsets import lines, reset
@@ -63,7 +63,7 @@ RE2J_MESSAGES: Final = {
 }
 """RE2's message about a bad expression, and the message of RE2/J, which Kafka uses."""
 
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "This tool helps to list all consumer groups, describe a consumer group, delete consumer group info, or reset"
     " consumer group offsets.",
     (

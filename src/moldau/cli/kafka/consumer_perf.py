@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
+from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import run
 
@@ -54,7 +54,7 @@ JAVA_DATE: Final = {
 }
 """Letters of SimpleDateFormat and their strftime equivalents; %f is cut to milliseconds."""
 
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "This tool is used to verify the consumer performance.",
     (
         Flag(

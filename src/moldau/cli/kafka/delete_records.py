@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode
-from moldau.cli.flags import Arguments, Flag, Flags
+from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import Cluster, Partition, by_leader, cluster
 from moldau.cli.kafka.tool import ToolFailed, run
@@ -29,7 +29,7 @@ MESSAGES: Final = {
 }
 """Kafka's messages of errors whose responses contain none."""
 
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "This tool helps to delete records of the given partitions down to the specified offset.",
     (
         Flag("bootstrap-server", "REQUIRED: A broker of the cluster, HOST:PORT.", "server(s) to use for bootstrapping"),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from moldau.base.errors import MalformedData
-from moldau.cli.flags import Arguments, Flag, Flags
+from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka import tool
 from moldau.cli.kafka.log_dump.control_records import control_text
 from moldau.cli.kafka.log_dump.index_lines import Findings, dump_offset_index, dump_time_index
@@ -30,7 +30,7 @@ INT_MAX: Final = 2**31 - 1
 UNSUPPORTED_DECODERS: Final = ("remote-log-metadata", "share-group-state")
 """Decoders of logs that Moldau does not write yet."""
 
-FLAGS: Final = Flags(
+FLAGS: Final = ToolFlags(
     "This tool helps to parse a log file and dump its contents to the console,"
     " useful for debugging a seemingly corrupt log segment.",
     [

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from moldau.base.errors import ErrorCode
-from moldau.cli.flags import Arguments, Flag, Flags
+from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import Cluster, Partition, by_leader, cluster
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr, run
@@ -32,7 +32,7 @@ PARTITION_MAX: Final = 2**31 - 1
 
 PartitionFilter = Callable[[Partition], bool]
 
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "An interactive shell for getting topic-partition offsets.",
     (
         Flag(

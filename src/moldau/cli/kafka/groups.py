@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from moldau.base.errors import KafkaError
-from moldau.cli.flags import Arguments, Flag, Flags, UsageError
+from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.java.exceptions import message_of
@@ -18,7 +18,7 @@ from moldau.client.groups import Groups
 COLUMN_MIN: Final = 20
 TIMEOUT_MS: Final = 30_000
 
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "This tool helps to list groups of all types.",
     (
         Flag("bootstrap-server", "REQUIRED: A broker of the cluster, HOST:PORT.", "server to connect to"),

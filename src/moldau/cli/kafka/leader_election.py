@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.flags import Arguments, Flag, Flags, UsageError
+from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import properties
 from moldau.cli.kafka.connection.admin import connect_to_brokers
 from moldau.cli.kafka.java import hash_order
@@ -22,7 +22,7 @@ from moldau.cli.kafka.tool import ToolFailed, run
 from moldau.client.cluster_values import ElectionType
 
 CHOICES: Final = ("topic", "all-topic-partitions", "path-to-json-file")
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "This tool attempts to elect a new leader for a set of topic partitions. The type of elections supported are"
     " preferred replicas and unclean replicas.",
     (

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from moldau.base.errors import ErrorCode
-from moldau.cli.flags import Arguments, Flag, Flags
+from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import cluster
 from moldau.cli.kafka.tool import ToolFailed, run
@@ -20,7 +20,7 @@ from moldau.wire.apis import ApiKey
 if TYPE_CHECKING:
     from moldau.wire.messages.describe_log_dirs import DescribeLogDirsResult
 
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "This tool helps to query log directory usage on the specified brokers.",
     (
         Flag(

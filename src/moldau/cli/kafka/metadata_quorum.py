@@ -168,7 +168,7 @@ def _time(timestamp_ms: int, now_ms: int | None, name: str) -> str:
 
 def _add(arguments: argparse.Namespace, settings: Mapping[str, str]) -> None:
     controller_id = controller_file.controller_id(settings)
-    directory_id = controller_file.directory_id(controller_file.metadata_directory(settings))
+    directory_id = controller_file.read_directory_id(controller_file.metadata_directory(settings))
     endpoints = controller_file.controller_endpoints(settings)
     if not arguments.dry_run:
         with connect(arguments.bootstrap_server, arguments.bootstrap_controller, settings) as admin:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import count, cycle, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from moldau.cli.flags import Arguments, Flag, Flags, UsageError, key_values
+from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console_producer import Failures
 from moldau.cli.kafka.performance.latencies import Latencies
@@ -41,7 +41,7 @@ TOOL_CONFIG: Final = {
 }
 TOOL: Final = "kafka-producer-perf-test"
 
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "This tool is used to verify the producer performance.",
     (
         Flag("bootstrap-server", "Brokers to connect to, HOST:PORT.", "BOOTSTRAP-SERVER"),
@@ -152,7 +152,7 @@ def _number(arguments: Arguments, name: str) -> int:
     try:
         return int(text)
     except ValueError:
-        message = f"could not convert '{text}' to {FLAGS.type_in_help(name)} (For input string: \"{text}\")"
+        message = f"could not convert '{text}' to {FLAGS.java_type(name)} (For input string: \"{text}\")"
         raise _error(f"argument --{name}: {message}") from None
 
 

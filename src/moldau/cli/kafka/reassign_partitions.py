@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.flags import Arguments, Flag, Flags, UsageError
+from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import properties
 from moldau.cli.kafka.connection.admin import connect
 from moldau.cli.kafka.java import hash_order
@@ -58,7 +58,7 @@ PERMITTED: Final[Mapping[str, tuple[str, ...]]] = {
     "cancel": ("bootstrap-server", "bootstrap-controller", "preserve-throttles", "timeout"),
     "list": ("bootstrap-server", "bootstrap-controller"),
 }
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "This tool helps to move topic partitions between replicas.",
     (
         Flag(

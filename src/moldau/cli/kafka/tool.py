@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
-from moldau.cli.flags import Arguments, Flags, HelpRequested, UsageError, VersionRequested, version_line
+from moldau.cli.flags import Arguments, HelpRequested, ToolFlags, UsageError, VersionRequested, version_line
 
 SIGINT_STATUS: Final = 130
 SIGPIPE_STATUS: Final = 141
@@ -32,7 +32,11 @@ def debugging() -> bool:
 
 
 def run(
-    name: str, flags: Flags, body: Callable[[Arguments], int], argv: Sequence[str] | None, help_to_stdout: bool = False
+    name: str,
+    flags: ToolFlags,
+    body: Callable[[Arguments], int],
+    argv: Sequence[str] | None,
+    help_to_stdout: bool = False,
 ) -> int:
     """Run a tool and return its exit status, which is 1 after help, as with Kafka's tools."""
 

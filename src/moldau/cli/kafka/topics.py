@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from moldau.cli.flags import Arguments, Flag, Flags, UsageError
+from moldau.base.topic_names import INTERNAL_TOPICS
+from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
 
@@ -26,14 +27,13 @@ PARTITION_FILTERS: Final = (
     "under-min-isr-partitions",
     "at-min-isr-partitions",
 )
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 REPLICATION_FACTOR_MAX: Final = 32767
 COLLISION_WARNING: Final = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide."
     " To avoid issues it is best to use either, but not both."
 )
 
-FLAGS = Flags(
+FLAGS = ToolFlags(
     "This tool helps to create, delete, describe, or change a topic.",
     (
         Flag("bootstrap-server", "REQUIRED: A broker of the cluster, HOST:PORT.", "server to connect to"),

@@ -109,10 +109,10 @@ def init(folder: Path) -> None:
     moldau pipeline init shop
     moldau pipeline test shop/pipeline.yaml
     """
-    from moldau.pipelines.reading.starter import write_starter
+    from moldau.pipelines.template import write_template
 
     name = re.sub(r"[^a-z0-9]+", "-", folder.absolute().name.lower()).strip("-") or "pipeline"
-    for path in write_starter(folder, name):
+    for path in write_template(folder, name):
         click.echo(f"wrote {path}")
     click.echo(f"next: moldau pipeline test {shlex.quote(str(folder / DEFAULT_FILE))}")
 

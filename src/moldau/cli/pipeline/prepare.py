@@ -55,16 +55,16 @@ def _archive() -> ClassArchive:
 
 
 def _train(archive: ClassArchive, on_phase: Callable[[str], None]) -> None:
-    """Run the starter's test case in a JVM that writes the loaded classes when it exits."""
+    """Run the test case of the template in a JVM that writes the loaded classes when it exits."""
     from moldau.pipelines.cases.case import run_case
     from moldau.pipelines.cases.files import find_cases
     from moldau.pipelines.reading.loading import load
-    from moldau.pipelines.reading.starter import write_starter
+    from moldau.pipelines.template import write_template
     from moldau.testing import broker
 
     conf = {"spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in archive.options_to_make)}
     with tempfile.TemporaryDirectory(prefix="moldau-prepare-") as folder, broker() as running:
-        write_starter(Path(folder), "prepare")
+        write_template(Path(folder), "prepare")
         file = Path(folder) / "pipeline.yaml"
         pipeline = load(file, {}, bootstrap=running.bootstrap_servers, check_files=False)
         with Session(pipeline, None, conf, quiet_log(None), quick_start=True) as session:

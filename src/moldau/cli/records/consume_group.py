@@ -14,7 +14,7 @@ from typing import Any
 from moldau.cli.connect import Broker, plain_failures
 from moldau.cli.records.consumed import Message, Printer, eof_offset, poll_messages
 from moldau.cli.records.pattern_subscription import PatternSubscription
-from moldau.cli.stop_signals import Stop
+from moldau.cli.stop_signals import StopSignals
 from moldau.cli.stored_offsets import MEMBER_CONFIG, store_printed
 
 Partition = tuple[str, int]
@@ -63,20 +63,20 @@ def consume_group(
     consumer = broker.consumer(config | MEMBER_CONFIG)
     membership = Membership()
     group = f"group {config['group.id']}"
-    with plain_failures(group), Stop() as stop:
+    with plain_failures(group), StopSignals() as stop:
         try:
             subscription = None
             if callable(topics):
                 subscription = PatternSubscription(consumer, topics, membership.callbacks)
             else:
                 consumer.subscribe(list(topics), **membership.callbacks)
-            while not (printer.is_full() or stop.status or (exit_at_end and membership.is_done())):
+            while not (printer.is_full() or stop.exit_status or (exit_at_end and membership.is_done())):
                 if subscription is not None:
                     subscription.refresh(time.monotonic())
                 _print(consumer, poll_messages(consumer), printer, membership)
         finally:
             consumer.close()
-    return stop.status
+    return stop.exit_status
 
 
 def _print(consumer: Any, messages: Sequence[Message], printer: Printer, membership: Membership) -> None:

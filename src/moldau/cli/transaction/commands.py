@@ -16,11 +16,11 @@ from moldau.cli.completion import complete_transactional_ids
 from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
 from moldau.cli.output import Table, format_option, show
 from moldau.cli.transaction.connect import (
-    TransactionClient,
+    TransactionConnection,
     active_producers,
     existing_partitions,
     existing_transactions,
-    transaction_client,
+    transaction_connection,
 )
 from moldau.cli.transaction.end import abort, duration, hanging
 from moldau.client.transaction_values import OPEN_STATES, STATES, DescribedTransaction, ListedTransaction
@@ -62,29 +62,31 @@ def list_transactions(
     moldau transaction list --longer-than 15m --format json | jq -r '.[].transactional_id'
     """
     states_shown = OPEN_STATES if only_open and not states else states
-    with transaction_client(broker) as client:
-        listed = _listed(client, states_shown, -1 if longer_than is None else longer_than, pattern)
-        rows = list(_list_rows(client, listed))
+    with transaction_connection(broker) as connection:
+        listed = _listed(connection, states_shown, -1 if longer_than is None else longer_than, pattern)
+        rows = list(_list_rows(connection, listed))
     columns = ("TRANSACTIONAL ID", "STATE", "OPEN SECONDS", "PARTITIONS", "PRODUCER", "COORDINATOR")
     none = "no such transactions" if states_shown or pattern or longer_than is not None else "no transactional ids yet"
     show(output_format, Table(columns, rows, empty=none))
 
 
 def _listed(
-    client: TransactionClient, states: Sequence[str], longer_than_ms: int, pattern: str | None
+    connection: TransactionConnection, states: Sequence[str], longer_than_ms: int, pattern: str | None
 ) -> list[ListedTransaction]:
     try:
-        return sorted(client.transactions.listed(states, longer_than_ms=longer_than_ms, pattern=pattern))
+        return sorted(connection.transactions.listed(states, longer_than_ms=longer_than_ms, pattern=pattern))
     except KafkaError as error:
         if error.code is ErrorCode.INVALID_REGULAR_EXPRESSION:
             raise CommandFailed(f"--match {pattern}: not a regular expression") from error
         raise
 
 
-def _list_rows(client: TransactionClient, listed: Sequence[ListedTransaction]) -> Iterable[tuple[Any, ...]]:
+def _list_rows(connection: TransactionConnection, listed: Sequence[ListedTransaction]) -> Iterable[tuple[Any, ...]]:
     """Yield the rows. Only open transactions are described: ids that nobody uses any more stay listed for a week."""
     now_ms = _now_ms()
-    described = client.transactions.described(entry.transactional_id for entry in listed if entry.state in OPEN_STATES)
+    described = connection.transactions.described(
+        entry.transactional_id for entry in listed if entry.state in OPEN_STATES
+    )
     for entry in listed:
         description = described.get(entry.transactional_id)
         seconds, partitions = None, None
@@ -115,9 +117,9 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
     """
     data: list[dict[str, Any]] = []
     tables: list[Table] = []
-    with transaction_client(broker) as client:
-        for described in existing_transactions(client, names):
-            summary, partitions = _summary(described, _now_ms()), _partitions(client, described)
+    with transaction_connection(broker) as connection:
+        for described in existing_transactions(connection, names):
+            summary, partitions = _summary(described, _now_ms()), _partitions(connection, described)
             tables += [summary, partitions]
             data.append({**summary.records()[0], "partitions": partitions.records()})
     show(output_format, *tables, data=data)
@@ -137,12 +139,12 @@ def _summary(described: DescribedTransaction, now_ms: int) -> Table:
     return Table(columns, [row])
 
 
-def _partitions(client: TransactionClient, described: DescribedTransaction) -> Table:
+def _partitions(connection: TransactionConnection, described: DescribedTransaction) -> Table:
     """Return a table of the offsets where the transaction begins; empty where the partition's leader knows none."""
-    topics = client.cluster.topics() if described.partitions else {}
+    topics = connection.cluster.topics() if described.partitions else {}
     # A topic may have been deleted during the transaction.
     existing = [partition for partition in described.partitions if partition.topic in topics]
-    producers_of = client.transactions.producers(existing)
+    producers_of = connection.transactions.producers(existing)
     rows = []
     for partition in sorted(described.partitions):
         producers = producers_of.get(partition, [])
@@ -175,8 +177,8 @@ def producers(broker: Broker, topic: str, only: tuple[int, ...], broker_id: int 
     moldau transaction producers orders
     moldau transaction producers orders --partition 0 --broker 2
     """
-    with transaction_client(broker) as client:
-        producers_of = active_producers(client, existing_partitions(client, [topic], only), broker_id)
+    with transaction_connection(broker) as connection:
+        producers_of = active_producers(connection, existing_partitions(connection, [topic], only), broker_id)
     now_ms = _now_ms()
     rows = [
         (

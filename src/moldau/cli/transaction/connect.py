@@ -10,11 +10,11 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.cluster.connect import (
     ANSWER_SECONDS,
-    COORDINATOR_MS,
-    SHOW_TOPICS,
-    SHOW_TRANSACTIONS,
+    COORDINATOR_TIMEOUT_MS,
+    HINT_TOPICS,
+    HINT_TRANSACTIONS,
     answering_cluster,
-    existing,
+    describe_existing,
     kafka_failure,
 )
 from moldau.cli.connect import Broker, CommandFailed
@@ -23,33 +23,40 @@ from moldau.client.transaction_values import ActiveProducer, DescribedTransactio
 from moldau.client.transactions import Transactions
 
 
-class TransactionClient(NamedTuple):
+class TransactionConnection(NamedTuple):
     transactions: Transactions
     cluster: Cluster
 
 
 @contextmanager
-def transaction_client(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[TransactionClient]:
-    """Yield the transactions of a cluster that answers; turn any failure inside the block into one line."""
+def transaction_connection(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[TransactionConnection]:
+    """Yield the transactions of a cluster that answers.
+
+    Turn any failure inside the block into CommandFailed, which is printed as one line.
+    """
     with answering_cluster(broker, answer_seconds) as cluster:
-        yield TransactionClient(Transactions(cluster, COORDINATOR_MS), cluster)
+        yield TransactionConnection(Transactions(cluster, COORDINATOR_TIMEOUT_MS), cluster)
 
 
-def existing_transactions(client: TransactionClient, names: Iterable[str]) -> list[DescribedTransaction]:
+def existing_transactions(connection: TransactionConnection, names: Iterable[str]) -> list[DescribedTransaction]:
     """Return the transactional ids with these names, in their order; fail with the names that do not exist."""
-    return existing(names, client.transactions.described, _is_unknown, "transactional id", SHOW_TRANSACTIONS)
+    return describe_existing(
+        names, connection.transactions.described, _is_unknown, kind="transactional id", next_step=HINT_TRANSACTIONS
+    )
 
 
 def _is_unknown(description: DescribedTransaction | KafkaError) -> bool:
     return isinstance(description, KafkaError) and description.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
-def existing_partitions(client: TransactionClient, topics: Sequence[str], only: Sequence[int]) -> list[TopicPartition]:
+def existing_partitions(
+    connection: TransactionConnection, topics: Sequence[str], only: Sequence[int]
+) -> list[TopicPartition]:
     """Return the partitions of these topics, or of all topics if none is named; with `only`, just those numbers."""
-    topics_by_name = client.cluster.topics()
+    topics_by_name = connection.cluster.topics()
     missing = [name for name in topics if name not in topics_by_name]
     if missing:
-        raise CommandFailed(f"no topic {', '.join(missing)}; {SHOW_TOPICS}")
+        raise CommandFailed(f"no topic {', '.join(missing)}; {HINT_TOPICS}")
     partitions = []
     for name in topics or sorted(topics_by_name):
         leaders = topics_by_name[name].leaders
@@ -61,13 +68,13 @@ def existing_partitions(client: TransactionClient, topics: Sequence[str], only: 
 
 
 def active_producers(
-    client: TransactionClient, partitions: Iterable[TopicPartition], broker_id: int | None = None
+    connection: TransactionConnection, partitions: Iterable[TopicPartition], broker_id: int | None = None
 ) -> dict[TopicPartition, list[ActiveProducer]]:
     """Return the producers of each partition; fail if one of the partitions returns an error."""
-    if broker_id is not None and broker_id not in client.cluster.nodes():
+    if broker_id is not None and broker_id not in connection.cluster.nodes():
         raise CommandFailed(f"no broker {broker_id}; `moldau cluster info` shows the brokers there are")
     producers_of = {}
-    for partition, producers in client.transactions.producers(partitions, broker_id).items():
+    for partition, producers in connection.transactions.producers(partitions, broker_id).items():
         if isinstance(producers, KafkaError):
             raise kafka_failure(producers, f"{partition.topic} partition {partition.partition}")
         producers_of[partition] = producers

@@ -16,11 +16,11 @@ from moldau.cli.group.targets import parse_topic
 from moldau.cli.offsets import BadOffset, parse_duration
 from moldau.cli.output import Table, confirm, format_option, show
 from moldau.cli.transaction.connect import (
-    TransactionClient,
+    TransactionConnection,
     active_producers,
     existing_partitions,
     existing_transactions,
-    transaction_client,
+    transaction_connection,
 )
 from moldau.client import transaction_values
 from moldau.client.transaction_values import OPEN_STATES, ActiveProducer, DescribedTransaction, OpenTransaction
@@ -54,13 +54,13 @@ def hanging(
     moldau transaction hanging
     moldau transaction hanging orders --longer-than 1h
     """
-    with transaction_client(broker) as client:
-        partitions = existing_partitions(client, topics, ())
+    with transaction_connection(broker) as connection:
+        partitions = existing_partitions(connection, topics, ())
         if broker_id is not None:
-            partitions = _replicas_on(client, broker_id, partitions)
+            partitions = _replicas_on(connection, broker_id, partitions)
         now_ms = time.time_ns() // 1_000_000
-        old = transaction_values.open_for_long(active_producers(client, partitions, broker_id), now_ms, longer_than)
-        hanging_transactions = _unknown_to_coordinators(client, old)
+        old = transaction_values.open_for_long(active_producers(connection, partitions, broker_id), now_ms, longer_than)
+        hanging_transactions = _unknown_to_coordinators(connection, old)
     rows = [
         (
             *transaction.where,
@@ -75,11 +75,13 @@ def hanging(
     show(output_format, Table(columns, rows, HOW_TO_ABORT if rows else "", empty="no transaction hangs"))
 
 
-def _replicas_on(client: TransactionClient, broker_id: int, partitions: list[TopicPartition]) -> list[TopicPartition]:
-    from moldau.cli.cluster.connect import COORDINATOR_MS
+def _replicas_on(
+    connection: TransactionConnection, broker_id: int, partitions: list[TopicPartition]
+) -> list[TopicPartition]:
+    from moldau.cli.cluster.connect import COORDINATOR_TIMEOUT_MS
     from moldau.client.cluster_admin import ClusterAdmin
 
-    topics = ClusterAdmin(client.cluster, COORDINATOR_MS).topics()
+    topics = ClusterAdmin(connection.cluster, COORDINATOR_TIMEOUT_MS).topics()
     return [
         partition
         for partition in partitions
@@ -87,14 +89,16 @@ def _replicas_on(client: TransactionClient, broker_id: int, partitions: list[Top
     ]
 
 
-def _unknown_to_coordinators(client: TransactionClient, candidates: list[OpenTransaction]) -> list[OpenTransaction]:
+def _unknown_to_coordinators(
+    connection: TransactionConnection, candidates: list[OpenTransaction]
+) -> list[OpenTransaction]:
     if not candidates:
         return []
     producer_ids = {transaction.producer.producer_id for transaction in candidates}
-    listed = client.transactions.listed(producer_ids=sorted(producer_ids))
+    listed = connection.transactions.listed(producer_ids=sorted(producer_ids))
     transactional_ids = {transaction.producer_id: transaction.transactional_id for transaction in listed}
     described: dict[str, DescribedTransaction | None] = {}
-    for name, description in client.transactions.described(transactional_ids.values()).items():
+    for name, description in connection.transactions.described(transactional_ids.values()).items():
         if isinstance(description, KafkaError) and description.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             raise kafka_failure(description, f"transactional id {name}")
         described[name] = None if isinstance(description, KafkaError) else description
@@ -120,30 +124,30 @@ def abort(broker: Broker, name: str | None, at: str | None, start: int | None, y
     if (name is None) == (at is None) or (at is None) != (start is None):
         message = "name one: ID, or --at TOPIC:PARTITION and --start OFFSET"
         raise click.UsageError(message, click.get_current_context())
-    with transaction_client(broker) as client:
+    with transaction_connection(broker) as connection:
         if name is not None:
-            _terminate(client, name, yes)
+            _terminate(connection, name, yes)
         else:
             assert at is not None
             assert start is not None
-            _abort_at(client, at, start, yes)
+            _abort_at(connection, at, start, yes)
 
 
-def _terminate(client: TransactionClient, name: str, yes: bool) -> None:
-    (described,) = existing_transactions(client, [name])
+def _terminate(connection: TransactionConnection, name: str, yes: bool) -> None:
+    (described,) = existing_transactions(connection, [name])
     if described.state not in OPEN_STATES:
         raise CommandFailed(f"{name} has no open transaction, it is {described.state}; there is nothing to abort")
     confirm(f"Abort the transaction of {name} and fence its producer?", yes)
     try:
-        client.transactions.terminate(name)
+        connection.transactions.terminate(name)
     except KafkaError as error:
         raise kafka_failure(error, f"transactional id {name}") from error
     click.echo(f"aborted the transaction of {name}")
 
 
-def _abort_at(client: TransactionClient, at: str, start: int, yes: bool) -> None:
-    partition = _partition(client, at)
-    producer = _beginning_at(active_producers(client, [partition])[partition], start)
+def _abort_at(connection: TransactionConnection, at: str, start: int, yes: bool) -> None:
+    partition = _partition(connection, at)
+    producer = _beginning_at(active_producers(connection, [partition])[partition], start)
     if producer is None:
         raise CommandFailed(
             f"no open transaction begins at offset {start} of {partition.topic} partition {partition.partition};"
@@ -151,20 +155,22 @@ def _abort_at(client: TransactionClient, at: str, start: int, yes: bool) -> None
         )
     confirm(f"Abort the transaction at offset {start} of {partition.topic} partition {partition.partition}?", yes)
     try:
-        client.transactions.abort(partition, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
+        connection.transactions.abort(
+            partition, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch
+        )
     except KafkaError as error:
         raise kafka_failure(error, f"{partition.topic} partition {partition.partition}") from error
     click.echo(f"aborted the transaction at offset {start} of {partition.topic} partition {partition.partition}")
 
 
-def _partition(client: TransactionClient, at: str) -> TopicPartition:
+def _partition(connection: TransactionConnection, at: str) -> TopicPartition:
     try:
         topic, indexes = parse_topic(at)
     except BadOffset as error:
         raise click.BadParameter(str(error), click.get_current_context(), param_hint="--at") from error
     if len(indexes) != 1:
         raise click.BadParameter("write TOPIC:PARTITION", click.get_current_context(), param_hint="--at")
-    return existing_partitions(client, [topic], indexes)[0]
+    return existing_partitions(connection, [topic], indexes)[0]
 
 
 def _beginning_at(active: list[ActiveProducer], start: int) -> ActiveProducer | None:

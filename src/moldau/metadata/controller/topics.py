@@ -12,7 +12,7 @@ from random import Random
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID, Uuid
-from moldau.base.names import METADATA_TOPIC, collision_key, topic_name_problem
+from moldau.base.topic_names import METADATA_TOPIC, collision_key, topic_name_problem
 from moldau.metadata.controller.assignments import check_assignment, partition_record
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.placement import place

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from moldau.base.names import topic_name_problem
+from moldau.base.topic_names import topic_name_problem
 from moldau.pipelines.problems import Problem, did_you_mean, one_of, quoted
 from moldau.pipelines.reading.positions import MappingNode, Node, ScalarNode, SequenceNode
 from moldau.pipelines.reading.times import parse_duration

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import PurePath
 from typing import Final, get_args
 
-from moldau.base.names import INTERNAL_TOPICS, METADATA_TOPIC
+from moldau.base.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading.option_names import CONSOLE, TABLES, TOPICS_WRITTEN, read_options
 from moldau.pipelines.reading.sections import Section

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from moldau.base.names import topic_name_problem
+from moldau.base.topic_names import topic_name_problem
 from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading.option_names import FILES, TOPICS_READ, read_options
 from moldau.pipelines.reading.positions import MappingNode, ScalarNode

@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.names import CONSUMER_OFFSETS_TOPIC
 from moldau.base.promise import Promise
+from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.machine import Outcome

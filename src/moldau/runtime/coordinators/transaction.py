@@ -7,8 +7,8 @@ from typing import Final, TypeVar
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.names import TRANSACTION_STATE_TOPIC
 from moldau.base.promise import Promise
+from moldau.base.topic_names import TRANSACTION_STATE_TOPIC
 from moldau.coordinator.machine import Outcome
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.coordinator.transaction.settings import TransactionSettings

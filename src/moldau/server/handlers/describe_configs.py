@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from moldau.base.broker_configs import cluster_default_configs, effective_broker_configs
 from moldau.base.config_def import ConfigEntry
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.names import topic_name_problem
 from moldau.base.topic_configs import effective_topic_configs
+from moldau.base.topic_names import topic_name_problem
 from moldau.metadata.broker_configs import CLUSTER_DEFAULT, broker_layers
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.records import ConfigResource

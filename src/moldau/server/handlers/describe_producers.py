@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.names import topic_name_problem
+from moldau.base.topic_names import topic_name_problem
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import TOPIC_READ

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from moldau.base.errors import ErrorCode
-from moldau.base.names import INTERNAL_TOPICS, topic_name_problem
+from moldau.base.topic_names import INTERNAL_TOPICS, topic_name_problem
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState
 from moldau.security.acls.access import Access

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from moldau.base.acl_operations import OPERATIONS_OMITTED
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
-from moldau.base.names import INTERNAL_TOPICS, topic_name_problem
 from moldau.base.promise import Promise
+from moldau.base.topic_names import INTERNAL_TOPICS, topic_name_problem
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.runtime.controller.channel import TopicCreator

@@ -13,8 +13,8 @@ from functools import partial
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.limits import UNVERIFIED_BYTES_MAX
-from moldau.base.names import INTERNAL_TOPICS
 from moldau.base.promise import Promise
+from moldau.base.topic_names import INTERNAL_TOPICS
 from moldau.log.log import Appended
 from moldau.log.validate import RecordsRejected
 from moldau.metadata.current import CurrentImage

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import RETRIABLE, Cluster, by_topic
-from moldau.client.group_values import BATCH_NUMBER
+from moldau.client.group_values import MICRO_BATCH_ID_METADATA
 from moldau.spark.exactly_once.committing import Producer
 from moldau.spark.options import WriteOptions
 from moldau.spark.sending import Batch, Sending
@@ -148,7 +148,9 @@ class KafkaTransactionRequests:
             sending.abandon()
 
     def commit_micro_batch_id(self, producer: Producer, micro_batch_id: int, topics: Sequence[str]) -> None:
-        offset = TxnOffsetCommitRequestPartition(BATCH_ID_PARTITION, micro_batch_id, committed_metadata=BATCH_NUMBER)
+        offset = TxnOffsetCommitRequestPartition(
+            BATCH_ID_PARTITION, micro_batch_id, committed_metadata=MICRO_BATCH_ID_METADATA
+        )
         request = TxnOffsetCommitRequest(
             self._sink_id,
             self._sink_id,

@@ -1,4 +1,6 @@
-"""Reads the properties file of a controller: its id, its metadata directory, its listeners."""
+"""Takes the id, metadata directory and endpoints out of a controller's properties, for `kafka-metadata-quorum
+add-controller`.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +15,24 @@ from moldau.client.cluster_values import Endpoint
 from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import read
 
-NOT_A_CONTROLLER: Final = "Is this a valid controller configuration file?"
-_LISTENER: Final = re.compile(r"(?P<name>\w[\w.-]*)://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:]*)):(?P<port>\d+)")
+IS_IT_A_CONTROLLER_FILE: Final = "Is this a valid controller configuration file?"
+"""Kafka's question at the end of its errors."""
+PORT_MAX: Final = 65535
+_LISTENER: Final = re.compile(r"(?P<name>\w[\w.-]*)://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:]*)):(?P<port>[0-9]{1,9})")
 
 
 def controller_id(settings: Mapping[str, str]) -> int:
     text = settings.get("node.id")
     if text is None:
-        raise ToolFailed(f"node.id not found in configuration file. {NOT_A_CONTROLLER}")
+        raise ToolFailed(f"node.id not found in configuration file. {IS_IT_A_CONTROLLER_FILE}")
     try:
         node_id = int(text)
     except ValueError:
         raise ToolFailed(f'For input string: "{text}"') from None
     if node_id < 0:
-        raise ToolFailed(f"node.id was negative in configuration file. {NOT_A_CONTROLLER}")
+        raise ToolFailed(f"node.id was negative in configuration file. {IS_IT_A_CONTROLLER_FILE}")
     if "controller" not in settings.get("process.roles", ""):
-        raise ToolFailed(f"process.roles did not contain 'controller' in configuration file. {NOT_A_CONTROLLER}")
+        raise ToolFailed(f"process.roles did not contain 'controller' in configuration file. {IS_IT_A_CONTROLLER_FILE}")
     return node_id
 
 
@@ -37,10 +41,11 @@ def metadata_directory(settings: Mapping[str, str]) -> str:
         return settings["metadata.log.dir"]
     if "log.dirs" in settings:
         return settings["log.dirs"].strip().split(",")[0]
-    raise ToolFailed(f"Neither metadata.log.dir nor log.dirs were found. {NOT_A_CONTROLLER}")
+    raise ToolFailed(f"Neither metadata.log.dir nor log.dirs were found. {IS_IT_A_CONTROLLER_FILE}")
 
 
-def directory_id(directory: str) -> Uuid:
+def read_directory_id(directory: str) -> Uuid:
+    """Read the directory id from meta.properties in a metadata directory."""
     try:
         meta = read(DiskFiles(), directory)
     except StorageFault as error:
@@ -52,25 +57,29 @@ def directory_id(directory: str) -> Uuid:
 
 def controller_endpoints(settings: Mapping[str, str]) -> list[Endpoint]:
     """Return the endpoints of the controller's listeners, with their advertised addresses if there are any."""
-    listeners = {
-        endpoint.listener: endpoint
-        for name in ("listeners", "advertised.listeners")
-        for text in filter(None, map(str.strip, settings.get(name, "").split(",")))
-        for endpoint in [_endpoint(text)]
-    }
+    endpoint_by_listener: dict[str, Endpoint] = {}
+    # An advertised address replaces the listener's, so it comes second.
+    for setting in ("listeners", "advertised.listeners"):
+        for text in settings.get(setting, "").split(","):
+            if text.strip():
+                endpoint = _parse_endpoint(text.strip())
+                endpoint_by_listener[endpoint.listener] = endpoint
     if "controller.listener.names" not in settings:
-        raise ToolFailed(f"controller.listener.names was not found. {NOT_A_CONTROLLER}")
+        raise ToolFailed(f"controller.listener.names was not found. {IS_IT_A_CONTROLLER_FILE}")
     endpoints = []
     for name in settings["controller.listener.names"].split(","):
-        endpoint = listeners.get(name.strip().upper())
-        if endpoint is None:
-            raise ToolFailed(f"Cannot find information about controller listener name: {name.strip().upper()}")
-        endpoints.append(endpoint)
+        listener = name.strip().upper()
+        if listener not in endpoint_by_listener:
+            raise ToolFailed(f"Cannot find information about controller listener name: {listener}")
+        endpoints.append(endpoint_by_listener[listener])
     return endpoints
 
 
-def _endpoint(text: str) -> Endpoint:
+def _parse_endpoint(text: str) -> Endpoint:
     match = _LISTENER.fullmatch(text)
     if match is None:
         raise ToolFailed(f"Unable to parse a listener: {text}; write NAME://HOST:PORT")
-    return Endpoint(match["name"].upper(), match["v6"] or match["host"] or "localhost", int(match["port"]))
+    port = int(match["port"])
+    if port > PORT_MAX:
+        raise ToolFailed(f"Unable to parse a listener: {text}; its port is greater than {PORT_MAX}")
+    return Endpoint(match["name"].upper(), match["v6"] or match["host"] or "localhost", port)

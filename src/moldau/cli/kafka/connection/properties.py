@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.base.errors import MalformedData
-from moldau.base.properties import parse
+from moldau.base.properties import decode, parse
 from moldau.cli.kafka.tool import ToolFailed
 
 
@@ -12,8 +12,11 @@ def load(path: str | None) -> dict[str, str]:
     if path is None:
         return {}
     try:
-        with open(path, encoding="utf-8") as file:
-            return {entry.key: entry.value for entry in parse(file.read())}
-    except (OSError, UnicodeDecodeError, MalformedData) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ToolFailed(f"{path}: {reason}; name a readable properties file") from error
+        with open(path, "rb") as file:
+            raw = file.read()
+    except OSError as error:
+        raise ToolFailed(f"{path}: {error.strerror}; name a readable properties file") from error
+    try:
+        return {entry.key: entry.value for entry in parse(decode(raw))}
+    except MalformedData as error:
+        raise ToolFailed(f"{path}: {error}; correct this line: a backslash is written as two") from error

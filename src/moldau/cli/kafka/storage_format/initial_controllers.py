@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from moldau.base.ids import Uuid, uuid_from_text
-from moldau.base.names import METADATA_TOPIC
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.log.checkpoints import replace_file
 from moldau.log.files import Files

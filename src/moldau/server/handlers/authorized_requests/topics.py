@@ -10,7 +10,7 @@ from random import Random
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
-from moldau.base.names import METADATA_TOPIC
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.metadata.image import MetadataImage
 from moldau.security.acls.access import Access
 from moldau.security.acls.denials import denied

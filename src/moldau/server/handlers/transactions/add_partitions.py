@@ -12,8 +12,8 @@ from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
-from moldau.base.names import INTERNAL_TOPICS
 from moldau.base.promise import Promise
+from moldau.base.topic_names import INTERNAL_TOPICS
 from moldau.coordinator.machine import Outcome
 from moldau.coordinator.transaction.transactions import Transactions
 from moldau.metadata.current import CurrentImage

@@ -11,8 +11,8 @@ from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import TopicPartition
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
-from moldau.base.names import CONSUMER_OFFSETS_TOPIC
 from moldau.base.promise import Promise
+from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.coordinator.machine import ProducerIdAndEpoch
 from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL

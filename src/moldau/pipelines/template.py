@@ -1,4 +1,4 @@
-"""The files that `moldau pipeline init` writes: a small pipeline that works, with comments that explain it, and a test.
+"""The template of `moldau pipeline init`: a small pipeline that works, with comments that explain it, and a test.
 
 When the pipeline file can do more, change these texts too.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from moldau.pipelines.problems import PipelineError
 
-PIPELINE = """\
+_PIPELINE = """\
 # A pipeline: topics in, SQL, topics out. It works without changes:
 #
 #   moldau start                                 a broker, in a terminal of its own
@@ -22,7 +22,7 @@ PIPELINE = """\
 #
 # Also: `moldau pipeline validate` finds every mistake without running, `moldau pipeline graph` draws the flow.
 
-name: @NAME@
+name: "@NAME@"
 bootstrap: localhost:9092 # any Kafka cluster; -b or MOLDAU_BOOTSTRAP override it
 trigger: 1 second # how often a batch starts; without it, each starts when the last one ends
 
@@ -89,7 +89,7 @@ sinks:
   #   mode: update
 """
 
-_ORDERS = """\
+_INPUT_ORDERS = """\
 {"order_id": "1", "item": "book", "amount": 12.9, "currency": "EUR", "ts": "2026-01-31T08:00:01Z"}
 {"order_id": "2", "item": "book", "amount": 7.5, "ts": "2026-01-31T08:00:20Z"}
 {"order_id": "2", "item": "book", "amount": 7.5, "ts": "2026-01-31T08:00:20Z"}
@@ -99,31 +99,34 @@ _ORDERS = """\
 {"order_id": "6", "item": "book", "amount": 20, "currency": "EUR", "ts": "2026-01-31T08:01:30Z"}
 """
 
-_PER_MINUTE = """\
+_EXPECTED_PER_MINUTE = """\
 {"key": "2026-01-31 08:00 book", "value": {"minute": "2026-01-31 08:00", "item": "book", "orders": 2, "turnover": 20.4}}
 {"key": "2026-01-31 08:00 pen", "value": {"minute": "2026-01-31 08:00", "item": "pen", "orders": 1, "turnover": 2.0}}
 {"key": "2026-01-31 08:01 book", "value": {"minute": "2026-01-31 08:01", "item": "book", "orders": 1, "turnover": 20.0}}
 """
 
-_DEAD = """\
+_EXPECTED_DEAD_LETTERS = """\
 {"value": {"order_id": "5", "item": "book", "amount": "much", "ts": "2026-01-31T08:01:01Z"}}
 """
 
 
-def starter_files(name: str) -> Mapping[str, str]:
+def template_files(name: str) -> Mapping[str, str]:
     """Return the files of a new pipeline: text by path relative to its folder."""
     case = "tests/first-orders"
     return {
-        "pipeline.yaml": PIPELINE.replace("@NAME@", name),
-        f"{case}/input/orders.txt": _ORDERS,
-        f"{case}/expected/per-minute.jsonl": _PER_MINUTE,
-        f"{case}/expected/orders.dead-letters.jsonl": _DEAD,
+        "pipeline.yaml": _PIPELINE.replace("@NAME@", name),
+        f"{case}/input/orders.txt": _INPUT_ORDERS,
+        f"{case}/expected/per-minute.jsonl": _EXPECTED_PER_MINUTE,
+        f"{case}/expected/orders.dead-letters.jsonl": _EXPECTED_DEAD_LETTERS,
     }
 
 
-def write_starter(folder: Path, name: str) -> tuple[Path, ...]:
-    """Write a new pipeline into a folder, which may exist. No existing file is overwritten."""
-    files = {folder / path: text for path, text in starter_files(name).items()}
+def write_template(folder: Path, name: str) -> tuple[Path, ...]:
+    """Write a new pipeline into a folder, which may exist. Return the paths of the files, that of the pipeline first.
+
+    Raise PipelineError if one of the files exists; then nothing is written.
+    """
+    files = {folder / path: text for path, text in template_files(name).items()}
     for path in files:
         if path.exists():
             raise PipelineError(f"{path} is there already; choose another folder, or remove it first")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.base.limits import TOPIC_NAME_LENGTH_MAX
-from moldau.base.names import INTERNAL_TOPICS, METADATA_TOPIC, collision_key, topic_name_problem
+from moldau.base.topic_names import INTERNAL_TOPICS, METADATA_TOPIC, collision_key, topic_name_problem
 
 LEGAL = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 

@@ -11,12 +11,12 @@ from moldau.pipelines.cases.files import find_cases, read_expected, read_input
 from moldau.pipelines.drawing.graph import graph
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.reading.loading import load
-from moldau.pipelines.reading.starter import starter_files, write_starter
 from moldau.pipelines.spec import TopicSource
+from moldau.pipelines.template import template_files, write_template
 
 
-def test_the_starter_loads(tmp_path: Path) -> None:
-    written = write_starter(tmp_path / "shop", "shop")
+def test_the_template_loads(tmp_path: Path) -> None:
+    written = write_template(tmp_path / "shop", "shop")
     assert written[0] == tmp_path / "shop" / "pipeline.yaml"
     pipeline = load(written[0])
     assert pipeline.name == "shop"
@@ -28,8 +28,13 @@ def test_the_starter_loads(tmp_path: Path) -> None:
     assert ("step.per_minute", "sink.per-minute") in edges
 
 
-def test_the_test_case_of_the_starter_can_be_read(tmp_path: Path) -> None:
-    path = write_starter(tmp_path, "shop")[0]
+@pytest.mark.parametrize("name", ["null", "true", "on", "2026", "1e3", "2026-01-31", "0x10"])
+def test_a_name_that_yaml_takes_for_another_type_is_quoted(tmp_path: Path, name: str) -> None:
+    assert load(write_template(tmp_path, name)[0]).name == name
+
+
+def test_the_test_case_of_the_template_can_be_read(tmp_path: Path) -> None:
+    path = write_template(tmp_path, "shop")[0]
     pipeline = load(path)
     (case,) = find_cases(path)
     assert set(case.inputs) == set(pipeline.sources)
@@ -40,7 +45,7 @@ def test_the_test_case_of_the_starter_can_be_read(tmp_path: Path) -> None:
 
 
 def test_the_sinks_in_comments_load_too(tmp_path: Path) -> None:
-    text = starter_files("shop")["pipeline.yaml"]
+    text = template_files("shop")["pipeline.yaml"]
     before, _, commented = text.partition("  # Other sinks to try:\n")
     assert commented
     path = tmp_path / "pipeline.yaml"
@@ -56,6 +61,6 @@ def test_the_sinks_in_comments_load_too(tmp_path: Path) -> None:
 def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").write_text("mine")
     with pytest.raises(PipelineError, match="is there already"):
-        write_starter(tmp_path, "shop")
+        write_template(tmp_path, "shop")
     assert (tmp_path / "pipeline.yaml").read_text() == "mine"
     assert list(tmp_path.iterdir()) == [tmp_path / "pipeline.yaml"]

@@ -1,4 +1,4 @@
-"""Which topic names are legal, and which names collide."""
+"""The names of topics: which are legal, which collide, and which are internal."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ METADATA_TOPIC = "__cluster_metadata"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
+"""The topics that brokers mark as internal in their responses, as in Kafka. METADATA_TOPIC is not one of them: it is
+the log of the controllers' quorum, and no response to clients lists it as a topic."""
 
 
 def topic_name_problem(name: str) -> str | None:

@@ -1,0 +1,10 @@
+"""The texts for groups in which Spark's exactly-once sink stores micro-batch ids in the place of offsets."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MICRO_BATCH_IDS_STATE: Final = "batch numbers"
+"""Shown in the place of the group's state."""
+STORES_MICRO_BATCH_IDS: Final = "keeps the numbers of micro-batches that a Spark query has written"
+"""The rest of a sentence that begins with the group."""

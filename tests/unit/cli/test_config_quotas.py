@@ -1,0 +1,70 @@
+"""kafka-configs refuses wrong quotas and SCRAM credentials with Kafka's messages, before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+
+from moldau.cli.kafka.config_quotas import SCRAM_ITERATIONS, alter, salted_credential
+from moldau.cli.kafka.tool import ToolFailed
+from moldau.client.channel import Channel
+
+NO_CHANNEL = cast(Channel, None)
+USER = ("users", "alice")
+CLIENT = ("clients", "app")
+SCRAM = {"SCRAM-SHA-256": "password=secret"}
+
+
+def refusal(entities: Sequence[tuple[str, str]], added: dict[str, str], removed: Sequence[str] = ()) -> str:
+    with pytest.raises(ToolFailed) as failure:
+        alter(NO_CHANNEL, entities, added, removed)
+    return str(failure.value)
+
+
+def only(kinds: str, done: str, entity_type: str, names: str) -> str:
+    return (
+        f"Only {kinds} configs can be {done} for '{entity_type}' using --bootstrap-server."
+        f" Unexpected config names: {names}"
+    )
+
+
+def test_an_unknown_config_is_named_even_beside_a_credential() -> None:
+    expected = only("quota and SCRAM credential", "added", "users", "x")
+    assert refusal([USER], {"x": "1"}) == expected
+    assert refusal([USER], SCRAM | {"x": "1"}) == expected
+
+
+def test_configs_to_delete_are_called_deleted() -> None:
+    assert refusal([USER], {}, ["y", "x"]) == only("quota and SCRAM credential", "deleted", "users", "x,y")
+    assert refusal([CLIENT], {}, ["SCRAM-SHA-512"]) == only("quota", "deleted", "clients", "SCRAM-SHA-512")
+    assert refusal([USER], {"x": "1"}, ["y"]) == only("quota and SCRAM credential", "added", "users", "x")
+
+
+def test_kafka_calls_the_configs_of_addresses_added_even_if_they_are_deleted() -> None:
+    assert refusal([("ips", "10.0.0.1")], {}, ["x"]) == only("connection quota", "added", "ips", "x")
+
+
+@pytest.mark.parametrize("entities", [[USER, CLIENT], [CLIENT, USER], [CLIENT]])
+def test_a_user_with_a_client_is_a_client(entities: list[tuple[str, str]]) -> None:
+    assert refusal(entities, SCRAM) == only("quota", "added", "clients", "SCRAM-SHA-256")
+    assert refusal(entities, {"x": "1"}) == only("quota", "added", "clients", "x")
+
+
+def test_a_credential_is_altered_alone_and_of_a_named_user() -> None:
+    quota = {"producer_byte_rate": "1"}
+    assert refusal([USER], SCRAM | quota).startswith("Cannot alter both quota and SCRAM credential configs")
+    assert refusal([USER], quota, ["SCRAM-SHA-256"]).startswith("Cannot alter both quota and SCRAM credential configs")
+    assert refusal([("users", "")], SCRAM | quota).startswith("The use of --entity-default or --user-defaults")
+
+
+@pytest.mark.parametrize("iterations", ["-", "--1", "4096.0", "x", "9" * 20])
+def test_iterations_that_are_no_integer_are_refused(iterations: str) -> None:
+    with pytest.raises(ToolFailed, match="Invalid credential property SCRAM-SHA-256"):
+        salted_credential("alice", "SCRAM-SHA-256", f"iterations={iterations},password=secret")
+
+
+@pytest.mark.parametrize("text", ["password=secret", "iterations=,password=secret", "iterations=-1,password=secret"])
+def test_iterations_have_a_default(text: str) -> None:
+    assert salted_credential("alice", "SCRAM-SHA-256", text).iterations == SCRAM_ITERATIONS
