@@ -181,11 +181,17 @@ def phase(status: RunStatus) -> str | None:
         return status.message
     if status.state != "running":
         return None
-    if coming := [query.name for query in status.queries if query.state == "starting" and query.batch_id is None]:
-        return f"{len(status.queries) - len(coming)} of {len(status.queries)} queries started"
+    queries = _queries_of_run(status)
+    if coming := [query.name for query in queries if query.state == "starting" and query.batch_id is None]:
+        return f"{len(queries) - len(coming)} of {len(queries)} queries started"
     if first := [query.name for query in status.queries if _has_done_nothing(query)]:
         return f"first micro-batch of {', '.join(first)}"
     return None
+
+
+def _queries_of_run(status: RunStatus) -> list[QueryStatus]:
+    """Return the queries without those that --sink left out."""
+    return [query for query in status.queries if query.state != "not running"]
 
 
 def _has_done_nothing(query: QueryStatus) -> bool:
@@ -197,10 +203,11 @@ def line(status: RunStatus) -> str:
     now = phase(status)
     if now is not None and not any(query.rows_in for query in status.queries):
         return f"{_time_of_day(status.updated)} {status.pipeline} {status.state} · {now}"
-    running = sum(query.state == "running" for query in status.queries)
+    queries = _queries_of_run(status)
+    running = sum(query.state == "running" for query in queries)
     parts = [
         f"{_time_of_day(status.updated)} {status.pipeline} {status.state}",
-        f"{running} of {len(status.queries)} queries running",
+        f"{running} of {len(queries)} queries running",
     ]
     if status.mode == BATCH:
         parts.append(f"{sum(query.rows_out or 0 for query in status.queries):,} rows written by all of them")
@@ -216,11 +223,11 @@ def line(status: RunStatus) -> str:
 
 def _lag(status: RunStatus) -> str | None:
     """Return the lag of the query that is furthest behind; "at least" while the position of some is unknown."""
-    running = [query for query in status.queries if query.state != "not running"]
-    with_lag = [query for query in running if query.lag_records is not None]
+    of_run = _queries_of_run(status)
+    with_lag = [query for query in of_run if query.lag_records is not None]
     if not with_lag:
         return None
-    unknown = [query for query in running if query.lag_records is None and query.batch_id is None]
+    unknown = [query for query in of_run if query.lag_records is None and query.batch_id is None]
     largest = max(query.lag_records or 0 for query in with_lag)
     if unknown and not largest:
         return None
