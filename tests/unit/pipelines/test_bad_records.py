@@ -90,7 +90,8 @@ def test_the_next_run_says_that_a_killed_one_has_not_counted_all(state: RunState
     assert watch().of_killed_run(last) == ([expected] if state in ("running", "stopping") else [])
 
 
-def test_a_killed_run_may_have_counted_nothing() -> None:
+def test_a_killed_run_that_has_counted_nothing_names_no_topic() -> None:
+    """Its first batch may not have ended: then the dead-letter topic is empty, or does not exist."""
     assert watch().of_killed_run(None) == []
-    (line,) = watch().of_killed_run(killed_run("running"))
-    assert line.endswith(f"bad records of source orders were not counted; {FATE}")
+    for last in (killed_run("running"), killed_run("running", query("a", 0, 0))):
+        assert watch().of_killed_run(last) == ["the last run was killed; bad records of source orders were not counted"]

@@ -45,7 +45,7 @@ class Rule:
 
     def killed_run_summary(self, counted: Counted) -> str:
         if not counted.records:
-            return f"bad records of source {self.source} were not counted; {self.fate}"
+            return f"bad records of source {self.source} were not counted"
         count = f"{counted.bad:,} of {counted.records:,} records of source {self.source}"
         return f"as far as it had counted, {count} were bad; {self.fate}"
 
