@@ -56,6 +56,26 @@ def test_an_expected_file_of_a_missing_sink_is_refused_with_advice(tmp_path: Pat
     stage(case, load_text(tmp_path, WHOLE), tmp_path / "temporary")  # a preview needs no expected files
 
 
+def test_a_failed_case_gives_no_advice_about_topics_of_its_own_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from moldau.pipelines.cases import case
+    from moldau.pipelines.running.bad_records import fate_in_test
+    from moldau.pipelines.running.launching import RunOptions
+
+    class Launched(Exception):
+        pass
+
+    def launch(pipeline: object, directory: object, options: RunOptions, *_: object) -> None:
+        assert options.fate is fate_in_test
+        raise Launched
+
+    monkeypatch.setattr(case, "launch", launch)
+    monkeypatch.setattr(case, "_produce_input", lambda *_: None)
+    with pytest.raises(Launched):
+        case.run_case(Case("first", tmp_path), load_text(tmp_path, WHOLE), None)  # type: ignore[arg-type]
+
+
 def records(tmp_path: Path, text: str, name: str = "events.jsonl") -> list[InputRecord]:
     (tmp_path / name).write_text(text, encoding="utf-8")
     return read_input(tmp_path / name)

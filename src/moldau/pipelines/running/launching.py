@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from moldau.pipelines.problems import PipelineError, did_you_mean
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_of
 from moldau.pipelines.running import identity, topics
-from moldau.pipelines.running.bad_records import BadRecords, rules
+from moldau.pipelines.running.bad_records import BadRecords, Fate, fate_in_run, rules
 from moldau.pipelines.running.broker_watch import BrokerWatch
 from moldau.pipelines.running.fresh_start import (
     Decide,
@@ -65,6 +65,8 @@ class RunOptions:
     """Names of queries whose checkpoints are removed first; None for all."""
     decide: Decide = refuse_to_decide
     """Decides what happens to topics and tables that would then hold everything twice."""
+    fate: Fate = fate_in_run
+    """Returns where the bad records of a source are, for messages."""
     debug: bool = False
 
 
@@ -113,7 +115,7 @@ def launch(
             for line in [*changed, *fresh_start.perform(directory, pipeline)]:
                 view.say(line)
             identity.record(directory, pipeline.name, names, lambda: uuid.uuid4().hex)
-        bad_records = BadRecords(rules(pipeline), set())
+        bad_records = BadRecords(rules(pipeline, options.fate), set())
         warnings = _warnings(pipeline, queries, names, is_batch)
         for line in [*(f"made topic {topic}" for topic in created), *warnings, *bad_records.of_killed_run(run_before)]:
             view.say(line)
