@@ -33,6 +33,16 @@ def shared(text: str) -> str:
     return first + f"  - {lines[0]}\n" + "".join(f"    {line}\n" for line in lines[1:])
 
 
+def same_table(first: str, second: str) -> str:
+    """Return a pipeline in which two sinks in these modes write the same table."""
+    keys = {"upsert": ", keys: [id]"}
+    return (
+        f"{TOP}{SOURCES}sinks:\n"
+        f"  - {{name: first, from: orders, table: t, format: delta, mode: {first}{keys.get(first, '')}}}\n"
+        f"  - {{name: second, from: users, table: «./x/../t», format: delta, mode: {second}{keys.get(second, '')}}}\n"
+    )
+
+
 def sink(text: str) -> str:
     return f"{TOP}{SOURCES}sinks:\n  - from: orders\n" + "".join(f"    {line}\n" for line in text.splitlines())
 
@@ -243,6 +253,10 @@ WRONG = {
         sink("table: x\nkeys: [a]\nmode: upsert\nformat: delta\n«order_by»: a"),
         "unknown key 'order_by', which is an option",
     ),
+    "append and upsert into one table": (same_table("append", "upsert"), "it writes to the table of sink 'first'"),
+    "upsert and append into one table": (same_table("upsert", "append"), "(the modes are upsert and append)"),
+    "two upserts into one table": (same_table("upsert", "upsert"), "only sinks in mode append can share a table"),
+    "append and complete into one table": (same_table("append", "complete"), "(the modes are append and complete)"),
     "keys without upsert": (sink("table: x\n«keys»: [a]"), "'keys' is for 'mode: upsert'"),
     "upsert without keys": (sink("table: x\nformat: delta\nmode: «upsert»"), "mode upsert needs 'keys'"),
     "upsert without delta": (sink("table: x\nkeys: [a]\nmode: «upsert»"), "mode upsert needs 'format: delta'"),
@@ -296,6 +310,11 @@ def test_all_mistakes_are_reported_in_the_order_of_the_file(folder: Path) -> Non
     with pytest.raises(InvalidPipeline) as raised:
         load_text(folder, text)
     assert [line_column(problem) for problem in raised.value.problems] == places
+
+
+def test_sinks_in_mode_append_may_share_a_table(folder: Path) -> None:
+    text, _ = marked(same_table("append", "append"))
+    assert [sink.name for sink in load_text(folder, text).sinks] == ["first", "second"]
 
 
 def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from moldau.pipelines.problems import InvalidPipeline, Problem, did_you_mean, qu
 from moldau.pipelines.queries import QUERY_NAME_LENGTH_MAX, sinks_by_query
 from moldau.pipelines.reading.positions import FILE_BYTES_MAX, MappingNode, Node, ScalarNode, SequenceNode, read_yaml
 from moldau.pipelines.reading.sections import Section
-from moldau.pipelines.reading.sinks import check_sharing, read_sink
+from moldau.pipelines.reading.sinks import check_sharing, check_table, read_sink
 from moldau.pipelines.reading.sources import Folder, read_source, reads
 from moldau.pipelines.reading.steps import read_step
 from moldau.pipelines.reading.variables import replace_variables
@@ -246,6 +246,7 @@ class _PipelineReader:
             names.add(sink.name.lower())
             self._refuse_loop(section, sink, sources)
             check_sharing(section, sink, sinks)
+            check_table(section, sink, sinks)
             sinks.append(sink)
         for name in sinks_by_query(sinks):
             if len(name) > QUERY_NAME_LENGTH_MAX:
