@@ -64,7 +64,7 @@ class RunOptions:
     fresh: Collection[str] | None = field(default=())
     """Names of queries whose checkpoints are removed first; None for all."""
     decide: Decide = refuse_to_decide
-    """Decides what happens to topics and tables that would then hold everything twice."""
+    """Decides what happens to topics and tables that would then hold everything twice, or rows that are out of date."""
     fate: Fate = fate_in_run
     """Returns where the bad records of a source are, for messages."""
     debug: bool = False
