@@ -180,6 +180,17 @@ def test_a_renamed_sink_begins_anew_with_what_it_wrote_under_its_old_name(world:
     )
 
 
+def test_a_renamed_pipeline_begins_anew_with_what_it_wrote_under_its_old_name(world: World) -> None:
+    """A name selects the state directory: that of the new name has no checkpoints."""
+    world.directory.write_status({"file": str(world.file)})
+    world.change("name: p", "name: q")
+    renamed = StateDirectory(world.folder / "renamed")
+    with pytest.raises(PipelineError, match=f"^topic {world.out} would hold everything twice"):
+        plan_fresh_start(world.pipeline, renamed, ["copy"], refuse_to_decide)
+    tables = tuple(str(world.folder / "lake" / name) for name in ("rows", "current"))
+    assert plan_fresh_start(world.pipeline, renamed, None, clear) == FreshStart(None, (world.out,), tables)
+
+
 def test_topics_that_records_decide_are_left_to_people(world: World) -> None:
     world.change(f"topic: {world.out}}}", "route: a}")
     with pytest.raises(PipelineError, match="sink copy decides the topic of each record"):

@@ -30,6 +30,7 @@ from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.queries import sinks_of
 from moldau.pipelines.running import identity
 from moldau.pipelines.running.outputs import ROUTE, TABLE, TOPIC, outputs_of, upserted_by, written_by
+from moldau.pipelines.running.renamed_pipeline import written_before
 from moldau.pipelines.running.state_directory import StateDirectory, read_json, write_json
 from moldau.pipelines.spec import Pipeline
 
@@ -127,6 +128,7 @@ def plan_fresh_start(
     forgotten_queries = [name for name in with_progress if queries is None or name in queries]
     sinks = {sink for name in forgotten_queries for sink in sinks_of(name)}
     sinks |= _renamed_sinks(pipeline, directory, with_progress, forgotten_queries)
+    sinks |= _sinks_of_renamed_pipeline(pipeline, directory, queries)
     outputs = _nonempty_outputs(pipeline, sinks) if sinks else Outputs()
     to_forget = None if queries is None else tuple(queries)
     if not outputs or decide(outputs) == "keep":
@@ -145,6 +147,18 @@ def _renamed_sinks(
     outputs_before = identity.outputs_written(directory, removed)
     with_checkpoint = {sink for name in with_progress for sink in sinks_of(name)}
     return {sink for sink in sinks - with_checkpoint if outputs_before.intersection(outputs_of(pipeline, [sink]))}
+
+
+def _sinks_of_renamed_pipeline(
+    pipeline: Pipeline, directory: StateDirectory, queries: Collection[str] | None
+) -> set[str]:
+    """Return the sinks of these queries whose output the pipeline wrote under another name. It wrote its upserted
+    tables too; identity.json does not list them."""
+    written = written_before(directory, pipeline.file, identity.of_pipeline(pipeline))
+    names = {one.query for one in written}
+    if written:
+        names |= {sink for sink in upserted_by(pipeline) if not directory.has_progress(sink)}
+    return {sink for name in names if queries is None or name in queries for sink in sinks_of(name)}
 
 
 def existing_output_warnings(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:

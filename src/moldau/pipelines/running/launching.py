@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from moldau.pipelines.problems import PipelineError, did_you_mean
@@ -29,6 +30,7 @@ from moldau.pipelines.running.fresh_start import (
 )
 from moldau.pipelines.running.identity import QueryIdentity
 from moldau.pipelines.running.progress import Gauge, QueryStatus, RunStatus
+from moldau.pipelines.running.renamed_pipeline import check_name
 from moldau.pipelines.running.run import Broker, Job, NoBroker, Run, Stop, utc_now
 from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
 from moldau.pipelines.running.state_directory import Holder, StateDirectory, StateRefused
@@ -140,12 +142,28 @@ def _plan_fresh_start(
     unfinished = FreshStart.read(directory)
     if fresh is not None and not fresh:
         fresh_start = unfinished or FreshStart()
-        identity.check(directory, pipeline.name, names, fresh_start.queries, left_out)
+        _check_checkpoints(pipeline, directory, names, fresh_start.queries, left_out)
         return fresh_start
     if unfinished is not None and fresh is not None:
         fresh = None if unfinished.queries is None else list(dict.fromkeys([*fresh, *unfinished.queries]))
-    identity.check(directory, pipeline.name, names, fresh, left_out)
+    _check_checkpoints(pipeline, directory, names, fresh, left_out)
     return plan_fresh_start(pipeline, directory, fresh, decide)
+
+
+def _check_checkpoints(
+    pipeline: Pipeline,
+    directory: StateDirectory,
+    names: Mapping[str, QueryIdentity],
+    forgotten: Collection[str] | None,
+    left_out: Collection[str],
+) -> None:
+    identity.check(directory, pipeline.name, names, forgotten, left_out)
+    check_name(directory, pipeline.name, pipeline.file, names, forgotten, _path_for_commands(pipeline.file))
+
+
+def _path_for_commands(file: Path) -> str:
+    """Return the path as the user would write it here: relative if the file is below the working directory."""
+    return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
 
 
 def choose_queries(queries: Mapping[str, QueryIdentity], only: Collection[str] | None) -> dict[str, QueryIdentity]:
