@@ -167,6 +167,13 @@ def test_without_a_terminal_a_line_every_ten_seconds() -> None:
     assert "\x1b" not in out.getvalue()
 
 
+def test_the_line_of_a_run_that_has_ended_is_printed_once() -> None:
+    out = io.StringIO()
+    with view.PlainView(out, io.StringIO(), lambda: "2026-11-15T11:00:25.500Z") as plain:
+        plain.show(replace(STATUS, state="finished"))
+    assert sum("shop finished" in line for line in out.getvalue().splitlines()) == 1
+
+
 def test_on_a_terminal_the_table_is_renewed_and_the_summary_stays() -> None:
     terminal = io.StringIO()
     console = Console(file=terminal, force_terminal=True, width=200)

@@ -287,6 +287,8 @@ class PlainView:
         self._out, self._err, self._now = out, err, now
         self._last: RunStatus | None = None
         self._shown_s: float | None = None
+        self._printed: str | None = None
+        """The last line of `show`."""
 
     def __enter__(self) -> PlainView:
         return self
@@ -295,7 +297,7 @@ class PlainView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._last is not None:
-            print(line(self._last), file=self._out)
+            self._print_line(self._last)
             print("\n".join(plain_table(self._last)), file=self._out, flush=True)
             if self._last.state in ("finished", "stopped") and self._last.message:
                 for text in self._last.message.splitlines():
@@ -306,7 +308,14 @@ class PlainView:
         now_s = datetime.fromisoformat(status.updated).timestamp()
         if self._shown_s is None or now_s - self._shown_s >= LINE_EVERY_S:
             self._shown_s = now_s
-            print(line(status), file=self._out, flush=True)
+            self._print_line(status)
+
+    def _print_line(self, status: RunStatus) -> None:
+        """Print the line of a status, unless it is printed already: the end may have been shown a moment ago."""
+        text = line(status)
+        if text != self._printed:
+            print(text, file=self._out, flush=True)
+        self._printed = text
 
     def say(self, text: str) -> None:
         print(f"{_time_of_day(self._now())} {text}", file=self._err, flush=True)
