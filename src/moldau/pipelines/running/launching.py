@@ -157,8 +157,9 @@ def _check_checkpoints(
     forgotten: Collection[str] | None,
     left_out: Collection[str],
 ) -> None:
-    identity.check(directory, pipeline.name, names, forgotten, left_out)
-    check_name(directory, pipeline.name, pipeline.file, names, forgotten, _path_for_commands(pipeline.file))
+    shown_file = _path_for_commands(pipeline.file)
+    identity.check(directory, pipeline.name, names, forgotten, left_out, shown_file)
+    check_name(directory, pipeline.name, pipeline.file, names, forgotten, shown_file)
 
 
 def _path_for_commands(file: Path) -> str:
