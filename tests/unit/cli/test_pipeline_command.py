@@ -195,6 +195,14 @@ def test_status_of_a_run(run: Run, file: Path, directory: StateDirectory) -> Non
         assert "lag_records: 7" in run("status", "--format", "yaml").stdout
 
 
+def test_status_shows_what_a_run_waits_for(run: Run, file: Path, directory: StateDirectory) -> None:
+    directory.write_status(replace(STATUS, queries=(QueryStatus(name="big-ones", state="running"),)).to_json())
+    with directory.locked(US):
+        assert run("status").stdout.splitlines()[0] == "shop: running, first micro-batch of big-ones"
+        directory.write_status(replace(STATUS, state="starting", message="starting Java", queries=()).to_json())
+        assert run("status").stdout == "shop: starting\nstarting Java\n"
+
+
 def test_status_of_a_run_that_died(run: Run, file: Path, directory: StateDirectory) -> None:
     directory.write_status(STATUS.to_json())
     output = run("status").stdout

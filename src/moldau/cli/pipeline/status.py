@@ -91,7 +91,8 @@ def _show(current: RunStatus, output_format: str) -> None:
         console = Console()
         console.print(view.table(current, console.width))
         return
-    click.echo(f"{current.pipeline}: {current.state}")
+    phase = view.phase(current) if current.state == "running" else None  # that of a start is its message
+    click.echo(f"{current.pipeline}: {current.state}" + (f", {phase}" if phase else ""))
     for text in filter(None, (current.message, current.note)):
         click.echo(text)
     if current.queries:
