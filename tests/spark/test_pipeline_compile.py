@@ -417,6 +417,7 @@ def test_a_right_pipeline_has_no_problems(spark: SparkSession, tmp_path: Path) -
         ("deduplicate: [id]", "deduplicate: [idd]", "idd]", "there is no column idd, did you mean 'id'?"),
         ("u.country\n", "u.county\n", "u.county", "there is no column `u`.`county`; did you mean one of `u`.`country`"),
         ("from events e", "from evnts e", "evnts", "there is no source or step `evnts` before this one, did you mean"),
+        ("from events e", "from COUNTS e", "COUNTS", "step enriched: it reads step counts, which comes after it; move"),
         ("count(*)", "countt(*)", "countt", "step counts: there is no function `countt`"),
         ("group by 1, 2", "grup by 1, 2", "by 1, 2", "step counts: syntax error at or near 'by'"),
         ("select e.*, u", "create view v as select e.*, u", "create", "step enriched: a step is a query (SELECT …)"),
