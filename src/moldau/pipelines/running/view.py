@@ -198,6 +198,12 @@ def _has_done_nothing(query: QueryStatus) -> bool:
     return query.state == "running" and query.batch_id is None and query.lag_records is None
 
 
+def waiting_message(queries: Sequence[str]) -> str:
+    """Return what a run that was asked to stop waits for."""
+    batches = "its batch" if len(queries) == 1 else "their batches"
+    return f"waiting for {', '.join(queries)} to finish {batches}; Ctrl-C again does not wait" if queries else "ending"
+
+
 def line(status: RunStatus) -> str:
     """Return the run in one line, for a log file."""
     now = phase(status)
