@@ -221,7 +221,7 @@ class _Compilation:
         try:
             return python_steps.call_step(step, self._pipeline.file.parent, inputs, reload=self._reload_steps)
         except python_steps.UnknownArgument as error:
-            raise InvalidSetting(f"{path}.args.{error.argument}", str(error)) from error
+            raise InvalidSetting(f"{path}.args.{error.argument}", str(error), at_key=True) from error
 
     def _check_is_query(self, sql: str, path: str) -> None:
         """Raise InvalidSetting for a command (DROP, SET, INSERT), because Spark executes a command when it plans it."""

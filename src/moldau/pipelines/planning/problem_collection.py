@@ -26,11 +26,11 @@ USER_ERRORS = (PythonStepError, UnwritableRows, UnsuitableAvro, UnusableSchema)
 
 
 class InvalidSetting(ValueError):
-    """The value at a dotted path of the pipeline's file is invalid."""
+    """The value at a dotted path of the pipeline's file is invalid, or with `at_key` the key itself."""
 
-    def __init__(self, path: str, message: str, hint: str | None = None) -> None:
+    def __init__(self, path: str, message: str, hint: str | None = None, at_key: bool = False) -> None:
         super().__init__(message)
-        self.path, self.hint = path, hint
+        self.path, self.hint, self.at_key = path, hint, at_key
 
 
 class NeededViewFailed(Exception):
@@ -66,7 +66,7 @@ class ProblemCollection:
         except NeededViewFailed as error:
             self.skip_dependent(subject, error.view, view)
         except InvalidSetting as error:
-            self.add(error.path, f"{subject}: {error}", error.hint)
+            self.add(error.path, f"{subject}: {error}", error.hint, error.at_key)
         except USER_ERRORS as error:
             self.add(path, f"{subject}: {error}")
         except PySparkException as error:
@@ -94,8 +94,9 @@ class ProblemCollection:
         """Return the problems, each with a hint that lists what could not be checked because of it."""
         return [_with_unchecked(problem, self._unchecked.get(index, ())) for index, problem in enumerate(self.found)]
 
-    def add(self, path: str, message: str, hint: str | None = None) -> None:
-        self.found.append(Problem(message, self._pipeline.place_of(path), hint))
+    def add(self, path: str, message: str, hint: str | None = None, at_key: bool = False) -> None:
+        place = self._pipeline.key_places.get(path) if at_key else None
+        self.found.append(Problem(message, place or self._pipeline.place_of(path), hint))
 
     def _add_spark_error(
         self, error: PySparkException, path: str, subject: str, sql: str | None, relation: str, view: str | None

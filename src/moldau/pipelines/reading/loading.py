@@ -115,6 +115,7 @@ class _PipelineReader:
             steps=steps,
             sinks=self._sinks(sources, steps, trigger),
             places={"": section.place, **dict(_places(section.entries))},
+            key_places=dict(_key_places(section.entries)),
             texts=dict(_texts(section.entries)),
         )
         section.known_keys.add("vars")
@@ -294,6 +295,17 @@ def _places(node: Node, path: str = "") -> Iterator[tuple[str, Place]]:
     for name, value, place in inner:
         yield path + name, value.place if isinstance(value, ScalarNode) else place
         yield from _places(value, f"{path}{name}.")
+
+
+def _key_places(node: Node, path: str = "") -> Iterator[tuple[str, Place]]:
+    """Yield the place of each key of a mapping by the dotted path of its value."""
+    if isinstance(node, SequenceNode):
+        for number, value in enumerate(node.values):
+            yield from _key_places(value, f"{path}{number}.")
+    elif isinstance(node, MappingNode):
+        for name, value in node.values.items():
+            yield path + name, node.keys[name]
+            yield from _key_places(value, f"{path}{name}.")
 
 
 def _texts(node: Node, path: str = "") -> Iterator[tuple[str, TextMap]]:
