@@ -92,9 +92,9 @@ def clear(found: Outputs) -> fresh_start.Existing:
 
 
 def test_what_would_be_there_twice_is_named(world: World) -> None:
-    with pytest.raises(PipelineError, match=f"^topic {world.out}, table .*lake/rows would hold everything twice: --ex"):
+    twice = f"^topic {world.out}, table .*lake/rows would hold everything twice; table .*lake/current would keep rows"
+    with pytest.raises(PipelineError, match=f"{twice} whose keys do not come again: --existing clear"):
         plan_fresh_start(world.pipeline, world.directory, None, refuse_to_decide)
-    assert plan_fresh_start(world.pipeline, world.directory, ["current"], refuse_to_decide) == FreshStart(("current",))
     asked: list[Outputs] = []
 
     def keep(found: Outputs) -> fresh_start.Existing:
@@ -103,6 +103,24 @@ def test_what_would_be_there_twice_is_named(world: World) -> None:
 
     assert plan_fresh_start(world.pipeline, world.directory, ["copy"], keep) == FreshStart(("copy",))
     assert asked == [Outputs(topics=(world.out,))]
+
+
+def test_an_upserted_table_is_renamed_or_kept(world: World) -> None:
+    """Rows whose keys the changed pipeline no longer makes would stay in it for ever."""
+    with pytest.raises(PipelineError, match=r"^table .*lake/current would keep rows whose keys do not come again: "):
+        plan_fresh_start(world.pipeline, world.directory, ["current"], refuse_to_decide)
+    kept = plan_fresh_start(world.pipeline, world.directory, ["current"], lambda outputs: "keep")
+    assert kept == FreshStart(("current",))
+    cleared = plan_fresh_start(world.pipeline, world.directory, ["current"], clear)
+    (line,) = cleared.perform(world.directory, world.pipeline)
+    assert line.startswith(f"renamed table {world.folder}/lake/current to {world.folder}/lake/current.before-")
+    assert not (world.folder / "lake" / "current").exists()
+    assert plan_fresh_start(world.pipeline, world.directory, ["current"], refuse_to_decide) == FreshStart(("current",))
+
+
+def test_a_table_that_is_written_as_a_whole_stays(world: World) -> None:
+    world.change("mode: upsert, keys: [a]", "mode: complete")
+    assert plan_fresh_start(world.pipeline, world.directory, ["current"], refuse_to_decide) == FreshStart(("current",))
 
 
 def test_a_sink_that_never_ran_doubles_nothing(world: World) -> None:
@@ -115,6 +133,7 @@ def test_it_is_emptied_and_renamed(world: World) -> None:
     assert [line.partition(" to ")[0] for line in lines] == [
         f"emptied topic {world.out}",
         f"renamed table {world.folder}/lake/rows",
+        f"renamed table {world.folder}/lake/current",
     ]
     assert (world.records(), world.directory.queries(), FreshStart.read(world.directory)) == (0, [], None)
     assert world.groups() == [f"{world.pipeline.name}.copy"]
@@ -159,6 +178,17 @@ def test_a_renamed_sink_begins_anew_with_what_it_wrote_under_its_old_name(world:
     assert plan_fresh_start(world.pipeline, world.directory, ["copy"], clear) == FreshStart(("copy",)), (
         "which others write now"
     )
+
+
+def test_a_renamed_pipeline_begins_anew_with_what_it_wrote_under_its_old_name(world: World) -> None:
+    """A name selects the state directory: that of the new name has no checkpoints."""
+    world.directory.write_status({"file": str(world.file)})
+    world.change("name: p", "name: q")
+    renamed = StateDirectory(world.folder / "renamed")
+    with pytest.raises(PipelineError, match=f"^topic {world.out} would hold everything twice"):
+        plan_fresh_start(world.pipeline, renamed, ["copy"], refuse_to_decide)
+    tables = tuple(str(world.folder / "lake" / name) for name in ("rows", "current"))
+    assert plan_fresh_start(world.pipeline, renamed, None, clear) == FreshStart(None, (world.out,), tables)
 
 
 def test_topics_that_records_decide_are_left_to_people(world: World) -> None:

@@ -173,6 +173,49 @@ def test_records_in_avro_there_and_back(spark: SparkSession, tmp_path: Path) -> 
     assert written.count() == 5
 
 
+STATIONS = """
+    sources:
+      stations: {file: 'stations*.csv', schema: 'STATION string, district string, docks int'OPTIONS}
+    sinks:
+      - {from: stations, console: true}
+"""
+
+
+def stations(spark: SparkSession, folder: Path, options: str = "", **files: str) -> list[tuple[Any, ...]]:
+    of = pipeline(folder, STATIONS.replace("OPTIONS", options), **files)
+    frame = compile_pipeline(of, spark, Mode.BATCH).views["stations"]
+    assert frame.columns == ["STATION", "district", "docks"]
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def test_columns_of_csv_files_are_found_by_their_names(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark alone would take them by position, whatever the header says."""
+    right = ",docks,name,station, District\n0,12,Old Square,s1,centre\n1,x,Mill,s2,north\n"
+    rows = [("s1", "centre", 12), ("s2", "north", None)]
+    assert stations(spark, tmp_path, stations__csv=right) == rows
+    by_position = "Station ID,Part,n\ns1,centre,12\n"
+    with pytest.raises(InvalidPipeline) as refused:
+        stations(spark, tmp_path, stations__csv=by_position)
+    (problem,) = refused.value.problems
+    said = f"there is no column STATION in the header of {tmp_path}/stations*.csv, did you mean 'Station ID'?"
+    assert problem.message == f"source stations: {said}"
+    assert problem.hint is not None
+    assert problem.hint.startswith("the header has: Station ID, Part, n; `options: {enforceSchema: true}` takes")
+    options = ", options: {enforceSchema: true}"
+    assert stations(spark, tmp_path, options, stations__csv=by_position) == rows[:1]
+    without = ", options: {header: false}"
+    assert stations(spark, tmp_path, without, stations__csv="s1,centre,12\n") == rows[:1]
+    assert stations(spark, tmp_path, stations__csv="") == []
+
+
+def test_csv_files_with_different_headers_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    first, second = "docks,station,district\n1,s1,a\n", "station,docks,district\ns2,2,b\n"
+    same = second.replace("station,docks", "docks,station").replace("s2,2", "2,s2")
+    assert stations(spark, tmp_path, stations1__csv=first, stations2__csv=same) == [("s1", "a", 1), ("s2", "b", 2)]
+    with pytest.raises(Exception, match=r"stations2\.csv"):
+        stations(spark, tmp_path, stations1__csv=first, stations2__csv=second)
+
+
 def test_text_and_raw(spark: SparkSession, tmp_path: Path) -> None:
     values = [b"a", b"", b"\xff", None]
     text = source("", "text").replace("key: _key", "format: text")
@@ -374,6 +417,7 @@ def test_a_right_pipeline_has_no_problems(spark: SparkSession, tmp_path: Path) -
         ("deduplicate: [id]", "deduplicate: [idd]", "idd]", "there is no column idd, did you mean 'id'?"),
         ("u.country\n", "u.county\n", "u.county", "there is no column `u`.`county`; did you mean one of `u`.`country`"),
         ("from events e", "from evnts e", "evnts", "there is no source or step `evnts` before this one, did you mean"),
+        ("from events e", "from COUNTS e", "COUNTS", "step enriched: it reads step counts, which comes after it; move"),
         ("count(*)", "countt(*)", "countt", "step counts: there is no function `countt`"),
         ("group by 1, 2", "grup by 1, 2", "by 1, 2", "step counts: syntax error at or near 'by'"),
         ("select e.*, u", "create view v as select e.*, u", "create", "step enriched: a step is a query (SELECT …)"),

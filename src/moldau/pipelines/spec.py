@@ -261,6 +261,8 @@ class Pipeline:
     places: Mapping[str, Place] = field(default_factory=dict, repr=False, compare=False)
     """The place of each value by its dotted path: "sources.events.schema", "steps.0.sql", "sinks.0.headers.type"; ""
     is the beginning of the file."""
+    key_places: Mapping[str, Place] = field(default_factory=dict, repr=False, compare=False)
+    """The place of each key by the same path."""
     texts: Mapping[str, TextMap] = field(default_factory=dict, repr=False, compare=False)
     """For each text among these values, the map from its characters to the file."""
 

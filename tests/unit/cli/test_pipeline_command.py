@@ -149,6 +149,36 @@ def test_a_link_to_a_pipeline_is_the_same_pipeline(run: Run, file: Path, directo
     assert [row["state"] for row in json.loads(run("list", "--format", "json").stdout)] == ["stopped", "stopped"]
 
 
+def test_list_mentions_checkpoints_of_a_former_name(run: Run, file: Path, directory: StateDirectory) -> None:
+    directory.write_status(replace(STATUS, state="stopped", file=str(file)).to_json())
+    assert len(run("list").stdout.splitlines()) == 2
+    file.write_text(SHOP.replace("name: shop", "name: store"))
+    assert len(run("list").stdout.splitlines()) == 2, "without checkpoints there is nothing to know"
+    directory.checkpoint("big-ones").mkdir(parents=True)
+    assert run("list").stdout.splitlines()[2:] == [
+        ".moldau/pipelines/shop has checkpoints of shop, and no file here has that name;"
+        " they are of a run of pipeline.yaml"
+    ]
+    file.write_text(SHOP.replace("from: big", "from: bug"))
+    assert len(run("list").stdout.splitlines()) == 2, "a file with mistakes still has its state"
+
+
+def test_a_renamed_pipeline_is_refused_before_spark_is_started(run: Run, file: Path, directory: StateDirectory) -> None:
+    pytest.importorskip("pyspark")
+    from moldau.pipelines.reading.loading import load
+    from moldau.pipelines.running import identity
+
+    identity.record(directory, "shop", identity.of_pipeline(load(file)), lambda: "abc")
+    (directory.checkpoint("big-ones") / "offsets").mkdir(parents=True)
+    (directory.checkpoint("big-ones") / "offsets" / "0").touch()
+    directory.write_status(replace(STATUS, state="stopped", file=str(file)).to_json())
+    file.write_text(SHOP.replace("name: shop", "name: store"))
+    refused = run("run", "-b", "127.0.0.1:1", "--until-caught-up", status=1).stderr
+    assert "this pipeline was called shop when it ran before" in refused
+    assert "`moldau pipeline run pipeline.yaml --fresh` writes everything once more" in refused
+    assert "No broker answers: 127.0.0.1:1" in run("run", "-b", "127.0.0.1:1", "--fresh", status=1).stderr
+
+
 def test_an_empty_folder(run: Run) -> None:
     assert run("list").stdout == "no pipelines here; `moldau pipeline init` writes one\n"
 
@@ -163,6 +193,14 @@ def test_status_of_a_run(run: Run, file: Path, directory: StateDirectory) -> Non
         (query,) = json.loads(run("status", "shop", "--format", "json").stdout)["queries"]
         assert (query["name"], query["lag_records"]) == ("big-ones", 7)
         assert "lag_records: 7" in run("status", "--format", "yaml").stdout
+
+
+def test_status_shows_what_a_run_waits_for(run: Run, file: Path, directory: StateDirectory) -> None:
+    directory.write_status(replace(STATUS, queries=(QueryStatus(name="big-ones", state="running"),)).to_json())
+    with directory.locked(US):
+        assert run("status").stdout.splitlines()[0] == "shop: running, first micro-batch of big-ones"
+        directory.write_status(replace(STATUS, state="starting", message="starting Java", queries=()).to_json())
+        assert run("status").stdout == "shop: starting\nstarting Java\n"
 
 
 def test_status_of_a_run_that_died(run: Run, file: Path, directory: StateDirectory) -> None:

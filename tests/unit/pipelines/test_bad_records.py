@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from moldau.pipelines.running.bad_records import ENOUGH, BadRecords, Rule
+from moldau.pipelines.reading.loading import load
+from moldau.pipelines.running.bad_records import ENOUGH, BadRecords, Rule, fate_in_run, fate_in_test, rules
 from moldau.pipelines.running.progress import Counted, Gauge, QueryStatus, RunState, RunStatus
 
 FATE = "they are in topic o.dead"
@@ -90,7 +92,30 @@ def test_the_next_run_says_that_a_killed_one_has_not_counted_all(state: RunState
     assert watch().of_killed_run(last) == ([expected] if state in ("running", "stopping") else [])
 
 
-def test_a_killed_run_may_have_counted_nothing() -> None:
+def test_a_killed_run_that_has_counted_nothing_names_no_topic() -> None:
+    """Its first batch may not have ended: then the dead-letter topic is empty, or does not exist."""
     assert watch().of_killed_run(None) == []
-    (line,) = watch().of_killed_run(killed_run("running"))
-    assert line.endswith(f"bad records of source orders were not counted; {FATE}")
+    for last in (killed_run("running"), killed_run("running", query("a", 0, 0))):
+        assert watch().of_killed_run(last) == ["the last run was killed; bad records of source orders were not counted"]
+
+
+PIPELINE = """
+name: shop
+sources:
+  orders: {topic: orders, schema: a int, fail_above: 10%}
+  users: {topic: users, schema: a int, dead_letter: drop}
+  strict: {topic: strict, schema: a int, dead_letter: fail}
+sinks:
+  - {from: orders, console: true}
+"""
+
+
+def test_advice_about_a_dead_letter_topic_is_given_only_where_the_topic_stays(tmp_path: Path) -> None:
+    """The topics of a test case are on a broker that ends with it."""
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(PIPELINE)
+    advice = "they are in topic orders.dead: `moldau consume orders.dead --json` tells why"
+    assert [rule.fate for rule in rules(load(file), fate_in_run)] == [advice, "they are left out", None]
+    assert [rule.fate for rule in rules(load(file), fate_in_test)] == [None, "they are left out", None]
+    refusal = BadRecords(rules(load(file), fate_in_test), set()).refusal([query("q", 8, 2)], is_over=True)
+    assert refusal == "source orders: 2 of 8 records read by q in this run (25 %) are bad, more than fail_above: 10%"

@@ -56,6 +56,32 @@ def test_an_expected_file_of_a_missing_sink_is_refused_with_advice(tmp_path: Pat
     stage(case, load_text(tmp_path, WHOLE), tmp_path / "temporary")  # a preview needs no expected files
 
 
+def test_a_failed_case_gives_no_advice_about_topics_of_its_own_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from moldau.pipelines.cases import case
+    from moldau.pipelines.running.bad_records import fate_in_test
+    from moldau.pipelines.running.launching import RunOptions
+
+    class Launched(Exception):
+        pass
+
+    def launch(pipeline: object, directory: object, options: RunOptions, *_: object) -> None:
+        assert options.fate is fate_in_test
+        raise Launched
+
+    monkeypatch.setattr(case, "launch", launch)
+    monkeypatch.setattr(case, "_produce_input", lambda *_: None)
+    with pytest.raises(Launched):
+        case.run_case(Case("first", tmp_path), load_text(tmp_path, WHOLE), None)  # type: ignore[arg-type]
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "events.jsonl"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
 def records(tmp_path: Path, text: str, name: str = "events.jsonl") -> list[InputRecord]:
     (tmp_path / name).write_text(text, encoding="utf-8")
     return read_input(tmp_path / name)
@@ -78,6 +104,29 @@ def test_records_of_all_kinds(tmp_path: Path) -> None:
         InputRecord(value=b'{"sensor": 3, "value": 4}'),
         InputRecord(value=b"bare"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "misspelt"),
+    [
+        ('{"key": "k", "valeu": {"qty": 2}}', "valeu, did you mean value"),
+        ('{"value": 1, "timestmp": 5}', "timestmp, did you mean timestamp"),
+        ('{"value": 1, "Header": {}}', "Header, did you mean headers"),
+        ('{"value": 20.5, "station": "s1", "time": 5}', None),
+        ('{"value": 1, "values": [1]}', None),
+        ('{"valeu": 1}', None),
+        ('{"values": [1], "id": 7}', None),
+    ],
+)
+def test_a_misspelt_key_does_not_make_a_record_a_value(tmp_path: Path, line: str, misspelt: str | None) -> None:
+    """An object without any key of a record is a value, whatever its keys are."""
+    if misspelt is None:
+        (record,) = records(tmp_path, line)
+        assert record.value == line.encode()
+        return
+    for read in (read_input, read_expected):
+        with pytest.raises(BadCase, match=rf"events.jsonl:2: unknown key {misspelt}\?"):
+            read(written(tmp_path, f"\n{line}\n"))
 
 
 def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:

@@ -33,6 +33,16 @@ def shared(text: str) -> str:
     return first + f"  - {lines[0]}\n" + "".join(f"    {line}\n" for line in lines[1:])
 
 
+def same_table(first: str, second: str) -> str:
+    """Return a pipeline in which two sinks in these modes write the same table."""
+    keys = {"upsert": ", keys: [id]"}
+    return (
+        f"{TOP}{SOURCES}sinks:\n"
+        f"  - {{name: first, from: orders, table: t, format: delta, mode: {first}{keys.get(first, '')}}}\n"
+        f"  - {{name: second, from: users, table: «./x/../t», format: delta, mode: {second}{keys.get(second, '')}}}\n"
+    )
+
+
 def sink(text: str) -> str:
     return f"{TOP}{SOURCES}sinks:\n  - from: orders\n" + "".join(f"    {line}\n" for line in text.splitlines())
 
@@ -49,7 +59,11 @@ WRONG = {
     "tab": ("name: x\nsources:\n«»\ta: 1\n", "a tab is not allowed here"),
     "second colon": ("name: a«»: b\n", "a second ':' in one value"),
     "unclosed quote": ("name: «»'abc\n", "not YAML"),
-    "unclosed bracket": ("name: [a, b\n«»", "not YAML"),
+    "unclosed bracket": ("name: «»[a, b\n", "the '[' of line 1 is not closed"),
+    "unclosed brace": (f"{TOP}sources:\n  a: «»{{topic: a, schema: id string\n  b: {{topic: b}}\n{SINKS}",
+                       "the '{' of line 3 is not closed"),
+    "unclosed brace before a list": (f"{TOP}{SOURCES}sinks:\n  - «»{{from: orders, topic: x\n  - {{from: orders}}\n",
+                                     "the '{' of line 6 is not closed"),
     "control character": ("name: a«»\x07b\n", "U+0007"),
     "key twice": (WHOLE + "«name»: again\n", "the key 'name' occurs twice, first on line 1"),
     "inner key twice": (source("topic: a\n«topic»: b\nformat: text"), "the key 'topic' occurs twice"),
@@ -243,6 +257,10 @@ WRONG = {
         sink("table: x\nkeys: [a]\nmode: upsert\nformat: delta\n«order_by»: a"),
         "unknown key 'order_by', which is an option",
     ),
+    "append and upsert into one table": (same_table("append", "upsert"), "it writes to the table of sink 'first'"),
+    "upsert and append into one table": (same_table("upsert", "append"), "(the modes are upsert and append)"),
+    "two upserts into one table": (same_table("upsert", "upsert"), "only sinks in mode append can share a table"),
+    "append and complete into one table": (same_table("append", "complete"), "(the modes are append and complete)"),
     "keys without upsert": (sink("table: x\n«keys»: [a]"), "'keys' is for 'mode: upsert'"),
     "upsert without keys": (sink("table: x\nformat: delta\nmode: «upsert»"), "mode upsert needs 'keys'"),
     "upsert without delta": (sink("table: x\nkeys: [a]\nmode: «upsert»"), "mode upsert needs 'format: delta'"),
@@ -296,6 +314,11 @@ def test_all_mistakes_are_reported_in_the_order_of_the_file(folder: Path) -> Non
     with pytest.raises(InvalidPipeline) as raised:
         load_text(folder, text)
     assert [line_column(problem) for problem in raised.value.problems] == places
+
+
+def test_sinks_in_mode_append_may_share_a_table(folder: Path) -> None:
+    text, _ = marked(same_table("append", "append"))
+    assert [sink.name for sink in load_text(folder, text).sinks] == ["first", "second"]
 
 
 def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:

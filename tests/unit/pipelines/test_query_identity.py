@@ -244,8 +244,8 @@ def test_a_sink_with_another_name_does_not_write_everything_again(directory: Sta
     ran(directory, python_queries(tmp_path, code, sink="alarms"))
     renamed = python_queries(tmp_path, code, sink="alerts")
     reason = "sink alerts: it has no checkpoint, and sink alarms, no longer in the file, wrote to topic alarms before"
-    with pytest.raises(WrongCheckpoint, match=rf"^{reason}; .*--fresh alarms"):
-        identity.check(directory, "shop", renamed)
+    with pytest.raises(WrongCheckpoint, match=rf"^{reason}; .*`moldau pipeline run shop.yaml --fresh alarms`"):
+        identity.check(directory, "shop", renamed, shown_file="shop.yaml")
     identity.check(directory, "shop", renamed, left_out=["alarms"])  # both are in the file
     identity.check(directory, "shop", renamed, forgotten=["alarms"])
     assert identity.outputs_written(directory, ["alarms", "alerts"]) == {"topic alarms"}

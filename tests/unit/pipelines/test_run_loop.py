@@ -334,13 +334,14 @@ def test_a_stop_lets_the_batch_under_way_finish(directory: StateDirectory, view:
         if status.state == "stopping":
             looks += 1
             assert looks > 5 or not query.stopped.is_set()
+            assert looks > 5 or status.message == "waiting for one to finish its batch; Ctrl-C again does not wait"
             if looks == 5:
                 query.batch(1)
 
     view.on_show = look
     status = make_run(directory, view, stop, one=[query]).to_the_end()
     assert looks >= 5
-    assert (status.state, status.queries[0].rows_in) == ("stopped", 20)
+    assert (status.state, status.message, status.queries[0].rows_in) == ("stopped", "Ctrl-C", 20)
 
 
 def test_a_second_stop_request_does_not_wait(

@@ -63,6 +63,14 @@ def test_what_a_run_is_about_before_its_first_rows() -> None:
     assert view.phase(replace(both, state="stopping")) is None
 
 
+def test_queries_that_a_run_leaves_out_are_not_counted() -> None:
+    left_out = tuple(QueryStatus(name=name, state="not running") for name in ("lake", "history"))
+    starting = replace(STATUS, queries=(QueryStatus(name="counts"), *left_out))
+    assert view.line(starting) == "11:00:05 shop running · 0 of 1 queries started"
+    running = replace(STATUS, queries=(COUNTS, *left_out))
+    assert view.line(running).startswith("11:00:05 shop running · 1 of 1 queries running · 12.3k rows/s in")
+
+
 def test_the_table_shows_everything() -> None:
     text = drawn(view.table(STATUS, 200))
     assert "● shop  running, continuous, since 2026-11-15 10:59:00 UTC, process 42 on here" in text
@@ -157,6 +165,13 @@ def test_without_a_terminal_a_line_every_ten_seconds() -> None:
         "11:00:25 3 records are bad",
     ]
     assert "\x1b" not in out.getvalue()
+
+
+def test_the_line_of_a_run_that_has_ended_is_printed_once() -> None:
+    out = io.StringIO()
+    with view.PlainView(out, io.StringIO(), lambda: "2026-11-15T11:00:25.500Z") as plain:
+        plain.show(replace(STATUS, state="finished"))
+    assert sum("shop finished" in line for line in out.getvalue().splitlines()) == 1
 
 
 def test_on_a_terminal_the_table_is_renewed_and_the_summary_stays() -> None:

@@ -64,7 +64,7 @@ ALL = "*"
     "--existing",
     type=click.Choice(["clear", "keep"]),
     help="With --fresh: what to do with earlier output. clear: empty the topics, rename the tables to"
-    " NAME.before-TIME. keep: everything is there twice. Default: ask.",
+    " NAME.before-TIME (upserted ones too). keep: what is appended is there twice. Default: ask.",
 )
 @click.option(
     "--master", metavar="URL", help="Spark's master: local[2], spark://host:7077, yarn, k8s://… Default: local[*]"
@@ -141,7 +141,7 @@ def _decide(outputs: Outputs) -> Existing:
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return refuse_to_decide(outputs)
-    click.echo(f"{outputs} would hold everything twice.", err=True)
+    click.echo(f"{outputs.consequences}.", err=True)
     question = "clear (empty the topics, rename the tables), or keep and write everything once more?"
     answer: Existing = click.prompt(question, type=click.Choice(["clear", "keep"]), err=True)
     return answer

@@ -91,7 +91,8 @@ def _show(current: RunStatus, output_format: str) -> None:
         console = Console()
         console.print(view.table(current, console.width))
         return
-    click.echo(f"{current.pipeline}: {current.state}")
+    phase = view.phase(current) if current.state == "running" else None  # that of a start is its message
+    click.echo(f"{current.pipeline}: {current.state}" + (f", {phase}" if phase else ""))
     for text in filter(None, (current.message, current.note)):
         click.echo(text)
     if current.queries:
@@ -226,7 +227,8 @@ def list_pipelines(folder: Path, output_format: str) -> None:
     """List the pipeline files in a folder and in the folders inside it (one level), and what their runs are doing.
 
     SINCE is when a run began, or ended. LAG is that of the query that is furthest behind. Files of the same name in one
-    folder keep their checkpoints in one place; their STATE is "shared name".
+    folder keep their checkpoints in one place; their STATE is "shared name". Checkpoints of a name that no file has any
+    more are listed below the table.
 
     \b
     moldau pipeline list examples
@@ -239,6 +241,8 @@ def list_pipelines(folder: Path, output_format: str) -> None:
     if output_format == "table":
         for (folder, name), files in shared.items():
             click.echo(_note_on_shared_name(folder, name, files))
+        for note in _notes_on_other_state(rows):
+            click.echo(note)
 
 
 class _Row(NamedTuple):
@@ -320,6 +324,24 @@ def _note_on_shared_name(folder: Path, name: str, files: Sequence[str]) -> str:
         f"{', '.join(files[:-1])} and {files[-1]} are {both} called {name}: they share checkpoints in {where};"
         f" give {one} another name"
     )
+
+
+def _notes_on_other_state(rows: Sequence[_Row]) -> Iterator[str]:
+    """Yield a line for each state directory of a name that no file beside it has: its pipeline was renamed or removed.
+    A file with mistakes has no name; the state of its last run is not mentioned."""
+    from moldau.pipelines.running.launching import last_run
+    from moldau.pipelines.running.state_directory import known_directories
+
+    for folder in dict.fromkeys(row.folder for row in rows):
+        beside = [row for row in rows if row.folder == folder]
+        for known in known_directories(folder):
+            last = last_run(known)
+            last_file = None if last is None or last.file is None else Path(last.file).name
+            unnamed = [Path(row.file).name for row in beside if row.name is None]
+            if not known.queries() or last_file in unnamed or known.path.name in [row.name for row in beside]:
+                continue
+            by = f"; they are of a run of {last_file}" if last_file else ""
+            yield f"{known.path} has checkpoints of {known.path.name}, and no file here has that name{by}"
 
 
 def _directory(target: str, state: Path | None) -> StateDirectory:

@@ -32,6 +32,7 @@ from moldau.pipelines.planning.compiling import Mode
 from moldau.pipelines.planning.flows import LAKE
 from moldau.pipelines.problems import PipelineError, did_you_mean
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query
+from moldau.pipelines.running.bad_records import fate_in_test
 from moldau.pipelines.running.failures import failure_of
 from moldau.pipelines.running.launching import RunOptions, launch
 from moldau.pipelines.running.run import Stop
@@ -199,7 +200,7 @@ def _run(pipeline: Pipeline, directory: StateDirectory, spark: SparkSession) -> 
 
 
 def _run_queries(pipeline: Pipeline, directory: StateDirectory, spark: SparkSession, only: Collection[str]) -> None:
-    options = RunOptions(mode=Mode.UNTIL_CAUGHT_UP, only=only)
+    options = RunOptions(mode=Mode.UNTIL_CAUGHT_UP, only=only, fate=fate_in_test)
     ended = launch(pipeline, directory, options, lambda on_phase: spark, Silence(), Stop())
     if ended.state == "failed":
         raise PipelineError(ended.message or "the run failed")

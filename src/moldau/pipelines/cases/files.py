@@ -6,7 +6,8 @@
     tests/<case>/expected/<sink>.jsonl     as the input; missing parts are not compared. For a table: its rows
 
 A text is used as it is, any other JSON value is written as JSON, null is a tombstone. A line that is not such a record
-(an object with other keys, a number, a list) is itself a value. Times are milliseconds or ISO 8601.
+(an object with other keys, a number, a list) is itself a value. An object with one of these keys and a misspelt other
+one is refused. Times are milliseconds or ISO 8601.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +26,8 @@ CASES: Final = "tests"
 INPUT: Final = "input"
 EXPECTED: Final = "expected"
 ENVELOPE: Final = frozenset({"key", "value", "headers", "timestamp", "partition", "topic"})
+NEARLY: Final = 0.8
+"""How alike a misspelt key is: `valeu` is like value, `time` not like timestamp."""
 LINE_VALUES: Final = (".txt", ".csv")
 RECORDS: Final = ".jsonl"
 
@@ -87,7 +91,7 @@ def read_input(path: Path) -> list[InputRecord]:
 
 def read_expected(path: Path) -> list[dict[str, Any]]:
     """Return envelopes: {"value": …} and the other parts to compare."""
-    return [envelope(_json(path, number, line)) for number, line in _lines(path)]
+    return [_envelope(path, number, line) for number, line in _lines(path)]
 
 
 def read_rows(path: Path) -> list[Any]:
@@ -110,6 +114,29 @@ def envelope(line: Any) -> dict[str, Any]:
     return {"value": line}
 
 
+def misspelt_key(line: Any) -> tuple[str, str] | None:
+    """Return a key of an object that is nearly one of a record, and that one; None if the object has no key of a record
+    or all its other keys are of another kind: then it is a value."""
+    if not isinstance(line, dict) or ENVELOPE.isdisjoint(line):
+        return None
+    for key in line:
+        if key not in ENVELOPE and (
+            near := get_close_matches(key.casefold(), ENVELOPE - line.keys(), n=1, cutoff=NEARLY)
+        ):
+            return key, near[0]
+    return None
+
+
+def _envelope(path: Path, number: int, line: str) -> dict[str, Any]:
+    content = _json(path, number, line)
+    if misspelt := misspelt_key(content):
+        raise BadCase(
+            f"{path}:{number}: unknown key {misspelt[0]}, did you mean {misspelt[1]}?"
+            ' If the whole line is a value, write it as {"value": …}'
+        )
+    return envelope(content)
+
+
 def to_bytes(value: Any) -> bytes | None:
     if value is None:
         return None
@@ -117,7 +144,7 @@ def to_bytes(value: Any) -> bytes | None:
 
 
 def _input_record(path: Path, number: int, line: str) -> InputRecord:
-    record = envelope(_json(path, number, line))
+    record = _envelope(path, number, line)
     headers, partition = record.get("headers") or {}, record.get("partition")
     if not isinstance(headers, dict):
         raise BadCase(f'{path}:{number}: headers are an object of texts, such as {{"type": "login"}}')

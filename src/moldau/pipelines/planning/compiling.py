@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from moldau.pipelines.planning import formats, python_steps, sources
+from moldau.pipelines.planning.csv_files import MissingColumn
 from moldau.pipelines.planning.dead_letters import COLUMNS, dead_letters, flow_name, good_only
 from moldau.pipelines.planning.flows import Flow, TopicTarget, merge, start, write_batch
 from moldau.pipelines.planning.output_modes import why_unsupported
@@ -30,7 +31,17 @@ from moldau.pipelines.planning.sinks import SinkCompiler, check_columns
 from moldau.pipelines.planning.sources import METADATA, Mode, Range
 from moldau.pipelines.problems import InvalidPipeline, Problem
 from moldau.pipelines.queries import sinks_by_query
-from moldau.pipelines.spec import FAIL, Pipeline, PythonStep, Source, SqlStep, Step, TableSource, TopicSource
+from moldau.pipelines.spec import (
+    FAIL,
+    FileSource,
+    Pipeline,
+    PythonStep,
+    Source,
+    SqlStep,
+    Step,
+    TableSource,
+    TopicSource,
+)
 
 __all__ = ["Compiled", "Flow", "Mode", "Range", "Records", "compile_pipeline", "start", "try_compile", "write_batch"]
 
@@ -132,8 +143,13 @@ class _Compilation:
             if isinstance(source, TopicSource):
                 self._add_topic(source, path)
             else:
-                frame = sources.static_or_watched(self.session, source, self._mode)
-                self._add_view(source, frame, path)
+                self._add_view(source, self._static_or_watched(source, path), path)
+
+    def _static_or_watched(self, source: FileSource | TableSource, path: str) -> DataFrame:
+        try:
+            return sources.static_or_watched(self.session, source, self._mode)
+        except MissingColumn as error:
+            raise InvalidSetting(f"{path}.schema", str(error), error.hint) from error
 
     def _add_topic(self, source: TopicSource, path: str) -> None:
         schema = self._schema(source, path)
@@ -205,7 +221,7 @@ class _Compilation:
         try:
             return python_steps.call_step(step, self._pipeline.file.parent, inputs, reload=self._reload_steps)
         except python_steps.UnknownArgument as error:
-            raise InvalidSetting(f"{path}.args.{error.argument}", str(error)) from error
+            raise InvalidSetting(f"{path}.args.{error.argument}", str(error), at_key=True) from error
 
     def _check_is_query(self, sql: str, path: str) -> None:
         """Raise InvalidSetting for a command (DROP, SET, INSERT), because Spark executes a command when it plans it."""

@@ -26,11 +26,11 @@ USER_ERRORS = (PythonStepError, UnwritableRows, UnsuitableAvro, UnusableSchema)
 
 
 class InvalidSetting(ValueError):
-    """The value at a dotted path of the pipeline's file is invalid."""
+    """The value at a dotted path of the pipeline's file is invalid, or with `at_key` the key itself."""
 
-    def __init__(self, path: str, message: str, hint: str | None = None) -> None:
+    def __init__(self, path: str, message: str, hint: str | None = None, at_key: bool = False) -> None:
         super().__init__(message)
-        self.path, self.hint = path, hint
+        self.path, self.hint, self.at_key = path, hint, at_key
 
 
 class NeededViewFailed(Exception):
@@ -66,7 +66,7 @@ class ProblemCollection:
         except NeededViewFailed as error:
             self.skip_dependent(subject, error.view, view)
         except InvalidSetting as error:
-            self.add(error.path, f"{subject}: {error}", error.hint)
+            self.add(error.path, f"{subject}: {error}", error.hint, error.at_key)
         except USER_ERRORS as error:
             self.add(path, f"{subject}: {error}")
         except PySparkException as error:
@@ -74,7 +74,7 @@ class ProblemCollection:
             if self.has_failed(relation):
                 self.skip_dependent(subject, relation, view)
             else:
-                self._add_spark_error(error, path, subject, sql, relation)
+                self._add_spark_error(error, path, subject, sql, relation, view)
         if view is not None:
             self.failed.setdefault(view.casefold(), len(self.found) - 1)
 
@@ -94,18 +94,21 @@ class ProblemCollection:
         """Return the problems, each with a hint that lists what could not be checked because of it."""
         return [_with_unchecked(problem, self._unchecked.get(index, ())) for index, problem in enumerate(self.found)]
 
-    def add(self, path: str, message: str, hint: str | None = None) -> None:
-        self.found.append(Problem(message, self._pipeline.place_of(path), hint))
+    def add(self, path: str, message: str, hint: str | None = None, at_key: bool = False) -> None:
+        place = self._pipeline.key_places.get(path) if at_key else None
+        self.found.append(Problem(message, place or self._pipeline.place_of(path), hint))
 
     def _add_spark_error(
-        self, error: PySparkException, path: str, subject: str, sql: str | None, relation: str
+        self, error: PySparkException, path: str, subject: str, sql: str | None, relation: str, view: str | None
     ) -> None:
         details = sql_error(error, sql or "")
-        suggestion = did_you_mean(relation, self._names()) if relation else ""
+        message = details.message
+        if relation:
+            message = later_step(relation, self._names(), view) or message + did_you_mean(relation, self._names())
         place = self._pipeline.place_of(path)
         if sql is not None and details.line is not None and details.column is not None:
             place = self._pipeline.place_in(path, details.line, details.column)
-        self.found.append(Problem(f"{subject}: {details.message}{suggestion}", place))
+        self.found.append(Problem(f"{subject}: {message}", place))
 
     def _names(self) -> list[str]:
         return [*self._pipeline.sources, *(step.name for step in self._pipeline.steps)]
@@ -118,6 +121,15 @@ def _with_unchecked(problem: Problem, unchecked: Sequence[str]) -> Problem:
         f"not checked because {'it depends' if len(unchecked) == 1 else 'they depend'} on this: {', '.join(unchecked)}"
     )
     return replace(problem, hint=f"{problem.hint}; {hint}" if problem.hint else hint)
+
+
+def later_step(relation: str, names: Sequence[str], view: str | None) -> str | None:
+    """Return the message about a missing view that the pipeline has: only a step that comes later is not there yet.
+    `view` is the step that reads it. None if the pipeline has no such view."""
+    if view is not None and relation.casefold() == view.casefold():
+        return "it reads itself"
+    later = next((name for name in names if name.casefold() == relation.casefold()), None)
+    return None if later is None else f"it reads step {later}, which comes after it; move {later} up"
 
 
 def _missing_relation(error: PySparkException) -> str:

@@ -56,6 +56,11 @@ def record_schema(source: TopicSource) -> StructType:
     if source.format == "avro":
         assert source.schema_file is not None, "loading gives every avro source a schema file"
         return spark_schema(read_avro_schema(source.schema_file))
+    return ddl_schema(source)
+
+
+def ddl_schema(source: TopicSource | FileSource) -> StructType:
+    """Return the schema that is given as DDL; raises as `record_schema` does."""
     ddl = read_ddl(source)
     schema = StructType.fromDDL(ddl)
     # Spark also accepts the DDL of one type, such as "int".

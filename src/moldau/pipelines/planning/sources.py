@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from moldau.pipelines.planning import csv_files
 from moldau.pipelines.planning.formats import Parsed
 from moldau.pipelines.planning.record_schemas import read_ddl
 from moldau.pipelines.spec import (
@@ -209,9 +210,14 @@ def static_or_watched(session: SparkSession, source: FileSource | TableSource, m
     defaults = {"header": "true"} if source.format == "csv" else {}
     options = defaults | dict(source.options)
     schema = read_ddl(source) if source.schema is not None or source.schema_file is not None else None
+    named_columns = csv_files.has_named_columns(source)
     if source.watch and mode is not Mode.BATCH:
+        # The headers of files to come are not known yet: a file with another header than the schema fails the query.
+        options = csv_files.strict_options(options) if named_columns else options
         stream = session.readStream.format(source.format).options(**options)
         return (stream.schema(schema) if schema else stream).load(source.path)
+    if named_columns:
+        return csv_files.read_csv(session, source, options)
     batch = session.read.format(source.format).options(**options)
     return (batch.schema(schema) if schema else batch).load(source.path)
 

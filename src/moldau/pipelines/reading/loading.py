@@ -18,7 +18,7 @@ from moldau.pipelines.problems import InvalidPipeline, Problem, did_you_mean, qu
 from moldau.pipelines.queries import QUERY_NAME_LENGTH_MAX, sinks_by_query
 from moldau.pipelines.reading.positions import FILE_BYTES_MAX, MappingNode, Node, ScalarNode, SequenceNode, read_yaml
 from moldau.pipelines.reading.sections import Section
-from moldau.pipelines.reading.sinks import check_sharing, read_sink
+from moldau.pipelines.reading.sinks import check_sharing, check_table, read_sink
 from moldau.pipelines.reading.sources import Folder, read_source, reads
 from moldau.pipelines.reading.steps import read_step
 from moldau.pipelines.reading.variables import replace_variables
@@ -115,6 +115,7 @@ class _PipelineReader:
             steps=steps,
             sinks=self._sinks(sources, steps, trigger),
             places={"": section.place, **dict(_places(section.entries))},
+            key_places=dict(_key_places(section.entries)),
             texts=dict(_texts(section.entries)),
         )
         section.known_keys.add("vars")
@@ -246,6 +247,7 @@ class _PipelineReader:
             names.add(sink.name.lower())
             self._refuse_loop(section, sink, sources)
             check_sharing(section, sink, sinks)
+            check_table(section, sink, sinks)
             sinks.append(sink)
         for name in sinks_by_query(sinks):
             if len(name) > QUERY_NAME_LENGTH_MAX:
@@ -293,6 +295,17 @@ def _places(node: Node, path: str = "") -> Iterator[tuple[str, Place]]:
     for name, value, place in inner:
         yield path + name, value.place if isinstance(value, ScalarNode) else place
         yield from _places(value, f"{path}{name}.")
+
+
+def _key_places(node: Node, path: str = "") -> Iterator[tuple[str, Place]]:
+    """Yield the place of each key of a mapping by the dotted path of its value."""
+    if isinstance(node, SequenceNode):
+        for number, value in enumerate(node.values):
+            yield from _key_places(value, f"{path}{number}.")
+    elif isinstance(node, MappingNode):
+        for name, value in node.values.items():
+            yield path + name, node.keys[name]
+            yield from _key_places(value, f"{path}{name}.")
 
 
 def _texts(node: Node, path: str = "") -> Iterator[tuple[str, TextMap]]:

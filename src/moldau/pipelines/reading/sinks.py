@@ -6,6 +6,7 @@ Spark checks later whether its expressions compile.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection
 from pathlib import PurePath
@@ -48,6 +49,28 @@ def check_sharing(section: Section, sink: Sink, above: Collection[Sink]) -> None
     elif not first.mode == sink.mode == "append":
         section.refuse("only sinks in mode append can share a query", place)
     section.refuse_keys(("trigger",), lambda key: f"put the '{key}' on {quoted(shared_name)}, whose query it shares")
+
+
+def check_table(section: Section, sink: Sink, above: Collection[Sink]) -> None:
+    """Check that no other sink writes the table of a sink that changes or replaces rows: it would change theirs."""
+    if not isinstance(sink, TableSink):
+        return
+    for other in above:
+        if not isinstance(other, TableSink) or _table_key(sink) != _table_key(other):
+            continue
+        if not sink.mode == other.mode == "append":
+            section.refuse(
+                f"it writes to the table of sink {quoted(other.name)}: only sinks in mode append can share a table"
+                f" (the modes are {other.mode} and {sink.mode})",
+                section.value_place("table"),
+            )
+            return
+
+
+def _table_key(sink: TableSink) -> str:
+    """Return a text that is the same for all ways to write the path of one table."""
+    path = sink.path.removeprefix("file://")
+    return path if "://" in path else os.path.normpath(path)
 
 
 def read_sink(section: Section, folder: Folder, trigger: str | None) -> Sink | None:

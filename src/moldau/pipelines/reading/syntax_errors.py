@@ -29,6 +29,10 @@ def syntax_problem(file_text: FileText, error: yaml.MarkedYAMLError) -> Problem:
         return _indentation_problem(wrong_line, at) if wrong_line.fitting else _missing_colon_problem(file_text, at)
     if key is not None:
         return _missing_colon_problem(file_text, key)
+    if (error.context or "").startswith("while parsing a flow") and error.context_mark is not None:
+        bracket = _place(file_text, error.context_mark)
+        if _place(file_text, error.problem_mark).line > bracket.line:
+            return _unclosed_problem(file_text, bracket)
     if message == "mapping values are not allowed here":
         return _second_colon_problem(file_text, place)
     context = f"{error.context}: " if error.context and error.context is not message else ""
@@ -54,6 +58,12 @@ def _indentation_problem(wrong_line: WrongLine, place: Place) -> Problem:
 def _missing_colon_problem(file_text: FileText, place: Place) -> Problem:
     lacks = "space after its ':'" if _GLUED.match(_line(file_text, place), place.column - 1) else "':'"
     return Problem(f"this line has no {lacks}, but the lines around it have the form  key: value", place)
+
+
+def _unclosed_problem(file_text: FileText, place: Place) -> Problem:
+    bracket = _line(file_text, place)[place.column - 1]
+    closing = {"{": "}", "[": "]"}.get(bracket, bracket)
+    return Problem(f"the '{bracket}' of line {place.line} is not closed", place, f"a '{closing}' or a ',' is missing")
 
 
 def _second_colon_problem(file_text: FileText, place: Place) -> Problem:

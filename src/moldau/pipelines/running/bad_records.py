@@ -5,7 +5,7 @@ With a schema that fits no record, all records become dead letters, and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -35,24 +35,24 @@ class Rule:
     """When the bad records of one source cause a warning, and when they end the run."""
 
     source: str
-    fate: str
-    """Where the bad records go, for messages."""
+    fate: str | None
+    """Where the bad records go, for messages; None if that is of no use to the user."""
     fail_above: float | None = None
     """In percent."""
 
     def warning(self, reading: Reading) -> str:
-        return f"source {self.source}: {reading} are bad; {self.fate}"
+        return self._with_fate(f"source {self.source}: {reading} are bad")
 
     def killed_run_summary(self, counted: Counted) -> str:
         if not counted.records:
-            return f"bad records of source {self.source} were not counted; {self.fate}"
+            return f"bad records of source {self.source} were not counted"
         count = f"{counted.bad:,} of {counted.records:,} records of source {self.source}"
-        return f"as far as it had counted, {count} were bad; {self.fate}"
+        return self._with_fate(f"as far as it had counted, {count} were bad")
 
     def refusal(self, reading: Reading) -> str:
         assert self.fail_above is not None
         allowed = f"fail_above: {self.fail_above:.4g}%"
-        return f"source {self.source}: {reading} are bad, more than {allowed}; {self.fate}"
+        return self._with_fate(f"source {self.source}: {reading} are bad, more than {allowed}")
 
     def warns(self, counted: Counted, enough: int) -> bool:
         return counted.bad > 0 and counted.records >= enough and counted.bad > WARN_ABOVE * counted.records
@@ -62,12 +62,31 @@ class Rule:
             return False
         return counted.bad * 100 > self.fail_above * counted.records
 
+    def _with_fate(self, text: str) -> str:
+        return text if self.fate is None else f"{text}; {self.fate}"
 
-def rules(pipeline: Pipeline) -> list[Rule]:
+
+Fate = Callable[[TopicSource], str | None]
+
+
+def fate_in_run(source: TopicSource) -> str | None:
+    """Return where the bad records of a run are; None for a source whose first bad record ends the run."""
+    if source.dead_letter == DROP:
+        return "they are left out"
+    topic = source.dead_letter_topic
+    return None if topic is None else f"they are in topic {topic}: `moldau consume {topic} --json` tells why"
+
+
+def fate_in_test(source: TopicSource) -> str | None:
+    """Return where the bad records of a test case are; None for dead letters, which end with the test's broker."""
+    return "they are left out" if source.dead_letter == DROP else None
+
+
+def rules(pipeline: Pipeline, fate: Fate = fate_in_run) -> list[Rule]:
     """Return a rule for each topic source whose records can be bad: all except those of format raw."""
     topics = [source for source in pipeline.sources.values() if isinstance(source, TopicSource)]
     sources = [source for source in topics if source.format != "raw"]
-    return [Rule(source.name, _fate(source), source.fail_above) for source in sources]
+    return [Rule(source.name, fate(source), source.fail_above) for source in sources]
 
 
 def readings(queries: Iterable[QueryStatus]) -> dict[str, Reading]:
@@ -118,10 +137,3 @@ class BadRecords:
     def _readings(self, queries: Iterable[QueryStatus]) -> list[tuple[Rule, Reading]]:
         by_source = readings(queries)
         return [(rule, by_source[rule.source]) for rule in self.rules if rule.source in by_source]
-
-
-def _fate(source: TopicSource) -> str:
-    if source.dead_letter == DROP:
-        return "they are left out"
-    topic = source.dead_letter_topic
-    return f"they are in topic {topic}: `moldau consume {topic} --json` tells why"

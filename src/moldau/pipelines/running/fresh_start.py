@@ -1,8 +1,9 @@
 """Starts queries from scratch (--fresh): they write everything again, so their earlier output is cleared if the user
 wants that, and doubled otherwise.
 
-Topics are emptied, because a topic cannot be renamed. Tables are renamed; the user can delete them later. Tables that
-are written by key or as a whole (upsert, complete) stay, because nothing in them is doubled.
+Topics are emptied, because a topic cannot be renamed. Tables are renamed; the user can delete them later. In a table
+that is written by key (upsert) nothing is doubled, but rows whose keys do not come again would stay, so it is renamed
+too. A table that is written as a whole (complete) stays: the next batch replaces all its rows.
 
     fresh.json = {"queries": [whose checkpoints are removed] or null for all, "topics": [to empty],
                   "tables": [to rename]}
@@ -28,7 +29,8 @@ from moldau.client.groups import Groups
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.queries import sinks_of
 from moldau.pipelines.running import identity
-from moldau.pipelines.running.outputs import ROUTE, TABLE, TOPIC, outputs_of, written_by
+from moldau.pipelines.running.outputs import ROUTE, TABLE, TOPIC, outputs_of, upserted_by, written_by
+from moldau.pipelines.running.renamed_pipeline import written_before
 from moldau.pipelines.running.state_directory import StateDirectory, read_json, write_json
 from moldau.pipelines.spec import Pipeline
 
@@ -41,19 +43,32 @@ Decide = Callable[["Outputs"], Existing]
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """The outputs in which a query that starts from scratch would double everything."""
+    """The earlier outputs of queries that start from scratch, as far as they are not empty."""
 
     topics: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
+    """Tables that are appended to: as in topics, everything would be there twice."""
     routes: tuple[str, ...] = ()
     """Sinks that choose the topic of each record: it is not known which topics they wrote to."""
+    upserted: tuple[str, ...] = ()
+    """Tables that are written by key: rows whose keys do not come again would stay."""
 
     def __len__(self) -> int:
-        return len(self.topics) + len(self.tables) + len(self.routes)
+        return len(self.topics) + len(self.tables) + len(self.routes) + len(self.upserted)
 
-    def __str__(self) -> str:
+    @property
+    def appended(self) -> str:
+        """The names of the outputs that are appended to, for messages."""
         names = [f"topic {name}" for name in self.topics] + [f"table {path}" for path in self.tables]
         return ", ".join(names + [f"what sink {name} routed" for name in self.routes])
+
+    @property
+    def consequences(self) -> str:
+        """What these outputs would hold if they are kept."""
+        twice = f"{self.appended} would hold everything twice" if self.appended else ""
+        tables = ", ".join(f"table {path}" for path in self.upserted)
+        stale = f"{tables} would keep rows whose keys do not come again" if tables else ""
+        return "; ".join(filter(None, [twice, stale]))
 
     def check_clearing(self, pipeline: Pipeline, kept: Collection[str]) -> None:
         """Raise PipelineError if a sink in `kept` would lose its output, or if it is not known what to clear."""
@@ -68,7 +83,7 @@ class Outputs:
                     f"{kind} {target} is also written by {name}, which does not begin anew: name it too"
                     f" (--fresh {name}), or run with --existing keep"
                 )
-        if remote := [path for path in self.tables if "://" in path]:
+        if remote := [path for path in (*self.tables, *self.upserted) if "://" in path]:
             raise PipelineError(
                 f"table {remote[0]} cannot be renamed from here: move it, then run with --existing keep"
             )
@@ -113,12 +128,13 @@ def plan_fresh_start(
     forgotten_queries = [name for name in with_progress if queries is None or name in queries]
     sinks = {sink for name in forgotten_queries for sink in sinks_of(name)}
     sinks |= _renamed_sinks(pipeline, directory, with_progress, forgotten_queries)
+    sinks |= _sinks_of_renamed_pipeline(pipeline, directory, queries)
     outputs = _nonempty_outputs(pipeline, sinks) if sinks else Outputs()
     to_forget = None if queries is None else tuple(queries)
     if not outputs or decide(outputs) == "keep":
         return FreshStart(to_forget)
     outputs.check_clearing(pipeline, kept=written_by(pipeline).keys() - sinks)
-    return FreshStart(to_forget, outputs.topics, outputs.tables)
+    return FreshStart(to_forget, outputs.topics, (*outputs.tables, *outputs.upserted))
 
 
 def _renamed_sinks(
@@ -133,18 +149,30 @@ def _renamed_sinks(
     return {sink for sink in sinks - with_checkpoint if outputs_before.intersection(outputs_of(pipeline, [sink]))}
 
 
+def _sinks_of_renamed_pipeline(
+    pipeline: Pipeline, directory: StateDirectory, queries: Collection[str] | None
+) -> set[str]:
+    """Return the sinks of these queries whose output the pipeline wrote under another name. It wrote its upserted
+    tables too; identity.json does not list them."""
+    written = written_before(directory, pipeline.file, identity.of_pipeline(pipeline))
+    names = {one.query for one in written}
+    if written:
+        names |= {sink for sink in upserted_by(pipeline) if not directory.has_progress(sink)}
+    return {sink for name in names if queries is None or name in queries for sink in sinks_of(name)}
+
+
 def existing_output_warnings(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
     """Return a line that names the topics and tables to which a batch will append, if some are not empty."""
-    outputs = replace(_nonempty_outputs(pipeline, sinks), routes=())
+    outputs = replace(_nonempty_outputs(pipeline, sinks), routes=(), upserted=())
     verb = "holds" if len(outputs) == 1 else "hold"
-    return [f"{outputs} already {verb} something: a batch adds to it"] if outputs else []
+    return [f"{outputs.appended} already {verb} something: a batch adds to it"] if outputs else []
 
 
 def refuse_to_decide(outputs: Outputs) -> Existing:
     """Raise PipelineError: for callers that cannot ask the user."""
     raise PipelineError(
-        f"{outputs} would hold everything twice: --existing clear empties topics and renames tables first,"
-        " --existing keep writes everything once more"
+        f"{outputs.consequences}: --existing clear empties topics and renames tables first,"
+        " --existing keep keeps them and writes everything once more"
     )
 
 
@@ -155,8 +183,13 @@ def _nonempty_outputs(pipeline: Pipeline, names: Collection[str]) -> Outputs:
         by_kind[kind] += (target,)
     with _connect(pipeline) as cluster:
         topics = tuple(topic for topic, ends in _ends(cluster, by_kind[TOPIC]).items() if ends)
-    tables = tuple(path for path in by_kind[TABLE] if "://" in path or (Path(path).is_dir() and os.listdir(path)))
-    return Outputs(topics, tables, by_kind[ROUTE])
+    upserted = [path for name, path in upserted_by(pipeline).items() if name in names]
+    return Outputs(topics, _nonempty_tables(by_kind[TABLE]), by_kind[ROUTE], _nonempty_tables(upserted))
+
+
+def _nonempty_tables(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the tables that hold something. Of a table elsewhere that is not known: it is returned too."""
+    return tuple(path for path in paths if "://" in path or (Path(path).is_dir() and os.listdir(path)))
 
 
 def _ends(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[TopicPartition, int]]:

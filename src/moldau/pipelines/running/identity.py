@@ -128,11 +128,12 @@ def check(
     queries: Mapping[str, QueryIdentity],
     forgotten: Collection[str] | None = (),
     left_out: Collection[str] = (),
+    shown_file: str = "FILE",
 ) -> None:
     """Raise one WrongCheckpoint that names all queries which must not resume from their checkpoints.
 
     The caller will remove the checkpoints of `forgotten` queries afterwards; None for all. The queries of `left_out`
-    belong to the pipeline, but not to this run.
+    belong to the pipeline, but not to this run. `shown_file` is the pipeline's file in the command of the message.
     """
     recorded = read_json(directory.path / IDENTITY)
     if recorded is not None and recorded["pipeline"] != pipeline:
@@ -152,7 +153,8 @@ def check(
             conflicts += _rename_conflicts(query, name, removed, recorded)
     if conflicts:
         reasons = "; ".join(f"sink {conflict.sink}: {conflict.reason}" for conflict in conflicts)
-        raise WrongCheckpoint(f"{reasons}; {_hint(dict.fromkeys(conflict.checkpoint for conflict in conflicts))}")
+        checkpoints = dict.fromkeys(conflict.checkpoint for conflict in conflicts)
+        raise WrongCheckpoint(f"{reasons}; {_hint(shown_file, checkpoints)}")
 
 
 def changed_meaning(
@@ -298,9 +300,9 @@ def _streams(sources: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(f"{name} ({', '.join(read)})" for name, read in sources.items()) or "no stream"
 
 
-def _hint(checkpoints: Iterable[str]) -> str:
+def _hint(shown_file: str, checkpoints: Iterable[str]) -> str:
     names = " ".join(f"--fresh {name}" for name in checkpoints)
     return (
-        f"undo the change, or `moldau pipeline run FILE {names}` begins again where `start` of the sources says, and"
-        " writes everything once more: with --existing clear into emptied topics and new tables"
+        f"undo the change, or `moldau pipeline run {shown_file} {names}` begins again where `start` of the sources"
+        " says, and writes everything once more: with --existing clear into emptied topics and new tables"
     )

@@ -13,12 +13,13 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from moldau.pipelines.problems import PipelineError, did_you_mean
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_of
 from moldau.pipelines.running import identity, topics
-from moldau.pipelines.running.bad_records import BadRecords, rules
+from moldau.pipelines.running.bad_records import BadRecords, Fate, fate_in_run, rules
 from moldau.pipelines.running.broker_watch import BrokerWatch
 from moldau.pipelines.running.fresh_start import (
     Decide,
@@ -29,6 +30,7 @@ from moldau.pipelines.running.fresh_start import (
 )
 from moldau.pipelines.running.identity import QueryIdentity
 from moldau.pipelines.running.progress import Gauge, QueryStatus, RunStatus
+from moldau.pipelines.running.renamed_pipeline import check_name
 from moldau.pipelines.running.run import Broker, Job, NoBroker, Run, Stop, utc_now
 from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
 from moldau.pipelines.running.state_directory import Holder, StateDirectory, StateRefused
@@ -64,7 +66,9 @@ class RunOptions:
     fresh: Collection[str] | None = field(default=())
     """Names of queries whose checkpoints are removed first; None for all."""
     decide: Decide = refuse_to_decide
-    """Decides what happens to topics and tables that would then hold everything twice."""
+    """Decides what happens to topics and tables that would then hold everything twice, or rows that are out of date."""
+    fate: Fate = fate_in_run
+    """Returns where the bad records of a source are, for messages."""
     debug: bool = False
 
 
@@ -113,7 +117,7 @@ def launch(
             for line in [*changed, *fresh_start.perform(directory, pipeline)]:
                 view.say(line)
             identity.record(directory, pipeline.name, names, lambda: uuid.uuid4().hex)
-        bad_records = BadRecords(rules(pipeline), set())
+        bad_records = BadRecords(rules(pipeline, options.fate), set())
         warnings = _warnings(pipeline, queries, names, is_batch)
         for line in [*(f"made topic {topic}" for topic in created), *warnings, *bad_records.of_killed_run(run_before)]:
             view.say(line)
@@ -138,12 +142,29 @@ def _plan_fresh_start(
     unfinished = FreshStart.read(directory)
     if fresh is not None and not fresh:
         fresh_start = unfinished or FreshStart()
-        identity.check(directory, pipeline.name, names, fresh_start.queries, left_out)
+        _check_checkpoints(pipeline, directory, names, fresh_start.queries, left_out)
         return fresh_start
     if unfinished is not None and fresh is not None:
         fresh = None if unfinished.queries is None else list(dict.fromkeys([*fresh, *unfinished.queries]))
-    identity.check(directory, pipeline.name, names, fresh, left_out)
+    _check_checkpoints(pipeline, directory, names, fresh, left_out)
     return plan_fresh_start(pipeline, directory, fresh, decide)
+
+
+def _check_checkpoints(
+    pipeline: Pipeline,
+    directory: StateDirectory,
+    names: Mapping[str, QueryIdentity],
+    forgotten: Collection[str] | None,
+    left_out: Collection[str],
+) -> None:
+    shown_file = _path_for_commands(pipeline.file)
+    identity.check(directory, pipeline.name, names, forgotten, left_out, shown_file)
+    check_name(directory, pipeline.name, pipeline.file, names, forgotten, shown_file)
+
+
+def _path_for_commands(file: Path) -> str:
+    """Return the path as the user would write it here: relative if the file is below the working directory."""
+    return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
 
 
 def choose_queries(queries: Mapping[str, QueryIdentity], only: Collection[str] | None) -> dict[str, QueryIdentity]:

@@ -1,4 +1,5 @@
-"""The topics and tables that queries append to. A query that restarts from scratch would write everything twice."""
+"""The topics and tables that queries write. A query that restarts from scratch would append everything twice, and would
+leave rows in an upserted table that it no longer makes."""
 
 from __future__ import annotations
 
@@ -27,6 +28,11 @@ def written_by(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
         if isinstance(source, TopicSource) and source.dead_letter_topic is not None:
             written[f"{source.name}{DEAD_LETTERS}"] = (TOPIC, source.dead_letter_topic)
     return written
+
+
+def upserted_by(pipeline: Pipeline) -> dict[str, str]:
+    """Return the table of each upsert sink. Nothing in it is doubled, but rows stay that no new row replaces."""
+    return {sink.name: sink.path for sink in pipeline.sinks if isinstance(sink, TableSink) and sink.mode == "upsert"}
 
 
 def outputs_of(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:

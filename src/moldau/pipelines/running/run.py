@@ -23,7 +23,7 @@ from moldau.pipelines.running.failures import Failure, Kind, failure_of
 from moldau.pipelines.running.progress import Gauge, LogEnds, Offsets, QueryStatus, RunState, RunStatus
 from moldau.pipelines.running.restarting import Restarts
 from moldau.pipelines.running.state_directory import StateDirectory
-from moldau.pipelines.running.view import BATCH, View
+from moldau.pipelines.running.view import BATCH, View, waiting_message
 
 LOOK_EVERY_S: Final = 0.2
 STATUS_EVERY_S: Final = 1.0
@@ -153,6 +153,8 @@ class Run:
     _has_reported_slowness: bool = False
     _is_refused: bool = False
     """Too many records were bad."""
+    _waiting: str | None = None
+    """The message while a requested stop waits for batches."""
 
     def to_the_end(self) -> RunStatus:
         """Run until all queries have finished, one has failed permanently, or a stop is requested."""
@@ -257,7 +259,8 @@ class Run:
         if self.stop.reason is None and self.directory.stop_requested():
             self.stop.request("stopped by `moldau pipeline stop`")
         if self.stop.reason is not None and self.status.state == "running":
-            self._set_state("stopping", self.stop.reason)
+            self._waiting = waiting_message([each.job.name for each in self._watched if each.query])
+            self._set_state("stopping", self._waiting)
         return self.status.state == "stopping"
 
     def _wind_down(self, tick: threading.Event) -> None:
@@ -274,8 +277,13 @@ class Run:
                 if hurry or not _is_writing(query) or _last_batch(query) != batch:
                     self._stop_one(each, query)
                     del going[each.job.name]
+            if self._waiting is not None and self.status.message == self._waiting:
+                self._waiting = waiting_message(list(going))
+                self.status = replace(self.status, message=self._waiting)
             self._update_if_due()
             tick.wait(STOP_LOOK_EVERY_S)
+        if self._waiting is not None and self.status.message == self._waiting:
+            self.status = replace(self.status, message=self.stop.reason)
 
     def _stop_all(self) -> None:
         for each in self._watched:

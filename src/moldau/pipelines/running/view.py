@@ -181,15 +181,27 @@ def phase(status: RunStatus) -> str | None:
         return status.message
     if status.state != "running":
         return None
-    if coming := [query.name for query in status.queries if query.state == "starting" and query.batch_id is None]:
-        return f"{len(status.queries) - len(coming)} of {len(status.queries)} queries started"
+    queries = _queries_of_run(status)
+    if coming := [query.name for query in queries if query.state == "starting" and query.batch_id is None]:
+        return f"{len(queries) - len(coming)} of {len(queries)} queries started"
     if first := [query.name for query in status.queries if _has_done_nothing(query)]:
         return f"first micro-batch of {', '.join(first)}"
     return None
 
 
+def _queries_of_run(status: RunStatus) -> list[QueryStatus]:
+    """Return the queries without those that --sink left out."""
+    return [query for query in status.queries if query.state != "not running"]
+
+
 def _has_done_nothing(query: QueryStatus) -> bool:
     return query.state == "running" and query.batch_id is None and query.lag_records is None
+
+
+def waiting_message(queries: Sequence[str]) -> str:
+    """Return what a run that was asked to stop waits for."""
+    batches = "its batch" if len(queries) == 1 else "their batches"
+    return f"waiting for {', '.join(queries)} to finish {batches}; Ctrl-C again does not wait" if queries else "ending"
 
 
 def line(status: RunStatus) -> str:
@@ -197,10 +209,11 @@ def line(status: RunStatus) -> str:
     now = phase(status)
     if now is not None and not any(query.rows_in for query in status.queries):
         return f"{_time_of_day(status.updated)} {status.pipeline} {status.state} · {now}"
-    running = sum(query.state == "running" for query in status.queries)
+    queries = _queries_of_run(status)
+    running = sum(query.state == "running" for query in queries)
     parts = [
         f"{_time_of_day(status.updated)} {status.pipeline} {status.state}",
-        f"{running} of {len(status.queries)} queries running",
+        f"{running} of {len(queries)} queries running",
     ]
     if status.mode == BATCH:
         parts.append(f"{sum(query.rows_out or 0 for query in status.queries):,} rows written by all of them")
@@ -216,11 +229,11 @@ def line(status: RunStatus) -> str:
 
 def _lag(status: RunStatus) -> str | None:
     """Return the lag of the query that is furthest behind; "at least" while the position of some is unknown."""
-    running = [query for query in status.queries if query.state != "not running"]
-    with_lag = [query for query in running if query.lag_records is not None]
+    of_run = _queries_of_run(status)
+    with_lag = [query for query in of_run if query.lag_records is not None]
     if not with_lag:
         return None
-    unknown = [query for query in running if query.lag_records is None and query.batch_id is None]
+    unknown = [query for query in of_run if query.lag_records is None and query.batch_id is None]
     largest = max(query.lag_records or 0 for query in with_lag)
     if unknown and not largest:
         return None
@@ -280,6 +293,8 @@ class PlainView:
         self._out, self._err, self._now = out, err, now
         self._last: RunStatus | None = None
         self._shown_s: float | None = None
+        self._printed: str | None = None
+        """The last line of `show`."""
 
     def __enter__(self) -> PlainView:
         return self
@@ -288,7 +303,7 @@ class PlainView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._last is not None:
-            print(line(self._last), file=self._out)
+            self._print_line(self._last)
             print("\n".join(plain_table(self._last)), file=self._out, flush=True)
             if self._last.state in ("finished", "stopped") and self._last.message:
                 for text in self._last.message.splitlines():
@@ -299,7 +314,14 @@ class PlainView:
         now_s = datetime.fromisoformat(status.updated).timestamp()
         if self._shown_s is None or now_s - self._shown_s >= LINE_EVERY_S:
             self._shown_s = now_s
-            print(line(status), file=self._out, flush=True)
+            self._print_line(status)
+
+    def _print_line(self, status: RunStatus) -> None:
+        """Print the line of a status, unless it is printed already: the end may have been shown a moment ago."""
+        text = line(status)
+        if text != self._printed:
+            print(text, file=self._out, flush=True)
+        self._printed = text
 
     def say(self, text: str) -> None:
         print(f"{_time_of_day(self._now())} {text}", file=self._err, flush=True)

@@ -1,0 +1,100 @@
+"""Refuses a renamed pipeline that would write everything again.
+
+A pipeline's name selects its state directory. Under another name a run finds no checkpoints there, and would write once
+more what it wrote under the old name. The state of the old name is still beside that of the new one: its status.json
+names the file, and its identity.json what each query read and wrote. This module does not use Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from moldau.pipelines.running.identity import IDENTITY, QueryIdentity, WrongCheckpoint
+from moldau.pipelines.running.state_directory import StateDirectory, StateRefused, read_json
+
+
+class WrittenBefore(NamedTuple):
+    """An output of a query without a checkpoint that the pipeline wrote under another name."""
+
+    query: str
+    output: str
+    """As in identity.json: "topic orders"."""
+    former_name: str
+    directory: StateDirectory
+    """The state directory of the former name."""
+
+
+def check_name(
+    directory: StateDirectory,
+    pipeline: str,
+    file: Path,
+    queries: Mapping[str, QueryIdentity],
+    forgotten: Collection[str] | None,
+    shown_file: str,
+) -> None:
+    """Raise WrongCheckpoint if the queries would write again what the pipeline wrote under another name. The user
+    wants that of the `forgotten` ones; None for all."""
+    if forgotten is None:
+        return
+    written = [one for one in written_before(directory, file, queries) if one.query not in forgotten]
+    if not written:
+        return
+    former_name, former = written[0].former_name, written[0].directory
+    names = ", ".join(dict.fromkeys(one.query for one in written))
+    outputs = ", ".join(dict.fromkeys(one.output for one in written))
+    raise WrongCheckpoint(
+        f"this pipeline was called {former_name} when it ran before (its checkpoints are in {former.path});"
+        f" as {pipeline} it has none, so {names} would write everything again to {outputs};"
+        f" call it {former_name} again, or `moldau pipeline run {shown_file} --fresh` writes everything once more:"
+        " with --existing clear into emptied topics and new tables"
+    )
+
+
+def written_before(directory: StateDirectory, file: Path, queries: Mapping[str, QueryIdentity]) -> list[WrittenBefore]:
+    """Return what the queries without a checkpoint in `directory` would write again."""
+    without_checkpoint = {name: query for name, query in queries.items() if not directory.has_progress(name)}
+    if not without_checkpoint:
+        return []
+    return [
+        WrittenBefore(name, output, recorded["pipeline"], former)
+        for former, recorded in _former_identities(directory, file)
+        for name, query in without_checkpoint.items()
+        for output in _outputs_in_common(former, recorded["queries"], query)
+    ]
+
+
+def _former_identities(directory: StateDirectory, file: Path) -> Iterator[tuple[StateDirectory, Mapping[str, Any]]]:
+    """Yield the state directories beside this one in which the same file ran, and their identity.json."""
+    beside = directory.path.parent
+    for path in sorted(beside.iterdir()) if beside.is_dir() else ():
+        other = StateDirectory(path)
+        if not path.is_dir() or path == directory.path:
+            continue
+        try:
+            status, recorded = other.read_status(), read_json(path / IDENTITY)
+        except StateRefused:  # damaged: it can neither be resumed nor compared
+            continue
+        if status is not None and recorded is not None and _was_run_from(status.get("file"), file):
+            yield other, recorded
+
+
+def _was_run_from(recorded_file: str | None, file: Path) -> bool:
+    """Return whether this file was run, or a file that is gone and was probably renamed. The folder may have moved."""
+    if recorded_file is None:
+        return False
+    path = Path(recorded_file)
+    path = path if path.exists() else file.parent / path.name
+    return not path.exists() or path.samefile(file)
+
+
+def _outputs_in_common(former: StateDirectory, recorded: Mapping[str, Any], query: QueryIdentity) -> list[str]:
+    """Return what the query and a recorded one write, if they read the same: then the same records come again."""
+    outputs: dict[str, None] = {}
+    for name, before in recorded.items():
+        read_before = set(chain.from_iterable(before["sources"].values()))
+        if former.has_progress(name) and not read_before.isdisjoint(chain.from_iterable(query.sources.values())):
+            outputs |= dict.fromkeys(output for output in query.writes if output in before.get("writes", ()))
+    return list(outputs)

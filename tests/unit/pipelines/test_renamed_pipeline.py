@@ -1,0 +1,132 @@
+"""A pipeline that gets another name does not write everything again without being asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from moldau.pipelines.reading.loading import load
+from moldau.pipelines.running import identity
+from moldau.pipelines.running.identity import WrongCheckpoint
+from moldau.pipelines.running.renamed_pipeline import check_name, written_before
+from moldau.pipelines.running.state_directory import StateDirectory, default_directory, write_json
+from moldau.pipelines.spec import Pipeline
+
+BIKES = """
+name: bikes
+sources:
+  rentals: {topic: rentals, schema: id string}
+sinks:
+  - {name: takings, from: rentals, topic: bikes.takings}
+  - {name: history, from: rentals, table: lake/history, format: parquet}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a file that has run as `bikes`."""
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(BIKES)
+    add_run(load(file))
+    return file
+
+
+def add_run(pipeline: Pipeline, file: Path | None = None) -> StateDirectory:
+    """Write the state of a run in which each query has planned a batch."""
+    directory = default_directory(pipeline.file, pipeline.name)
+    queries = identity.of_pipeline(pipeline)
+    for name in queries:
+        (directory.checkpoint(name) / "offsets").mkdir(parents=True)
+        (directory.checkpoint(name) / "offsets" / "0").touch()
+    identity.record(directory, pipeline.name, queries, lambda: "abc")
+    directory.write_status({"file": str(file or pipeline.file)})
+    return directory
+
+
+def change(file: Path, before: str, after: str) -> Pipeline:
+    file.write_text(file.read_text().replace(before, after))
+    return load(file)
+
+
+def check(pipeline: Pipeline, forgotten: list[str] | None) -> None:
+    directory = default_directory(pipeline.file, pipeline.name)
+    check_name(directory, pipeline.name, pipeline.file, identity.of_pipeline(pipeline), forgotten, "pipeline.yaml")
+
+
+def is_refused(pipeline: Pipeline) -> bool:
+    directory = default_directory(pipeline.file, pipeline.name)
+    return bool(written_before(directory, pipeline.file, identity.of_pipeline(pipeline)))
+
+
+def test_another_name_in_the_same_file_is_refused_with_all_outputs(file: Path) -> None:
+    renamed = change(file, "name: bikes\n", "name: bikes2\n")
+    with pytest.raises(WrongCheckpoint) as refused:
+        check(renamed, [])
+    state = default_directory(file, "bikes").path
+    assert str(refused.value) == (
+        f"this pipeline was called bikes when it ran before (its checkpoints are in {state});"
+        " as bikes2 it has none, so rentals.dead-letters, takings, history would write everything again to topic"
+        " rentals.dead, topic bikes.takings, table lake/history; call it bikes again, or"
+        " `moldau pipeline run pipeline.yaml --fresh` writes everything once more: with --existing clear into emptied"
+        " topics and new tables"
+    )
+    check(renamed, None)
+    with pytest.raises(WrongCheckpoint, match=r"so rentals\.dead-letters, history would write"):
+        check(renamed, ["takings"])
+
+
+def test_a_query_that_has_a_checkpoint_under_the_new_name_goes_on(file: Path) -> None:
+    renamed = change(file, "name: bikes\n", "name: bikes2\n")
+    add_run(renamed)
+    check(renamed, [])
+
+
+def test_a_file_that_was_renamed_together_with_its_pipeline_is_refused(file: Path) -> None:
+    assert is_refused(change(file.rename(file.with_name("bikes2.yaml")), "name: bikes\n", "name: bikes2\n"))
+
+
+def test_a_folder_that_was_moved_is_the_same_folder(file: Path, tmp_path: Path) -> None:
+    state = default_directory(file, "bikes")
+    state.write_status({"file": "/elsewhere/pipeline.yaml"})
+    assert is_refused(change(file, "name: bikes\n", "name: bikes2\n"))
+    (tmp_path / "other.yaml").touch()
+    state.write_status({"file": "/elsewhere/other.yaml"})
+    assert not is_refused(load(file))
+
+
+@pytest.mark.parametrize("status", [None, {}, {"file": "other.yaml"}])
+def test_the_state_of_another_file_does_not_matter(
+    file: Path, status: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(file.parent)
+    Path("other.yaml").touch()
+    state = default_directory(file, "bikes")
+    (state.path / "status.json").unlink()
+    if status is not None:
+        state.write_status(status)
+    assert not is_refused(change(file, "name: bikes\n", "name: bikes2\n"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("topic: rentals, ", "topic: returns, dead_letter: rentals.dead, "), ("bikes.takings", "x}  # ")],
+)
+def test_only_the_same_records_in_the_same_outputs_are_refused(file: Path, before: str, after: str) -> None:
+    """One file may serve several pipelines, by variables: they may write one topic from different ones."""
+    renamed = change(change(file, "name: bikes\n", "name: bikes2\n").file, before, after)
+    directory = default_directory(file, "bikes2")
+    queries = {"takings": identity.of_pipeline(renamed)["takings"]}
+    assert written_before(directory, file, queries) == []
+
+
+def test_a_query_that_never_planned_a_batch_wrote_nothing(file: Path) -> None:
+    for offsets in default_directory(file, "bikes").checkpoints.glob("*/offsets/0"):
+        offsets.unlink()
+    assert not is_refused(change(file, "name: bikes\n", "name: bikes2\n"))
+
+
+def test_damaged_state_of_others_is_ignored(file: Path) -> None:
+    write_json(default_directory(file, "broken").path / "status.json", {"file": str(file)})
+    (default_directory(file, "broken").path / "identity.json").write_text("no JSON")
+    assert is_refused(change(file, "name: bikes\n", "name: bikes2\n"))
