@@ -1,0 +1,138 @@
+"""The authentication of one connection, as a state machine: which message is expected, and what the answer to it is.
+
+SaslHandshake chooses the mechanism. From version 1 on SaslAuthenticate carries the tokens; after version 0 they come as
+frames without headers. A session may have a lifetime (KIP-368): then the client authenticates again on the same
+connection, with the same mechanism and as the same user, or it is not served after the end of the lifetime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from moldau.base.errors import ErrorCode
+from moldau.security.principals import USER, Principal
+from moldau.security.sasl.mechanism import SaslRefusal, ServerMechanism
+
+REAUTHENTICATION_INTERVAL_MS_MIN: Final = 1000
+"""A connection may authenticate again once in this time."""
+AFTER_SUCCESS: Final = "SaslAuthenticate request received after successful authentication"
+
+
+class Phase(Enum):
+    HANDSHAKE = auto()
+    """Nothing is known of the client; ApiVersions is allowed."""
+    TOKENS = auto()
+    RAW_TOKENS = auto()
+    """Tokens without headers, after SaslHandshake version 0."""
+    AUTHENTICATED = auto()
+    FAILED = auto()
+
+
+class Mechanism(NamedTuple):
+    """A mechanism that a listener offers."""
+
+    new_server: Callable[[], ServerMechanism]
+    lifetime_ms: int = 0
+    """Of a session; 0 means that it has no end."""
+
+
+class HandshakeAnswer(NamedTuple):
+    error: ErrorCode
+    mechanisms: tuple[str, ...]
+
+
+class TokenAnswer(NamedTuple):
+    error: ErrorCode
+    message: str
+    token: bytes = b""
+    lifetime_ms: int = 0
+
+
+class NotAnswered(Exception):
+    """A message that ends the connection without an answer. Its text is for the log."""
+
+
+class SaslExchange:
+    """Times are those of a monotonic clock."""
+
+    def __init__(self, mechanisms: Mapping[str, Mechanism]) -> None:
+        self.phase = Phase.HANDSHAKE
+        self.principal: Principal | None = None
+        """Known once the client is authenticated; while it authenticates again, the former one."""
+        self.failure = ""
+        """Why the authentication failed, for the log."""
+        self.expires_ms: int | None = None
+        self._mechanisms = mechanisms
+        self._name = ""
+        self._former_name = ""
+        self._server: ServerMechanism | None = None
+        self._began_again_ms: int | None = None
+
+    @property
+    def is_reauthenticating(self) -> bool:
+        return self.principal is not None and self.phase is not Phase.AUTHENTICATED
+
+    def handshake(self, mechanism: str, version: int, now_ms: int) -> HandshakeAnswer:
+        """The client chooses a mechanism. After an error the exchange has failed, unless it had succeeded before."""
+        if self.phase is Phase.AUTHENTICATED and not self._may_begin_again(now_ms):
+            return HandshakeAnswer(ErrorCode.ILLEGAL_SASL_STATE, ())
+        if self.phase not in (Phase.HANDSHAKE, Phase.AUTHENTICATED):
+            self._fail("SaslHandshake during the authentication")
+            return HandshakeAnswer(ErrorCode.ILLEGAL_SASL_STATE, ())
+        if self.phase is Phase.AUTHENTICATED:
+            self._began_again_ms, self._former_name = now_ms, self._name
+        enabled = tuple(self._mechanisms)
+        if mechanism not in self._mechanisms:
+            self._fail("the mechanism that the client wants is not enabled")
+            return HandshakeAnswer(ErrorCode.UNSUPPORTED_SASL_MECHANISM, enabled)
+        self._name = mechanism
+        self._server = self._mechanisms[mechanism].new_server()
+        self.phase = Phase.TOKENS if version else Phase.RAW_TOKENS
+        return HandshakeAnswer(ErrorCode.NONE, enabled)
+
+    def authenticate(self, token: bytes, now_ms: int) -> TokenAnswer:
+        """The client sends a token. After an error the exchange has failed, unless it had succeeded before."""
+        if self.phase is Phase.AUTHENTICATED:
+            return TokenAnswer(ErrorCode.ILLEGAL_SASL_STATE, AFTER_SUCCESS)
+        if self.phase not in (Phase.TOKENS, Phase.RAW_TOKENS):
+            raise NotAnswered("SaslAuthenticate before SaslHandshake")
+        if self.is_reauthenticating and self._name != self._former_name:
+            self._fail(f"another mechanism than {self._former_name} to authenticate again")
+            raise NotAnswered(self.failure)
+        assert self._server is not None, "chosen by the handshake"
+        try:
+            step = self._server.respond(token)
+            lifetime_ms = 0 if step.user is None else self._succeed(Principal(USER, step.user), now_ms)
+        except SaslRefusal as refusal:
+            message = refusal.message or (
+                f"Authentication failed during {'re-' if self.is_reauthenticating else ''}authentication due to invalid"
+                f" credentials with SASL mechanism {self._name}"
+            )
+            self._fail(message)
+            return TokenAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, message)
+        return TokenAnswer(ErrorCode.NONE, "", step.token, lifetime_ms)
+
+    def is_expired(self, now_ms: int) -> bool:
+        return self.expires_ms is not None and now_ms >= self.expires_ms
+
+    def _may_begin_again(self, now_ms: int) -> bool:
+        last_ms = self._began_again_ms
+        is_too_soon = last_ms is not None and now_ms - last_ms < REAUTHENTICATION_INTERVAL_MS_MIN
+        return self.expires_ms is not None and not is_too_soon
+
+    def _succeed(self, principal: Principal, now_ms: int) -> int:
+        if self.principal not in (None, principal):
+            former = self.principal
+            raise SaslRefusal(
+                f"Cannot change principals during re-authentication from {former.type}.{former.name}:"
+                f" {principal.type}.{principal.name}"
+            )
+        lifetime_ms = self._mechanisms[self._name].lifetime_ms
+        self.expires_ms = now_ms + lifetime_ms if lifetime_ms > 0 else None
+        self.principal, self.phase, self._server = principal, Phase.AUTHENTICATED, None
+        return max(lifetime_ms, 0)
+
+    def _fail(self, reason: str) -> None:
+        self.phase, self.failure, self._server = Phase.FAILED, reason, None

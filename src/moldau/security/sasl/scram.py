@@ -1,0 +1,129 @@
+"""SCRAM on the server's side (RFC 5802): the client proves that it knows the password without sending it.
+
+A user without credentials is asked the same question as the others, with a salt derived from the name, and refused at
+the end: nobody can find out in this way which users exist. (Kafka refuses unknown users at the first step.)
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from moldau.security.sasl import scram_messages
+from moldau.security.sasl.mechanism import SaslRefusal, Step
+from moldau.security.sasl.scram_messages import ITERATIONS_MIN, ClientFirst, MalformedMessage, ScramKeys, base64_text
+from moldau.security.scram_credentials import ScramCredential, ScramMechanism
+
+NONCE_BYTES: Final = 20
+SALT_LENGTH: Final = 26
+"""Of the salts that Kafka's tools make: 130 bits in base 36."""
+BASE_36: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
+TOKEN_EXTENSION: Final = ",tokenauth=true"
+
+Credentials = Mapping[tuple[int, str], ScramCredential]
+"""By mechanism and user: those of the metadata image."""
+
+
+class ScramUsers:
+    """The credentials of one mechanism, and made-up ones for the users that do not exist."""
+
+    def __init__(self, mechanism: ScramMechanism, credentials: Callable[[], Credentials], secret: bytes) -> None:
+        """`secret` is the same on all nodes of a cluster, so that a made-up salt is the same everywhere."""
+        self.keys = ScramKeys(mechanism)
+        self._mechanism = mechanism
+        self._credentials = credentials
+        self._secret = secret
+        self._counted: Credentials | None = None
+        self._usual = (ITERATIONS_MIN, SALT_LENGTH, True)
+
+    def find(self, user: str) -> tuple[ScramCredential, bool]:
+        """Return the user's credential, or a made-up one, and whether the user exists."""
+        found = self._credentials().get((self._mechanism, user))
+        if found is not None:
+            return found, True
+        iterations, salt_length, is_base_36 = self._usual_form()
+        salt = self._made_up(f"salt {user}", salt_length)
+        if is_base_36:
+            salt = bytes(BASE_36[byte % len(BASE_36)] for byte in salt)
+        size = self.keys.size
+        keys = self._made_up(f"keys {user}", 2 * size)
+        return ScramCredential(salt, keys[:size], keys[size:], iterations), False
+
+    def _usual_form(self) -> tuple[int, int, bool]:
+        """Return the iterations and the form of the salt that most users have, so that made-up ones do not stand
+        out."""
+        credentials = self._credentials()
+        if credentials is not self._counted:
+            forms = Counter(
+                (each.iterations, len(each.salt), all(byte in BASE_36 for byte in each.salt))
+                for (mechanism, _), each in credentials.items()
+                if mechanism == self._mechanism
+            )
+            self._usual = max(forms, key=lambda form: (forms[form], form), default=(ITERATIONS_MIN, SALT_LENGTH, True))
+            self._counted = credentials
+        return self._usual
+
+    def _made_up(self, name: str, length: int) -> bytes:
+        blocks = range(-(-length // self.keys.size))
+        return b"".join(
+            self.keys.mac(self._secret, f"{block} {self._mechanism} {name}".encode("utf-8", "surrogatepass"))
+            for block in blocks
+        )[:length]
+
+
+class ScramServer:
+    """The server's side of one authentication. `new_nonce` returns random printable characters without a comma."""
+
+    def __init__(self, users: ScramUsers, new_nonce: Callable[[], str]) -> None:
+        self._users = users
+        self._keys = users.keys
+        self._new_nonce = new_nonce
+        self._first: ClientFirst | None = None
+        self._is_finished = False
+
+    def respond(self, token: bytes) -> Step:
+        if self._is_finished:
+            raise SaslRefusal
+        try:
+            return self._begin(token) if self._first is None else self._finish(self._first, token)
+        except MalformedMessage:
+            self._is_finished = True
+            raise SaslRefusal from None
+        except SaslRefusal:
+            self._is_finished = True
+            raise
+
+    def _begin(self, token: bytes) -> Step:
+        first = scram_messages.parse_client_first(token)
+        if TOKEN_EXTENSION in first.extensions.lower():
+            raise SaslRefusal  # there are no delegation tokens
+        if first.authorization_id not in ("", first.user):
+            raise SaslRefusal(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        self._credential, self._is_known = self._users.find(first.user)
+        if self._credential.iterations < ITERATIONS_MIN:
+            raise SaslRefusal
+        self._first = first
+        self._nonce = first.nonce + self._new_nonce()
+        salt, iterations = base64_text(self._credential.salt), self._credential.iterations
+        self._server_first = f"r={self._nonce},s={salt},i={iterations}"
+        return Step(self._server_first.encode())
+
+    def _finish(self, first: ClientFirst, token: bytes) -> Step:
+        self._is_finished = True
+        final = scram_messages.parse_client_final(token)
+        if final.nonce != self._nonce or final.channel_binding != first.header.encode():
+            raise SaslRefusal
+        message = f"{first.bare},{self._server_first},{final.without_proof}".encode()
+        credential, keys = self._credential, self._keys
+        signature = keys.mac(credential.stored_key, message)
+        if len(final.proof) != len(signature):
+            raise SaslRefusal
+        stored_key = keys.hashed(scram_messages.xor(final.proof, signature))
+        if not hmac.compare_digest(stored_key, credential.stored_key) or not self._is_known:
+            raise SaslRefusal
+        proof = base64_text(keys.mac(credential.server_key, message))
+        return Step(f"v={proof}".encode(), first.user)
