@@ -29,6 +29,7 @@ from moldau.server.handlers.controller.reports import report_handlers
 from moldau.server.handlers.describe_acls import DescribeAcls
 from moldau.server.handlers.forwarded import forwarded_handlers
 from moldau.server.handlers.quorum import quorum_handlers
+from moldau.server.handlers.sasl import SaslAuthenticate, SaslHandshake
 from moldau.server.router import Router
 from moldau.settings import Settings
 from moldau.wire.apis import ApiKey
@@ -103,6 +104,8 @@ class ControllerSide:
                 Envelope(self.ask),
                 ApiVersions(current, self.router.served, self._driver.kraft_version),
                 DescribeAcls(current, has_authorizer),
+                SaslHandshake(),
+                SaslAuthenticate(),
                 DescribeControllers(self._voters, lambda: self._driver.leader_id, cluster_id),
             ]
         )

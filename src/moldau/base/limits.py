@@ -32,6 +32,12 @@ FRAME_TRUSTED_BYTES: Final = 1 << 20
 RECEIVE_BUDGET_BYTES: Final = 512 << 20
 """Memory of all incomplete frames together."""
 
+UNAUTHENTICATED_TRUSTED_BYTES: Final = 1 << 10
+"""The same for a client that has not authenticated yet: its buffer holds little more than it has sent."""
+
+AUTHENTICATION_MS_MAX: Final = 30_000
+"""How long a client may take to authenticate, however slowly it sends; then its connection is closed."""
+
 SCRATCH_BYTES: Final = 256 << 10
 """The receive buffer that all connections of a listener share: complete frames in it are never copied."""
 

@@ -53,6 +53,7 @@ class Conversation:
         "_pending",
         "_pending_bytes",
         "_received",
+        "_trusted_bytes",
         "_wake",
         "held",
     )
@@ -66,8 +67,8 @@ class Conversation:
     ) -> None:
         self._answer = answer
         self._wake = wake
-        self._frame_bytes_max = frame_bytes_max
         self._budget = budget
+        self.limit_frames(frame_bytes_max)
         self._pending: deque[Outgoing | Promise[Outgoing]] = deque()
         self._pending_bytes = 0
         self.held = b""
@@ -90,6 +91,12 @@ class Conversation:
     @property
     def is_answered(self) -> bool:
         return not self._pending and not self.held
+
+    def limit_frames(self, bytes_max: int, trusted_bytes: int = FRAME_TRUSTED_BYTES) -> None:
+        """Set the largest size of a frame, and the size up to which a frame gets its whole buffer at once. It holds
+        for the frames after the current one."""
+        self._frame_bytes_max = bytes_max
+        self._trusted_bytes = trusted_bytes
 
     def feed(self, view: memoryview) -> None:
         """Handle received bytes. `view` is valid only during the call."""
@@ -180,7 +187,7 @@ class Conversation:
             self.held = bytes(rest)
             return
         self._frame_size = 4 + self._length(rest, 0) if len(rest) >= 4 else 0
-        capacity = min(self._frame_size, max(FRAME_TRUSTED_BYTES, 2 * len(rest))) or 4
+        capacity = min(self._frame_size, max(self._trusted_bytes, 2 * len(rest))) or 4
         self._budget.take(capacity)
         self._frame = bytearray(capacity)
         self._frame[: len(rest)] = rest
@@ -205,7 +212,7 @@ class Conversation:
         if self._frame_size == 0:
             self._frame_size = 4 + self._length(frame, 0)
         if self._received < self._frame_size:
-            capacity = min(self._frame_size, max(FRAME_TRUSTED_BYTES, 2 * self._received))
+            capacity = min(self._frame_size, max(self._trusted_bytes, 2 * self._received))
             self._budget.take(capacity - len(frame))
             frame.extend(bytes(capacity - len(frame)))
             return

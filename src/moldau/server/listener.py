@@ -19,6 +19,7 @@ from moldau.security.acls.access import UNRESTRICTED, Access
 from moldau.security.principals import ANONYMOUS, Principal
 from moldau.server.conversation import ReceiveBudget, Reply
 from moldau.server.router import Router
+from moldau.server.sasl_session import SaslServer, SaslSession
 from moldau.server.socket_connection import SocketConnection
 
 log = logging.getLogger("moldau.server")
@@ -57,10 +58,11 @@ class Listener:
         access: Callable[[Principal, str], Access] = lambda principal, host: UNRESTRICTED,
         on_gone: Callable[[str], None] = lambda _: None,
         descriptor_max: int = sys.maxsize,
+        sasl: SaslServer | None = None,
     ) -> None:
         """`access` returns what a principal may do that connects from a host. `on_gone` is called with the address of
         each connection that has ended. A connection whose file descriptor is above `descriptor_max` is refused: the
-        remaining descriptors are reserved for files."""
+        remaining descriptors are reserved for files. With `sasl`, clients authenticate before their first request."""
         self.name = name
         self._router = router
         self._budget = budget
@@ -72,6 +74,8 @@ class Listener:
         self._access = access
         self._on_gone = on_gone
         self._descriptor_max = descriptor_max
+        self._sasl = sasl
+        self._sasl_sessions: dict[SocketConnection, SaslSession] = {}
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._connections: set[SocketConnection] = set()
         self._per_ip: Counter[str] = Counter()
@@ -193,20 +197,28 @@ class Listener:
             return
         self._per_ip[host] += 1
         peer = f"{host}:{port}"
+        session = self._session(ANONYMOUS, host, peer)
         connection = SocketConnection(
             self._loop,
             sock,
             peer,
             self._scratch,
-            self._session(ANONYMOUS, host, peer),
+            session,
             self._frame_bytes_max,
             self._budget,
             self._on_closed,
         )
         self._connections.add(connection)
+        if isinstance(session, SaslSession):
+            self._sasl_sessions[connection] = session
+            session.begin(connection)
 
     def _session(self, principal: Principal, host: str, peer: str) -> Callable[[memoryview], Reply]:
         """Return the function that answers the requests of a connection whose transport identifies the principal."""
+        if self._sasl is not None:
+            return SaslSession(
+                self._sasl, self._router, self.name, peer, self._frame_bytes_max, lambda who: self._access(who, host)
+            )
         return partial(self._router.answer, self.name, peer, self._access(principal, host))
 
     def _set_options(self, sock: socket.socket) -> None:
@@ -218,6 +230,8 @@ class Listener:
 
     def _on_closed(self, connection: SocketConnection, reason: str) -> None:
         self._connections.discard(connection)
+        if (session := self._sasl_sessions.pop(connection, None)) is not None:
+            session.end()
         host = connection.peer.rpartition(":")[0]
         self._per_ip[host] -= 1
         if not self._per_ip[host]:

@@ -86,6 +86,10 @@ class SocketConnection:
     def is_idle(self) -> bool:
         return self._conversation.is_idle and not self._out
 
+    def limit_frames(self, bytes_max: int, trusted_bytes: int) -> None:
+        """Set the largest size of a request, and the size up to which it gets its whole buffer at once."""
+        self._conversation.limit_frames(bytes_max, trusted_bytes)
+
     def stop_reading(self) -> None:
         """Read no more requests; those that were read are still answered."""
         self._stopped = True

@@ -45,6 +45,8 @@ OTHER_APIS = {
     ApiKey.API_VERSIONS: (0, 4),
     ApiKey.DESCRIBE_CLUSTER: (1, 2),
     ApiKey.DESCRIBE_ACLS: (1, 3),
+    ApiKey.SASL_HANDSHAKE: (0, 1),
+    ApiKey.SASL_AUTHENTICATE: (0, 2),
 }
 ACL_APIS = {ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}
 """A code 0 in them closes the connection, as in Kafka."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import secrets
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -37,12 +36,12 @@ class ClientLogin:
     user: str
     password: str = field(repr=False)
 
-    def begin(self) -> ClientMechanism:
-        """Return a new exchange."""
+    def begin(self, nonce: str) -> ClientMechanism:
+        """Return a new exchange. `nonce` is random, printable, and has no comma."""
         if self.mechanism == PLAIN:
             return PlainClient(self.user, self.password)
         keys = ScramKeys(SCRAM_MECHANISMS[self.mechanism])
-        return ScramClient(keys, self.user, self.password, secrets.token_urlsafe(24))
+        return ScramClient(keys, self.user, self.password, nonce)
 
 
 class PlainClient:

@@ -43,6 +43,7 @@ from moldau.server.handlers.list_offsets import ListOffsets
 from moldau.server.handlers.metadata import Metadata
 from moldau.server.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
 from moldau.server.handlers.produce import Produce
+from moldau.server.handlers.sasl import SaslAuthenticate, SaslHandshake
 from moldau.server.handlers.transactions.add_partitions import AddOffsetsToTxn, AddPartitionsToTxn
 from moldau.server.handlers.transactions.commit_offsets import TxnOffsetCommit
 from moldau.server.handlers.transactions.end_txn import EndTxn
@@ -103,6 +104,8 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         ListOffsets(partitions),
         Metadata(current, channel, node.cluster_id, node.auto_create_topics),
         ApiVersions(current, node.served, node.kraft_version),
+        SaslHandshake(),
+        SaslAuthenticate(),
         DeleteRecords(partitions, node.timers),
         InitProducerId(node.producer_ids, node.transactions),
         OffsetForLeaderEpoch(partitions),

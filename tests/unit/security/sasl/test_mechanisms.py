@@ -45,7 +45,7 @@ def server_of(mechanism: str) -> ServerMechanism:
 
 
 def log_in(mechanism: str, user: str, password: str) -> Step:
-    client, server = ClientLogin(mechanism, user, password).begin(), server_of(mechanism)
+    client, server = ClientLogin(mechanism, user, password).begin("me"), server_of(mechanism)
     step, token = Step(b""), client.first()
     while token is not None:
         step = server.respond(token)

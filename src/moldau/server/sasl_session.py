@@ -1,0 +1,210 @@
+"""The session of a connection on a SASL listener: it answers SASL's own requests until the client is authenticated,
+then the router answers, with the access of the client's principal.
+
+Before that, ApiVersions is answered once, and any other request closes the connection. A refused client gets its answer
+after a delay, which slows down guessing; nothing is read meanwhile. `SaslExchange` decides what is answered.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from moldau.base.clock import Clock, Timer, Timers
+from moldau.base.errors import ErrorCode, MalformedData
+from moldau.base.limits import AUTHENTICATION_MS_MAX, FRAME_TRUSTED_BYTES, UNAUTHENTICATED_TRUSTED_BYTES
+from moldau.base.promise import Promise
+from moldau.security.acls.access import Access
+from moldau.security.principals import ANONYMOUS, Principal
+from moldau.security.sasl.exchange import Mechanism, NotAnswered, Phase, SaslExchange
+from moldau.server.conversation import Reply
+from moldau.server.router import Router
+from moldau.wire.apis import APIS, ApiKey
+from moldau.wire.codec import Outgoing, decode_from
+from moldau.wire.frames import Framing, RequestHeader, read_request_header
+from moldau.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from moldau.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+HANDSHAKE_VERSIONS: Final = (0, 1)
+AUTHENTICATE_VERSIONS: Final = (0, 2)
+_SIZE: Final = struct.Struct(">i")
+_ERROR_CODE: Final = slice(8, 10)
+"""Of an ApiVersions response: after the size and the correlation id."""
+_HANDSHAKE_KEY: Final = ApiKey.SASL_HANDSHAKE.to_bytes(2, "big")
+
+
+@dataclass(frozen=True, slots=True)
+class SaslServer:
+    """What all connections of a SASL listener share."""
+
+    mechanisms: Mapping[str, Mechanism]
+    receive_bytes_max: int
+    """Largest frame of a client that is not authenticated yet."""
+    failure_delay_ms: int
+    clock: Clock
+    timers: Timers
+    time_ms_max: int = AUTHENTICATION_MS_MAX
+
+
+class Connection(Protocol):
+    """What a session does with its connection."""
+
+    def limit_frames(self, bytes_max: int, trusted_bytes: int) -> None: ...
+
+    def stop_reading(self) -> None: ...
+
+    def close(self, reason: str = "") -> None: ...
+
+
+class SaslSession:
+    """Call it with a frame to get the reply."""
+
+    def __init__(
+        self,
+        server: SaslServer,
+        router: Router,
+        listener: str,
+        peer: str,
+        frame_bytes_max: int,
+        access: Callable[[Principal], Access],
+    ) -> None:
+        self._server = server
+        self._exchange = SaslExchange(server.mechanisms)
+        self._frame_bytes_max = frame_bytes_max
+        self._answer_as: Callable[[Principal], Callable[[memoryview], Reply]] = lambda principal: partial(
+            router.answer, listener, peer, access(principal)
+        )
+        self._answer: Callable[[memoryview], Reply] = self._authenticate
+        self._serve: Callable[[memoryview], Reply] = self._answer_as(ANONYMOUS)
+        self._has_sent_versions = False
+        self._timer: Timer | None = None
+
+    def __call__(self, frame: memoryview) -> Reply:
+        return self._answer(frame)
+
+    def begin(self, connection: Connection) -> None:
+        """Called once, before the first request."""
+        self._connection = connection
+        self._expect_authentication()
+
+    def end(self) -> None:
+        """Called when the connection is closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expect_authentication(self) -> None:
+        """Answer only SASL's requests, and limit their size and time."""
+        self._answer = self._authenticate
+        self._connection.limit_frames(self._server.receive_bytes_max, UNAUTHENTICATED_TRUSTED_BYTES)
+        self._timer = self._server.timers.after_ms(self._server.time_ms_max, self._on_timeout)
+
+    def _on_timeout(self) -> None:
+        self._timer = None
+        self._connection.close(f"it did not authenticate within {self._server.time_ms_max} ms")
+
+    def _on_authenticated(self) -> None:
+        self.end()
+        assert self._exchange.principal is not None
+        self._serve = self._answer_as(self._exchange.principal)
+        self._answer = self._serve if self._exchange.expires_ms is None else self._serve_until_expired
+        self._connection.limit_frames(self._frame_bytes_max, FRAME_TRUSTED_BYTES)
+
+    def _serve_until_expired(self, frame: memoryview) -> Reply:
+        """Answer requests of a session with a lifetime. After its end only a SaslHandshake is answered, which begins
+        the next one (KIP-368)."""
+        if frame[:2] == _HANDSHAKE_KEY:
+            return self._authenticate(frame)
+        if self._exchange.is_expired(self._server.clock.elapsed_ms()):
+            raise MalformedData("its session has expired; the client must authenticate again in time")
+        return self._serve(frame)
+
+    def _authenticate(self, frame: memoryview) -> Reply:
+        exchange = self._exchange
+        if exchange.phase is Phase.RAW_TOKENS:
+            return self._answer_raw_token(frame)
+        header, position = read_request_header(frame)
+        key = header.api_key
+        if key == ApiKey.SASL_HANDSHAKE:
+            return self._answer_handshake(frame, header, position)
+        if key == ApiKey.SASL_AUTHENTICATE and exchange.phase is Phase.TOKENS:
+            return self._answer_token(frame, header, position)
+        name = APIS[key].name if key in APIS else f"API key {key}"
+        if exchange.phase is Phase.TOKENS:
+            return self._refuse(None, f"{name} during the authentication")
+        if key != ApiKey.API_VERSIONS or self._has_sent_versions:
+            raise MalformedData(f"{name} before authentication; is the client's security.protocol right?")
+        reply = self._serve(frame)
+        self._has_sent_versions = isinstance(reply, Outgoing) and reply[_ERROR_CODE] == b"\0\0"
+        return reply
+
+    def _answer_handshake(self, frame: memoryview, header: RequestHeader, position: int) -> Reply:
+        _check_version(header, HANDSHAKE_VERSIONS)
+        request, _ = decode_from(SaslHandshakeRequest, frame, header.api_version, position)
+        exchange, now_ms = self._exchange, self._server.clock.elapsed_ms()
+        answer = exchange.handshake(request.mechanism, header.api_version, now_ms)
+        response = SaslHandshakeResponse(answer.error, answer.mechanisms)
+        reply = Framing(ApiKey.SASL_HANDSHAKE, header.api_version).frame(header.correlation_id, response)
+        if exchange.phase is Phase.FAILED:
+            return self._refuse(reply, exchange.failure)
+        if exchange.is_reauthenticating:
+            self._expect_authentication()
+        return reply
+
+    def _answer_token(self, frame: memoryview, header: RequestHeader, position: int) -> Reply:
+        _check_version(header, AUTHENTICATE_VERSIONS)
+        request, _ = decode_from(SaslAuthenticateRequest, frame, header.api_version, position)
+        exchange = self._exchange
+        try:
+            answer = exchange.authenticate(bytes(request.auth_bytes), self._server.clock.elapsed_ms())
+        except NotAnswered as reason:
+            return self._refuse(None, str(reason))
+        response = SaslAuthenticateResponse(answer.error, answer.message, answer.token, answer.lifetime_ms)
+        reply = Framing(ApiKey.SASL_AUTHENTICATE, header.api_version).frame(header.correlation_id, response)
+        if exchange.phase is Phase.FAILED:
+            return self._refuse(reply, exchange.failure)
+        if exchange.phase is Phase.AUTHENTICATED:
+            self._on_authenticated()
+        return reply
+
+    def _answer_raw_token(self, frame: memoryview) -> Reply:
+        """Answer a token without a header: the reply has none either, and there is none after a failure."""
+        exchange = self._exchange
+        try:
+            answer = exchange.authenticate(bytes(frame), self._server.clock.elapsed_ms())
+        except NotAnswered as reason:
+            return self._refuse(None, str(reason))
+        if answer.error is not ErrorCode.NONE:
+            return self._refuse(None, exchange.failure)
+        if exchange.phase is Phase.AUTHENTICATED:
+            self._on_authenticated()
+        return Outgoing(_SIZE.pack(len(answer.token)) + answer.token)
+
+    def _refuse(self, reply: Outgoing | None, reason: str) -> Reply:
+        """Close the connection after the delay; before that, send the reply, if there is one."""
+        self.end()
+        self._answer = _ignore
+        self._connection.stop_reading()
+        late_reply: Promise[Outgoing] = Promise()
+
+        def close() -> None:
+            self._timer = None
+            if reply is not None:
+                late_reply.complete(reply)
+            self._connection.close(f"authentication failed: {reason}")
+
+        self._timer = self._server.timers.after_ms(self._server.failure_delay_ms, close)
+        return None if reply is None else late_reply
+
+
+def _check_version(header: RequestHeader, versions: tuple[int, int]) -> None:
+    if not versions[0] <= header.api_version <= versions[1]:
+        raise MalformedData(f"{APIS[header.api_key].name} version {header.api_version} is not served")
+
+
+def _ignore(frame: memoryview) -> Reply:
+    """Answer nothing: the connection is about to be closed."""
+    return None
