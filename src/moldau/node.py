@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import secrets
 import shutil
 import signal
 import socket
@@ -36,6 +37,7 @@ from moldau.runtime.timers import LoopTimers
 from moldau.server.conversation import ReceiveBudget
 from moldau.server.listener import Listener, bound_socket
 from moldau.server.router import Router
+from moldau.server.sasl_session import SaslServer
 from moldau.settings import Settings
 
 log = logging.getLogger("moldau.node")
@@ -199,10 +201,28 @@ class Node:
             self.assembly.access,
             self.assembly.connection_gone,
             open_files_limit() - reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_limit()),
+            self._sasl_server(address.name),
         )
         _, port = listener.adopt(bound)
         listeners.append(listener)
         return address._replace(port=port)
+
+    def _sasl_server(self, listener: str) -> SaslServer | None:
+        """Return how clients authenticate on that listener; None if it has no SASL."""
+        sasl, assembly = self.settings.sasl, self.assembly
+        if listener not in sasl.listeners:
+            return None
+        # The cluster id makes the made-up salts of unknown users the same on all nodes; strangers do not know it.
+        mechanisms = sasl.listeners[listener].mechanisms(
+            lambda: assembly.current.image.scram_credentials, assembly.cluster_id.encode(), new_nonce
+        )
+        return SaslServer(
+            mechanisms,
+            sasl.listeners[listener].receive_bytes_max,
+            sasl.failure_delay_ms,
+            self._clock,
+            LoopTimers(asyncio.get_running_loop()),
+        )
 
     def advertised(self) -> list[Address]:
         """Return the advertised addresses, with the actual port where the setting is 0."""
@@ -242,6 +262,10 @@ class Node:
             log.error("node %d: internal error in a background task", self.settings.node_id, exc_info=fault)
         if not self.failed.done():
             self.failed.set_result(fault)
+
+
+def new_nonce() -> str:
+    return secrets.token_urlsafe(24)
 
 
 def _close_all(sockets: Mapping[Address, socket.socket]) -> None:

@@ -11,6 +11,7 @@ import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from moldau.base.broker_configs import BROKER_CONFIGS, broker_config
 from moldau.base.cluster_settings import (
@@ -33,6 +34,7 @@ from moldau.base.transaction_settings import TransactionLogSettings, read_transa
 from moldau.coordinator.group.assignors import ASSIGNORS
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.transaction.settings import TransactionSettings
+from moldau.security.sasl.settings import JaasFile, SaslSettings, SaslUse, read_jaas_file, read_sasl, warn_of_sasl
 from moldau.security.settings import AuthorizerSettings, read_authorizer
 
 __all__ = ["Settings", "SettingsError", "check_cluster_id", "from_properties", "load"]
@@ -40,6 +42,8 @@ __all__ = ["Settings", "SettingsError", "check_cluster_id", "from_properties", "
 
 FALLBACK_HOST = "localhost"
 """The advertised host of a machine whose name cannot be resolved."""
+SUPPORTED_PROTOCOLS: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
+_JAAS_FILE: Final = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ class Settings:
     authorizer: AuthorizerSettings
     quota_window_num: int
     quota_window_size_seconds: int
+    sasl: SaslSettings
     properties: Mapping[str, str]
     """Every property that was set, as text."""
     warnings: tuple[str, ...] = ()
@@ -106,8 +111,7 @@ class Settings:
     @property
     def is_alone(self) -> bool:
         """Whether the settings name no other node."""
-        others = [voter for voter in self.quorum.voters if voter.id != self.node_id]
-        return self.is_controller and self.is_broker and not others and len(self.quorum.bootstrap_servers) <= 1
+        return _is_alone(self.node_id, self.process_roles, self.quorum)
 
     def value(self, name: str) -> ConfigValue:
         """Return the value of any broker key, or its default."""
@@ -133,7 +137,9 @@ def load(
     texts.update(read_environment(environ))
     texts.update((key, SettingText(text, "--override")) for key, text in overrides)
     texts.update(flags or {})
-    return _build_settings(texts, environ.get("CLUSTER_ID") or None)
+    options = _JAAS_FILE.search(environ.get("KAFKA_OPTS", ""))
+    jaas_file = read_jaas_file(options[1], "KAFKA_OPTS") if options else {}
+    return _build_settings(texts, environ.get("CLUSTER_ID") or None, jaas_file)
 
 
 def from_properties(properties: Mapping[str, str], cluster_id: str | None = None) -> Settings:
@@ -169,7 +175,9 @@ def check_cluster_id(cluster_id: str, origin: str) -> None:
         raise SettingsError(f"{origin} {cluster_id}: expected an id such as `kafka-storage random-uuid` prints")
 
 
-def _build_settings(texts: Mapping[str, SettingText], cluster_id: str | None) -> Settings:
+def _build_settings(
+    texts: Mapping[str, SettingText], cluster_id: str | None, jaas_file: JaasFile | None = None
+) -> Settings:
     values = Values(texts)
     node_id = _read_node_id(values)
     _refuse_security(values)
@@ -185,6 +193,9 @@ def _build_settings(texts: Mapping[str, SettingText], cluster_id: str | None) ->
     advertised = _advertised_listeners(values, protocols, listeners, client_listeners)
     quorum = read_quorum(values)
     check_roles(values, node_id, client_listeners, controller_listeners, quorum)
+    inter_broker = _inter_broker_listener_name(values, client_listeners)
+    is_alone = _is_alone(node_id, values.items("process.roles"), quorum)
+    sasl_use = SaslUse.of(values, listeners, protocols, inter_broker, is_alone)
     return Settings(
         node_id=node_id,
         cluster_id=cluster_id,
@@ -193,7 +204,7 @@ def _build_settings(texts: Mapping[str, SettingText], cluster_id: str | None) ->
         listeners=client_listeners,
         controller_listeners=controller_listeners,
         advertised_listeners=advertised,
-        inter_broker_listener_name=_inter_broker_listener_name(values, client_listeners),
+        inter_broker_listener_name=inter_broker,
         log_dirs=values.items("log.dirs") or values.items("log.dir"),
         num_partitions=values.integer("num.partitions"),
         default_replication_factor=values.integer("default.replication.factor"),
@@ -231,11 +242,13 @@ def _build_settings(texts: Mapping[str, SettingText], cluster_id: str | None) ->
         authorizer=read_authorizer(values),
         quota_window_num=values.integer("quota.window.num"),
         quota_window_size_seconds=values.integer("quota.window.size.seconds"),
+        sasl=read_sasl(values, sasl_use, jaas_file or {}),
         properties={key: each.text for key, each in texts.items() if broker_config(key)},
         warnings=(
             *values.warnings(),
             *_warn_of_directories(values),
             *_warn_of_cleaner_threads(values),
+            *warn_of_sasl(values),
             *_warn_of_fallback_host(values, client_listeners, advertised),
         ),
     )
@@ -270,7 +283,7 @@ def _read_node_id(values: Values) -> NodeId:
 
 def _refuse_security(values: Values) -> None:
     """Refuse unsupported security settings: to ignore them would leave the node open."""
-    if values.value("security.inter.broker.protocol") != "PLAINTEXT":
+    if values.value("security.inter.broker.protocol") not in SUPPORTED_PROTOCOLS:
         raise values.error("security.inter.broker.protocol", "not supported yet; expected PLAINTEXT")
 
 
@@ -298,7 +311,7 @@ def _read_listeners(values: Values, protocols: Mapping[str, str]) -> tuple[Liste
     if len(set(names)) < len(names) or len(set(addresses)) < len(addresses):
         raise values.error("listeners", "expected a different name and a different address for each listener")
     for each in listeners:
-        if each.security_protocol != "PLAINTEXT":
+        if each.security_protocol not in SUPPORTED_PROTOCOLS:
             raise values.error(
                 "listeners", f"{each.name} uses {each.security_protocol}, not supported yet; expected PLAINTEXT"
             )
@@ -311,8 +324,16 @@ def _read_protocols(values: Values, controller_names: set[str]) -> dict[str, str
         protocols = parse_protocol_map(values.text(key) or "")
     except ValueError as wrong:
         raise values.error(key, str(wrong)) from None
-    # As in Kafka, a controller's listener needs no entry only while the map is not set.
-    return protocols if key in values else {**dict.fromkeys(controller_names, "PLAINTEXT"), **protocols}
+    # As in Kafka, a controller's listener needs no entry only while the map is not set and no listener is secured.
+    names = {item.partition("://")[0].strip().upper() for item in values.items("listeners")} | controller_names
+    if key in values or names & {"SSL", "SASL_SSL", "SASL_PLAINTEXT"}:
+        return protocols
+    return {**dict.fromkeys(controller_names, "PLAINTEXT"), **protocols}
+
+
+def _is_alone(node_id: int, roles: tuple[str, ...], quorum: QuorumSettings) -> bool:
+    others = [voter for voter in quorum.voters if voter.id != node_id]
+    return {"broker", "controller"} <= set(roles) and not others and len(quorum.bootstrap_servers) <= 1
 
 
 def _parse_listeners(values: Values, key: str, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
@@ -349,10 +370,14 @@ def _advertised_listeners(
 
 
 def _inter_broker_listener_name(values: Values, client_listeners: tuple[Listener, ...]) -> str:
-    key = "inter.broker.listener.name"
+    key, protocol_key = "inter.broker.listener.name", "security.inter.broker.protocol"
+    if key in values and protocol_key in values:
+        raise values.error(key, f"only one of {key} and {protocol_key} should be set")
     if not client_listeners:
         return ""
-    name = (values.text(key) or client_listeners[0].name).upper()
+    if protocol_key in values:
+        key = protocol_key
+    name = ((values.text(key) if key in values else None) or client_listeners[0].name).upper()
     if name not in {each.name for each in client_listeners}:
         raise values.error(key, "expected the name of a listener that is not the controllers'")
     return name

@@ -38,7 +38,6 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("server.max.startup.time.ms", LONG, LONG_MAX, Range(0), internal=True),
     ConfigDef("max.connections.per.ip.overrides", STRING, "", update_mode=CLUSTER_WIDE),
     ConfigDef("max.connection.creation.rate", INT, INT_MAX, Range(0), update_mode=CLUSTER_WIDE),
-    ConfigDef("connection.failed.authentication.delay.ms", INT, 100, Range(0)),
     ConfigDef("queued.max.requests", INT, 500, Range(1)),
     ConfigDef("queued.max.request.bytes", LONG, -1),
     ConfigDef("num.network.threads", INT, 3, Range(1), update_mode=CLUSTER_WIDE),
@@ -219,12 +218,9 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, Range(1)),
     ConfigDef("controller.quota.window.size.seconds", INT, 1, Range(1)),
     ConfigDef("client.quota.callback.class", CLASS, None),
-    # Security. Moldau has neither TLS nor SASL yet. So that no node is open by mistake, `settings` refuses to start
-    # with a listener or a security.inter.broker.protocol other than PLAINTEXT. The keys ssl.* and sasl.* only cause the
-    # warning: they protect nothing.
-    ConfigDef("sasl.mechanism.controller.protocol", STRING, "GSSAPI"),
-    ConfigDef("connections.max.reauth.ms", LONG, 0),
-    ConfigDef("sasl.server.max.receive.size", INT, 524_288),
+    # Security. Moldau has no TLS yet, and of SASL the mechanisms PLAIN and SCRAM. So that no node is open by mistake,
+    # `settings` refuses to start with a listener or a security.inter.broker.protocol that it cannot protect. The other
+    # keys ssl.* and sasl.* only cause the warning: they protect nothing.
     ConfigDef("security.providers", STRING, None),
     ConfigDef(
         "principal.builder.class",
@@ -255,11 +251,8 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("ssl.secure.random.implementation", STRING, None, update_mode=PER_BROKER),
     ConfigDef("ssl.cipher.suites", LIST, (), update_mode=PER_BROKER),
     ConfigDef("ssl.engine.factory.class", CLASS, None, update_mode=PER_BROKER),
-    ConfigDef("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", update_mode=PER_BROKER),
-    ConfigDef("sasl.enabled.mechanisms", LIST, ("GSSAPI",), update_mode=PER_BROKER),
     ConfigDef("sasl.server.callback.handler.class", CLASS, None),
     ConfigDef("sasl.kerberos.principal.to.local.rules", LIST, ("DEFAULT",), update_mode=PER_BROKER),
-    ConfigDef("sasl.jaas.config", PASSWORD, None, update_mode=PER_BROKER),
     ConfigDef("sasl.client.callback.handler.class", CLASS, None),
     ConfigDef("sasl.login.class", CLASS, None),
     ConfigDef("sasl.login.callback.handler.class", CLASS, None),

@@ -41,13 +41,26 @@ _SYNONYMS_BY_NAME: Final[Mapping[str, tuple[str, ...]]] = {
     # In one direction only: the scheduler's interval is the default of the flush interval, not the reverse.
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 }
-_LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.(?P<base>.+)")
+_LISTENER_PREFIX: Final = re.compile(
+    r"listener\.name\.[^.]+\.(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?(?P<base>.+)"
+)
+_PER_LISTENER: Final = frozenset(
+    ("sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.server.max.receive.size", "connections.max.reauth.ms")
+)
+"""Keys that Moldau implements for single listeners too."""
 
 
 def broker_config(name: str) -> ConfigDef | None:
-    """Return the definition of a broker key, also of one for a single listener: `listener.name.NAME.KEY`."""
+    """Return the definition of a broker key, also of one for a single listener, `listener.name.NAME.KEY`, or for one
+    SASL mechanism of it, `listener.name.NAME.MECHANISM.KEY`."""
     match = _LISTENER_PREFIX.fullmatch(name)
     return BROKER_CONFIGS.get(match["base"] if match else name)
+
+
+def has_effect(name: str) -> bool:
+    """Return whether Moldau implements a broker key, in this form."""
+    match = _LISTENER_PREFIX.fullmatch(name)
+    return match["base"] in _PER_LISTENER if match else name in IMPLEMENTED_NAMES
 
 
 def broker_value(name: str, layers: BrokerLayers) -> ConfigValue:

@@ -21,6 +21,7 @@ INT: Final = ConfigType.INT
 LONG: Final = ConfigType.LONG
 DOUBLE: Final = ConfigType.DOUBLE
 LIST: Final = ConfigType.LIST
+PASSWORD: Final = ConfigType.PASSWORD
 PER_BROKER: Final = UpdateMode.PER_BROKER
 CLUSTER_WIDE: Final = UpdateMode.CLUSTER_WIDE
 
@@ -54,6 +55,14 @@ _ROWS: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("connections.max.idle.ms", LONG, 600_000),
     ConfigDef("fetch.max.bytes", INT, 57_671_680, Range(1024)),
     ConfigDef("max.incremental.fetch.session.cache.slots", INT, 1000, Range(0)),
+    # Authentication
+    ConfigDef("sasl.enabled.mechanisms", LIST, ("GSSAPI",), update_mode=PER_BROKER),
+    ConfigDef("sasl.jaas.config", PASSWORD, None, update_mode=PER_BROKER),
+    ConfigDef("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", update_mode=PER_BROKER),
+    ConfigDef("sasl.mechanism.controller.protocol", STRING, "GSSAPI"),
+    ConfigDef("sasl.server.max.receive.size", INT, 524_288),
+    ConfigDef("connections.max.reauth.ms", LONG, 0),
+    ConfigDef("connection.failed.authentication.delay.ms", INT, 100, Range(0)),
     # Access control
     ConfigDef("authorizer.class.name", STRING, ""),
     ConfigDef("super.users", STRING, "", internal=True),
@@ -203,6 +212,14 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "connections.max.idle.ms": "A connection that is idle for this long is closed.",
     "fetch.max.bytes": "Most bytes of a fetch response, whatever the client requests.",
     "max.incremental.fetch.session.cache.slots": "Most incremental fetch sessions at a time.",
+    # Authentication
+    "sasl.enabled.mechanisms": "The SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+    "sasl.jaas.config": "Users and passwords; only as listener.name.LISTENER.MECHANISM.sasl.jaas.config.",
+    "sasl.mechanism.inter.broker.protocol": "The SASL mechanism with which this node logs in to other brokers.",
+    "sasl.mechanism.controller.protocol": "The SASL mechanism with which this node logs in to controllers.",
+    "sasl.server.max.receive.size": "Largest request of a client that has not authenticated yet.",
+    "connections.max.reauth.ms": "How long a SASL session lasts until the client authenticates again; 0: for ever.",
+    "connection.failed.authentication.delay.ms": "How long a refused client waits for the answer.",
     # Access control
     "authorizer.class.name": "The class that checks ACLs; empty means that everybody may do everything.",
     "super.users": "Principals that may do everything, as User:name, with semicolons between them.",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""In the order of their numbers in requests and records."""
 WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))
 """Hosts to listen on that mean every interface; clients cannot connect to them."""
 

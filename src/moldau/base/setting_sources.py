@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from moldau.base import properties
-from moldau.base.broker_configs import BROKER_CONFIGS, IMPLEMENTED_NAMES, broker_config
+from moldau.base.broker_configs import BROKER_CONFIGS, broker_config, has_effect
 from moldau.base.config_def import ConfigDef, ConfigValue
 from moldau.base.errors import KafkaError, MalformedData
 
@@ -117,9 +117,13 @@ class Values:
         return value or ()
 
     def error(self, key: str, reason: str) -> SettingsError:
-        """Return the error for the caller to raise. It quotes the value of `key` and the place that sets it."""
-        setting = self.texts.get(key)
-        return SettingsError(f"{setting.origin}: {key}={setting.text}: {reason}" if setting else f"{key}: {reason}")
+        """Return the error for the caller to raise. It names the place that sets `key`, and quotes its value unless
+        that may contain a password."""
+        setting, definition = self.texts.get(key), broker_config(key)
+        if setting is None:
+            return SettingsError(f"{key}: {reason}")
+        is_hidden = definition is not None and definition.sensitive
+        return SettingsError(f"{setting.origin}: {key}={'[hidden]' if is_hidden else setting.text}: {reason}")
 
     def warnings(self) -> Iterator[str]:
         """Yield one line for each key without effect: unknown, or accepted only."""
@@ -127,7 +131,7 @@ class Values:
             definition = broker_config(key)
             if definition is None:
                 yield f"{each.origin}: unknown setting {key} is ignored{_suggestion(key)}"
-            elif key not in IMPLEMENTED_NAMES and self.parsed.get(key) != definition.default:
+            elif not has_effect(key) and self.parsed.get(key) != definition.default:
                 yield f"{each.origin}: setting {key} is accepted but has no effect in Moldau yet"
 
 

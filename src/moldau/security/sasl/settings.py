@@ -1,0 +1,229 @@
+"""The SASL settings of a node, from properties with Kafka's names.
+
+`listener.name.LISTENER.KEY` overrides `KEY` for one listener, and `listener.name.LISTENER.MECHANISM.KEY` for one
+mechanism of it. The JAAS line of a listener and mechanism names the users that a server of PLAIN knows, and the user as
+which this node logs in to the same listener of other nodes. No error quotes a JAAS line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from moldau.base.listeners import Listener
+from moldau.base.setting_sources import SettingsError, Values
+from moldau.security.sasl.client import ClientLogin
+from moldau.security.sasl.exchange import Mechanism
+from moldau.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasError, LoginModule, parse_file, parse_line
+from moldau.security.sasl.mechanism import PLAIN, SCRAM_MECHANISMS, SUPPORTED_MECHANISMS
+from moldau.security.sasl.plain import PlainServer
+from moldau.security.sasl.scram import Credentials, ScramServer, ScramUsers
+
+ENABLED_MECHANISMS: Final = "sasl.enabled.mechanisms"
+JAAS_CONFIG: Final = "sasl.jaas.config"
+REAUTHENTICATION_MS: Final = "connections.max.reauth.ms"
+RECEIVE_SIZE: Final = "sasl.server.max.receive.size"
+FAILURE_DELAY_MS: Final = "connection.failed.authentication.delay.ms"
+IDLE_MS: Final = "connections.max.idle.ms"
+BROKERS_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
+CONTROLLERS_MECHANISM: Final = "sasl.mechanism.controller.protocol"
+SERVER_CONTEXT: Final = "KafkaServer"
+_WITHOUT_MECHANISM: Final = re.compile(r"(?:listener\.name\.[^.]+\.)?sasl\.jaas\.config")
+
+JaasFile = Mapping[str, tuple[LoginModule, ...]]
+"""The login modules of a JAAS file by context."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaslListenerSettings:
+    """One listener with SASL."""
+
+    lifetimes_ms: Mapping[str, int]
+    """The enabled mechanisms, and how long a session lasts that each authenticates; 0 means without end."""
+    receive_bytes_max: int
+    passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of the users of PLAIN."""
+
+    def mechanisms(
+        self, credentials: Callable[[], Credentials], secret: bytes, new_nonce: Callable[[], str]
+    ) -> dict[str, Mechanism]:
+        """Return the mechanisms as the listener offers them; the arguments are for those of SCRAM."""
+
+        def new_server(name: str) -> Callable[[], PlainServer | ScramServer]:
+            if name == PLAIN:
+                return partial(PlainServer, self.passwords)
+            return partial(ScramServer, ScramUsers(SCRAM_MECHANISMS[name], credentials, secret), new_nonce)
+
+        return {name: Mechanism(new_server(name), lifetime_ms) for name, lifetime_ms in self.lifetimes_ms.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class SaslSettings:
+    listeners: Mapping[str, SaslListenerSettings] = field(default_factory=dict)
+    """By name; a listener that is not here has no SASL."""
+    failure_delay_ms: int = 0
+    broker_login: ClientLogin | None = None
+    """How this node logs in to other brokers; None if it need not."""
+    controller_login: ClientLogin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SaslUse:
+    """Where a node uses SASL, by the names of listeners."""
+
+    serves: tuple[str, ...]
+    """The listeners of this node."""
+    brokers: str | None
+    """The listener on which it connects to brokers; None if that is without SASL."""
+    controllers: str | None
+    is_alone: bool
+    """Whether the node may do without a login of its own: there is no other node."""
+
+    @classmethod
+    def of(
+        cls,
+        values: Values,
+        listeners: Iterable[Listener],
+        protocols: Mapping[str, str],
+        inter_broker_listener: str,
+        is_alone: bool,
+    ) -> SaslUse:
+        """`protocols` are those of all listeners by name, also of listeners that only other nodes have."""
+        controller_listener = next((name.upper() for name in values.items("controller.listener.names")), "")
+        return cls(
+            tuple(each.name for each in listeners if _has_sasl(each.security_protocol)),
+            inter_broker_listener if _has_sasl(protocols.get(inter_broker_listener, "")) else None,
+            controller_listener if _has_sasl(protocols.get(controller_listener, "")) else None,
+            is_alone,
+        )
+
+
+def _has_sasl(protocol: str) -> bool:
+    return protocol.startswith("SASL_")
+
+
+def read_jaas_file(path: str, origin: str) -> JaasFile:
+    """Read the file that KAFKA_OPTS names as Java's java.security.auth.login.config."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse_file(file.read())
+    except OSError as refused:
+        raise SettingsError(f"{origin}: {path}: cannot be read: {refused.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{origin}: {path}: is not UTF-8") from None
+    except JaasError as wrong:
+        raise SettingsError(f"{origin}: {path}: {wrong}") from None
+
+
+def read_sasl(values: Values, use: SaslUse, jaas_file: JaasFile) -> SaslSettings:
+    if not use.serves and use.brokers is None and use.controllers is None:
+        return SaslSettings()
+    reader = _Reader(values, jaas_file)
+    delay_ms, idle_ms = values.integer(FAILURE_DELAY_MS), values.integer(IDLE_MS)
+    if use.serves and 0 <= idle_ms <= delay_ms:
+        raise values.error(FAILURE_DELAY_MS, f"expected less than {IDLE_MS}={idle_ms}: the answer would come too late")
+    return SaslSettings(
+        {listener: reader.listener(listener) for listener in use.serves},
+        delay_ms,
+        None if use.brokers is None else reader.login(use.brokers, BROKERS_MECHANISM, use),
+        None if use.controllers is None else reader.login(use.controllers, CONTROLLERS_MECHANISM, use),
+    )
+
+
+def warn_of_sasl(values: Values) -> Iterator[str]:
+    """Yield a line for each JAAS line that names no mechanism: it has no effect, as in Kafka."""
+    for key, setting in values.texts.items():
+        if _WITHOUT_MECHANISM.fullmatch(key):
+            yield (
+                f"{setting.origin}: {key} has no effect; expected"
+                f" listener.name.LISTENER.MECHANISM.{JAAS_CONFIG}, in lower case"
+            )
+
+
+class _Reader:
+    def __init__(self, values: Values, jaas_file: JaasFile) -> None:
+        self._values = values
+        self._jaas_file = jaas_file
+
+    def listener(self, name: str) -> SaslListenerSettings:
+        enabled = self._enabled(name)
+        key = self._key(name, ENABLED_MECHANISMS)
+        if not enabled:
+            raise self._values.error(key, f"listener {name} needs one of {', '.join(SUPPORTED_MECHANISMS)}")
+        for mechanism in enabled:
+            if mechanism not in SUPPORTED_MECHANISMS:
+                raise self._values.error(
+                    key,
+                    f"{mechanism} on listener {name} is not supported; expected {', '.join(SUPPORTED_MECHANISMS)}",
+                )
+        size_key = self._key(name, RECEIVE_SIZE)
+        if (size := self._values.integer(size_key)) < 1:
+            raise self._values.error(size_key, "expected at least 1")
+        lifetimes_ms = {
+            mechanism: self._values.integer(self._key(name, REAUTHENTICATION_MS, mechanism)) for mechanism in enabled
+        }
+        passwords = self._module(name, PLAIN).users() if PLAIN in enabled else {}
+        return SaslListenerSettings(lifetimes_ms, size, passwords)
+
+    def login(self, listener: str, mechanism_key: str, use: SaslUse) -> ClientLogin | None:
+        """Return how this node logs in to that listener of other nodes."""
+        values = self._values
+        mechanism = values.text(mechanism_key) or ""
+        if use.is_alone and (mechanism_key not in values or self._find_module(listener, mechanism) is None):
+            return None
+        if mechanism not in SUPPORTED_MECHANISMS:
+            raise values.error(
+                mechanism_key,
+                f"{mechanism} on listener {listener} is not supported; expected {', '.join(SUPPORTED_MECHANISMS)}",
+            )
+        if listener in use.serves and mechanism not in self._enabled(listener):
+            raise values.error(mechanism_key, f"must be included in {ENABLED_MECHANISMS} of listener {listener}")
+        options = self._module(listener, mechanism).options
+        user, password = options.get("username"), options.get("password")
+        if not user or not password:
+            if use.is_alone:
+                return None
+            key = jaas_key(listener, mechanism)
+            raise values.error(key, "expected username and password, with which this node logs in to other nodes")
+        return ClientLogin(mechanism, user, password)
+
+    def _enabled(self, listener: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self._values.items(self._key(listener, ENABLED_MECHANISMS))))
+
+    def _key(self, listener: str, key: str, mechanism: str | None = None) -> str:
+        """Return the most specific key that is set."""
+        prefix = f"listener.name.{listener.lower()}."
+        candidates = [f"{prefix}{mechanism.lower()}.{key}"] if mechanism else []
+        return next((each for each in (*candidates, prefix + key) if each in self._values), key)
+
+    def _module(self, listener: str, mechanism: str) -> LoginModule:
+        module, key = self._find_module(listener, mechanism), jaas_key(listener, mechanism)
+        expected = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
+        if module is None:
+            raise SettingsError(
+                f"{key}: is not set, but {mechanism} on listener {listener} needs it; expected e.g. {expected}"
+                ' required username="..." password="...";'
+            )
+        if module.class_name != expected:
+            raise self._values.error(key, f"expected the login module {expected}")
+        return module
+
+    def _find_module(self, listener: str, mechanism: str) -> LoginModule | None:
+        key = jaas_key(listener, mechanism)
+        if key in self._values:
+            try:
+                return parse_line(self._values.text(key) or "")
+            except JaasError as wrong:
+                raise self._values.error(key, str(wrong)) from None
+        expected = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
+        for context in (f"{listener.lower()}.{SERVER_CONTEXT}", SERVER_CONTEXT):
+            if context in self._jaas_file:
+                return next((each for each in self._jaas_file[context] if each.class_name == expected), None)
+        return None
+
+
+def jaas_key(listener: str, mechanism: str) -> str:
+    return f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS_CONFIG}"
