@@ -194,12 +194,12 @@ def _build_settings(
     quorum = read_quorum(values)
     check_roles(values, node_id, client_listeners, controller_listeners, quorum)
     inter_broker = _inter_broker_listener_name(values, client_listeners)
-    is_alone = _is_alone(node_id, values.items("process.roles"), quorum)
-    sasl_use = SaslUse.of(values, listeners, protocols, inter_broker, is_alone)
+    roles = values.items("process.roles")
+    sasl_use = SaslUse.of(values, listeners, protocols, inter_broker, _is_alone(node_id, roles, quorum))
     return Settings(
         node_id=node_id,
         cluster_id=cluster_id,
-        process_roles=values.items("process.roles"),
+        process_roles=roles,
         broker_rack=values.text("broker.rack"),
         listeners=client_listeners,
         controller_listeners=controller_listeners,
@@ -230,10 +230,7 @@ def _build_settings(
         offsets_topic_segment_bytes=values.integer("offsets.topic.segment.bytes"),
         offsets_retention_check_interval_ms=values.integer("offsets.retention.check.interval.ms"),
         groups=_read_groups(values),
-        transactions=TransactionSettings(
-            timeout_max_ms=values.integer("transaction.max.timeout.ms"),
-            id_expiration_ms=values.integer("transactional.id.expiration.ms"),
-        ),
+        transactions=_read_transactions(values),
         transaction_log=read_transaction_log(values),
         quorum=quorum,
         sessions=read_sessions(values),
@@ -244,13 +241,21 @@ def _build_settings(
         quota_window_size_seconds=values.integer("quota.window.size.seconds"),
         sasl=read_sasl(values, sasl_use, jaas_file or {}),
         properties={key: each.text for key, each in texts.items() if broker_config(key)},
-        warnings=(
-            *values.warnings(),
-            *_warn_of_directories(values),
-            *_warn_of_cleaner_threads(values),
-            *warn_of_sasl(values),
-            *_warn_of_fallback_host(values, client_listeners, advertised),
-        ),
+        warnings=(*_warnings(values), *_warn_of_fallback_host(values, client_listeners, advertised)),
+    )
+
+
+def _warnings(values: Values) -> Iterator[str]:
+    yield from values.warnings()
+    yield from _warn_of_directories(values)
+    yield from _warn_of_cleaner_threads(values)
+    yield from warn_of_sasl(values)
+
+
+def _read_transactions(values: Values) -> TransactionSettings:
+    return TransactionSettings(
+        timeout_max_ms=values.integer("transaction.max.timeout.ms"),
+        id_expiration_ms=values.integer("transactional.id.expiration.ms"),
     )
 
 

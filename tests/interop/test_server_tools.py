@@ -142,7 +142,7 @@ def test_the_first_controllers_directory_may_be_named(
     ("words", "complaint"),
     [
         (["-t", "not an id"], "--cluster-id not an id: expected an id such as"),
-        (["-t", CLUSTER, "--add-scram", "SCRAM-SHA-256=[name=a,password=b]"], "--add-scram: users and passwords are"),
+        (["-t", CLUSTER, "--add-scram", "SCRAM-SHA-1=[name=a,password=b]"], "The add-scram mechanism SCRAM-SHA-1 is"),
         (["-t", CLUSTER, "-I", "nonsense"], "No @ found in dynamic voter string."),
         (["-t", CLUSTER, "-r", "9.9"], "Unknown metadata.version '9.9'. Supported metadata.version are: 4.3-IV0"),
         (["-t", CLUSTER, "-r", "4.3", "-f", "metadata.version=30"], "Use --release-version instead of --feature"),

@@ -42,6 +42,7 @@ MAY_IMPORT = {
         "base",
         "security",
         "wire",
+        "security",
         "client",
         "coordinator",
         "log",

@@ -19,6 +19,7 @@ from moldau.runtime.controller.active import Controller
 from moldau.runtime.controller.admin import Admin
 from moldau.runtime.controller.broker_requests import BrokerReports
 from moldau.runtime.controller.duties import ControllerDuties
+from moldau.runtime.controller.first_records import read_first_records
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.server.handlers.api_versions import ApiVersions
@@ -65,6 +66,7 @@ class ControllerSide:
             self._layers,
             world.clock,
             world.timers,
+            read_first_records(world.files, settings.log_dirs[0]),
         )
         self.controller.on_active(self.duties)
         self.reports = BrokerReports(self.controller, self.duties, sessions, self._layers, cluster_id, world.clock)

@@ -42,9 +42,11 @@ SALT_BYTES: Final = 16
 
 
 def describe(channel: Channel, entities: EntityNames) -> None:
-    for line in _quota_lines(channel, entities):
-        print(line)
     entity_types = {entity_type for entity_type, _ in entities}
+    # A broker without quotas still has users.
+    if channel.offers(ApiKey.DESCRIBE_CLIENT_QUOTAS) or entity_types != {"users"}:
+        for line in _quota_lines(channel, entities):
+            print(line)
     names = [name for _, name in entities]
     if entity_types == {"users"} and "" not in names:
         _describe_credentials(channel, [name for name in names if name is not None])

@@ -29,6 +29,7 @@ from moldau.cli.kafka.storage_format.feature_levels import (
     parse_level,
 )
 from moldau.cli.kafka.storage_format.initial_controllers import InitialController, parse_voters, write_first_snapshot
+from moldau.cli.kafka.storage_format.scram_users import scram_record, write_first_records
 from moldau.cli.kafka.tool import ToolFailed, guarded
 from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import MetaProperties, read, write
@@ -96,7 +97,14 @@ def _parser() -> argparse.ArgumentParser:
 def _add_format(format: argparse.ArgumentParser) -> None:
     format.add_argument("--config", "-c", required=True, help="the server's properties file")
     format.add_argument("--cluster-id", "-t", required=True, help="the cluster's id, as random-uuid prints it")
-    format.add_argument("--add-scram", "-S", action="append", help="a user and password; not supported yet")
+    format.add_argument(
+        "--add-scram",
+        "-S",
+        action="append",
+        default=[],
+        metavar="MECHANISM=[...]",
+        help="a user and password, e.g. 'SCRAM-SHA-256=[name=ann,password=secret]'",
+    )
     format.add_argument("--ignore-formatted", "-g", action="store_true", help="skip directories that are formatted")
     format.add_argument("--release-version", "-r", help=f"default, and the only one: {RELEASE}")
     format.add_argument("--feature", "-f", action="append", default=[], metavar="NAME=LEVEL")
@@ -110,6 +118,7 @@ def _format(arguments: argparse.Namespace) -> int:
     settings = load(arguments.config, os.environ)
     check_cluster_id(arguments.cluster_id, "--cluster-id")
     voters = _first_voters(arguments, settings)
+    scram_records = [scram_record(text) for text in arguments.add_scram]
     _check_features(arguments, is_dynamic=not settings.value("controller.quorum.voters"))
     files = DiskFiles()
     meta_by_dir = {log_dir: read(files, log_dir) for log_dir in settings.log_dirs}
@@ -121,6 +130,8 @@ def _format(arguments: argparse.Namespace) -> int:
         return 0
     for log_dir in unformatted:
         is_first = log_dir == settings.log_dirs[0]
+        if is_first and scram_records:
+            write_first_records(DiskFiles(), log_dir, scram_records, time.time_ns() // 1_000_000)
         _format_directory(arguments.cluster_id, settings, log_dir, voters if is_first else (), is_first)
     return 0
 
@@ -161,8 +172,6 @@ def _check_formatted(
 
 def _first_voters(arguments: argparse.Namespace, settings: Settings) -> Sequence[InitialController]:
     """Return the first voters, if the flags name them. A single node is its own quorum, with or without a flag."""
-    if arguments.add_scram:
-        raise ToolFailed("--add-scram: users and passwords are not supported yet")
     if (arguments.standalone or arguments.initial_controllers) and settings.value("controller.quorum.voters"):
         raise ToolFailed(
             "You cannot specify controller.quorum.voters and format the node with --initial-controllers or"

@@ -13,7 +13,7 @@ from typing import Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import FeatureLevelRecord
+from moldau.metadata.records import FeatureLevelRecord, MetadataRecord
 from moldau.wire.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -47,10 +47,13 @@ class UpgradeType(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
-def decide_bootstrap(image: MetadataImage) -> Decision[None]:
-    """Return the first records of a new metadata log; for the log of an older release, the levels of newer features."""
+def decide_bootstrap(image: MetadataImage, first_records: tuple[MetadataRecord, ...] = ()) -> Decision[None]:
+    """Return the first records of a new metadata log, among them those that the storage tool made; for the log of an
+    older release, the levels of newer features."""
+    is_new = not image.features and not image.features_off
     missing = [name for name in SUPPORTED if name not in image.features and name not in image.features_off]
-    return Decision(None, tuple(FeatureLevelRecord(name, SUPPORTED[name][1]) for name in missing))
+    levels = tuple(FeatureLevelRecord(name, SUPPORTED[name][1]) for name in missing)
+    return Decision(None, levels + first_records if is_new else levels)
 
 
 def decide_update_features(image: MetadataImage, request: UpdateFeaturesRequest) -> Decision[UpdateFeaturesResponse]:

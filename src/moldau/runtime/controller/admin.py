@@ -17,6 +17,7 @@ from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import decide_elect_leaders
 from moldau.metadata.controller.features import decide_update_features
 from moldau.metadata.controller.reassignments import decide_alter_reassignments, decide_list_reassignments
+from moldau.metadata.controller.scram_credentials import decide_alter_user_scram_credentials
 from moldau.metadata.controller.topics import (
     TopicDefaults,
     decide_create_partitions,
@@ -71,6 +72,7 @@ class Admin:
             ApiKey.ALTER_CLIENT_QUOTAS: decide_alter_client_quotas,
             ApiKey.CREATE_ACLS: lambda image, request: decide_create_acls(image, request, lambda: new_uuid(rng)),
             ApiKey.DELETE_ACLS: decide_delete_acls,
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: decide_alter_user_scram_credentials,
         }
 
     def __contains__(self, api: ApiKey) -> bool:

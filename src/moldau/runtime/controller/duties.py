@@ -16,6 +16,7 @@ from moldau.metadata.controller.elections import decide_balance, decide_unclean_
 from moldau.metadata.controller.features import decide_bootstrap
 from moldau.metadata.controller.fencing import decide_fence_stale
 from moldau.metadata.image import MetadataImage
+from moldau.metadata.record import MetadataRecord
 from moldau.runtime.controller.active import Controller
 
 log = logging.getLogger("moldau.controller")
@@ -32,7 +33,10 @@ class ControllerDuties:
         layers: Callable[[MetadataImage], BrokerLayers],
         clock: Clock,
         timers: Timers,
+        first_records: tuple[MetadataRecord, ...] = (),
     ) -> None:
+        """`first_records` are for a new metadata log."""
+        self._first_records = first_records
         self._node_id = node_id
         self._controller = controller
         self._sessions = sessions
@@ -48,7 +52,7 @@ class ControllerDuties:
         """The broker that last sent a heartbeat over each connection."""
 
     def take_over(self) -> None:
-        self._controller.submit(decide_bootstrap)
+        self._controller.submit(lambda image: decide_bootstrap(image, self._first_records))
         self._controller.submit(self._begin_sessions)
         self._balancing = self._timers.after_ms(self._balance.check_interval_ms, self._check_leaders)
         self.set_fencing_timer()

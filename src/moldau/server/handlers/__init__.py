@@ -31,6 +31,7 @@ from moldau.server.handlers.describe_configs import DescribeConfigs
 from moldau.server.handlers.describe_log_dirs import DescribeLogDirs
 from moldau.server.handlers.describe_producers import DescribeProducers
 from moldau.server.handlers.describe_topic_partitions import DescribeTopicPartitions
+from moldau.server.handlers.describe_user_scram_credentials import DescribeUserScramCredentials
 from moldau.server.handlers.fetch import Fetch
 from moldau.server.handlers.forwarded import forwarded_handlers
 from moldau.server.handlers.groups.consumer import ConsumerGroupDescribe, ConsumerGroupHeartbeat
@@ -113,6 +114,7 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         DescribeLogDirs(partitions, node.log_dir, node.disk_space),
         AlterReplicaLogDirs(partitions, node.log_dir),
         DescribeCluster(current, node.cluster_id),
+        DescribeUserScramCredentials(current),
         DescribeProducers(partitions),
         DescribeTopicPartitions(current),
         FindCoordinator(current, node.groups, node.transactions),

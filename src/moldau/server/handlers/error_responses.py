@@ -23,6 +23,11 @@ from moldau.wire.messages.alter_partition_reassignments import (
 )
 from moldau.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from moldau.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from moldau.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
 from moldau.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -176,6 +181,14 @@ def _fetch(request: FetchRequest, error: KafkaError) -> FetchResponse:
     return FetchResponse(error_code=error.code, session_id=request.session_id, responses=topics)
 
 
+def _alter_user_scram_credentials(
+    request: AlterUserScramCredentialsRequest, error: KafkaError
+) -> AlterUserScramCredentialsResponse:
+    users = dict.fromkeys([*(each.name for each in request.deletions), *(each.name for each in request.upsertions)])
+    results = [AlterUserScramCredentialsResult(user, error.code, error.message) for user in users]
+    return AlterUserScramCredentialsResponse(results=results)
+
+
 def _with_code(response: type[Any]) -> Callable[[Any, KafkaError], Message]:
     """For APIs with one error code for the whole request."""
     return lambda request, error: response(error_code=error.code)
@@ -221,4 +234,5 @@ _ERROR_RESPONSES: Final[dict[type[Message], Callable[[Any, KafkaError], Message]
     FetchRequest: _fetch,
     FetchSnapshotRequest: _with_code(FetchSnapshotResponse),
     UpdateRaftVoterRequest: _with_code(UpdateRaftVoterResponse),
+    AlterUserScramCredentialsRequest: _alter_user_scram_credentials,
 }

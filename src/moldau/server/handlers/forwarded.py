@@ -5,8 +5,8 @@ committed.
 CreateTopics v2–7, DeleteTopics v1–6 (by id from v6), CreatePartitions v0–3, AlterConfigs v0–2 (configs that are not
 named return to their defaults), IncrementalAlterConfigs v0–1 (KIP-339), ElectLeaders v0–2, AlterPartitionReassignments
 v0–1 and ListPartitionReassignments v0 (KIP-455), UpdateFeatures v0–2, UnregisterBroker v0, DescribeQuorum v0–2,
-AddRaftVoter v0–1 and RemoveRaftVoter v0 (KIP-853), CreateAcls v1–3 and DeleteAcls v1–3. They are implemented in
-`metadata/controller/` and `raft/`.
+AddRaftVoter v0–1 and RemoveRaftVoter v0 (KIP-853), CreateAcls v1–3, DeleteAcls v1–3, AlterClientQuotas v0–1 and
+AlterUserScramCredentials v0 (KIP-554). They are implemented in `metadata/controller/` and `raft/`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.REMOVE_RAFT_VOTER: (0, 0),
     ApiKey.CREATE_ACLS: (1, 3),
     ApiKey.DELETE_ACLS: (1, 3),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
 }
 
 

@@ -42,6 +42,7 @@ def authorize_functions(current: CurrentImage, rng: Random, has_authorizer: bool
         ApiKey.ADD_RAFT_VOTER: whole_request(CLUSTER_ALTER),
         ApiKey.REMOVE_RAFT_VOTER: whole_request(CLUSTER_ALTER),
         ApiKey.ALTER_CLIENT_QUOTAS: whole_request(CLUSTER_ALTER_CONFIGS),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: whole_request(CLUSTER_ALTER),
         ApiKey.CREATE_ACLS: acl_change,
         ApiKey.DELETE_ACLS: acl_change,
     }

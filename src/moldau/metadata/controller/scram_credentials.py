@@ -1,0 +1,69 @@
+"""Changing users' SCRAM credentials: AlterUserScramCredentials v0 (KIP-554). Each user succeeds or fails alone.
+
+The request has the salted password, computed by the client; the records have only the keys that check it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.image import MetadataImage
+from moldau.metadata.records import (
+    MetadataRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from moldau.security.sasl.scram_messages import ITERATIONS_MAX, ITERATIONS_MIN, ScramKeys
+from moldau.security.scram_credentials import ScramMechanism
+from moldau.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+
+Change = ScramCredentialDeletion | ScramCredentialUpsertion
+TWICE: Final = "A user credential cannot be altered twice in the same request"
+
+
+def decide_alter_user_scram_credentials(
+    image: MetadataImage, request: AlterUserScramCredentialsRequest
+) -> Decision[AlterUserScramCredentialsResponse]:
+    outcomes: dict[str, MetadataRecord | KafkaError] = {}
+    changes: list[Change] = [*request.deletions, *request.upsertions]
+    for change in changes:
+        earlier = outcomes.get(change.name)
+        if earlier is None:
+            outcomes[change.name] = _record(image, change)
+        elif not isinstance(earlier, KafkaError):
+            outcomes[change.name] = KafkaError(ErrorCode.DUPLICATE_RESOURCE, TWICE)
+    results = [
+        AlterUserScramCredentialsResult(user, outcome.code, outcome.message)
+        if isinstance(outcome, KafkaError)
+        else AlterUserScramCredentialsResult(user, error_message=None)
+        for user, outcome in outcomes.items()
+    ]
+    records = tuple(outcome for outcome in outcomes.values() if not isinstance(outcome, KafkaError))
+    return Decision(AlterUserScramCredentialsResponse(results=results), records)
+
+
+def _record(image: MetadataImage, change: Change) -> MetadataRecord | KafkaError:
+    """Return the record of a change, or the error why it is refused."""
+    mechanism = ScramMechanism(change.mechanism)
+    if not change.name:
+        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if mechanism is ScramMechanism.UNKNOWN:
+        return KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    if isinstance(change, ScramCredentialDeletion):
+        if (mechanism, change.name) not in image.scram_credentials:
+            return KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
+        return RemoveUserScramCredentialRecord(change.name, mechanism)
+    if change.iterations < ITERATIONS_MIN:
+        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    if change.iterations > ITERATIONS_MAX:
+        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    credential = ScramKeys(mechanism).credential(bytes(change.salted_password), bytes(change.salt), change.iterations)
+    return UserScramCredentialRecord(change.name, mechanism, *credential)

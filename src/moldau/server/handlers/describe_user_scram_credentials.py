@@ -1,0 +1,52 @@
+"""DescribeUserScramCredentials v0 (KIP-554): which users have credentials, by mechanism; never the keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from moldau.base.errors import ErrorCode
+from moldau.metadata.current import CurrentImage
+from moldau.security.acls.requirements import CLUSTER_DESCRIBE
+from moldau.security.scram_credentials import ScramCredential
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+DENIED = "Cluster authorization failed."
+
+
+class DescribeUserScramCredentials:
+    api = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
+    versions = (0, 0)
+
+    def __init__(self, current: CurrentImage) -> None:
+        self._current = current
+
+    def answer(
+        self, request: DescribeUserScramCredentialsRequest, caller: Caller
+    ) -> DescribeUserScramCredentialsResponse:
+        if not caller.access.allows(CLUSTER_DESCRIBE):
+            return DescribeUserScramCredentialsResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED)
+        by_user: dict[str, list[CredentialInfo]] = {}
+        credentials: Iterable[tuple[tuple[int, str], ScramCredential]] = self._current.image.scram_credentials.items()
+        for (mechanism, user), credential in sorted(credentials):
+            by_user.setdefault(user, []).append(CredentialInfo(mechanism, credential.iterations))
+        named = Counter(user.name for user in request.users or ()) or Counter(by_user.keys())
+        results = [_result(user, count, by_user.get(user)) for user, count in named.items()]
+        return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+
+
+def _result(user: str, count: int, infos: list[CredentialInfo] | None) -> DescribeUserScramCredentialsResult:
+    if count > 1:
+        message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+        return DescribeUserScramCredentialsResult(user, ErrorCode.DUPLICATE_RESOURCE, message)
+    if infos is None:
+        message = f"Attempt to describe a user credential that does not exist: {user}"
+        return DescribeUserScramCredentialsResult(user, ErrorCode.RESOURCE_NOT_FOUND, message)
+    return DescribeUserScramCredentialsResult(user, error_message=None, credential_infos=infos)
