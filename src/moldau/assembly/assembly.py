@@ -90,14 +90,15 @@ class Assembly:
         metadata_log = self._metadata_log()
         committed = CommittedMetadata(metadata_log, self.current)
         quorum = self._quorum(metadata_log)
-        self.driver = QuorumDriver(quorum, world.peers, world.clock, world.timers, world.flusher, world.on_fault)
+        controller_peers = world.controller_peers or world.peers
+        self.driver = QuorumDriver(quorum, controller_peers, world.clock, world.timers, world.flusher, world.on_fault)
         self.controller_side: ControllerSide | None = None
         if settings.is_controller:
             self.controller_side = ControllerSide(
                 settings, world, self.driver, committed, self.current, self.cluster_id, self.store.ignores_case
             )
         local = None if self.controller_side is None else self.controller_side.ask
-        self.channel = ControllerChannel(self.driver, local, world.peers, world.clock, world.timers)
+        self.channel = ControllerChannel(self.driver, local, controller_peers, world.clock, world.timers)
         self.driver.add_listener(committed if self.controller_side is None else self.controller_side.controller)
         self.driver.add_listener(self)
         snapshots = MetadataSnapshots(

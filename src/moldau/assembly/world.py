@@ -28,5 +28,7 @@ class World:
     """Called with a fault after which this node must stop."""
     boot_id: str = ""
     """Differs after every boot of the machine; empty if unknown."""
+    controller_peers: Peers | None = None
+    """For requests to controllers; None to use `peers`."""
     cleans: Cleans | None = None
     """Compacts logs; None to use `run_in_thread`."""

@@ -1,14 +1,16 @@
 """A blocking connection to one node: sends requests and receives their responses in the same order.
 
 It serves calls that tools need and librdkafka lacks, and the Spark connector, which keeps a few requests in flight. It
-has no retries, metadata or groups: for another node the caller opens another channel. It supports TLS and SASL/PLAIN
-and refuses other mechanisms with an error.
+has no retries, metadata or groups: for another node the caller opens another channel. It supports TLS, and SASL with
+PLAIN and SCRAM; a session with a lifetime is renewed in time.
 """
 
 from __future__ import annotations
 
+import secrets
 import socket
 import ssl
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from typing import Final, NamedTuple, TypeVar, cast
 
 from moldau import __version__
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.security.sasl.client import ClientLogin, LoginFailed
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -26,16 +29,18 @@ RESPONSE_BYTES_MAX: Final = 100 << 20
 """A larger response to an admin call is not from a broker: more likely another protocol was read as a length."""
 TIMEOUT_SECONDS: Final = 10.0
 BUFFER_BYTES_MIN: Final = 64 << 10
+RENEW_AT: Final = 0.8
+"""The share of a SASL session's lifetime after which it is renewed, as soon as no response is awaited."""
 
 M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How to connect to a node: with TLS or not, and the user of SASL/PLAIN if there is one."""
+    """How to connect to a node: with TLS or not, and the user of SASL if there is one."""
 
     tls: ssl.SSLContext | None = None
-    plain_user: tuple[str, str] | None = None
+    login: ClientLogin | None = None
 
 
 class _InFlight(NamedTuple):
@@ -56,14 +61,16 @@ class Channel:
         self._socket: socket.socket = socket.create_connection((host, port), timeout=timeout_seconds)
         self._buffer = bytearray(BUFFER_BYTES_MIN)
         self._in_flight: deque[_InFlight] = deque()
+        self._renew_at: float | None = None
+        self._login = security.login
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if security.tls is not None:
                 self._socket = security.tls.wrap_socket(self._socket, server_hostname=host)
             self._correlation_id = 0
             self.versions: Mapping[int, tuple[int, int]] = self._request_versions()
-            if security.plain_user is not None:
-                self._authenticate(*security.plain_user)
+            if security.login is not None:
+                self._authenticate(security.login)
         except BaseException:
             self._socket.close()
             raise
@@ -105,6 +112,9 @@ class Channel:
         version = self._common_version(key, versions)
         if version is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"The broker does not support {APIS[key].name}")
+        if self._renew_at is not None and not self._in_flight and time.monotonic() >= self._renew_at:
+            assert self._login is not None
+            self._authenticate(self._login)
         self._send(key, version, request)
         self._in_flight.append(_InFlight(key, version, self._correlation_id))
 
@@ -146,21 +156,31 @@ class Channel:
             raise KafkaError(ErrorCode(response.error_code))
         return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
-    def _authenticate(self, user: str, password: str) -> None:
+    def _authenticate(self, login: ClientLogin) -> None:
         from moldau.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
         from moldau.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-        handshake = self.ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse)
+        self._renew_at = None
+        handshake = self.ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(login.mechanism), SaslHandshakeResponse)
         if handshake.error_code:
             raise KafkaError(
                 ErrorCode(handshake.error_code), f"The broker offers SASL {', '.join(handshake.mechanisms)}"
             )
-        token = b"\0" + user.encode() + b"\0" + password.encode()
-        response = self.ask(
-            ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse
-        )
-        if response.error_code:
-            raise KafkaError(ErrorCode(response.error_code), response.error_message)
+        exchange = login.begin(secrets.token_urlsafe(24))
+        token: bytes | None = exchange.first()
+        lifetime_ms = 0
+        while token is not None:
+            request = SaslAuthenticateRequest(auth_bytes=token)
+            response = self.ask(ApiKey.SASL_AUTHENTICATE, request, SaslAuthenticateResponse)
+            if response.error_code:
+                raise KafkaError(ErrorCode(response.error_code), response.error_message)
+            try:
+                token = exchange.respond(bytes(response.auth_bytes))
+            except LoginFailed as failed:
+                raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(failed)) from None
+            lifetime_ms = response.session_lifetime_ms
+        if lifetime_ms > 0:
+            self._renew_at = time.monotonic() + RENEW_AT * lifetime_ms / 1000
 
     def _send(self, key: ApiKey, version: int, request: Message) -> None:
         self._correlation_id += 1

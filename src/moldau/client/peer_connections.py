@@ -1,7 +1,7 @@
 """The connections of a node to other nodes, on the sockets of a running event loop: `Peers` in a real process.
 
 It works with callbacks: a request is written at once, and its promise is completed when the response has arrived. Only
-opening a connection is a task. Each connection has one timer for all its deadlines.
+opening a connection and logging in are tasks. Each connection has one timer for all its deadlines.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from moldau import __version__
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.promise import Promise
+from moldau.client.peer_login import exchange_tokens
+from moldau.client.peers import Peers
 from moldau.client.response_frames import ResponseFrames
+from moldau.security.sasl.client import ClientLogin, LoginFailed
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -27,6 +31,11 @@ log = logging.getLogger("moldau.peers")
 
 RECONNECT_BACKOFF_S: Final = 0.02
 """The pause after a connection could not be opened: a caller that retries at once must not spin."""
+LOGIN_BACKOFF_S: Final = 0.5
+"""The pause after a failed login: the password will not be right at once."""
+LOGIN_TIMEOUT_S: Final = 30.0
+RENEW_AT: Final = 0.85
+"""The share of a SASL session's lifetime after which it is renewed."""
 TIMER_SLACK_S: Final = 0.002
 """The event loop counts in milliseconds and may wake one too early."""
 HANDSHAKE_VERSION: Final = 3
@@ -59,12 +68,17 @@ class PeerConnections:
         self._is_closed = False
         self._warned_second, self._suppressed = -1, 0
 
-    def to(self, host: str, port: int, purpose: str) -> PeerConnection:
+    def logged_in(self, login: ClientLogin | None) -> Peers:
+        """Return the same connections with a login: nodes that are reached through it are asked as that user."""
+        return self if login is None else _PeersWithLogin(self, login)
+
+    def to(self, host: str, port: int, purpose: str, login: ClientLogin | None = None) -> PeerConnection:
         """Return the connection to that node for that purpose; a new one if the last was closed."""
         key = (host, port, purpose)
         peer = self._peers.get(key)
         if peer is None or peer.is_closed:
             peer = self._peers[key] = self._connection(host, port, purpose)
+            peer.login = login
             if self._is_closed:
                 peer.close()
         return peer
@@ -89,6 +103,15 @@ class PeerConnections:
         log.warning("%s%s", line.encode("unicode_escape").decode(), more)
 
 
+class _PeersWithLogin:
+    def __init__(self, connections: PeerConnections, login: ClientLogin) -> None:
+        self._connections = connections
+        self._login = login
+
+    def to(self, host: str, port: int, purpose: str) -> PeerConnection:
+        return self._connections.to(host, port, purpose, self._login)
+
+
 class PeerConnection:
     """A `Peer`: connects at the first request, and again at the next request after it broke."""
 
@@ -96,6 +119,8 @@ class PeerConnection:
         self, loop: asyncio.AbstractEventLoop, host: str, port: int, purpose: str, warn: Callable[[str], None]
     ) -> None:
         self.is_closed = False
+        self.login: ClientLogin | None = None
+        """The user as which to authenticate; None if the peer does not demand it."""
         self._loop = loop
         self._host, self._port, self._purpose = host, port, purpose
         self._warn = warn
@@ -104,6 +129,11 @@ class PeerConnection:
         self._in_flight: deque[_PendingRequest] = deque()
         """Requests without a response, oldest first."""
         self._versions: Versions | None = None
+        """Known while requests may be sent."""
+        self._offered: Versions | None = None
+        """Known from the peer's answer on, before and during a login too."""
+        self._logging_in: asyncio.Task[None] | None = None
+        self._renewal: asyncio.TimerHandle | None = None
         self._correlation_id = 0
         self._handshake_version = HANDSHAKE_VERSION
         self._opening: asyncio.Task[None] | None = None
@@ -186,10 +216,50 @@ class PeerConnection:
         )
         if correlation_id != 1 or response.error_code:
             raise MalformedData(f"no valid ApiVersions response: error {response.error_code}, request {correlation_id}")
-        versions = self._versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        self._offered = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        if self.login is None:
+            self._on_ready(self._offered)
+        else:
+            self._start_login(self.login, self._offered)
+
+    def _on_ready(self, versions: Versions) -> None:
+        """Send the requests that waited."""
+        self._versions = versions
         unsent, self._unsent = self._unsent, deque()
         for pending in unsent:
             self._send(pending, versions)
+
+    # --- login --------------------------------------------------------------------------------------------------
+
+    def _start_login(self, login: ClientLogin, versions: Versions) -> None:
+        """Log in, for the first time or again (KIP-368). Requests wait meanwhile."""
+        self._versions = None
+        self._logging_in = self._loop.create_task(self._log_in(login, versions), name=f"log in to {self}")
+
+    async def _log_in(self, login: ClientLogin, versions: Versions) -> None:
+        try:
+            lifetime_ms = await exchange_tokens(login, partial(self._ask_for_login, versions))
+        except (KafkaError, LoginFailed) as failed:
+            self._logging_in = None
+            self._open_not_before = self._loop.time() + LOGIN_BACKOFF_S
+            self._on_end(f"login as {login.user} with {login.mechanism} failed: {failed}", is_malformed=True)
+            return
+        self._logging_in = None
+        if lifetime_ms > 0:
+            delay_s = RENEW_AT * lifetime_ms / 1000
+            self._renewal = self._loop.call_later(delay_s, self._start_login, login, versions)
+        self._on_ready(versions)
+
+    async def _ask_for_login(self, versions: Versions, api: ApiKey, request: Message) -> Any:
+        pending = _PendingRequest(api, request, None, self._loop.time() + LOGIN_TIMEOUT_S)
+        answered: asyncio.Future[Any] = self._loop.create_future()
+        pending.promise.then(lambda response: None if answered.done() else answered.set_result(response))
+        self._send(pending, versions)
+        self._watch(pending.deadline)
+        response = await answered
+        if isinstance(response, KafkaError):
+            raise response
+        return response
 
     # --- requests and responses ---------------------------------------------------------------------------------
 
@@ -208,7 +278,7 @@ class PeerConnection:
 
     def _on_frame(self, frame: memoryview) -> None:
         try:
-            if self._versions is None:
+            if self._offered is None:
                 self._on_versions(frame)
                 return
             promise, response = self._read(frame)
@@ -265,7 +335,13 @@ class PeerConnection:
         if self._frames is not None:
             self._frames.end()
             self._frames = None
-        self._send_bytes, self._versions = _not_connected, None
+        logging_in, self._logging_in = self._logging_in, None
+        if logging_in is not None:
+            logging_in.cancel()
+        if self._renewal is not None:
+            self._renewal.cancel()
+            self._renewal = None
+        self._send_bytes, self._versions, self._offered = _not_connected, None, None
         unanswered = [*self._in_flight, *self._unsent]
         self._in_flight.clear()
         self._unsent.clear()

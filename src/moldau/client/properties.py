@@ -6,13 +6,15 @@ client warns of those that librdkafka does not know. Passwords are passed on and
 
 from __future__ import annotations
 
-import re
 import ssl
 from collections.abc import Mapping
 from typing import Final
 
 from moldau.base.errors import UnusableProperty
 from moldau.client.channel import Security
+from moldau.security.sasl.client import ClientLogin
+from moldau.security.sasl.jaas import JaasError, parse_line
+from moldau.security.sasl.mechanism import SUPPORTED_MECHANISMS
 
 RENAMED: Final = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -38,7 +40,6 @@ ASSIGNORS: Final = {
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
 """Java's assignors, by class, that librdkafka has too."""
-_JAAS_OPTION = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
 
 
 def for_librdkafka(java: Mapping[str, str]) -> dict[str, str]:
@@ -72,9 +73,12 @@ def _assignors(classes: str) -> dict[str, str]:
 
 def _credentials(jaas: str) -> dict[str, str]:
     """Extract user and password from a JAAS line such as `...PlainLoginModule required username="u" password="p";`."""
-    options = {
-        name: re.sub(r"\\(.)", r"\1", quoted) if quoted else bare for name, quoted, bare in _JAAS_OPTION.findall(jaas)
-    }
+    try:
+        options = parse_line(jaas).options
+    except JaasError as wrong:
+        raise UnusableProperty(f"sasl.jaas.config: {wrong}") from None
+    if options.get("tokenauth", "false").lower() == "true":
+        raise UnusableProperty("sasl.jaas.config: delegation tokens (tokenauth) cannot be used here")
     return {f"sasl.{name}": options[name] for name in ("username", "password") if name in options}
 
 
@@ -90,7 +94,7 @@ def _store(name: str, path: str, java: Mapping[str, str]) -> dict[str, str]:
 
 
 def security(java: Mapping[str, str]) -> Security:
-    """Return how our own channel connects to a node: with TLS or not, and the user for SASL/PLAIN."""
+    """Return how our own channel connects to a node: with TLS or not, and the user for SASL."""
     settings = for_librdkafka(java)
     protocol = settings.get("security.protocol", "PLAINTEXT").upper()
     tls = None
@@ -101,6 +105,7 @@ def security(java: Mapping[str, str]) -> Security:
             tls.load_cert_chain(settings["ssl.certificate.location"], settings.get("ssl.key.location"))
     if not protocol.startswith("SASL"):
         return Security(tls)
-    if settings.get("sasl.mechanism", "").upper() != "PLAIN":
-        raise UnusableProperty("SASL is spoken by mechanism PLAIN only here; say sasl.mechanism=PLAIN")
-    return Security(tls, (settings.get("sasl.username", ""), settings.get("sasl.password", "")))
+    mechanism = (settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "").upper()
+    if mechanism not in SUPPORTED_MECHANISMS:
+        raise UnusableProperty(f"sasl.mechanism: expected one of {', '.join(SUPPORTED_MECHANISMS)}")
+    return Security(tls, ClientLogin(mechanism, settings.get("sasl.username", ""), settings.get("sasl.password", "")))
