@@ -41,15 +41,17 @@ class ScramUsers:
     def find(self, user: str) -> tuple[ScramCredential, bool]:
         """Return the user's credential, or a made-up one, and whether the user exists."""
         found = self._credentials().get((self._mechanism, user))
-        if found is not None:
-            return found, True
+        made_up = self._make_up(user)  # for users that exist too: the time must not tell them from others
+        return (made_up, False) if found is None else (found, True)
+
+    def _make_up(self, user: str) -> ScramCredential:
         iterations, salt_length, is_base_36 = self._usual_form()
-        salt = self._made_up(f"salt {user}", salt_length)
+        salt = self._bytes_for(f"salt {user}", salt_length)
         if is_base_36:
             salt = bytes(BASE_36[byte % len(BASE_36)] for byte in salt)
         size = self.keys.size
-        keys = self._made_up(f"keys {user}", 2 * size)
-        return ScramCredential(salt, keys[:size], keys[size:], iterations), False
+        keys = self._bytes_for(f"keys {user}", 2 * size)
+        return ScramCredential(salt, keys[:size], keys[size:], iterations)
 
     def _usual_form(self) -> tuple[int, int, bool]:
         """Return the iterations and the form of the salt that most users have, so that made-up ones do not stand
@@ -65,7 +67,7 @@ class ScramUsers:
             self._counted = credentials
         return self._usual
 
-    def _made_up(self, name: str, length: int) -> bytes:
+    def _bytes_for(self, name: str, length: int) -> bytes:
         blocks = range(-(-length // self.keys.size))
         return b"".join(
             self.keys.mac(self._secret, f"{block} {self._mechanism} {name}".encode("utf-8", "surrogatepass"))

@@ -133,17 +133,29 @@ def test_scram_vectors(mechanism: ScramMechanism) -> None:
     assert client.respond(server_final.token) is None
 
 
+def signed(bare: str, server_first: bytes, without_proof: str) -> bytes:
+    """Return a final message with ann's proof for exactly these messages."""
+    keys = ScramKeys(SHA_256)
+    client_key = keys.client_key(keys.salted_password("secret", b"salt", 4096))
+    signature = keys.mac(keys.hashed(client_key), f"{bare},{server_first.decode()},{without_proof}".encode())
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    return f"{without_proof},p={base64_text(proof)}".encode()
+
+
 def test_extensions_are_part_of_the_signed_message() -> None:
     """A client may sign extensions, which the server does not know and must not leave out."""
-    keys, server = ScramKeys(SHA_256), scram_server()
-    bare = "n=ann,r=me,x=1,y=z=2"
-    first = server.respond(f"n,a=ann,{bare}".encode()).token.decode()
-    salted = keys.salted_password("secret", b"salt", 4096)
-    without_proof = "c=bixhPWFubiw=,r=meserver,e=5"
-    client_key = keys.client_key(salted)
-    signature = keys.mac(keys.hashed(client_key), f"{bare},{first},{without_proof}".encode())
-    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-    assert server.respond(f"{without_proof},p={base64_text(proof)}".encode()).user == "ann"
+    server, bare = scram_server(), "n=ann,r=me,x=1,y=z=2"
+    first = server.respond(f"n,a=ann,{bare}".encode()).token
+    assert server.respond(signed(bare, first, "c=bixhPWFubiw=,r=meserver,e=5")).user == "ann"
+
+
+@pytest.mark.parametrize("without_proof", ["c=biws,r=me", "c=biws,r=meother", "c=eSws,r=meserver", "c=,r=meserver"])
+def test_a_right_proof_with_another_nonce_or_channel_is_refused(without_proof: str) -> None:
+    """CVE-2024-56128: the nonce must be the one that the server sent."""
+    server, bare = scram_server(), "n=ann,r=me"
+    first = server.respond(f"n,,{bare}".encode()).token
+    with pytest.raises(SaslRefusal):
+        server.respond(signed(bare, first, without_proof))
 
 
 @pytest.mark.parametrize(
