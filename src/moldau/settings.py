@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from moldau.base.broker_configs import BROKER_CONFIGS, broker_config
@@ -96,8 +96,8 @@ class Settings:
     quota_window_num: int
     quota_window_size_seconds: int
     sasl: SaslSettings
-    properties: Mapping[str, str]
-    """Every property that was set, as text."""
+    properties: Mapping[str, str] = field(repr=False)
+    """Every property that was set, as text, passwords too."""
     warnings: tuple[str, ...] = ()
 
     @property
