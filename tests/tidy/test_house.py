@@ -42,7 +42,6 @@ MAY_IMPORT = {
         "base",
         "security",
         "wire",
-        "security",
         "client",
         "coordinator",
         "log",

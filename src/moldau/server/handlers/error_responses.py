@@ -21,13 +21,13 @@ from moldau.wire.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from moldau.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
-from moldau.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from moldau.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
+from moldau.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from moldau.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from moldau.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
