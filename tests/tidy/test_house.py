@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "metadata": {"base", "wire", "security"},
     "coordinator": {"base", "wire", "metadata"},
     "replica": {"base", "wire", "log", "metadata"},
-    "client": {"base", "wire", "security"},
+    "client": {"platforms", "base", "wire", "security"},
     "runtime": {"platforms", "base", "wire", "security", "log", "raft", "metadata", "coordinator", "replica", "client"},
     "server": {"platforms", "base", "wire", "security", "log", "metadata", "coordinator", "replica", "runtime"},
     "spark": {"platforms", "base", "wire", "columns", "client"},

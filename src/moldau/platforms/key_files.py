@@ -1,0 +1,59 @@
+"""Files with keys and certificates, and names for keys that are only in memory.
+
+OpenSSL reads a private key from a path only. On Linux the path is that of a file in memory, elsewhere of a temporary
+file that only this user can read and that is removed at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from tempfile import NamedTemporaryFile
+from typing import Final
+
+
+@contextmanager
+def named_in_memory(data: bytes) -> Iterator[str]:
+    fd = os.memfd_create("key", os.MFD_CLOEXEC)
+    try:
+        with open(fd, "wb", closefd=False) as file:
+            file.write(data)
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def named_temporarily(data: bytes) -> Iterator[str]:
+    with NamedTemporaryFile(prefix="moldau-") as file:
+        file.write(data)
+        file.flush()
+        yield file.name
+
+
+def named_of(platform: str) -> Callable[[bytes], AbstractContextManager[str]]:
+    is_linux = platform == "linux" and hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")
+    return named_in_memory if is_linux else named_temporarily
+
+
+class DiskKeyFiles:
+    """`KeyFiles` on the real disk."""
+
+    def read(self, path: str, bytes_max: int) -> bytes:
+        with open(path, "rb") as file:
+            return file.read(bytes_max)
+
+    def version(self, path: str) -> object:
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def named(self, data: bytes) -> AbstractContextManager[str]:
+        return _named(data)
+
+
+_named: Final = named_of(sys.platform)

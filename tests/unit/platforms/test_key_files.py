@@ -1,0 +1,31 @@
+"""Key files: names for bytes in memory on every platform, and a version that changes with the file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from moldau.platforms.key_files import DiskKeyFiles, named_of
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_bytes_have_a_name_for_a_moment(platform: str) -> None:
+    with named_of(platform)(b"key") as path:
+        with open(path, "rb") as file:
+            assert file.read() == b"key"
+        assert os.stat(path).st_mode & 0o077 == 0 or path.startswith("/proc/")
+    assert not os.path.exists(path)
+
+
+def test_a_replaced_file_has_another_version(tmp_path: Path) -> None:
+    files, path = DiskKeyFiles(), tmp_path / "node.pem"
+    assert files.version(str(path)) is None
+    path.write_bytes(b"one")
+    first = files.version(str(path))
+    assert files.version(str(path)) == first
+    path.with_suffix(".new").write_bytes(b"two")
+    path.with_suffix(".new").replace(path)
+    assert files.version(str(path)) != first
+    assert files.read(str(path), 2) == b"tw"

@@ -1,0 +1,109 @@
+"""Contexts: versions, cipher suites, client certificates, and a handshake of a node with itself."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+
+import pytest
+from certificates import Authority
+from tls_files import MemoryKeyFiles, pem_settings
+
+from moldau.base.setting_sources import SettingsError
+from moldau.security.tls.cipher_names import TLS_13_SUITES, openssl_name
+from moldau.security.tls.context import check_handshake, client_context, read_stores, server_context
+
+AUTHORITY = Authority()
+FILES = MemoryKeyFiles({"node.pem": AUTHORITY.issue().pem, "ca.pem": AUTHORITY.pem, "other.pem": Authority().pem})
+JAVA_SUITE = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
+OPENSSL_SUITE = "ECDHE-ECDSA-AES256-GCM-SHA384"
+
+
+def server(**texts: str) -> ssl.SSLContext:
+    settings = pem_settings(**texts)
+    return server_context(settings, read_stores(settings, FILES), FILES)
+
+
+def client(**texts: str) -> ssl.SSLContext:
+    settings = pem_settings(False, **texts)
+    return client_context(settings, read_stores(settings, FILES), FILES)
+
+
+@pytest.mark.parametrize(
+    ("settings", "versions"),
+    [
+        ({}, ("TLSv1_2", "TLSv1_3")),
+        ({"protocol": "TLSv1.2"}, ("TLSv1_2", "TLSv1_2")),
+        ({"enabled_protocols": "TLSv1.3"}, ("TLSv1_3", "TLSv1_3")),
+        ({"enabled_protocols": ""}, ("TLSv1_2", "TLSv1_3")),
+        ({"cipher_suites": JAVA_SUITE}, ("TLSv1_2", "TLSv1_2")),
+        ({"cipher_suites": OPENSSL_SUITE}, ("TLSv1_2", "TLSv1_2")),
+        ({"cipher_suites": ",".join(TLS_13_SUITES)}, ("TLSv1_3", "TLSv1_3")),
+        ({"cipher_suites": ",".join((JAVA_SUITE, *TLS_13_SUITES))}, ("TLSv1_2", "TLSv1_3")),
+    ],
+)
+def test_versions_of_tls(settings: dict[str, str], versions: tuple[str, str]) -> None:
+    context = server(**settings)
+    assert (context.minimum_version.name, context.maximum_version.name) == versions
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"enabled_protocols": "TLSv1.1"}, "TLSv1.1 is not supported; expected TLSv1.2 or TLSv1.3"),
+        ({"protocol": "SSLv3"}, "ssl.protocol: expected one of TLS, TLSv1.2, TLSv1.3"),
+        ({"protocol": "TLSv1.2", "enabled_protocols": "TLSv1.3"}, "is not one of ssl.enabled.protocols"),
+        ({"cipher_suites": "TLS_AES_256_GCM_SHA384"}, "Python cannot disable single suites of TLS 1.3"),
+        ({"cipher_suites": "NONE_SUCH"}, "ssl.cipher.suites: NONE_SUCH is not supported"),
+        ({"cipher_suites": "ALL"}, "ssl.cipher.suites: ALL is not supported"),
+        ({"cipher_suites": "ECDHE-RSA-NULL-SHA"}, "is not supported"),
+        ({"cipher_suites": f"{JAVA_SUITE},ADH-AES256-SHA"}, "ADH-AES256-SHA is not supported"),
+        ({"cipher_suites": JAVA_SUITE, "enabled_protocols": "TLSv1.3"}, "has no suite for any of"),
+        ({"endpoint_identification_algorithm": "ldap"}, "expected https, or nothing"),
+    ],
+)
+def test_settings_without_protection_are_refused(settings: dict[str, str], line: str) -> None:
+    with pytest.raises(SettingsError, match=line):
+        server(**settings)
+
+
+def test_names_of_cipher_suites_are_those_of_openssl() -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the command openssl")
+    command = ["openssl", "ciphers", "-stdname", "ECDHE:DHE:kRSA:!aNULL:!PSK:!SRP:!ARIA:@SECLEVEL=0"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    names = {line.split()[0]: line.split()[2] for line in printed.splitlines()}
+    assert len(names) > 20
+    assert {java: openssl_name(java) for java in names} == names
+
+
+def test_a_server_resumes_no_sessions_and_renegotiates_nothing() -> None:
+    context = server()
+    assert context.num_tickets == 0
+    assert context.options & ssl.OP_NO_TICKET
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"), [("none", ssl.CERT_NONE), ("requested", ssl.CERT_OPTIONAL), ("required", ssl.CERT_REQUIRED)]
+)
+def test_client_certificates(text: str, mode: ssl.VerifyMode) -> None:
+    assert server(client_auth=text).verify_mode is mode
+
+
+def test_clients_check_certificates_and_host_names() -> None:
+    assert client().check_hostname
+    unchecked = client(endpoint_identification_algorithm="")
+    assert not unchecked.check_hostname
+    assert unchecked.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_a_node_talks_to_itself_before_it_talks_to_others() -> None:
+    ours = client()
+    check_handshake(server(client_auth="required"), ours)
+    assert ours.check_hostname
+    with pytest.raises(SettingsError, match=r"not accepted with its own trust store: certificate verify failed"):
+        check_handshake(server(), client(truststore_location="other.pem"))
+    with pytest.raises(SettingsError, match="not accepted with its own trust store"):
+        check_handshake(server(client_auth="required", truststore_location="other.pem"), client())
