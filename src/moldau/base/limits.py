@@ -53,6 +53,19 @@ UNSENT_BYTES_MAX: Final = 1 << 20
 SEND_FILE_BYTES: Final = 4 << 20
 """Size of one `sendfile` call: both ends of its range are looked up in the page cache first."""
 
+TLS_TURN_BYTES: Final = 1 << 20
+"""What one TLS connection may send or receive before the others get their turn: encryption takes about a millisecond
+for a megabyte."""
+
+TLS_SEND_BYTES: Final = 128 << 10
+"""Bytes that are encrypted and sent in one call: small responses and the starts of records go together."""
+
+HANDSHAKES_PER_TURN_MAX: Final = 2
+"""Steps of TLS handshakes before other connections get their turn: one takes one to three milliseconds."""
+
+HANDSHAKE_S_MAX: Final = 30.0
+"""After this time a connection without a complete TLS handshake is closed."""
+
 ACCEPTS_PER_TURN_MAX: Final = 64
 """New connections accepted before existing ones get their turn."""
 

@@ -21,6 +21,7 @@ from moldau.server.conversation import ReceiveBudget, Reply
 from moldau.server.router import Router
 from moldau.server.sasl_session import SaslServer, SaslSession
 from moldau.server.socket_connection import SocketConnection
+from moldau.server.tls_connection import Handshakes, ServerHandshake, ServerTls, TlsConnection
 
 log = logging.getLogger("moldau.server")
 BACKLOG = 1024
@@ -59,10 +60,12 @@ class Listener:
         on_gone: Callable[[str], None] = lambda _: None,
         descriptor_max: int = sys.maxsize,
         sasl: SaslServer | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         """`access` returns what a principal may do that connects from a host. `on_gone` is called with the address of
         each connection that has ended. A connection whose file descriptor is above `descriptor_max` is refused: the
-        remaining descriptors are reserved for files. With `sasl`, clients authenticate before their first request."""
+        remaining descriptors are reserved for files. With `tls` all connections are encrypted; with `sasl` clients
+        authenticate before their first request."""
         self.name = name
         self._router = router
         self._budget = budget
@@ -76,6 +79,7 @@ class Listener:
         self._descriptor_max = descriptor_max
         self._sasl = sasl
         self._sasl_sessions: dict[SocketConnection, SaslSession] = {}
+        self._tls = tls
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._connections: set[SocketConnection] = set()
         self._per_ip: Counter[str] = Counter()
@@ -102,6 +106,7 @@ class Listener:
     def start(self) -> None:
         assert self._socket is not None, "bind comes first"
         self._loop = asyncio.get_running_loop()
+        self._handshakes = Handshakes(self._loop)
         self._socket.setblocking(False)
         self._socket.listen(BACKLOG)
         self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
@@ -196,24 +201,26 @@ class Listener:
             sock.close()
             return
         self._per_ip[host] += 1
-        peer = f"{host}:{port}"
-        session = self._session(ANONYMOUS, host, peer)
-        connection = SocketConnection(
-            self._loop,
-            sock,
-            peer,
-            self._scratch,
-            session,
-            self._frame_bytes_max,
-            self._budget,
-            self._on_closed,
-        )
-        self._connections.add(connection)
+        self._connections.add(self._connection(sock, host, f"{host}:{port}"))
+
+    def _connection(self, sock: socket.socket, host: str, peer: str) -> SocketConnection:
+        limits = self._frame_bytes_max, self._budget, self._on_closed
+        sessions = partial(self._session, host, peer)
+        if self._tls is None:
+            session = sessions(ANONYMOUS)
+            connection = SocketConnection(self._loop, sock, peer, self._scratch, session, *limits)
+            self._begin(connection, session)
+            return connection
+        secured = ServerHandshake(self._tls, self._handshakes, sessions, self._begin)
+        return TlsConnection(self._loop, sock, peer, self._scratch, secured, *limits)
+
+    def _begin(self, connection: SocketConnection, session: Callable[[memoryview], Reply]) -> None:
+        """Called when a connection can receive its first request."""
         if isinstance(session, SaslSession):
             self._sasl_sessions[connection] = session
             session.begin(connection)
 
-    def _session(self, principal: Principal, host: str, peer: str) -> Callable[[memoryview], Reply]:
+    def _session(self, host: str, peer: str, principal: Principal) -> Callable[[memoryview], Reply]:
         """Return the function that answers the requests of a connection whose transport identifies the principal."""
         if self._sasl is not None:
             return SaslSession(

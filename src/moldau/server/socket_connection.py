@@ -1,5 +1,6 @@
 """A plaintext connection on a raw socket: reads into a buffer that all connections share, writes replies and sends
-records from their files with `sendfile`. The protocol is in `Conversation`.
+records from their files with `sendfile`. The protocol is in `Conversation`; `tls_connection` receives and sends
+encrypted bytes instead.
 
 asyncio's transports do not let their socket be used for `sendfile`; callbacks on the raw socket are as fast as the
 fastest transport (docs/decisions/003-raw-sockets.md).
@@ -11,6 +12,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
+from typing import ClassVar
 
 from moldau.base.errors import MalformedData
 from moldau.base.limits import SEND_FILE_BYTES, SEND_TURN_BYTES, UNSENT_BYTES_MAX, UNSENT_PIECES_MAX
@@ -22,6 +24,8 @@ from moldau.wire.codec import Outgoing
 
 
 class SocketConnection:
+    TURN_BYTES: ClassVar = SEND_TURN_BYTES
+
     __slots__ = (
         "_cached_to",
         "_closed",
@@ -70,7 +74,7 @@ class SocketConnection:
         self._conversation = Conversation(answer, self._flush, frame_bytes_max, budget)
         self.last_active = loop.time()
         self._reading = True
-        loop.add_reader(self._fd, self._on_readable)
+        self._await_readable()
 
     @property
     def is_answered(self) -> bool:
@@ -95,7 +99,7 @@ class SocketConnection:
         self._stopped = True
         if self._reading:
             self._reading = False
-            self._loop.remove_reader(self._fd)
+            self._ignore_readable()
 
     def close(self, reason: str = "") -> None:
         """Close the connection. A reason is logged; it means that the other side was at fault."""
@@ -111,15 +115,46 @@ class SocketConnection:
         self._socket.close()
         self._on_close(self, reason)
 
+    # --- how bytes are received and sent: TLS does these in its own way -----------------------------------------
+
+    def _receive(self, buffer: memoryview) -> int:
+        """Receive bytes; 0 at the end. Raise BlockingIOError if there are none yet."""
+        return self._socket.recv_into(buffer)
+
+    def _send_head(self) -> int:
+        """Send some of the head of the queue and remove what was sent; return its size."""
+        head = self._out[0]
+        rest: memoryview | Slice | None
+        if isinstance(head, Slice):
+            sent, rest = self._send_file(head)
+        else:
+            sent, rest = self._send(head)
+        if rest is None:
+            self._out.popleft()
+            self._cached_to = 0
+        else:
+            self._out[0] = rest
+        return sent
+
+    def _receive_fault(self, error: OSError) -> str:
+        """Return what to log of an error in receiving: nothing, since it means that the client is gone."""
+        return ""
+
+    def _send_fault(self, error: OSError) -> str:
+        """Return what to log of an error in sending: nothing if it only means that the client is gone."""
+        return "" if is_peer_gone(error) else str(error)
+
+    # --- receiving ----------------------------------------------------------------------------------------------
+
     def _on_readable(self) -> None:
         conversation = self._conversation
         room = conversation.room()
         try:
-            count = self._socket.recv_into(self._scratch if room is None else room)
+            count = self._receive(self._scratch if room is None else room)
         except (BlockingIOError, InterruptedError):
             return
-        except OSError:
-            self.close()
+        except OSError as error:
+            self.close(self._receive_fault(error))
             return
         if not count:
             self.close()
@@ -174,9 +209,15 @@ class SocketConnection:
         if should_read != self._reading:
             self._reading = should_read
             if should_read:
-                self._loop.add_reader(self._fd, self._on_readable)
+                self._await_readable()
             else:
-                self._loop.remove_reader(self._fd)
+                self._ignore_readable()
+
+    def _await_readable(self) -> None:
+        self._loop.add_reader(self._fd, self._on_readable)
+
+    def _ignore_readable(self) -> None:
+        self._loop.remove_reader(self._fd)
 
     def _is_slow(self) -> bool:
         """Whether so much waits to be sent that no more should be added."""
@@ -197,6 +238,8 @@ class SocketConnection:
         self._muted = None
         self.last_active = self._loop.time()
         self._flush()
+
+    # --- sending ------------------------------------------------------------------------------------------------
 
     def _queue(self, reply: Outgoing) -> None:
         if reply.pause_ms:
@@ -222,7 +265,7 @@ class SocketConnection:
 
     def _pump(self) -> None:
         """Send from the queue until the socket takes no more or the byte limit of this turn is reached."""
-        left = SEND_TURN_BYTES
+        left = self.TURN_BYTES
         out = self._out
         try:
             while out:
@@ -230,29 +273,19 @@ class SocketConnection:
                     self._await_writable()
                     return
                 head = out[0]
-                if isinstance(head, Slice):
-                    chunk = min(head.length, SEND_FILE_BYTES)
-                    if not head.is_hot and head.position >= self._cached_to and not self._is_cached(head, chunk):
-                        return
-                    sent, rest = self._send_file(head, chunk)
-                else:
-                    sent, rest = self._send(head)
-                left -= sent
-                if rest is None:
-                    out.popleft()
-                    self._cached_to = 0
-                else:
-                    out[0] = rest
+                if isinstance(head, Slice) and not self._is_readable(head) and not self._is_cached(head):
+                    return
+                left -= self._send_head()
         except (BlockingIOError, InterruptedError):
             self._await_writable()
             return
         except OSError as error:
-            self.close("" if is_peer_gone(error) else str(error))
+            self.close(self._send_fault(error))
             return
         self._stop_writing()
 
-    def _send_file(self, head: Slice, chunk: int) -> tuple[int, memoryview | Slice | None]:
-        sent = send_file(self._fd, head.file.fileno(), head.position, chunk)
+    def _send_file(self, head: Slice) -> tuple[int, Slice | None]:
+        sent = send_file(self._fd, head.file.fileno(), head.position, min(head.length, SEND_FILE_BYTES))
         if not sent:
             raise OSError(f"a segment of {self.peer}'s fetch ended before its slice did")
         if sent == head.length:
@@ -281,9 +314,14 @@ class SocketConnection:
             self._writing = False
             self._loop.remove_writer(self._fd)
 
-    def _is_cached(self, records: Slice, chunk: int) -> bool:
+    def _is_readable(self, records: Slice) -> bool:
+        """Whether the next records are known to be in the page cache."""
+        return records.is_hot or records.position < self._cached_to
+
+    def _is_cached(self, records: Slice) -> bool:
         """Whether the next records are in the page cache; if not, a thread reads them and then sending continues."""
         fd = records.file.fileno()
+        chunk = min(records.length, SEND_FILE_BYTES)
         self._cached_to = records.position + chunk
         if page_cache.is_cached(fd, records.position, chunk):
             return True

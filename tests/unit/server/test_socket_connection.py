@@ -4,84 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
+from connection_lines import Line, MakeLine, TlsLine, open_line
 from patience import PATIENCE_S
-from scripted_conversation import LATER, NEVER, NOW, frame, reply_to, request, until
+from scripted_conversation import LATER, NOW, frame, reply_to, request, until
 
-from moldau.base.limits import REQUESTS_IN_FLIGHT_MAX, SCRATCH_BYTES
+from moldau.base.limits import REQUESTS_IN_FLIGHT_MAX
 from moldau.base.promise import Promise
 from moldau.log.reading import Slice
-from moldau.server.conversation import ReceiveBudget, Reply
-from moldau.server.socket_connection import SocketConnection
+from moldau.server.conversation import Reply
 from moldau.wire.codec import Outgoing
 
-BUDGET_BYTES = 10 << 20
-Answer = Callable[[memoryview], Reply]
 
-
-def obedient(view: memoryview) -> Reply:
-    body = bytes(view)
-    return None if body.startswith(NEVER.encode()) else Outgoing(reply_to(body))
-
-
-class Line:
-    """A connection of the broker, and its other end, which the test reads and writes."""
-
-    def __init__(self, answer: Answer) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.client, ours = socket.socketpair()
-        self.client.setblocking(False)
-        ours.setblocking(False)
-        self.budget = ReceiveBudget(BUDGET_BYTES)
-        self.ends: list[str] = []
-        self.requests = 0
-        self._answer = answer
-        self.connection = SocketConnection(
-            self.loop,
-            ours,
-            "test:1",
-            memoryview(bytearray(SCRATCH_BYTES)),
-            self._count,
-            1 << 20,
-            self.budget,
-            lambda _, reason: self.ends.append(reason),
-        )
-
-    def _count(self, view: memoryview) -> Reply:
-        self.requests += 1
-        return self._answer(view)
-
-    async def send(self, data: bytes) -> None:
-        await asyncio.wait_for(self.loop.sock_sendall(self.client, data), PATIENCE_S)
-
-    async def receive(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            piece = await asyncio.wait_for(self.loop.sock_recv(self.client, size - len(data)), PATIENCE_S)
-            assert piece, "the connection ended"
-            data += piece
-        return bytes(data)
-
-    async def ended(self) -> str:
-        assert await asyncio.wait_for(self.loop.sock_recv(self.client, 1), PATIENCE_S) == b""
-        return self.ends[0]
-
-
-@contextmanager
-def line(answer: Answer = obedient) -> Iterator[Line]:
-    made = Line(answer)
-    try:
-        yield made
-    finally:
-        made.connection.close()
-        made.client.close()
-        assert made.budget.free == BUDGET_BYTES
-        assert len(made.ends) == 1
+@pytest.fixture(params=[Line, TlsLine], ids=["plaintext", "tls"])
+def line(request: pytest.FixtureRequest) -> MakeLine:
+    """Both kinds of connections behave the same way."""
+    return partial(open_line, request.param)
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -92,7 +35,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 @pytest.mark.parametrize(
     "count", [1, REQUESTS_IN_FLIGHT_MAX, REQUESTS_IN_FLIGHT_MAX + 1, 5 * REQUESTS_IN_FLIGHT_MAX + 3]
 )
-def test_a_client_may_send_many_requests_at_once(count: int) -> None:
+def test_a_client_may_send_many_requests_at_once(line: MakeLine, count: int) -> None:
     async def talk() -> None:
         bodies = [request(number, NOW) for number in range(count)]
         wanted = b"".join(map(reply_to, bodies))
@@ -106,7 +49,7 @@ def test_a_client_may_send_many_requests_at_once(count: int) -> None:
     run(talk())
 
 
-def test_late_replies_keep_the_order_and_resume_held_back_requests() -> None:
+def test_late_replies_keep_the_order_and_resume_held_back_requests(line: MakeLine) -> None:
     async def talk() -> None:
         promises: list[tuple[bytes, Promise[Outgoing]]] = []
 
@@ -128,17 +71,15 @@ def test_late_replies_keep_the_order_and_resume_held_back_requests() -> None:
                 given, promises[:] = promises[:], []
                 for body, promise in reversed(given):
                     promise.complete(Outgoing(reply_to(body)))
-                try:
-                    received += this.client.recv(1 << 16)
-                except BlockingIOError:
-                    continue
+                with suppress(TimeoutError):
+                    received += await asyncio.wait_for(this.receive_some(1 << 16), 0.001)
             assert received == wanted
             assert this.requests == len(bodies)
 
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_a_client_that_does_not_read_is_not_read_from() -> None:
+def test_a_client_that_does_not_read_is_not_read_from(line: MakeLine) -> None:
     async def talk() -> None:
         size, count = 100_000, 200
         with line(lambda _: Outgoing(bytes(size))) as this:
@@ -155,7 +96,7 @@ def test_a_client_that_does_not_read_is_not_read_from() -> None:
     run(talk())
 
 
-def test_a_slow_reader_of_many_requests_at_once_gets_all_replies_in_order() -> None:
+def test_a_slow_reader_of_many_requests_at_once_gets_all_replies_in_order(line: MakeLine) -> None:
     """More requests arrive while others are held back: none may overtake."""
 
     async def talk() -> None:
@@ -175,7 +116,7 @@ def test_a_slow_reader_of_many_requests_at_once_gets_all_replies_in_order() -> N
     run(talk())
 
 
-def test_replies_for_a_client_that_does_not_read_are_bounded_to_a_few_megabytes() -> None:
+def test_replies_for_a_client_that_does_not_read_are_bounded_to_a_few_megabytes(line: MakeLine) -> None:
     async def talk() -> None:
         answered = 0
 
@@ -198,7 +139,7 @@ def test_replies_for_a_client_that_does_not_read_are_bounded_to_a_few_megabytes(
     run(talk())
 
 
-def test_records_are_sent_from_their_file_at_the_right_place_of_the_reply() -> None:
+def test_records_are_sent_from_their_file_at_the_right_place_of_the_reply(line: MakeLine) -> None:
     class MemoryFd:
         def __init__(self, content: bytes) -> None:
             self._fd = os.memfd_create("segment")
@@ -229,7 +170,7 @@ def test_records_are_sent_from_their_file_at_the_right_place_of_the_reply() -> N
     run(talk())
 
 
-def test_an_invalid_length_closes_the_connection_with_a_reason() -> None:
+def test_an_invalid_length_closes_the_connection_with_a_reason(line: MakeLine) -> None:
     async def talk() -> None:
         with line() as this:
             await this.send(b"\x7f\xff\xff\xff")
@@ -238,7 +179,7 @@ def test_an_invalid_length_closes_the_connection_with_a_reason() -> None:
     run(talk())
 
 
-def test_an_invalid_length_behind_held_back_requests_closes_the_connection_too() -> None:
+def test_an_invalid_length_behind_held_back_requests_closes_the_connection_too(line: MakeLine) -> None:
     async def talk() -> None:
         with line() as this:
             fine = b"".join(frame(request(number, NOW)) for number in range(REQUESTS_IN_FLIGHT_MAX + 5))
@@ -250,7 +191,7 @@ def test_an_invalid_length_behind_held_back_requests_closes_the_connection_too()
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_a_disconnect_is_no_fault_and_late_replies_are_dropped() -> None:
+def test_a_disconnect_is_no_fault_and_late_replies_are_dropped(line: MakeLine) -> None:
     async def talk() -> None:
         promise: Promise[Outgoing] = Promise()
         with line(lambda _: promise) as this:
@@ -265,7 +206,7 @@ def test_a_disconnect_is_no_fault_and_late_replies_are_dropped() -> None:
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_a_reply_that_could_not_be_encoded_closes_the_connection_after_the_earlier_replies() -> None:
+def test_a_reply_that_could_not_be_encoded_closes_the_connection_after_the_earlier_replies(line: MakeLine) -> None:
     async def talk() -> None:
         promises: list[Promise[Outgoing]] = []
 
@@ -285,7 +226,7 @@ def test_a_reply_that_could_not_be_encoded_closes_the_connection_after_the_earli
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_after_stop_reading_open_requests_are_answered_and_no_more_are_read() -> None:
+def test_after_stop_reading_open_requests_are_answered_and_no_more_are_read(line: MakeLine) -> None:
     async def talk() -> None:
         promises: list[Promise[Outgoing]] = []
 

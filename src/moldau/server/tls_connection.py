@@ -1,0 +1,352 @@
+"""A connection with TLS, on a non-blocking `ssl.SSLSocket`: a handshake, then a `SocketConnection` whose bytes are
+encrypted.
+
+What OpenSSL demands, and no transport hides here:
+
+- A send that did not get through is repeated with the same bytes, or with more behind them: the head of the queue is
+  never cut before it was sent.
+- Decrypted bytes may be left in OpenSSL, where the selector does not see them: `pending()` is asked.
+- A send may have to wait for readability, and a receive for writability (key updates of TLS 1.3).
+
+Records are read from the page cache and encrypted here; `sendfile` would send them in the clear.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import ClassVar, Final, NamedTuple, Protocol
+
+from moldau.base.errors import MalformedData
+from moldau.base.limits import (
+    HANDSHAKE_S_MAX,
+    HANDSHAKES_PER_TURN_MAX,
+    SCRATCH_BYTES,
+    TLS_SEND_BYTES,
+    TLS_TURN_BYTES,
+)
+from moldau.log.reading import Slice
+from moldau.platforms import page_cache
+from moldau.security.principals import Principal
+from moldau.security.tls.context import handshake_fault
+from moldau.security.tls.mapping_rules import NoRuleApplies
+from moldau.server.conversation import Conversation, ReceiveBudget, Reply
+from moldau.server.socket_connection import SocketConnection
+
+HANDSHAKE_RECORD: Final = b"\x16"
+"""The first byte of every TLS connection."""
+RECORD_BYTES: Final = 16 << 10
+READS_PER_TURN_MAX: Final = TLS_TURN_BYTES // SCRATCH_BYTES
+
+Answer = Callable[[memoryview], Reply]
+
+
+class ServerTls(Protocol):
+    @property
+    def server(self) -> ssl.SSLContext:
+        """The context of connections that begin now."""
+        ...
+
+    def principal(self, certificate: bytes | None) -> Principal:
+        """Return who a client with this certificate is. Raise NoRuleApplies or MalformedData if nobody."""
+        ...
+
+
+class Handshakes:
+    """Steps of handshakes that wait for their turn of the event loop: clients that all reconnect at once must not stop
+    the others."""
+
+    __slots__ = ("_is_scheduled", "_loop", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_scheduled = False
+
+    def enter(self, step: Callable[[], None]) -> None:
+        self._waiting.append(step)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        for _ in range(min(len(self._waiting), HANDSHAKES_PER_TURN_MAX)):
+            self._waiting.popleft()()
+        self._is_scheduled = bool(self._waiting)
+        if self._is_scheduled:
+            self._loop.call_soon(self._run)
+
+
+class ServerHandshake(NamedTuple):
+    """What a connection needs until it is established."""
+
+    tls: ServerTls
+    handshakes: Handshakes
+    session: Callable[[Principal], Answer]
+    """Returns the function that answers the requests of a principal."""
+    on_established: Callable[[SocketConnection, Answer], None]
+
+
+class TlsConnection(SocketConnection):
+    TURN_BYTES: ClassVar = TLS_TURN_BYTES
+
+    __slots__ = (
+        "_budget",
+        "_frame_bytes_max",
+        "_handshake",
+        "_is_established",
+        "_receive_wants_write",
+        "_send_wants_read",
+        "_timeout",
+    )
+    _socket: ssl.SSLSocket
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        peer: str,
+        scratch: memoryview,
+        handshake: ServerHandshake,
+        frame_bytes_max: int,
+        budget: ReceiveBudget,
+        on_close: Callable[[SocketConnection, str], None],
+    ) -> None:
+        self._handshake = handshake
+        self._frame_bytes_max = frame_bytes_max
+        self._budget = budget
+        self._is_established = False
+        self._send_wants_read = self._receive_wants_write = False
+        super().__init__(loop, sock, peer, scratch, _answer_before_handshake, frame_bytes_max, budget, on_close)
+        loop.add_reader(self._fd, self._on_first_bytes)
+        self._timeout = loop.call_later(HANDSHAKE_S_MAX, self._on_handshake_timeout)
+
+    def close(self, reason: str = "") -> None:
+        if self._closed:
+            return
+        self._timeout.cancel()
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        if self._is_established:
+            with suppress(OSError, ValueError):  # tell the client, if the socket takes it; its answer is not awaited
+                self._socket.unwrap()
+        super().close(reason)
+
+    # --- the handshake ------------------------------------------------------------------------------------------
+
+    def _on_first_bytes(self) -> None:
+        """Make the TLS objects only for a client that speaks TLS: one that only tries the port, or does not know about
+        TLS, costs nothing."""
+        try:
+            first = socket.socket.recv(self._socket, 1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            first = b""
+        if not first:
+            self.close()
+        elif first != HANDSHAKE_RECORD:
+            self.close("it does not use TLS; this listener does")
+        else:
+            self._loop.remove_reader(self._fd)
+            try:
+                self._socket = self._handshake.tls.server.wrap_socket(
+                    self._socket, server_side=True, do_handshake_on_connect=False
+                )
+            except OSError:  # the client is gone
+                self.close()
+                return
+            self._handshake.handshakes.enter(self._shake_hands)
+
+    def _on_handshake_ready(self) -> None:
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        self._handshake.handshakes.enter(self._shake_hands)
+
+    def _shake_hands(self) -> None:
+        if self._closed or self._stopped:
+            return
+        try:
+            self._socket.do_handshake()
+        except ssl.SSLWantReadError:
+            self._loop.add_reader(self._fd, self._on_handshake_ready)
+        except ssl.SSLWantWriteError:
+            self._loop.add_writer(self._fd, self._on_handshake_ready)
+        except (ssl.SSLEOFError, ConnectionError):
+            self.close("it ended the TLS handshake")
+        except OSError as error:
+            self.close(f"TLS handshake failed: {_tls_fault(error)}")
+        else:
+            self._establish()
+
+    def _establish(self) -> None:
+        self._timeout.cancel()
+        self.last_active = self._loop.time()
+        self._is_established = True
+        try:
+            principal = self._handshake.tls.principal(self._socket.getpeercert(binary_form=True))
+        except (NoRuleApplies, MalformedData) as error:
+            self.close(str(error))
+            return
+        answer = self._handshake.session(principal)
+        self._conversation = Conversation(answer, self._flush, self._frame_bytes_max, self._budget)
+        self._handshake.on_established(self, answer)
+        self._await_readable()
+
+    def _on_handshake_timeout(self) -> None:
+        self.close(f"no TLS handshake within {HANDSHAKE_S_MAX:.0f} s")
+
+    # --- receiving ----------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        if self._send_wants_read:
+            self._send_wants_read = False
+            self._pump()
+            if not self._out:
+                self._flush()
+            if self._closed:
+                return
+            if not self._reading:
+                self._ignore_readable()
+        for _ in range(READS_PER_TURN_MAX):
+            if not self._reading:
+                return
+            super()._on_readable()
+            if not self._socket.pending():
+                return
+        self._loop.call_soon(self._on_pending)
+
+    def _on_pending(self) -> None:
+        """Continue with bytes that are decrypted already."""
+        if self._reading and self._socket.pending():
+            self._on_readable()
+
+    def _await_readable(self) -> None:
+        super()._await_readable()
+        if self._is_established and self._socket.pending():
+            self._loop.call_soon(self._on_pending)
+
+    def _ignore_readable(self) -> None:
+        if self._closed or not self._send_wants_read:
+            super()._ignore_readable()
+
+    def _receive(self, buffer: memoryview) -> int:
+        """Fill the buffer: one call of OpenSSL returns at most one record."""
+        count, size = 0, len(buffer)
+        is_blocked = False
+        try:
+            while count < size:
+                received = self._socket.recv_into(buffer[count:] if count else buffer)
+                count += received
+                if received < RECORD_BYTES and not self._socket.pending():
+                    break
+        except ssl.SSLWantReadError:
+            is_blocked = True
+        except ssl.SSLWantWriteError:
+            is_blocked = self._receive_wants_write = True
+            self._await_writable()
+        if is_blocked and not count:
+            raise BlockingIOError
+        return count
+
+    def _receive_fault(self, error: OSError) -> str:
+        return f"TLS: {_tls_fault(error)}" if _is_fault_of_tls(error) else ""
+
+    # --- sending ------------------------------------------------------------------------------------------------
+
+    def _on_writable(self) -> None:
+        super()._on_writable()
+        if self._receive_wants_write and not self._closed:
+            self._receive_wants_write = False
+            if not self._out:
+                self._stop_writing()
+            self._on_readable()
+
+    def _await_writable(self) -> None:
+        if not self._send_wants_read or self._receive_wants_write:
+            super()._await_writable()
+
+    def _stop_writing(self) -> None:
+        if self._closed or not self._receive_wants_write:
+            super()._stop_writing()
+
+    def _send_head(self) -> int:
+        head = self._gather()
+        piece = head[:TLS_SEND_BYTES]
+        try:
+            sent = self._socket.send(piece)
+        except ssl.SSLWantWriteError:
+            raise BlockingIOError from None
+        except ssl.SSLWantReadError:
+            self._send_wants_read = True
+            super()._await_readable()
+            self._stop_writing()
+            raise BlockingIOError from None
+        if sent < len(head):
+            self._out[0] = head[sent:]
+        else:
+            self._out.popleft()
+        return sent
+
+    def _gather(self) -> memoryview:
+        """Put bytes at the head of the queue, as many as one call encrypts: the present head, and behind it replies
+        and records that can be read at once."""
+        out = self._out
+        head = out[0]
+        if not isinstance(head, Slice) and (len(head) >= TLS_SEND_BYTES or len(out) == 1):
+            return head
+        pieces: list[memoryview | bytes] = []
+        size = 0
+        while out and size < TLS_SEND_BYTES:
+            head = out[0]
+            if isinstance(head, Slice):
+                if pieces and not self._is_readable(head) and not _is_cached(head):
+                    break
+                pieces.append(self._read_records(head, TLS_SEND_BYTES - size))
+            else:
+                pieces.append(out.popleft())  # type: ignore[arg-type]
+            size += len(pieces[-1])
+        gathered = memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        out.appendleft(gathered)
+        return gathered
+
+    def _read_records(self, records: Slice, size_max: int) -> bytes:
+        """Read the start of a slice at the head of the queue and leave the rest there."""
+        data = os.pread(records.file.fileno(), min(records.length, size_max), records.position)
+        if not data:
+            raise OSError(f"a segment of {self.peer}'s fetch ended before its slice did")
+        size = len(data)
+        if size == records.length:
+            self._out.popleft()
+            self._cached_to = 0
+        else:
+            self._out[0] = Slice(records.file, records.position + size, records.length - size, records.is_hot)
+        return data
+
+    def _send_fault(self, error: OSError) -> str:
+        if isinstance(error, ssl.SSLError):
+            return self._receive_fault(error)
+        return super()._send_fault(error)
+
+
+def _is_cached(records: Slice) -> bool:
+    length = min(records.length, TLS_SEND_BYTES)
+    return page_cache.is_cached(records.file.fileno(), records.position, length)
+
+
+def _is_fault_of_tls(error: OSError) -> bool:
+    """Whether the client sent something wrong, rather than just left."""
+    return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+
+
+def _tls_fault(error: OSError) -> str:
+    return handshake_fault(error) if isinstance(error, ssl.SSLError) else error.strerror or type(error).__name__
+
+
+def _answer_before_handshake(frame: memoryview) -> Reply:
+    raise AssertionError("a request before the TLS handshake")
