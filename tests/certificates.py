@@ -94,6 +94,10 @@ class Vault:
         issued = self.authority.issue(*hosts, user=user, expired=expired)
         return issued.write(self.directory / f"{name}.pem")
 
+    def spoil(self, name: str) -> None:
+        """Write half a file, as a program does that is interrupted."""
+        (self.directory / f"{name}.pem").write_text("half")
+
     def server(self, **more: str) -> dict[str, str]:
         """Return the settings of a node; `client_auth="required"` sets ssl.client.auth."""
         return {

@@ -26,13 +26,14 @@ from moldau.base.limits import (
 )
 from moldau.base.listeners import Listener as Address
 from moldau.base.promise import Promise
-from moldau.client.peer_connections import PeerConnections
+from moldau.client.peer_connections import PeerConnections, TlsContext
 from moldau.log.files import DiskFiles, Files
 from moldau.platforms.boot import boot_id
 from moldau.platforms.open_files import open_files_limit, raise_open_files_limit
 from moldau.platforms.support import refusal
 from moldau.runtime.cleaning.process import CleaningProcess
 from moldau.runtime.flusher import GroupFlusher
+from moldau.runtime.node_tls import NodeTls
 from moldau.runtime.timers import LoopTimers
 from moldau.server.conversation import ReceiveBudget
 from moldau.server.listener import Listener, bound_socket
@@ -56,7 +57,7 @@ class Node:
         clock: Clock | None = None,
         files: Files | None = None,
         rng: Random | None = None,
-        peers: PeerConnections | None = None,
+        peers: Callable[[asyncio.AbstractEventLoop, TlsContext | None], PeerConnections] = PeerConnections,
     ) -> None:
         require_support()
         self.settings = settings
@@ -67,7 +68,7 @@ class Node:
         self._uses_cleaning_process = files is None
         """Whether another process cleans the logs: it can read only files on the real disk."""
         self._rng = rng or SystemRandom()
-        self._peers = peers
+        self._new_peers = peers
         self.addresses: list[Address] = []
         """The addresses on which the node listens for clients, with the actual port where the setting is 0."""
         self._listeners: list[Listener] = []
@@ -80,7 +81,9 @@ class Node:
         loop = asyncio.get_running_loop()
         self.failed = loop.create_future()
         self._flusher = GroupFlusher(loop, self._fail)
-        self._peers = self._peers or PeerConnections(loop)
+        self._tls = self._read_tls()
+        self._peers = self._new_peers(loop, self._tls.client(self.settings.inter_broker_listener_name))
+        self._controller_peers = self._new_peers(loop, self._tls.client(self.settings.controller_listener_name))
         sockets = self._bind_addresses()
         try:
             self.assembly = Assembly(self.settings, self._world(loop))
@@ -94,8 +97,13 @@ class Node:
             self.abandon()
             raise
 
+    def _read_tls(self) -> NodeTls:
+        settings = self.settings
+        served = [each.name for each in (*settings.listeners, *settings.controller_listeners)]
+        internal = [] if settings.is_alone else [settings.inter_broker_listener_name, settings.controller_listener_name]
+        return NodeTls(settings.tls, served, internal)
+
     def _world(self, loop: asyncio.AbstractEventLoop) -> World:
-        assert self._peers is not None
         return World(
             clock=self._clock,
             timers=LoopTimers(loop),
@@ -103,7 +111,7 @@ class Node:
             rng=self._rng,
             flusher=self._flusher,
             peers=self._peers.logged_in(self.settings.sasl.broker_login),
-            controller_peers=self._peers.logged_in(self.settings.sasl.controller_login),
+            controller_peers=self._controller_peers.logged_in(self.settings.sasl.controller_login),
             run_in_thread=self._run_in_thread,
             disk_space=self._disk_space,
             boot_id=boot_id(),
@@ -121,6 +129,7 @@ class Node:
             raise self.failed.result()
         for listener in self._listeners:
             listener.start()
+        self._tls.start(asyncio.get_running_loop())
 
     async def stop(self) -> None:
         """Answer the pending requests, flush everything, and mark the directory as cleanly shut down."""
@@ -133,8 +142,7 @@ class Node:
         self.assembly.stop()
         for listener in self._controller_listeners:
             await listener.stop(CONTROLLER_GRACE_S)
-        assert self._peers is not None
-        self._peers.close_all()
+        self._close_peers()
         await self._wait_for_threads()
         if self.failed.done():
             self.assembly.abandon()
@@ -143,12 +151,16 @@ class Node:
 
     def abandon(self) -> None:
         """End like a killed process: no goodbye to other nodes, no more writes, the directory stays as it is."""
-        assert self._peers is not None
         self.assembly.halt()
-        self._peers.close_all()
+        self._close_peers()
         for listener in (*self._listeners, *self._controller_listeners):
             listener.abort()
         self.assembly.abandon()
+
+    def _close_peers(self) -> None:
+        self._tls.stop()
+        for peers in (self._peers, self._controller_peers):
+            peers.close_all()
 
     async def _wait_for_threads(self) -> None:
         """Wait for threads that still use the disk."""
@@ -203,6 +215,7 @@ class Node:
             self.assembly.connection_gone,
             open_files_limit() - reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_limit()),
             self._sasl_server(address.name),
+            self._tls.server(address.name),
         )
         _, port = listener.adopt(bound)
         listeners.append(listener)

@@ -27,7 +27,8 @@ from moldau.base.cluster_settings import (
 )
 from moldau.base.config_def import BrokerLayers, ConfigValue
 from moldau.base.ids import NodeId
-from moldau.base.listeners import WILDCARD_HOSTS, Listener, parse_listener, parse_protocol_map
+from moldau.base.listener_settings import ListenerSettings, read_listeners
+from moldau.base.listeners import WILDCARD_HOSTS, Listener
 from moldau.base.setting_sources import SettingsError, SettingText, Values, read_environment, read_file
 from moldau.base.topic_configs import TOPIC_CONFIGS, topic_config_values
 from moldau.base.transaction_settings import TransactionLogSettings, read_transaction_log
@@ -36,13 +37,14 @@ from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.transaction.settings import TransactionSettings
 from moldau.security.sasl.settings import JaasFile, SaslSettings, SaslUse, read_jaas_file, read_sasl, warn_of_sasl
 from moldau.security.settings import AuthorizerSettings, read_authorizer
+from moldau.security.tls.listener_settings import read_node_tls, warn_of_unknown_listeners
+from moldau.security.tls.settings import TlsSettings
 
 __all__ = ["Settings", "SettingsError", "check_cluster_id", "from_properties", "load"]
 
 
 FALLBACK_HOST = "localhost"
 """The advertised host of a machine whose name cannot be resolved."""
-SUPPORTED_PROTOCOLS: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
 _JAAS_FILE: Final = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
 
 
@@ -56,6 +58,8 @@ class Settings:
     listeners: tuple[Listener, ...]
     """The listeners for clients and brokers, in the configured order."""
     controller_listeners: tuple[Listener, ...]
+    controller_listener_name: str
+    """The listener by which this node connects to controllers."""
     advertised_listeners: tuple[Listener, ...]
     """The addresses that clients connect to. A port of zero means the port that was bound."""
     inter_broker_listener_name: str
@@ -96,6 +100,8 @@ class Settings:
     quota_window_num: int
     quota_window_size_seconds: int
     sasl: SaslSettings
+    tls: Mapping[str, TlsSettings]
+    """By listener, for those that use TLS: those of this node, and the controllers' that it connects to."""
     properties: Mapping[str, str] = field(repr=False)
     """Every property that was set, as text, passwords too."""
     warnings: tuple[str, ...] = ()
@@ -158,16 +164,27 @@ def _warn_of_cleaner_threads(values: Values) -> Iterator[str]:
         yield f"{origin}: log.cleaner.threads: Moldau compacts one log at a time"
 
 
-def _warn_of_fallback_host(
-    values: Values, client_listeners: tuple[Listener, ...], advertised: tuple[Listener, ...]
-) -> Iterator[str]:
+def _warn_of_fallback_host(values: Values, listeners: ListenerSettings) -> Iterator[str]:
     """Warn if the node listens on all interfaces but advertises `FALLBACK_HOST`, which other machines cannot use."""
-    is_wildcard = any(each.host in WILDCARD_HOSTS for each in client_listeners)
-    if is_wildcard and not values.items("advertised.listeners") and any(a.host == FALLBACK_HOST for a in advertised):
+    is_wildcard = any(each.host in WILDCARD_HOSTS for each in listeners.clients)
+    if (
+        is_wildcard
+        and not values.items("advertised.listeners")
+        and any(a.host == FALLBACK_HOST for a in listeners.advertised)
+    ):
         yield (
             f"clients are told to connect to {FALLBACK_HOST}, which works only on this machine: make the machine's name"
             f" ({socket.gethostname()}) resolvable, or set advertised.listeners"
         )
+
+
+def _warnings(values: Values, listeners: ListenerSettings) -> Iterator[str]:
+    yield from values.warnings()
+    yield from _warn_of_directories(values)
+    yield from _warn_of_cleaner_threads(values)
+    yield from warn_of_sasl(values)
+    yield from warn_of_unknown_listeners(values, listeners.protocols)
+    yield from _warn_of_fallback_host(values, listeners)
 
 
 def check_cluster_id(cluster_id: str, origin: str) -> None:
@@ -180,31 +197,25 @@ def _build_settings(
 ) -> Settings:
     values = Values(texts)
     node_id = _read_node_id(values)
-    _refuse_security(values)
     if cluster_id is not None:
         check_cluster_id(cluster_id, "CLUSTER_ID")
     _check_topic_defaults(values)
     _check_cleaner(values)
-    controllers = {name.upper() for name in values.items("controller.listener.names")}
-    protocols = _read_protocols(values, controllers)
-    listeners = _read_listeners(values, protocols)
-    client_listeners = tuple(each for each in listeners if each.name not in controllers)
-    controller_listeners = tuple(each for each in listeners if each.name in controllers)
-    advertised = _advertised_listeners(values, protocols, listeners, client_listeners)
+    listeners = read_listeners(values, _own_host)
     quorum = read_quorum(values)
-    check_roles(values, node_id, client_listeners, controller_listeners, quorum)
-    inter_broker = _inter_broker_listener_name(values, client_listeners)
-    roles = values.items("process.roles")
-    sasl_use = SaslUse.of(values, listeners, protocols, inter_broker, _is_alone(node_id, roles, quorum))
+    check_roles(values, node_id, listeners.clients, listeners.controllers, quorum)
+    is_alone = _is_alone(node_id, values.items("process.roles"), quorum)
+    sasl_use = SaslUse.of(listeners, is_alone)
     return Settings(
         node_id=node_id,
         cluster_id=cluster_id,
-        process_roles=roles,
+        process_roles=values.items("process.roles"),
         broker_rack=values.text("broker.rack"),
-        listeners=client_listeners,
-        controller_listeners=controller_listeners,
-        advertised_listeners=advertised,
-        inter_broker_listener_name=inter_broker,
+        listeners=listeners.clients,
+        controller_listeners=listeners.controllers,
+        controller_listener_name=listeners.controller_name,
+        advertised_listeners=listeners.advertised,
+        inter_broker_listener_name=listeners.inter_broker_name,
         log_dirs=values.items("log.dirs") or values.items("log.dir"),
         num_partitions=values.integer("num.partitions"),
         default_replication_factor=values.integer("default.replication.factor"),
@@ -240,16 +251,10 @@ def _build_settings(
         quota_window_num=values.integer("quota.window.num"),
         quota_window_size_seconds=values.integer("quota.window.size.seconds"),
         sasl=read_sasl(values, sasl_use, jaas_file or {}),
+        tls=read_node_tls(values, listeners),
         properties={key: each.text for key, each in texts.items() if broker_config(key)},
-        warnings=(*_warnings(values), *_warn_of_fallback_host(values, client_listeners, advertised)),
+        warnings=tuple(_warnings(values, listeners)),
     )
-
-
-def _warnings(values: Values) -> Iterator[str]:
-    yield from values.warnings()
-    yield from _warn_of_directories(values)
-    yield from _warn_of_cleaner_threads(values)
-    yield from warn_of_sasl(values)
 
 
 def _read_transactions(values: Values) -> TransactionSettings:
@@ -286,12 +291,6 @@ def _read_node_id(values: Values) -> NodeId:
     return NodeId(values.integer("node.id") if "node.id" in values or broker_id == -1 else broker_id)
 
 
-def _refuse_security(values: Values) -> None:
-    """Refuse unsupported security settings: to ignore them would leave the node open."""
-    if values.value("security.inter.broker.protocol") not in SUPPORTED_PROTOCOLS:
-        raise values.error("security.inter.broker.protocol", "not supported yet; expected PLAINTEXT")
-
-
 def _check_cleaner(values: Values) -> None:
     key = "log.cleaner.dedupe.buffer.size"
     if values.integer(key) // max(values.integer("log.cleaner.threads"), 1) <= 1 << 20:
@@ -309,83 +308,9 @@ def _check_topic_defaults(values: Values) -> None:
             raise values.error(culprit, f"{complaint}, as {name} of a topic")
 
 
-def _read_listeners(values: Values, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
-    listeners = _parse_listeners(values, "listeners", protocols)
-    names = [each.name for each in listeners]
-    addresses = [each.address for each in listeners if each.port]
-    if len(set(names)) < len(names) or len(set(addresses)) < len(addresses):
-        raise values.error("listeners", "expected a different name and a different address for each listener")
-    for each in listeners:
-        if each.security_protocol not in SUPPORTED_PROTOCOLS:
-            raise values.error(
-                "listeners", f"{each.name} uses {each.security_protocol}, not supported yet; expected PLAINTEXT"
-            )
-    return listeners
-
-
-def _read_protocols(values: Values, controller_names: set[str]) -> dict[str, str]:
-    key = "listener.security.protocol.map"
-    try:
-        protocols = parse_protocol_map(values.text(key) or "")
-    except ValueError as wrong:
-        raise values.error(key, str(wrong)) from None
-    # As in Kafka, a controller's listener needs no entry only while the map is not set and no listener is secured.
-    names = {item.partition("://")[0].strip().upper() for item in values.items("listeners")} | controller_names
-    if key in values or names & {"SSL", "SASL_SSL", "SASL_PLAINTEXT"}:
-        return protocols
-    return {**dict.fromkeys(controller_names, "PLAINTEXT"), **protocols}
-
-
 def _is_alone(node_id: int, roles: tuple[str, ...], quorum: QuorumSettings) -> bool:
     others = [voter for voter in quorum.voters if voter.id != node_id]
     return {"broker", "controller"} <= set(roles) and not others and len(quorum.bootstrap_servers) <= 1
-
-
-def _parse_listeners(values: Values, key: str, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
-    try:
-        return tuple(parse_listener(text, protocols) for text in values.items(key))
-    except ValueError as wrong:
-        raise values.error(key, str(wrong)) from None
-
-
-def _advertised_listeners(
-    values: Values,
-    protocols: Mapping[str, str],
-    listeners: tuple[Listener, ...],
-    client_listeners: tuple[Listener, ...],
-) -> tuple[Listener, ...]:
-    key = "advertised.listeners"
-    if not client_listeners or not values.items(key):
-        return tuple(
-            each._replace(host=_own_host()) if each.host in WILDCARD_HOSTS else each for each in client_listeners
-        )
-    advertised = _parse_listeners(values, key, protocols)
-    for each in advertised:
-        if each.name not in {listener.name for listener in listeners}:
-            raise values.error(key, f"{each.name} is not one of the listeners")
-        if each.host in WILDCARD_HOSTS:
-            raise values.error(
-                key, f"{each.host!r} is not a host to connect to; expected a name or address of this machine"
-            )
-    # Kafka's own example file advertises the controllers' listener too; clients never get it.
-    for_clients = tuple(each for each in advertised if each.name in {listener.name for listener in client_listeners})
-    if not for_clients:
-        raise values.error(key, "expected a listener for clients besides those of controllers")
-    return for_clients
-
-
-def _inter_broker_listener_name(values: Values, client_listeners: tuple[Listener, ...]) -> str:
-    key, protocol_key = "inter.broker.listener.name", "security.inter.broker.protocol"
-    if key in values and protocol_key in values:
-        raise values.error(key, f"only one of {key} and {protocol_key} should be set")
-    if not client_listeners:
-        return ""
-    if protocol_key in values:
-        key = protocol_key
-    name = ((values.text(key) if key in values else None) or client_listeners[0].name).upper()
-    if name not in {each.name for each in client_listeners}:
-        raise values.error(key, "expected the name of a listener that is not the controllers'")
-    return name
 
 
 def _own_host() -> str:

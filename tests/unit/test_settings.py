@@ -106,12 +106,17 @@ def test_keys_without_effect_give_a_warning() -> None:
         "properties: setting num.io.threads is accepted but has no effect in Moldau yet",
     )
     of_listener = from_properties({"listener.name.plaintext.ssl.keystore.location": "/x"})
-    assert len(of_listener.warnings) == 1
+    assert of_listener.warnings == ()
+    of_no_listener = from_properties({"listener.name.other.ssl.keystore.location": "/x"})
+    assert of_no_listener.warnings == (
+        "properties: listener.name.other.ssl.keystore.location has no effect: there is no listener OTHER",
+    )
 
 
 def test_a_password_is_in_no_warning() -> None:
-    settings = load(overrides=[("ssl.keystore.password", "hunter2"), ("unknown.password", "hunter2")])
+    settings = load(overrides=[("sasl.jaas.config", "hunter2"), ("unknown.password", "hunter2")])
     assert len(settings.warnings) == 2
+    assert "hunter2" not in repr(settings)
     assert "hunter2" not in "".join(settings.warnings)
 
 
@@ -178,8 +183,8 @@ def test_the_byte_order_mark_of_a_utf_8_file_is_skipped(tmp_path: Path) -> None:
         ({"listeners": "nonsense"}, "listeners=nonsense: 'nonsense' is not a listener; expected NAME://host:port"),
         ({"listeners": "PLAINTEXT://localhost:99999"}, "is not a listener"),
         ({"listeners": "FOO://localhost:9092"}, "listener FOO has no entry in listener.security.protocol.map"),
-        ({"listeners": "SSL://:9092"}, "SSL uses SSL, not supported yet; expected PLAINTEXT"),
-        ({"listeners": "SASL_SSL://:9092"}, "SASL_SSL uses SASL_SSL, not supported yet; expected PLAINTEXT"),
+        ({"listeners": "SSL://:9092"}, "ssl.keystore.location: a listener with TLS needs a key and a certificate"),
+        ({"listeners": "SASL_SSL://:9092"}, "expected"),
         ({"listeners": "CONTROLLER://:9092"}, "a broker needs a listener for clients"),
         ({"listeners": ""}, "a broker needs a listener for clients"),
         ({"listeners": "PLAINTEXT://:9092,CONTROLLER://:9092"}, "expected a different name and a different address"),
@@ -189,9 +194,9 @@ def test_the_byte_order_mark_of_a_utf_8_file_is_skipped(tmp_path: Path) -> None:
         ({"advertised.listeners": "PLAINTEXT://:9092"}, "'' is not a host to connect to"),
         ({"advertised.listeners": "SSL://a:9092"}, "SSL is not one of the listeners"),
         ({"inter.broker.listener.name": "OTHER"}, "inter.broker.listener.name=OTHER: expected the name of a listener"),
-        ({"security.inter.broker.protocol": "SSL"}, "not supported yet; expected PLAINTEXT"),
-        ({"security.inter.broker.protocol": "SASL_SSL"}, "not supported yet; expected PLAINTEXT"),
-        ({"security.inter.broker.protocol": "SASL_PLAINTEXT"}, "expected the name of a listener"),
+        ({"security.inter.broker.protocol": "SSL"}, "expected the protocol of a listener that is not the controllers'"),
+        ({"security.inter.broker.protocol": "SASL_SSL"}, "expected the protocol of a listener"),
+        ({"security.inter.broker.protocol": "SASL_PLAINTEXT"}, "expected the protocol of a listener"),
         (
             {"security.inter.broker.protocol": "PLAINTEXT", "inter.broker.listener.name": "PLAINTEXT"},
             "only one of inter.broker.listener.name and security.inter.broker.protocol should be set",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from moldau.assembly.world import World
 from moldau.base.ids import Uuid
-from moldau.base.listeners import SECURITY_PROTOCOLS, Listener
+from moldau.base.listeners import Listener
 from moldau.base.promise import Promise
 from moldau.base.topic_configs import topic_config_texts
 from moldau.log.store import LogStore
@@ -317,8 +317,7 @@ class BrokerSide:
             broker_id=settings.node_id,
             cluster_id=self._cluster_id,
             listeners=[
-                RegisteredListener(each.name, each.host, each.port, SECURITY_PROTOCOLS.index(each.security_protocol))
-                for each in advertised
+                RegisteredListener(each.name, each.host, each.port, each.security_protocol_id) for each in advertised
             ],
             features=[Feature(name, low, high) for name, (low, high) in SUPPORTED.items()],
             rack=settings.broker_rack,

@@ -22,6 +22,7 @@ class World:
     rng: Random
     flusher: Flusher
     peers: Peers
+    """Connections to the listener of other brokers."""
     run_in_thread: RunInThread
     disk_space: DiskSpace
     on_fault: Callable[[Exception], None]

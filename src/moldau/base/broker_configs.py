@@ -42,12 +42,13 @@ _SYNONYMS_BY_NAME: Final[Mapping[str, tuple[str, ...]]] = {
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 }
 _LISTENER_PREFIX: Final = re.compile(
-    r"listener\.name\.[^.]+\.(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?(?P<base>.+)"
+    r"listener\.name\.(?P<listener>[^.]+)\."
+    r"(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?(?P<base>.+)"
 )
 _PER_LISTENER: Final = frozenset(
     ("sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.server.max.receive.size", "connections.max.reauth.ms")
 )
-"""Keys that Moldau implements for single listeners too."""
+"""Keys that Moldau implements for single listeners too, besides those of TLS."""
 
 
 def broker_config(name: str) -> ConfigDef | None:
@@ -60,7 +61,16 @@ def broker_config(name: str) -> ConfigDef | None:
 def has_effect(name: str) -> bool:
     """Return whether Moldau implements a broker key, in this form."""
     match = _LISTENER_PREFIX.fullmatch(name)
-    return match["base"] in _PER_LISTENER if match else name in IMPLEMENTED_NAMES
+    if match is None:
+        return name in IMPLEMENTED_NAMES
+    base = match["base"]
+    return base in _PER_LISTENER or (base.startswith("ssl.") and base in IMPLEMENTED_NAMES)
+
+
+def listener_of(name: str) -> str | None:
+    """Return the listener, in upper case, that a key `listener.name.NAME.KEY` is for."""
+    match = _LISTENER_PREFIX.fullmatch(name)
+    return match["listener"].upper() if match else None
 
 
 def broker_value(name: str, layers: BrokerLayers) -> ConfigValue:

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """In the order of their numbers in requests and records."""
+TLS_PROTOCOLS: Final = frozenset(("SSL", "SASL_SSL"))
+SASL_PROTOCOLS: Final = frozenset(("SASL_PLAINTEXT", "SASL_SSL"))
 WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))
 """Hosts to listen on that mean every interface; clients cannot connect to them."""
 
@@ -25,6 +27,11 @@ class Listener(NamedTuple):
     host: str
     port: int
     """Zero means any free port; the actual one is known once the socket is bound."""
+
+    @property
+    def security_protocol_id(self) -> int:
+        """The number of the security protocol in requests and records."""
+        return SECURITY_PROTOCOLS.index(self.security_protocol)
 
     @property
     def address(self) -> str:

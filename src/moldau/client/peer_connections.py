@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +23,7 @@ from moldau.client.peer_login import exchange_tokens
 from moldau.client.peers import Peers
 from moldau.client.response_frames import ResponseFrames
 from moldau.security.sasl.client import ClientLogin, LoginFailed
+from moldau.security.tls.context import handshake_fault
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -59,11 +61,17 @@ class _PendingRequest:
         self.deadline = deadline
 
 
-class PeerConnections:
-    """All connections of one node."""
+TlsContext = Callable[[], ssl.SSLContext]
+"""Returns the context for a new connection: another one after the certificates were renewed."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+
+class PeerConnections:
+    """The connections of one node to the same listener of all others."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, tls: TlsContext | None = None) -> None:
+        """Without `tls` the connections are plaintext."""
         self._loop = loop
+        self._tls = tls
         self._peers: dict[tuple[str, int, str], PeerConnection] = {}
         self._is_closed = False
         self._warned_second, self._suppressed = -1, 0
@@ -84,7 +92,7 @@ class PeerConnections:
         return peer
 
     def _connection(self, host: str, port: int, purpose: str) -> PeerConnection:
-        return PeerConnection(self._loop, host, port, purpose, self._warn)
+        return PeerConnection(self._loop, host, port, purpose, self._warn, self._tls)
 
     def close_all(self) -> None:
         """Close all connections; later requests fail."""
@@ -116,11 +124,18 @@ class PeerConnection:
     """A `Peer`: connects at the first request, and again at the next request after it broke."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, host: str, port: int, purpose: str, warn: Callable[[str], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        host: str,
+        port: int,
+        purpose: str,
+        warn: Callable[[str], None],
+        tls: TlsContext | None = None,
     ) -> None:
         self.is_closed = False
         self.login: ClientLogin | None = None
         """The user as which to authenticate; None if the peer does not demand it."""
+        self._tls = tls
         self._loop = loop
         self._host, self._port, self._purpose = host, port, purpose
         self._warn = warn
@@ -174,6 +189,8 @@ class PeerConnection:
             await asyncio.sleep(max(0.0, self._open_not_before - self._loop.time()))
             transport = await self._connect(frames)
         except (OSError, UnicodeError, OverflowError) as error:
+            if isinstance(error, ssl.SSLError):
+                self._warn(f"connection to {self} ({self._purpose}) failed: TLS: {handshake_fault(error)}")
             self._open_not_before = self._loop.time() + RECONNECT_BACKOFF_S
             if self._opening is this_task:
                 self._opening = None
@@ -191,7 +208,13 @@ class PeerConnection:
         self._request_versions()
 
     async def _connect(self, frames: ResponseFrames) -> asyncio.Transport:
-        transport, _ = await self._loop.create_connection(lambda: frames, self._host, self._port)
+        if self._tls is None:
+            transport, _ = await self._loop.create_connection(lambda: frames, self._host, self._port)
+        else:
+            context = self._tls()
+            transport, _ = await self._loop.create_connection(
+                lambda: frames, self._host, self._port, ssl=context, server_hostname=self._host
+            )
         return transport
 
     def _sender(self, transport: asyncio.WriteTransport) -> Callable[[Buffer], None]:

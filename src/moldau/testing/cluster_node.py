@@ -86,7 +86,7 @@ class _NodeRun:
             self.ready.set_exception(self.fault or RuntimeError("the node ended before it was ready"))
 
     async def _run(self) -> None:
-        node = self.node = Node(self._settings, peers=FaultyPeers(self._loop, self._link))
+        node = self.node = Node(self._settings, peers=lambda loop, tls: FaultyPeers(loop, self._link, tls))
         starting = self._loop.create_task(node.start())
         await asyncio.wait([starting, self._end_requested], return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
-from moldau.client.peer_connections import PeerConnection, PeerConnections
+from moldau.client.peer_connections import PeerConnection, PeerConnections, TlsContext
 from moldau.client.response_frames import ResponseFrames
 from moldau.wire.schema import Buffer
 
@@ -59,12 +59,12 @@ class Line(Generic[T]):
 class FaultyPeers(PeerConnections):
     """The connections of a node over links that `link` delays or cuts."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, link: Link) -> None:
-        super().__init__(loop)
+    def __init__(self, loop: asyncio.AbstractEventLoop, link: Link, tls: TlsContext | None = None) -> None:
+        super().__init__(loop, tls)
         self._link = link
 
     def _connection(self, host: str, port: int, purpose: str) -> PeerConnection:
-        return FaultyConnection(self._loop, host, port, purpose, self._warn, self._link)
+        return FaultyConnection(self._loop, host, port, purpose, self._warn, self._link, self._tls)
 
 
 class FaultyConnection(PeerConnection):
@@ -76,8 +76,9 @@ class FaultyConnection(PeerConnection):
         purpose: str,
         warn: Callable[[str], None],
         link: Link,
+        tls: TlsContext | None,
     ) -> None:
-        super().__init__(loop, host, port, purpose, warn)
+        super().__init__(loop, host, port, purpose, warn, tls)
         self._link = link
         self._lines: list[Line[Any]] = []
 

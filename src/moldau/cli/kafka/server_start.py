@@ -96,7 +96,7 @@ def _run(settings: Settings) -> int:
         return node.run(settings, announce=lambda line: print(line, flush=True))
     except StorageFault as error:
         raise ToolFailed(_cannot_store(error)) from error
-    except (MalformedData, ForeignDirectory) as error:
+    except (MalformedData, ForeignDirectory, SettingsError) as error:  # SettingsError: a key or certificate is unusable
         raise ToolFailed(str(error)) from error
     except ListenFault as error:
         raise ToolFailed(_cannot_listen(error)) from error

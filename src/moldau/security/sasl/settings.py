@@ -8,12 +8,13 @@ which this node logs in to the same listener of other nodes. No error quotes a J
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from moldau.base.listeners import Listener
+from moldau.base.listener_settings import ListenerSettings
+from moldau.base.listeners import SASL_PROTOCOLS
 from moldau.base.setting_sources import SettingsError, Values
 from moldau.security.sasl.client import ClientLogin
 from moldau.security.sasl.exchange import Mechanism
@@ -83,26 +84,16 @@ class SaslUse:
     """Whether the node may do without a login of its own: there is no other node."""
 
     @classmethod
-    def of(
-        cls,
-        values: Values,
-        listeners: Iterable[Listener],
-        protocols: Mapping[str, str],
-        inter_broker_listener: str,
-        is_alone: bool,
-    ) -> SaslUse:
-        """`protocols` are those of all listeners by name, also of listeners that only other nodes have."""
-        controller_listener = next((name.upper() for name in values.items("controller.listener.names")), "")
+    def of(cls, listeners: ListenerSettings, is_alone: bool) -> SaslUse:
+        def if_sasl(name: str) -> str | None:
+            return name if listeners.protocols.get(name) in SASL_PROTOCOLS else None
+
         return cls(
-            tuple(each.name for each in listeners if _has_sasl(each.security_protocol)),
-            inter_broker_listener if _has_sasl(protocols.get(inter_broker_listener, "")) else None,
-            controller_listener if _has_sasl(protocols.get(controller_listener, "")) else None,
+            tuple(each.name for each in listeners.all if each.security_protocol in SASL_PROTOCOLS),
+            if_sasl(listeners.inter_broker_name),
+            if_sasl(listeners.controller_name),
             is_alone,
         )
-
-
-def _has_sasl(protocol: str) -> bool:
-    return protocol.startswith("SASL_")
 
 
 def read_jaas_file(path: str, origin: str) -> JaasFile:

@@ -1,0 +1,124 @@
+"""The listeners of a node, from properties with Kafka's names: which there are, and which of them others connect to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from moldau.base.listeners import (
+    SECURITY_PROTOCOLS,
+    WILDCARD_HOSTS,
+    Listener,
+    parse_listener,
+    parse_protocol_map,
+)
+from moldau.base.setting_sources import Values
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    clients: tuple[Listener, ...]
+    """The listeners for clients and brokers, in the configured order."""
+    controllers: tuple[Listener, ...]
+    advertised: tuple[Listener, ...]
+    """The addresses that clients connect to. A port of zero means the port that was bound."""
+    inter_broker_name: str
+    """Empty for a node that is only a controller."""
+    controller_name: str
+    """The listener on which this node connects to controllers; empty if none is named."""
+    protocols: Mapping[str, str]
+    """The security protocol of each name, also of listeners that only other nodes have."""
+
+    @property
+    def all(self) -> tuple[Listener, ...]:
+        return (*self.clients, *self.controllers)
+
+
+def read_listeners(values: Values, own_host: Callable[[], str]) -> ListenerSettings:
+    """`own_host` returns the name under which this machine is advertised if it listens on all interfaces."""
+    controller_names = [name.upper() for name in values.items("controller.listener.names")]
+    protocols = _read_protocols(values, set(controller_names))
+    listeners = _parse_own_listeners(values, protocols)
+    clients = tuple(each for each in listeners if each.name not in controller_names)
+    return ListenerSettings(
+        clients,
+        tuple(each for each in listeners if each.name in controller_names),
+        _advertised_listeners(values, protocols, listeners, clients, own_host),
+        _inter_broker_listener_name(values, clients),
+        next(iter(controller_names), ""),
+        protocols,
+    )
+
+
+def _parse_own_listeners(values: Values, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+    listeners = _parse_listeners(values, "listeners", protocols)
+    names = [each.name for each in listeners]
+    addresses = [each.address for each in listeners if each.port]
+    if len(set(names)) < len(names) or len(set(addresses)) < len(addresses):
+        raise values.error("listeners", "expected a different name and a different address for each listener")
+    return listeners
+
+
+def _read_protocols(values: Values, controller_names: set[str]) -> dict[str, str]:
+    key = "listener.security.protocol.map"
+    try:
+        protocols = parse_protocol_map(values.text(key) or "")
+    except ValueError as wrong:
+        raise values.error(key, str(wrong)) from None
+    # As in Kafka, a controller's listener needs no entry only while the map is not set and no listener is secured.
+    names = {item.partition("://")[0].strip().upper() for item in values.items("listeners")} | controller_names
+    if key in values or not names.isdisjoint(SECURITY_PROTOCOLS[1:]):
+        return protocols
+    return {**dict.fromkeys(controller_names, "PLAINTEXT"), **protocols}
+
+
+def _parse_listeners(values: Values, key: str, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+    try:
+        return tuple(parse_listener(text, protocols) for text in values.items(key))
+    except ValueError as wrong:
+        raise values.error(key, str(wrong)) from None
+
+
+def _advertised_listeners(
+    values: Values,
+    protocols: Mapping[str, str],
+    listeners: tuple[Listener, ...],
+    client_listeners: tuple[Listener, ...],
+    own_host: Callable[[], str],
+) -> tuple[Listener, ...]:
+    key = "advertised.listeners"
+    if not client_listeners or not values.items(key):
+        return tuple(
+            each._replace(host=own_host()) if each.host in WILDCARD_HOSTS else each for each in client_listeners
+        )
+    advertised = _parse_listeners(values, key, protocols)
+    for each in advertised:
+        if each.name not in {listener.name for listener in listeners}:
+            raise values.error(key, f"{each.name} is not one of the listeners")
+        if each.host in WILDCARD_HOSTS:
+            raise values.error(
+                key, f"{each.host!r} is not a host to connect to; expected a name or address of this machine"
+            )
+    # Kafka's own example file advertises the controllers' listener too; clients never get it.
+    for_clients = tuple(each for each in advertised if each.name in {listener.name for listener in client_listeners})
+    if not for_clients:
+        raise values.error(key, "expected a listener for clients besides those of controllers")
+    return for_clients
+
+
+def _inter_broker_listener_name(values: Values, client_listeners: tuple[Listener, ...]) -> str:
+    key, protocol_key = "inter.broker.listener.name", "security.inter.broker.protocol"
+    if key in values and protocol_key in values:
+        raise values.error(key, f"only one of {key} and {protocol_key} should be set")
+    if not client_listeners:
+        return ""
+    if protocol_key in values:
+        protocol = values.text(protocol_key)
+        names = [each.name for each in client_listeners if each.security_protocol == protocol]
+        if not names:
+            raise values.error(protocol_key, "expected the protocol of a listener that is not the controllers'")
+        return protocol if protocol in names else names[0]
+    name = (values.text(key) or client_listeners[0].name).upper()
+    if name not in {each.name for each in client_listeners}:
+        raise values.error(key, "expected the name of a listener that is not the controllers'")
+    return name

@@ -1,0 +1,77 @@
+"""The TLS of a node: the contexts of all its listeners, which follow changes of their files without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from moldau.base.setting_sources import SettingsError
+from moldau.platforms.key_files import DiskKeyFiles
+from moldau.security.tls.renewal import ListenerTls
+from moldau.security.tls.settings import TlsSettings
+from moldau.security.tls.stores import KeyFiles
+
+log = logging.getLogger("moldau.tls")
+CHECK_INTERVAL_S: Final = 5.0
+"""How often the files are looked at."""
+
+
+class NodeTls:
+    def __init__(
+        self,
+        settings: Mapping[str, TlsSettings],
+        served: Collection[str],
+        internal: Collection[str],
+        files: KeyFiles | None = None,
+    ) -> None:
+        """`served` are the listeners of this node, `internal` those by which nodes connect to each other. Read all
+        files; raise SettingsError if one cannot be used."""
+        files = files or DiskKeyFiles()
+        self._listeners = {
+            name: ListenerTls(name, each, files, is_server=name in served, is_internal=name in internal)
+            for name, each in settings.items()
+        }
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_stopped = False
+
+    def server(self, listener: str) -> ListenerTls | None:
+        """Return the TLS of a listener of this node; None if it is plaintext."""
+        return self._listeners.get(listener)
+
+    def client(self, listener: str) -> Callable[[], ssl.SSLContext] | None:
+        """Return a function that returns the context for a new connection to that listener of another node; None if
+        the listener is plaintext."""
+        tls = self._listeners.get(listener)
+        return None if tls is None else lambda: tls.client
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Watch the files from now on."""
+        if self._listeners and not self._is_stopped:
+            self._timer = loop.call_later(CHECK_INTERVAL_S, self._check, loop)
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
+        checking = loop.run_in_executor(None, self._reload)
+        checking.add_done_callback(lambda done: self._on_checked(done, loop))
+
+    def _reload(self) -> None:
+        """Runs in a thread: it waits for the disk."""
+        for tls in self._listeners.values():
+            try:
+                line = tls.reload_if_changed()
+            except SettingsError as wrong:
+                log.error("%s", wrong)
+            else:
+                if line is not None:
+                    log.info("%s", line)
+
+    def _on_checked(self, done: asyncio.Future[None], loop: asyncio.AbstractEventLoop) -> None:
+        done.result()
+        self.start(loop)
