@@ -95,8 +95,13 @@ class Channel:
         return len(self._in_flight)
 
     def fileno(self) -> int:
-        """For `select`: readable when a response starts to arrive."""
+        """For `select`: readable when a response starts to arrive, unless `has_buffered`."""
         return self._socket.fileno()
+
+    @property
+    def has_buffered(self) -> bool:
+        """Whether bytes of a response have arrived and are decrypted, where `select` does not see them."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def ask(self, key: ApiKey, request: Message, response_type: type[M], versions: tuple[int, int] | None = None) -> M:
         """Send a request and return its response, in the highest version that both sides support.

@@ -6,7 +6,6 @@ client warns of those that librdkafka does not know. Passwords are passed on and
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from typing import Final
 
@@ -95,14 +94,13 @@ def _store(name: str, path: str, java: Mapping[str, str]) -> dict[str, str]:
 
 def security(java: Mapping[str, str]) -> Security:
     """Return how our own channel connects to a node: with TLS or not, and the user for SASL."""
-    settings = for_librdkafka(java)
+    settings = for_librdkafka({name: value for name, value in java.items() if not name.startswith("ssl.")})
     protocol = settings.get("security.protocol", "PLAINTEXT").upper()
     tls = None
     if protocol.endswith("SSL"):
-        tls = ssl.create_default_context(cafile=settings.get("ssl.ca.location"), cadata=settings.get("ssl.ca.pem"))
-        tls.check_hostname = settings.get("ssl.endpoint.identification.algorithm", "https") != "none"
-        if "ssl.certificate.location" in settings:
-            tls.load_cert_chain(settings["ssl.certificate.location"], settings.get("ssl.key.location"))
+        from moldau.client.tls import tls_context  # only here: most clients do not need it
+
+        tls = tls_context(java)
     if not protocol.startswith("SASL"):
         return Security(tls)
     mechanism = (settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "").upper()

@@ -85,6 +85,8 @@ def _readable(channels: Sequence[Channel], seconds: float) -> list[Channel]:
 
     `select.select` would fail for file descriptors above 1023: a driver may have more open files.
     """
+    if buffered := [channel for channel in channels if channel.has_buffered]:
+        return buffered
     with selectors.DefaultSelector() as selector:
         for channel in channels:
             selector.register(channel, selectors.EVENT_READ, channel)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -58,8 +59,8 @@ class ScriptedPeer:
         self.port = 0
         self._writers: set[asyncio.StreamWriter] = set()
 
-    async def start(self, port: int = 0) -> ScriptedPeer:
-        self._server = await asyncio.start_server(self._talk, "127.0.0.1", port)
+    async def start(self, port: int = 0, tls: ssl.SSLContext | None = None) -> ScriptedPeer:
+        self._server = await asyncio.start_server(self._talk, "127.0.0.1", port, ssl=tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

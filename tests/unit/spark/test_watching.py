@@ -22,6 +22,8 @@ def test_a_file_number_that_select_cannot_count() -> None:
     try:
 
         class Numbered:
+            has_buffered = False
+
             def fileno(self) -> int:
                 return high
 
@@ -33,3 +35,14 @@ def test_a_file_number_that_select_cannot_count() -> None:
         os.close(high)
         here.close()
         there.close()
+
+
+def test_a_response_that_tls_has_decrypted_is_seen_at_once() -> None:
+    """The socket has nothing more to read: `select` would wait."""
+
+    class Buffered:
+        def __init__(self, has_buffered: bool) -> None:
+            self.has_buffered = has_buffered
+
+    channels: list[Any] = [Buffered(False), Buffered(True)]
+    assert _readable(channels, 3600) == [channels[1]]

@@ -13,7 +13,9 @@ from moldau.base.errors import UnusableProperty
 DEFAULT_PORT: Final = 9092
 _SUPPORTED: Final = """
     bootstrap.servers error_cb on_delivery security.protocol sasl.mechanism sasl.mechanisms sasl.username sasl.password
-    ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.key.location ssl.endpoint.identification.algorithm
+    ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.key.location ssl.key.pem
+    ssl.key.password ssl.keystore.location ssl.keystore.password ssl.endpoint.identification.algorithm
+    ssl.cipher.suites enable.ssl.certificate.verification
     acks compression.type enable.idempotence linger.ms message.timeout.ms queue.buffering.max.kbytes
     queue.buffering.max.messages allow.auto.create.topics auto.commit.interval.ms auto.offset.reset enable.auto.commit
     enable.auto.offset.store enable.partition.eof group.id isolation.level
