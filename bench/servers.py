@@ -53,8 +53,12 @@ class MoldauProcess:
     It can be stopped and started again on the same data; the directory goes at the end of the `with` block.
     """
 
-    def __init__(self, name: str = MOLDAU, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str = MOLDAU, settings: Mapping[str, str] | None = None, listen: str | None = "127.0.0.1:0"
+    ) -> None:
+        """With `listen` None the settings say where it listens."""
         self._name = name
+        self._listen = [] if listen is None else ["--listen", listen]
         self._overrides = [part for item in (settings or {}).items() for part in ("--override", "=".join(item))]
         self._directory = Path(tempfile.mkdtemp(prefix="moldau-bench-"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -77,7 +81,7 @@ class MoldauProcess:
     def start(self) -> Server:
         """Return when it says that it is ready; `start_s` is the time from the start of the process."""
         path = os.pathsep.join(filter(None, [str(SOURCES), os.environ.get("PYTHONPATH")]))
-        command = [sys.executable, "-m", "moldau", "start", "--listen", "127.0.0.1:0"]
+        command = [sys.executable, "-m", "moldau", "start", *self._listen]
         with (self._directory / "stderr").open("wb") as errors:
             began = time.perf_counter()
             self._process = subprocess.Popen(
