@@ -40,7 +40,6 @@ from moldau.server.socket_connection import SocketConnection
 
 HANDSHAKE_RECORD: Final = b"\x16"
 """The first byte of every TLS connection."""
-RECORD_BYTES: Final = 16 << 10
 READS_PER_TURN_MAX: Final = TLS_TURN_BYTES // SCRATCH_BYTES
 
 Answer = Callable[[memoryview], Reply]
@@ -236,15 +235,16 @@ class TlsConnection(SocketConnection):
             super()._ignore_readable()
 
     def _receive(self, buffer: memoryview) -> int:
-        """Fill the buffer: one call of OpenSSL returns at most one record."""
+        """Receive all that has arrived: one call of OpenSSL returns at most one record. Requests that are read together
+        are answered together."""
         count, size = 0, len(buffer)
         is_blocked = False
         try:
             while count < size:
                 received = self._socket.recv_into(buffer[count:] if count else buffer)
-                count += received
-                if received < RECORD_BYTES and not self._socket.pending():
+                if not received:
                     break
+                count += received
         except ssl.SSLWantReadError:
             is_blocked = True
         except ssl.SSLWantWriteError:
