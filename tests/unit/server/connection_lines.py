@@ -31,6 +31,8 @@ def obedient(view: memoryview) -> Reply:
 
 
 class Line:
+    scratch_bytes = SCRATCH_BYTES
+
     def __init__(self, answer: Answer) -> None:
         self.loop = asyncio.get_running_loop()
         self.client, ours = socket.socketpair()
@@ -43,7 +45,7 @@ class Line:
         self.connection = self._connection(ours)
 
     def _connection(self, ours: socket.socket) -> SocketConnection:
-        scratch = memoryview(bytearray(SCRATCH_BYTES))
+        scratch = memoryview(bytearray(self.scratch_bytes))
         return SocketConnection(
             self.loop, ours, "test:1", scratch, self._count, FRAME_BYTES_MAX, self.budget, self._on_closed
         )
@@ -105,7 +107,7 @@ class TlsLine(Line):
         self._is_shaken = False
 
     def _connection(self, ours: socket.socket) -> SocketConnection:
-        scratch = memoryview(bytearray(SCRATCH_BYTES))
+        scratch = memoryview(bytearray(self.scratch_bytes))
         handshakes = Handshakes(self.loop)
         limits = FRAME_BYTES_MAX, self.budget, self._on_closed
         secured = ServerHandshake(OwnTls(), handshakes, lambda _: self._count, lambda connection, answer: None)
@@ -141,6 +143,12 @@ class TlsLine(Line):
     async def _pull(self) -> None:
         piece = await super().receive_some(1 << 16)
         self._from_server.write(piece) if piece else self._from_server.write_eof()
+
+
+class TlsLineInSmallSteps(TlsLine):
+    """The broker reads less at a time than OpenSSL has decrypted."""
+
+    scratch_bytes = 1000
 
 
 MakeLine = Callable[..., AbstractContextManager[Line]]

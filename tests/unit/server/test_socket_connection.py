@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from connection_lines import Line, MakeLine, TlsLine, open_line
+from connection_lines import Line, MakeLine, TlsLine, TlsLineInSmallSteps, open_line
 from patience import PATIENCE_S
 from scripted_conversation import LATER, NOW, frame, reply_to, request, until
 
@@ -21,7 +21,7 @@ from moldau.server.conversation import Reply
 from moldau.wire.codec import Outgoing
 
 
-@pytest.fixture(params=[Line, TlsLine], ids=["plaintext", "tls"])
+@pytest.fixture(params=[Line, TlsLine, TlsLineInSmallSteps], ids=["plaintext", "tls", "tls-in-small-steps"])
 def line(request: pytest.FixtureRequest) -> MakeLine:
     """Both kinds of connections behave the same way."""
     return partial(open_line, request.param)

@@ -21,6 +21,7 @@ from scripted_conversation import NOW, frame, reply_to, request, until
 
 from moldau.base.broker_configs import BROKER_CONFIGS
 from moldau.base.limits import HANDSHAKES_PER_TURN_MAX
+from moldau.base.promise import Promise
 from moldau.base.setting_sources import SettingsError
 from moldau.log.reading import Slice
 from moldau.node import new_loop
@@ -254,6 +255,37 @@ def test_a_receive_may_wait_until_the_socket_takes_bytes(run: Run) -> None:
             assert await this.receive(len(reply_to(body))) == reply_to(body)
             assert not connection._writing
             connection._socket = real
+
+    run(talk())
+
+
+def test_a_reply_does_not_end_the_wait_of_a_receive(run: Run) -> None:
+    """While a receive waits for the socket to take bytes, a late reply is sent completely."""
+
+    async def talk() -> None:
+        late: Promise[Outgoing] = Promise()
+        stash: list[bytes] = []
+        with open_line(TlsLine, lambda view: late if bytes(view) == b"late" else Outgoing(b"second")) as this:
+            await this.send(frame(b"late"))
+            await until(lambda: this.requests)
+            real = this.connection._socket
+
+            class Reluctant:
+                def recv_into(self, buffer: memoryview) -> int:
+                    if not stash:
+                        stash.append(bytes(buffer[: real.recv_into(buffer)]))
+                        this.loop.call_soon(late.complete, Outgoing(b"first"))
+                        raise ssl.SSLWantWriteError
+                    this.connection._socket = real
+                    buffer[: len(stash[0])] = stash[0]
+                    return len(stash[0])
+
+                def __getattr__(self, name: str) -> Any:
+                    return getattr(real, name)
+
+            this.connection._socket = Reluctant()  # type: ignore[assignment]
+            await this.send(frame(b"x"))
+            assert await this.receive(11) == b"firstsecond"
 
     run(talk())
 
