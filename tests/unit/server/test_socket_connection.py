@@ -249,7 +249,7 @@ def test_after_stop_reading_open_requests_are_answered_and_no_more_are_read(line
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_a_paused_connection_sends_its_reply_and_reads_nothing_until_the_pause_is_over() -> None:
+def test_a_paused_connection_sends_its_reply_and_reads_nothing_until_the_pause_is_over(line: MakeLine) -> None:
     def pausing(view: memoryview) -> Reply:
         reply = Outgoing(reply_to(bytes(view)))
         reply.pause_ms = 3_600_000
