@@ -22,9 +22,9 @@ from patience import PATIENCE_S
 
 from moldau.cli.kafka.dump_log import main
 from moldau.cli.kafka.log_dump.metadata_lines import java_double
-from moldau.cli.kafka.log_dump.metadata_records import KAFKA_ONLY_RECORDS, ClientQuotaRecord
+from moldau.cli.kafka.log_dump.metadata_records import KAFKA_ONLY_RECORDS
 from moldau.client.cluster import Cluster
-from moldau.metadata.records import RECORD_TYPES, ConfigRecord, MetadataRecord, encode_record
+from moldau.metadata.records import RECORD_TYPES, ClientQuotaRecord, ConfigRecord, MetadataRecord, encode_record
 from moldau.raft import control_records
 from moldau.raft.voters import Endpoint, KRaftVersions, ReplicaKey, Voter, VoterSet
 from moldau.testing import broker

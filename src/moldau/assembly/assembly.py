@@ -29,9 +29,9 @@ from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.runtime.quorum.snapshots import MetadataSnapshots
 from moldau.runtime.quorum.state_file import QuorumStateFile
-from moldau.security.acls.access import Access, Restricted, Unrestricted
+from moldau.security.acls.access import UNRESTRICTED, Access, Restricted, Unrestricted
 from moldau.security.hosts import acl_host
-from moldau.security.principals import Principal
+from moldau.security.principals import ANONYMOUS, Principal
 from moldau.server.audit import AuditLog
 from moldau.settings import Settings
 
@@ -220,7 +220,7 @@ class Assembly:
     def access(self, principal: Principal, host: str) -> Access:
         """Return what a client may do that is this principal and connects from that host."""
         if self.authorizer is None:
-            return Unrestricted(principal)
+            return UNRESTRICTED if principal == ANONYMOUS else Unrestricted(principal)
         return Restricted(self.authorizer, principal, acl_host(host), self.audit.denied)
 
     def _change_acls(self, image: MetadataImage, changes: Changes) -> None:

@@ -12,8 +12,8 @@ from typing import Final
 from moldau.base.errors import MalformedData
 from moldau.cli.kafka.java.exceptions import PACKAGE
 from moldau.cli.kafka.log_dump.message_json import json_text, message_fields
-from moldau.cli.kafka.log_dump.metadata_records import KAFKA_ONLY_RECORDS, ClientQuotaRecord
-from moldau.metadata.records import FRAME_VERSION, RECORD_TYPES, MetadataRecord
+from moldau.cli.kafka.log_dump.metadata_records import KAFKA_ONLY_RECORDS
+from moldau.metadata.records import FRAME_VERSION, RECORD_TYPES, ClientQuotaRecord, MetadataRecord
 from moldau.wire.codec import decode_from, read_uvarint
 from moldau.wire.records import Record
 

@@ -1,5 +1,5 @@
-"""Records of the metadata log that Kafka's own controllers write and Moldau's do not: ACLs, quotas, credentials,
-tokens, and the records around a transaction of many records. They are only printed, never applied.
+"""Records of the metadata log that Kafka's own controllers write and Moldau's do not: tokens, and the records around a
+transaction of many records. They are only printed, never applied.
 """
 
 from __future__ import annotations
@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from moldau.base.ids import ZERO_UUID
 from moldau.metadata.record import MetadataRecord
-from moldau.wire.schema import Message
 
 
 class DelegationTokenRecord(MetadataRecord):
@@ -53,123 +51,6 @@ class DelegationTokenRecord(MetadataRecord):
         self.token_id = token_id
 
 
-class UserScramCredentialRecord(MetadataRecord):
-    __slots__ = ("iterations", "mechanism", "name", "salt", "server_key", "stored_key")
-    TYPE = 11
-    VERSIONS = (0, 0)
-    SCHEMA = """
-        name string 0+
-        mechanism int8 0+
-        salt bytes 0+
-        stored_key bytes 0+
-        server_key bytes 0+
-        iterations int32 0+
-    """
-
-    def __init__(
-        self,
-        name: str = "",
-        mechanism: int = 0,
-        salt: bytes = b"",
-        stored_key: bytes = b"",
-        server_key: bytes = b"",
-        iterations: int = 0,
-    ) -> None:
-        self.name = name
-        self.mechanism = mechanism
-        self.salt = salt
-        self.stored_key = stored_key
-        self.server_key = server_key
-        self.iterations = iterations
-
-
-class EntityData(Message):
-    __slots__ = ("entity_name", "entity_type")
-    SCHEMA = """
-        entity_type string 0+
-        entity_name string 0+ null=0+
-    """
-
-    def __init__(self, entity_type: str = "", entity_name: str | None = None) -> None:
-        self.entity_type = entity_type
-        self.entity_name = entity_name
-
-
-class ClientQuotaRecord(MetadataRecord):
-    __slots__ = ("entity", "key", "remove", "value")
-    TYPE = 14
-    VERSIONS = (0, 0)
-    SCHEMA = """
-        entity []EntityData 0+
-        key string 0+
-        value float64 0+
-        remove bool 0+
-    """
-
-    def __init__(
-        self, entity: Sequence[EntityData] = (), key: str = "", value: float = 0.0, remove: bool = False
-    ) -> None:
-        self.entity = entity
-        self.key = key
-        self.value = value
-        self.remove = remove
-
-
-class AccessControlEntryRecord(MetadataRecord):
-    __slots__ = (
-        "host",
-        "id",
-        "operation",
-        "pattern_type",
-        "permission_type",
-        "principal",
-        "resource_name",
-        "resource_type",
-    )
-    TYPE = 18
-    VERSIONS = (0, 0)
-    SCHEMA = """
-        id uuid 0+
-        resource_type int8 0+
-        resource_name string 0+
-        pattern_type int8 0+
-        principal string 0+
-        host string 0+
-        operation int8 0+
-        permission_type int8 0+
-    """
-
-    def __init__(
-        self,
-        id: bytes = ZERO_UUID,
-        resource_type: int = 0,
-        resource_name: str = "",
-        pattern_type: int = 0,
-        principal: str = "",
-        host: str = "",
-        operation: int = 0,
-        permission_type: int = 0,
-    ) -> None:
-        self.id = id
-        self.resource_type = resource_type
-        self.resource_name = resource_name
-        self.pattern_type = pattern_type
-        self.principal = principal
-        self.host = host
-        self.operation = operation
-        self.permission_type = permission_type
-
-
-class RemoveAccessControlEntryRecord(MetadataRecord):
-    __slots__ = ("id",)
-    TYPE = 19
-    VERSIONS = (0, 0)
-    SCHEMA = "id uuid 0+"
-
-    def __init__(self, id: bytes = ZERO_UUID) -> None:
-        self.id = id
-
-
 class ZkMigrationStateRecord(MetadataRecord):
     __slots__ = ("zk_migration_state",)
     TYPE = 21
@@ -178,20 +59,6 @@ class ZkMigrationStateRecord(MetadataRecord):
 
     def __init__(self, zk_migration_state: int = 0) -> None:
         self.zk_migration_state = zk_migration_state
-
-
-class RemoveUserScramCredentialRecord(MetadataRecord):
-    __slots__ = ("mechanism", "name")
-    TYPE = 22
-    VERSIONS = (0, 0)
-    SCHEMA = """
-        name string 0+
-        mechanism int8 0+
-    """
-
-    def __init__(self, name: str = "", mechanism: int = 0) -> None:
-        self.name = name
-        self.mechanism = mechanism
 
 
 class BeginTransactionRecord(MetadataRecord):
@@ -246,12 +113,7 @@ class ClearElrRecord(MetadataRecord):
 
 KAFKA_ONLY_RECORDS: Final[tuple[type[MetadataRecord], ...]] = (
     DelegationTokenRecord,
-    UserScramCredentialRecord,
-    ClientQuotaRecord,
-    AccessControlEntryRecord,
-    RemoveAccessControlEntryRecord,
     ZkMigrationStateRecord,
-    RemoveUserScramCredentialRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
     AbortTransactionRecord,
