@@ -1,4 +1,4 @@
-"""The audit log: who was refused what, and who changed what. One line each, as key=value, on the logger moldau.audit.
+"""The audit log: who was refused what. One line each, as key=value, on the logger moldau.audit.
 
 A flood of refusals must not fill the disk: of each second only so many lines are written, and the rest is counted.
 """
@@ -34,14 +34,6 @@ class AuditLog:
             "denied principal=%s host=%s operation=%s resource=%s rule=%s",
             *map(quoted, (principal, host, operation, resource, rule)),
         )
-
-    def changed(self, principal: str, address: str, client_id: str | None, request: str) -> None:
-        """Log a request that changes the cluster. It is logged before it is decided."""
-        if self._may_write():
-            log.info(
-                "admin principal=%s address=%s client=%s request=%s",
-                *map(quoted, (principal, address, client_id or "-", request)),
-            )
 
     def _may_write(self) -> bool:
         second = self._clock.elapsed_ms() // 1000
