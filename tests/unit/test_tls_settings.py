@@ -80,9 +80,9 @@ def test_a_broker_connects_to_controllers_with_tls_and_without_a_key() -> None:
                 "inter.broker.listener.name": "SSL",
                 **PEM,
             },
-            "excludes inter.broker.listener.name",
+            "only one of inter.broker.listener.name and security.inter.broker.protocol should be set",
         ),
-        ({"listeners": "SASL_SSL://:1", **PEM}, "SASL_SSL uses SASL_SSL, not supported yet"),
+        ({"listeners": "SASL_SSL://:1", **PEM}, "GSSAPI on listener SASL_SSL is not supported; expected PLAIN, SCRAM"),
         ({"listeners": "SSL://:1", **PEM, "ssl.client.auth": "REQUIRED"}, "String must be one of: required, requested"),
         (
             {"listeners": "SSL://:1", **PEM, "listener.name.ssl.ssl.principal.mapping.rules": "default"},
