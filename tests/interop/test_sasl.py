@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_until
 
 from moldau.cli.kafka import configs, storage
 from moldau.testing.broker import TestBroker
@@ -202,9 +202,7 @@ def test_a_wrong_password(
         with pytest.raises(PermissionError):
             LIBRARIES[library](sasl_broker.bootstrap_servers, mechanism, "wr0ng-planted", "nothing")
         # The broker logs the line after it has answered, in its own thread.
-        deadline = time.monotonic() + PATIENCE_S
-        while not (lines := broker_lines(caplog)) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        lines = wait_until(lambda: broker_lines(caplog), "a line of the broker")
     assert any("authentication failed" in line for line in lines)
     assert not [line for line in lines if "wr0ng-planted" in line or PASSWORD in line]
 

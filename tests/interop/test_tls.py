@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 import ssl
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from certificates import Vault
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_until
 
 from moldau.client.channel import Channel
 from moldau.client.properties import security
@@ -244,24 +243,17 @@ def test_certificates_are_renewed_while_clients_run(
         produce(10)
         first = serial(running.bootstrap_servers, keys)
         vault.spoil("node")
-        await_that(lambda: "the old certificates stay in use" in caplog.text)
+        wait_until(lambda: "the old certificates stay in use" in caplog.text, "a line about the bad file")
         assert serial(running.bootstrap_servers, keys) == first
         produce(10)
         vault.issue("node")
-        await_that(lambda: serial(running.bootstrap_servers, keys) != first)
+        wait_until(lambda: serial(running.bootstrap_servers, keys) != first, "the renewed certificate")
         produce(10)
         consumer = Consumer(keys.confluent(running.bootstrap_servers, group_id="unused"))
         consumer.assign([TopicPartition("renewed", 0, OFFSET_BEGINNING)])
         assert len(read_confluent(consumer, 30)) == 30
         consumer.close()
     assert errors == []
-
-
-def await_that(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def serial(bootstrap: str, keys: Keys) -> str:

@@ -6,6 +6,7 @@ A flood of refusals must not fill the disk: of each second only so many lines ar
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from moldau.base.clock import Clock
@@ -23,10 +24,11 @@ class AuditLog:
         self._second = -1
         self._lines = self._suppressed = 0
 
-    def denied(self, principal: str, host: str, needs: Needs, name: str, decision: Decision) -> None:
-        """Log that a principal may not do something."""
+    def denied(self, principal: str, host: str, needs: Needs, name: str, decide: Callable[[], Decision]) -> None:
+        """Log that a principal may not do something. `decide` is called only for a line that is written."""
         if not self._may_write():
             return
+        decision = decide()
         operation = needs.operation.name.lower()
         resource = f"{needs.resource.name.lower()}:{name}"
         rule = decision.reason if decision.rule is None else str(decision.rule)

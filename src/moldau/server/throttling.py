@@ -29,11 +29,11 @@ PERCENT_PER_SECOND: Final = 100.0
 
 
 class Throttling:
-    def __init__(self, limits: ClientLimits, clock: Clock, cpu_s: Callable[[], float] = time.perf_counter) -> None:
-        """`cpu_s` returns the time by which requests are measured."""
+    def __init__(self, limits: ClientLimits, clock: Clock, now_s: Callable[[], float] = time.perf_counter) -> None:
+        """`now_s` returns the time by which requests are measured."""
         self.limits = limits
         self._clock = clock
-        self._cpu_s = cpu_s
+        self.now_s = now_s
         self.is_active = False
         """Whether any client has a quota."""
 
@@ -41,9 +41,6 @@ class Throttling:
         self.limits.set_quotas(quotas)
         keys = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
         self.is_active = any(map(self.limits.is_limited, keys))
-
-    def now_s(self) -> float:
-        return self._cpu_s()
 
     def pause_ms(
         self, api: int, principal: Principal, client_id: str, request: Message, request_bytes: int, took_s: float

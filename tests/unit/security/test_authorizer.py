@@ -202,6 +202,16 @@ def test_a_filter_that_matches_a_name_finds_what_covers_it(binding: AclBinding, 
     assert found is covers(binding.pattern_type, binding.pattern, name)
 
 
+@given(BINDINGS, BINDINGS)
+def test_a_filter_with_all_fields_matches_one_binding(one: AclBinding, other: AclBinding) -> None:
+    acl_filter = AclFilter(*one)
+    assert acl_filter.only_binding() == one
+    assert acl_filter.matches(other) is (other == one)
+    assert AclFilter(*one[:6]).only_binding() is None
+    assert AclFilter(*one[:3], None, *one[4:]).only_binding() is None
+    assert AclFilter(one[0], one[1], PatternType.MATCH, *one[3:]).only_binding() is None
+
+
 @pytest.mark.parametrize(
     ("acl_filter", "is_matched"),
     [

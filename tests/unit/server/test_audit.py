@@ -17,7 +17,10 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 READ_TOPIC = Needs(AclOperation.READ, ResourceType.TOPIC)
-DENIED = Decision(False, "no ACL allows it")
+
+
+def decide() -> Decision:
+    return Decision(False, "no ACL allows it")
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -52,7 +55,7 @@ def test_a_denied_request_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
 )
 def test_a_hostile_name_cannot_forge_a_line(caplog: pytest.LogCaptureFixture, name: str, shown: str) -> None:
     caplog.set_level(logging.INFO, "moldau.audit")
-    audit.AuditLog(FakeClock()).denied("User:ann", "h", READ_TOPIC, name, DENIED)
+    audit.AuditLog(FakeClock()).denied("User:ann", "h", READ_TOPIC, name, decide)
     (line,) = lines(caplog)
     assert line == f'denied principal=User:ann host=h operation=read resource={shown} rule="no ACL allows it"'
 
@@ -61,11 +64,13 @@ def test_a_flood_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "moldau.audit")
     clock = FakeClock()
     log = audit.AuditLog(clock)
+    decisions = []
     for _ in range(1000):
-        log.denied("User:ann", "h", READ_TOPIC, "t", DENIED)
+        log.denied("User:ann", "h", READ_TOPIC, "t", lambda: decisions.append(1) or decide())
+    assert len(decisions) == audit.LINES_PER_SECOND_MAX, "nothing is decided for a line that is left out"
     assert len(lines(caplog)) == audit.LINES_PER_SECOND_MAX
     clock.move(1000)
-    log.denied("User:bob", "h", READ_TOPIC, "t", DENIED)
+    log.denied("User:bob", "h", READ_TOPIC, "t", decide)
     assert lines(caplog)[-2:] == [
         f"{1000 - audit.LINES_PER_SECOND_MAX} more lines of the audit log were left out",
         'denied principal=User:bob host=h operation=read resource=topic:t rule="no ACL allows it"',

@@ -128,7 +128,7 @@ def test_the_time_of_requests_counts(node: QuotaNode) -> None:
     broker = node.assembly.broker_side
     assert broker is not None
     moments = iter(range(0, 1000, 5))
-    broker.throttling._cpu_s = lambda: float(next(moments))
+    broker.throttling.now_s = lambda: float(next(moments))
     reply = node.send(ApiKey.METADATA, MetadataRequest([]), 9)
     assert reply is not None
     assert reply.pause_ms == parsed(ApiKey.METADATA, 9, reply).throttle_time_ms == 1000, "five seconds, but 1 s at most"

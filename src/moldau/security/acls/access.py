@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from moldau.base.acl_operations import AclOperation
@@ -18,8 +19,9 @@ class Needs(NamedTuple):
     resource: ResourceType
 
 
-OnDenied = Callable[[str, str, Needs, str, Decision], None]
-"""Called with a principal, its host, what it may not do with the resource of a name, and the decision."""
+OnDenied = Callable[[str, str, Needs, str, Callable[[], Decision]], None]
+"""Called with a principal, its host, what it may not do with the resource of a name, and a function that returns the
+decision."""
 
 
 class Access(Protocol):
@@ -71,8 +73,8 @@ class Restricted:
     def allows(self, needs: Needs, name: str = CLUSTER_NAME) -> bool:
         if self._authorizer.allows(self._name, self._host, needs[0], needs[1], name):
             return True
-        decision = self._authorizer.decide(self._name, self._host, needs[0], needs[1], name)
-        self._on_denied(self._name, self._host, needs, name, decision)
+        decide = partial(self._authorizer.decide, self._name, self._host, needs[0], needs[1], name)
+        self._on_denied(self._name, self._host, needs, name, decide)
         return False
 
     def allows_quietly(self, needs: Needs, name: str = CLUSTER_NAME) -> bool:

@@ -98,6 +98,24 @@ class AclFilter:
             and self._matches_pattern(binding)
         )
 
+    def only_binding(self) -> AclBinding | None:
+        """Return the one binding that the filter can match; None if there may be several."""
+        if self.pattern is None or self.principal is None or self.host is None:
+            return None
+        if self.pattern_type in (PatternType.ANY, PatternType.MATCH) or self.resource_type is ResourceType.ANY:
+            return None
+        if self.operation is AclOperation.ANY or self.permission is Permission.ANY:
+            return None
+        return AclBinding(
+            self.resource_type,
+            self.pattern,
+            self.pattern_type,
+            self.principal,
+            self.host,
+            self.operation,
+            self.permission,
+        )
+
     def _matches_pattern(self, binding: AclBinding) -> bool:
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, binding.pattern_type):
             return False
