@@ -29,7 +29,7 @@ from moldau.replica.throttle import Throttles
 from moldau.replica.verification import Verifications
 from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.broker.boot_marker import BootMarker
-from moldau.runtime.broker.chunked_layout import ChunkedLayout
+from moldau.runtime.broker.chunked_layout import PARTITIONS_A_TURN, ChunkedLayout
 from moldau.runtime.broker.lifecycle import BrokerLifecycle
 from moldau.runtime.broker.other_brokers import Brokers
 from moldau.runtime.broker.producer_ids import ProducerIds, allocate_by
@@ -132,7 +132,7 @@ class BrokerSide:
         self.router = Router(self.throttling)
         self.handlers = handlers(self._handler_dependencies(channel))
         self.router.serve(self.handlers)
-        self._laying_out = ChunkedLayout(self._on_image, world.timers)
+        self._laying_out = ChunkedLayout(self._on_image, self._remove_some, world.timers)
         registered = RegistrationGate(settings.node_id, self.lifecycle.incarnation_id, self._laying_out.on_image)
         current.add_listener(registered.on_image)
         leaderships = LeadershipLog(settings.node_id, current)
@@ -281,6 +281,9 @@ class BrokerSide:
         self.partitions.on_image(image, changes, self._world.clock.now_ms())
         self._on_partitions_changed(image, changes)
 
+    def _remove_some(self, count: int) -> bool:
+        return self.partitions.remove_some(count, self._world.clock.now_ms())
+
     def _on_partitions_changed(self, image: MetadataImage, changes: Changes) -> None:
         self._throttles.on_image(image, changes)
         self._fetchers.on_image(image, changes)
@@ -306,7 +309,7 @@ class BrokerSide:
         image = self._current.image
         opened = self.partitions.retry(image, self._world.clock.now_ms())
         if opened:
-            self._on_partitions_changed(image, Changes(topics=set(opened)))
+            self._on_partitions_changed(image, Changes(topics=opened))
 
     def start(self, advertised: Sequence[Listener], cleanly_left_epoch: int) -> Promise[None]:
         """Register the broker; the promise is completed when it serves clients. `cleanly_left_epoch` is the broker
@@ -375,6 +378,8 @@ class BrokerSide:
         self._fetchers.close()
         self._isr_changes.close()
         self._chores.stop()
+        while self._remove_some(PARTITIONS_A_TURN):
+            pass
 
     def _topic_configs(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:
         """All configs of a topic with these overrides, as texts."""

@@ -202,7 +202,8 @@ class LogStore:
         self._topic_ids[partition] = topic_id
 
     def delete(self, partition: TopicPartition, unique: bytes, now_ms: int) -> None:
-        """Remove the log from the store and rename its directory, which is deleted later. `unique` is a new UUID."""
+        """Remove the log from the store and rename its directory, which is deleted later. `unique` is a new UUID. The
+        next checkpoint makes the new name durable; after a crash before that, the topic's record removes it again."""
         log = self._logs[partition]
         target = f"{self.directory}/{layout.deleted_directory_name(partition, unique)}"
         self._files.rename(log.directory, target)
@@ -212,7 +213,6 @@ class LogStore:
         log.retire()
         delay_ms = log.config.file_delete_delay_ms
         self._deletable.append((now_ms + delay_ms, delay_ms, target))
-        self._files.sync_directory(self.directory)
 
     def truncate(self, partition: TopicPartition, offset: int) -> None:
         """Truncate a log. Lower the recovery point on disk first: else recovery after a crash would not check records

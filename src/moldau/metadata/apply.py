@@ -48,7 +48,8 @@ from moldau.security.scram_credentials import ScramCredential
 class Changes:
     """The parts of the image that a batch of records changed, for the listeners of the image."""
 
-    topics: set[str] = field(default_factory=set)
+    topics: dict[str, set[int]] = field(default_factory=dict)
+    """The created and changed topics, each with the indexes of its created and changed partitions."""
     removed: list[TopicImage] = field(default_factory=list)
     configs: set[tuple[int, str]] = field(default_factory=set)
     brokers: set[int] = field(default_factory=set)
@@ -107,12 +108,13 @@ class _Overlay:
         self.partitions: dict[str, list[PartitionState]] = {}
         self.changes = Changes()
 
-    def partitions_of(self, name: str) -> list[PartitionState]:
-        """Return a topic's partitions as a mutable list; `image` turns it into a tuple at the end."""
+    def changing_partitions(self, name: str, index: int) -> list[PartitionState]:
+        """Note that a partition changes. Return the topic's partitions as a mutable list; `image` turns it into a tuple
+        at the end."""
         partitions = self.partitions.get(name)
         if partitions is None:
             partitions = self.partitions[name] = list(self.topics[name].partitions)
-            self.changes.topics.add(name)
+        self.changes.topics.setdefault(name, set()).add(index)
         return partitions
 
     def image(self, offset: int, epoch: int) -> MetadataImage:
@@ -142,11 +144,11 @@ def _add_topic(overlay: _Overlay, record: TopicRecord) -> None:
     overlay.topic_names[record.topic_id] = record.name
     overlay.colliding_names[collision_key(record.name)] = record.name
     overlay.partitions.pop(record.name, None)
-    overlay.changes.topics.add(record.name)
+    overlay.changes.topics[record.name] = set()
 
 
 def _add_partition(overlay: _Overlay, record: PartitionRecord) -> None:
-    partitions = overlay.partitions_of(overlay.topic_names[record.topic_id])
+    partitions = overlay.changing_partitions(overlay.topic_names[record.topic_id], record.partition_id)
     state = PartitionState(
         tuple(record.replicas),
         tuple(record.isr),
@@ -163,7 +165,7 @@ def _add_partition(overlay: _Overlay, record: PartitionRecord) -> None:
 
 
 def _change_partition(overlay: _Overlay, record: PartitionChangeRecord) -> None:
-    partitions = overlay.partitions_of(overlay.topic_names[record.topic_id])
+    partitions = overlay.changing_partitions(overlay.topic_names[record.topic_id], record.partition_id)
     partitions[record.partition_id] = changed_partition(partitions[record.partition_id], record)
 
 
@@ -179,7 +181,7 @@ def _remove_topic(overlay: _Overlay, record: RemoveTopicRecord) -> None:
         overlay.colliding_names.pop(collision_key(name))
     if (ConfigResource.TOPIC, name) in overlay.configs:
         overlay.configs.pop((ConfigResource.TOPIC, name))
-    overlay.changes.topics.discard(name)
+    overlay.changes.topics.pop(name, None)
     overlay.changes.removed.append(topic)
 
 

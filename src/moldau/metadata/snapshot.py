@@ -72,7 +72,11 @@ def changes_between(old: MetadataImage, new: MetadataImage) -> Changes:
     configs = {*old.configs, *new.configs}
     brokers = {*old.brokers, *new.brokers}
     return Changes(
-        topics={topic.name for topic in new.topics.values() if old.topics.get(topic.name) != topic},
+        topics={
+            topic.name: _changed_partitions(old.topics.get(topic.name), topic)
+            for topic in new.topics.values()
+            if old.topics.get(topic.name) != topic
+        },
         removed=sorted(removed, key=lambda topic: topic.name),
         configs={key for key in configs if old.configs.get(key) != new.configs.get(key)},
         brokers={key for key in brokers if old.brokers.get(key) != new.brokers.get(key)},
@@ -80,6 +84,11 @@ def changes_between(old: MetadataImage, new: MetadataImage) -> Changes:
         acls_removed=[binding for binding in old.acl_ids if binding not in new.acl_ids],
         has_client_quotas=dict(old.client_quotas) != dict(new.client_quotas),
     )
+
+
+def _changed_partitions(old: TopicImage | None, new: TopicImage) -> set[int]:
+    before = old.partitions if old is not None and old.id == new.id else ()
+    return {index for index, state in enumerate(new.partitions) if index >= len(before) or before[index] != state}
 
 
 def _broker_record(broker: BrokerImage) -> RegisterBrokerRecord:

@@ -119,7 +119,7 @@ class Partition:
         else:
             self._leadership = self._new_leadership(state)
         self.reevaluate_isr()
-        if is_new_epoch and self.high_watermark < self.log.end_offset:
+        if is_new_epoch and self.durable_offset < self.log.end_offset:
             # Records found at start may never have been synced: without a flush, consumers would see them only after
             # the next append.
             self._flusher.request(self)

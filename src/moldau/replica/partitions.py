@@ -7,7 +7,8 @@ image may assign a partition to other brokers, and it would be deleted here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import Random
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
@@ -26,6 +27,25 @@ from moldau.replica.replication import Replication
 Effective = Callable[[MetadataImage, Mapping[str, str]], Mapping[str, str]]
 """Returns all configs of a topic as texts, from the image (which has the brokers' configs) and the topic's
 overrides."""
+
+
+class _Removal:
+    """A deleted topic, and how far its partitions are removed."""
+
+    def __init__(self, topic: TopicImage, hosted: dict[int, Partition]) -> None:
+        self.topic = topic
+        self.hosted = hosted
+        self._next_index = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self._next_index >= len(self.topic.partitions)
+
+    def take(self, count: int) -> range:
+        """Return the indexes of the next partitions, at most `count`."""
+        indexes = range(self._next_index, min(self._next_index + count, len(self.topic.partitions)))
+        self._next_index = indexes.stop
+        return indexes
 
 
 class Partitions:
@@ -51,6 +71,7 @@ class Partitions:
         self._missing: dict[TopicPartition, None] = {}
         """Partitions of this node whose log could not be opened."""
         self._topics: dict[str, dict[int, Partition]] = {}
+        self._removals: deque[_Removal] = deque()
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._topics.values():
@@ -67,9 +88,6 @@ class Partitions:
             raise KafkaError(self.absence(topic, index))
         return partition
 
-    def of_topic(self, topic: str) -> list[Partition]:
-        return list(self._topics.get(topic, {}).values())
-
     def absence(self, topic: str, index: int) -> ErrorCode:
         """Return the error for a partition that is not open on this node. NOT_LEADER_OR_FOLLOWER makes clients request
         metadata again."""
@@ -81,16 +99,17 @@ class Partitions:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def on_image(self, image: MetadataImage, changes: Changes, now_ms: int) -> None:
-        """Apply an image's changes to the partitions of this node."""
+        """Apply an image's changes to the partitions of this node. Deleted topics are not found from then on;
+        `remove_some` closes their partitions and deletes their logs."""
         self._image = image
         if self._replication is not None:
             self._replication.brokers = image.brokers
         for removed in changes.removed:
-            self._remove_topic(removed, now_ms)
+            self._begin_removal(removed)
         reconfigured = {name for kind, name in changes.configs if kind == ConfigResource.TOPIC}
         all_reconfigured = any(kind == ConfigResource.BROKER for kind, _ in changes.configs)
         for name in sorted(changes.topics):
-            self._apply_topic(image, image.topics[name], now_ms)
+            self._apply_topic(image, image.topics[name], sorted(changes.topics[name]), now_ms)
         for name in list(self._topics) if all_reconfigured else sorted(reconfigured & self._topics.keys()):
             self._reconfigure(image, name)
         if changes.brokers:
@@ -106,10 +125,11 @@ class Partitions:
         properties = self._effective(image, image.configs_of(ConfigResource.TOPIC, topic))
         return LogConfig.from_properties(properties), int(properties["min.insync.replicas"])
 
-    def _apply_topic(self, image: MetadataImage, topic: TopicImage, now_ms: int) -> None:
+    def _apply_topic(self, image: MetadataImage, topic: TopicImage, indexes: Iterable[int], now_ms: int) -> None:
         hosted = self._topics.setdefault(topic.name, {})
         config: tuple[LogConfig, int] | None = None
-        for index, state in enumerate(topic.partitions):
+        for index in indexes:
+            state = topic.partitions[index]
             if self._node_id not in state.replicas:
                 self._remove_partition(hosted, TopicPartition(topic.name, index), topic.id, now_ms)
                 continue
@@ -127,17 +147,23 @@ class Partitions:
             else:
                 hosted[index].become_follower(state)
 
-    def retry(self, image: MetadataImage, now_ms: int) -> list[str]:
-        """Try again to open the partitions whose log could not be opened; return the names of their topics."""
+    def retry(self, image: MetadataImage, now_ms: int) -> dict[str, set[int]]:
+        """Try again to open the partitions whose log could not be opened. Return those that still exist, by topic."""
         missing, self._missing = self._missing, {}
-        topics = [name for name in dict.fromkeys(partition.topic for partition in missing) if name in image.topics]
-        for name in topics:
-            self._apply_topic(image, image.topics[name], now_ms)
+        topics: dict[str, set[int]] = {}
+        for name, index in missing:
+            if name in image.topics and index < len(image.topics[name].partitions):
+                topics.setdefault(name, set()).add(index)
+        for name, indexes in topics.items():
+            self._apply_topic(image, image.topics[name], sorted(indexes), now_ms)
         return topics
 
     def _open(
         self, name: TopicPartition, topic_id: Uuid, config: tuple[LogConfig, int], image: MetadataImage, now_ms: int
     ) -> Partition:
+        for removal in self._removals:
+            if removal.topic.name == name.topic:  # a deleted topic of the same name
+                self._finish_removal(removal, name.partition, now_ms)
         log_config, min_insync_replicas = config
         log = self._log(name, topic_id, log_config, now_ms)
         partition = Partition(
@@ -186,16 +212,32 @@ class Partitions:
             partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._delete_log(name, topic_id, now_ms)
 
-    def _remove_topic(self, topic: TopicImage, now_ms: int) -> None:
+    def _begin_removal(self, topic: TopicImage) -> None:
         hosted = self._topics.get(topic.name, {})
-        for index, partition in list(hosted.items()):
-            if partition.topic_id == topic.id:
-                del hosted[index]
-                partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if not hosted:
+        removed = {index: partition for index, partition in hosted.items() if partition.topic_id == topic.id}
+        if len(removed) == len(hosted):
             self._topics.pop(topic.name, None)
-        for index in range(len(topic.partitions)):
-            self._delete_log(TopicPartition(topic.name, index), topic.id, now_ms)
+        else:
+            for index in removed:
+                del hosted[index]
+        self._removals.append(_Removal(topic, removed))
+
+    def remove_some(self, count: int, now_ms: int) -> bool:
+        """Remove at most `count` partitions of deleted topics. Return whether some are left."""
+        while self._removals and count > 0:
+            removal = self._removals[0]
+            for index in removal.take(count):
+                self._finish_removal(removal, index, now_ms)
+                count -= 1
+            if removal.is_done:
+                self._removals.popleft()
+        return bool(self._removals)
+
+    def _finish_removal(self, removal: _Removal, index: int, now_ms: int) -> None:
+        partition = removal.hosted.pop(index, None)
+        if partition is not None:
+            partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self._delete_log(TopicPartition(removal.topic.name, index), removal.topic.id, now_ms)
 
     def _delete_log(self, name: TopicPartition, topic_id: Uuid, now_ms: int) -> None:
         """Delete the log of the topic with this id, even if no partition is open: the node may have stopped between the

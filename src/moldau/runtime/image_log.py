@@ -1,14 +1,13 @@
 """Logs metadata changes for operators: registered and fenced brokers, new leaders, in-sync replicas.
 
 The active controller logs the other brokers; each broker logs the partitions that it leads. A new topic is not logged.
-A failover changes thousands of partitions at once: only the first few get a line, the rest is not examined. Images
-share what did not change, so an unchanged partition costs one comparison of references.
+A failover changes thousands of partitions at once: only the first few get a line, the rest is not examined.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -65,15 +64,19 @@ def broker_line(before: BrokerImage | None, now: BrokerImage | None) -> str | No
     return None
 
 
-def leadership_lines(node_id: int, before: MetadataImage, now: MetadataImage, topics: Iterable[str]) -> Iterator[str]:
-    """Yield what changed for each existing partition of these topics that the node leads or led before."""
-    for name in topics:
+def leadership_lines(
+    node_id: int, before: MetadataImage, now: MetadataImage, topics: Mapping[str, set[int]]
+) -> Iterator[str]:
+    """Yield what changed for each of these partitions that existed and that the node leads or led before."""
+    for name, indexes in topics.items():
         topic, old_topic = now.topics.get(name), before.topics.get(name)
         if topic is None or old_topic is None or old_topic.id != topic.id:
             continue
-        for index, (old, new) in enumerate(zip(old_topic.partitions, topic.partitions, strict=False)):
-            if new is not old and (line := _leadership_line(node_id, old, new)) is not None:
-                yield f"{name}-{index}: {line}"
+        for index in sorted(indexes):
+            if index < len(old_topic.partitions):
+                line = _leadership_line(node_id, old_topic.partitions[index], topic.partitions[index])
+                if line is not None:
+                    yield f"{name}-{index}: {line}"
 
 
 def _leadership_line(node_id: int, before: PartitionState, now: PartitionState) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from random import Random
 
 from clusters import cluster, topic, with_topics
@@ -106,6 +107,11 @@ def test_changes_between_contains_all_differences_of_two_images(old: MetadataIma
     assert changes_between(new, new) == Changes()
     for name in {*old.topics, *new.topics}:
         assert (name in changes.topics) == (name in new.topics and old.topics.get(name) != new.topics[name])
+    for name, indexes in changes.topics.items():
+        earlier = old.topics.get(name)
+        before = earlier.partitions if earlier is not None and earlier.id == new.topics[name].id else ()
+        pairs = zip_longest(before, new.topics[name].partitions)
+        assert indexes == {index for index, (old_state, state) in enumerate(pairs) if state and state != old_state}
     assert {each.id for each in changes.removed} == {*old.topic_names} - {*new.topic_names}
     assert changes.brokers == {id for id in {*old.brokers, *new.brokers} if old.brokers.get(id) != new.brokers.get(id)}
     assert all(old.configs.get(key) != new.configs.get(key) for key in changes.configs)

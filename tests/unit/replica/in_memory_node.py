@@ -144,6 +144,7 @@ class InMemoryNode:
         request = CreateTopicsRequest([CreatableTopic(name, partitions, 1, configs=topic_configs)])
         created = self.committed(self.admin.ask(ApiKey.CREATE_TOPICS, request)).topics[0]
         assert created.error_code == ErrorCode.NONE, created.error_message
+        self._wait_until_laid_out(name, partitions)
         return bytes(created.topic_id)
 
     def delete_topic(self, name: str) -> None:
@@ -156,6 +157,11 @@ class InMemoryNode:
         request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)])
         response = self.committed(self.admin.ask(ApiKey.CREATE_PARTITIONS, request)).results[0]
         assert response.error_code == ErrorCode.NONE, response.error_message
+        self._wait_until_laid_out(name, count)
+
+    def _wait_until_laid_out(self, topic: str, partitions: int) -> None:
+        while self.partitions.find(topic, partitions - 1) is None and self.timers.run_one_soon():
+            pass
 
     def committed(self, answer: Promise[R]) -> R:
         self.flush()

@@ -91,7 +91,9 @@ class ToyController:
 
     def publish(self, *broker_ids: int) -> None:
         self.offset += 1
-        changes = Changes(topics={TOPIC} if self.partitions else set(), brokers=set(broker_ids))
+        changes = Changes(
+            topics={TOPIC: set(range(len(self.partitions)))} if self.partitions else {}, brokers=set(broker_ids)
+        )
         changes.configs.add((ConfigResource.TOPIC, TOPIC))
         image = self.image()
         for node in self.world.nodes.values():

@@ -86,7 +86,7 @@ class World:
         if TOPIC not in self.node.current.image.topics:
             self.node.create_topic(TOPIC, 1, **config)
         self.shards = shards_of(self.node)
-        self.shards.on_image(self.node.current.image, Changes({TOPIC}))
+        self.shards.on_image(self.node.current.image, Changes({TOPIC: {0}}))
         self.node.timers.run_soon()
 
     @property
@@ -216,7 +216,7 @@ def test_loading_yields_to_other_work_and_refuses_requests_meanwhile() -> None:
         world.node.timers.run_soon()
     node = world.node.restart()
     shards = shards_of(node)
-    shards.on_image(node.current.image, Changes({TOPIC}))
+    shards.on_image(node.current.image, Changes({TOPIC: {0}}))
     notebook = next(shards.machines())
     assert 0 < len(notebook.notes) <= LOAD_TURN_RECORDS + 500
     with pytest.raises(KafkaError) as refused:

@@ -1,12 +1,13 @@
 """Passes a large change of the image to a listener in chunks, so that other work can run in between.
 
-Laying out a partition creates files. Thousands at once would block a node for seconds, and the cluster would fence it.
-Requests to partitions that are not laid out yet get a retriable error.
+Laying out a partition creates files, removing one renames its directory. Thousands at once would block a node for
+seconds, and the cluster would fence it. Requests to partitions that are not laid out yet get a retriable error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 from moldau.base.clock import Timers
@@ -14,28 +15,39 @@ from moldau.metadata.apply import Changes
 from moldau.metadata.current import ImageListener
 from moldau.metadata.image import MetadataImage
 
-PARTITIONS_A_TURN: Final = 64
+PARTITIONS_A_TURN: Final = 16
 
 
 class ChunkedLayout:
-    def __init__(self, follower: ImageListener, timers: Timers) -> None:
+    def __init__(self, follower: ImageListener, remove_some: Callable[[int], bool], timers: Timers) -> None:
+        """`remove_some` removes at most so many partitions of deleted topics, and returns whether some are left."""
         self._follower = follower
+        self._remove_some = remove_some
+        self._has_removals = False
         self._timers = timers
         self._image = MetadataImage()
-        self._pending: dict[str, None] = {}
-        """Changed topics that were not passed on yet."""
+        self._pending: dict[tuple[str, int], None] = {}
+        """Changed partitions that were not passed on yet."""
         self._is_scheduled = False
         self._waiting: list[Callable[[], None]] = []
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         """Pass a small change on at once, even while a large one is still in progress."""
         self._image = image
-        for name in [name for name in self._pending if name not in image.topics]:
-            del self._pending[name]
-        topics = [name for name in sorted(changes.topics) if name not in self._pending]
-        shown = self._first_chunk(topics)
-        self._pending.update(dict.fromkeys(topics[len(shown) :]))
-        self._follower(image, Changes(set(shown), changes.removed, changes.configs, changes.brokers))
+        for topic in changes.removed:
+            for index in range(len(topic.partitions)):
+                self._pending.pop((topic.name, index), None)
+        shown: dict[str, set[int]] = {name: set() for name in changes.topics}
+        room = PARTITIONS_A_TURN
+        for name in sorted(changes.topics):
+            for index in sorted(changes.topics[name]):
+                if room and (name, index) not in self._pending:
+                    shown[name].add(index)
+                    room -= 1
+                else:
+                    self._pending[name, index] = None
+        self._follower(image, Changes(shown, changes.removed, changes.configs, changes.brokers))
+        self._has_removals = self._remove_some(PARTITIONS_A_TURN)
         self._schedule()
 
     def when_done(self, call: Callable[[], None]) -> None:
@@ -43,27 +55,20 @@ class ChunkedLayout:
         self._waiting.append(call)
         self._call_if_done()
 
-    def _first_chunk(self, topics: list[str]) -> list[str]:
-        """Return as many topics as fit into one turn, at least one."""
-        count = 0
-        for position, name in enumerate(topics):
-            count += len(self._image.topics[name].partitions)
-            if count > PARTITIONS_A_TURN and position:
-                return topics[:position]
-        return topics
-
     def _schedule(self) -> None:
-        if self._pending and not self._is_scheduled:
+        if (self._pending or self._has_removals) and not self._is_scheduled:
             self._is_scheduled = True
             self._timers.soon(self._show_next)
 
     def _show_next(self) -> None:
         self._is_scheduled = False
-        shown = self._first_chunk(list(self._pending))
-        for name in shown:
-            del self._pending[name]
+        shown: dict[str, set[int]] = {}
+        for name, index in list(islice(self._pending, PARTITIONS_A_TURN)):
+            del self._pending[name, index]
+            shown.setdefault(name, set()).add(index)
         if shown:
-            self._follower(self._image, Changes(set(shown)))
+            self._follower(self._image, Changes(shown))
+        self._has_removals = self._remove_some(PARTITIONS_A_TURN)
         self._schedule()
         self._call_if_done()
 

@@ -24,12 +24,23 @@ class RegistrationGate:
         if held is None:
             self._follower(image, changes)
             return
-        held.topics |= changes.topics
+        for name, indexes in changes.topics.items():
+            held.topics.setdefault(name, set()).update(indexes)
         held.removed += changes.removed
         held.configs |= changes.configs
         held.brokers |= changes.brokers
         broker = image.brokers.get(self._node_id)
         if broker is not None and broker.incarnation_id == self._incarnation_id:
             self._held_changes = None
-            held.topics &= set(image.topics)
+            _drop_what_is_gone(held, image)
             self._follower(image, held)
+
+
+def _drop_what_is_gone(held: Changes, image: MetadataImage) -> None:
+    """Drop topics that were deleted meanwhile, and partitions that a topic of the same name had before."""
+    for name in list(held.topics):
+        topic = image.topics.get(name)
+        if topic is None:
+            del held.topics[name]
+        else:
+            held.topics[name] &= set(range(len(topic.partitions)))

@@ -123,9 +123,8 @@ class Shards(Generic[M]):
         name = self._topic.name
         if any(removed.name == name for removed in changes.removed):
             self.close(ErrorCode.NOT_COORDINATOR)
-        if name in changes.topics:
-            for index, _ in enumerate(image.topics[name].partitions):
-                self._update_shard(index, image)
+        for index in sorted(changes.topics.get(name, ())):
+            self._update_shard(index, image)
 
     def _update_shard(self, index: int, image: MetadataImage) -> None:
         partition = self._partitions.find(self._topic.name, index)

@@ -56,16 +56,13 @@ class ReplicaFetchers:
         if self._is_closed:
             return
         self._image = image
-        self.update_topics([*(topic.name for topic in changes.removed), *sorted(changes.topics)])
+        for topic in changes.removed:
+            self._update(topic.name, sorted(self._assignments.get(topic.name, ())))
+        for name in sorted(changes.topics):
+            self._update(name, sorted(changes.topics[name]))
+        self._close_idle()
         for broker_id in sorted(changes.brokers & self._fetchers.keys()):
             self._fetchers[broker_id].retry_now()
-
-    def update_topics(self, topics: Iterable[str]) -> None:
-        """Fetch exactly the partitions of these topics that this node follows."""
-        for topic in topics:
-            self._update_topic(topic)
-        for leader_id in [leader_id for leader_id, fetcher in self._fetchers.items() if not len(fetcher)]:
-            self._fetchers.pop(leader_id).close()
 
     def close(self) -> None:
         self._is_closed = True
@@ -73,24 +70,32 @@ class ReplicaFetchers:
         for fetcher in fetchers.values():
             fetcher.close()
 
-    def _update_topic(self, topic: str) -> None:
+    def _update(self, topic: str, indexes: Iterable[int]) -> None:
+        """Fetch exactly those of these partitions that this node follows."""
         assignments = self._assignments.setdefault(topic, {})
-        followed = {
-            partition.name.partition: partition
-            for partition in self._partitions.of_topic(topic)
-            if not partition.is_leader and partition.state.leader not in (-1, self._parts.node_id)
-        }
-        for index, assignment in list(assignments.items()):
-            partition = followed.get(index)
-            if partition is not assignment.partition or partition.state.leader != assignment.fetcher.leader_id:
+        for index in indexes:
+            partition = self._partitions.find(topic, index)
+            if partition is not None and not self._is_followed(partition):
+                partition = None
+            assignment = assignments.get(index)
+            if assignment is not None and (
+                partition is not assignment.partition or partition.state.leader != assignment.fetcher.leader_id
+            ):
                 assignment.fetcher.remove(assignment.partition)
                 del assignments[index]
-        for index, partition in followed.items():
-            fetcher = self._fetcher(partition.state.leader)
-            fetcher.add(partition)
-            assignments[index] = _Assignment(partition, fetcher)
+            if partition is not None:
+                fetcher = self._fetcher(partition.state.leader)
+                fetcher.add(partition)
+                assignments[index] = _Assignment(partition, fetcher)
         if not assignments:
             del self._assignments[topic]
+
+    def _is_followed(self, partition: Partition) -> bool:
+        return not partition.is_leader and partition.state.leader not in (-1, self._parts.node_id)
+
+    def _close_idle(self) -> None:
+        for leader_id in [leader_id for leader_id, fetcher in self._fetchers.items() if not len(fetcher)]:
+            self._fetchers.pop(leader_id).close()
 
     def _fetcher(self, leader_id: int) -> ReplicaFetcher:
         fetcher = self._fetchers.get(leader_id)

@@ -45,7 +45,7 @@ class Patterns:
         """Update the matching topics and return the patterns for which they changed. Drop patterns not in `used`."""
         for pattern in [pattern for pattern in self._topics if pattern not in used]:
             del self._topics[pattern], self._matchers[pattern]
-        deleted = {topic.name for topic in changes.removed} - changes.topics
+        deleted = {topic.name for topic in changes.removed} - changes.topics.keys()
         affected = set()
         for pattern, before in self._topics.items():
             matcher = self._matchers[pattern]
