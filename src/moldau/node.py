@@ -32,7 +32,7 @@ from moldau.platforms.boot import boot_id
 from moldau.platforms.open_files import open_files_limit, raise_open_files_limit
 from moldau.platforms.support import refusal
 from moldau.runtime.cleaning.process import CleaningProcess
-from moldau.runtime.flusher import GroupFlusher
+from moldau.runtime.flusher import LogFlusher
 from moldau.runtime.node_tls import NodeTls
 from moldau.runtime.timers import LoopTimers
 from moldau.server.conversation import ReceiveBudget
@@ -45,6 +45,8 @@ log = logging.getLogger("moldau.node")
 STOP_GRACE_S = 10.0
 FAILED_GRACE_S = 1.0
 """Used after a disk failure: responses that wait for the disk will never come."""
+FLUSH_THREADS = 4
+"""Logs are synced side by side: disks and file systems combine concurrent syncs."""
 CONTROLLER_GRACE_S = 0.2
 """Parked fetches of other nodes wait longer than this: those nodes fetch from another leader."""
 
@@ -80,7 +82,8 @@ class Node:
         """Bind the addresses, open the data directory, join the quorum, create the partitions, and serve."""
         loop = asyncio.get_running_loop()
         self.failed = loop.create_future()
-        self._flusher = GroupFlusher(loop, self._fail)
+        self._flusher = LogFlusher(loop, self._fail, FLUSH_THREADS)
+        self._quorum_flusher = LogFlusher(loop, self._fail, 1)
         self._tls = self._read_tls()
         self._peers = self._new_peers(loop, self._tls.client(self.settings.inter_broker_listener_name))
         self._controller_peers = self._new_peers(loop, self._tls.client(self.settings.controller_listener_name))
@@ -110,6 +113,7 @@ class Node:
             files=self._files,
             rng=self._rng,
             flusher=self._flusher,
+            quorum_flusher=self._quorum_flusher,
             peers=self._peers.logged_in(self.settings.sasl.broker_login),
             controller_peers=self._controller_peers.logged_in(self.settings.sasl.controller_login),
             run_in_thread=self._run_in_thread,
@@ -153,6 +157,8 @@ class Node:
         """End like a killed process: no goodbye to other nodes, no more writes, the directory stays as it is."""
         self.assembly.halt()
         self._close_peers()
+        for flusher in (self._flusher, self._quorum_flusher):
+            flusher.close()
         for listener in (*self._listeners, *self._controller_listeners):
             listener.abort()
         self.assembly.abandon()
@@ -166,7 +172,9 @@ class Node:
         """Wait for threads that still use the disk."""
         if self._thread_tasks:
             await asyncio.wait(self._thread_tasks)
-        await self._flusher.finish()
+        for flusher in (self._flusher, self._quorum_flusher):
+            await flusher.finish()
+            flusher.close()
 
     def _bind_addresses(self) -> dict[Address, socket.socket]:
         """Bind all listeners, before the data directory is opened: an address in use must leave it clean."""

@@ -91,7 +91,9 @@ class Assembly:
         committed = CommittedMetadata(metadata_log, self.current)
         quorum = self._quorum(metadata_log)
         controller_peers = world.controller_peers or world.peers
-        self.driver = QuorumDriver(quorum, controller_peers, world.clock, world.timers, world.flusher, world.on_fault)
+        self.driver = QuorumDriver(
+            quorum, controller_peers, world.clock, world.timers, world.quorum_flusher or world.flusher, world.on_fault
+        )
         self.controller_side: ControllerSide | None = None
         if settings.is_controller:
             self.controller_side = ControllerSide(

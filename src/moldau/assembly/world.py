@@ -31,5 +31,7 @@ class World:
     """Differs after every boot of the machine; empty if unknown."""
     controller_peers: Peers | None = None
     """For requests to controllers; None to use `peers`."""
+    quorum_flusher: Flusher | None = None
+    """For the metadata log, which must not wait behind partitions; None to use `flusher`."""
     cleans: Cleans | None = None
     """Compacts logs; None to use `run_in_thread`."""

@@ -1,76 +1,123 @@
-"""Flushes logs to disk in a thread, many at a time: requests that come during a flush are served by the next one.
+"""Flushes logs to disk in threads, as group commits: what is requested during a flush is synced by the next one.
 
 A flush that failed is not retried, because the kernel may have dropped the pages: the node stops, and recovery at the
-next start finds what is on disk. A flush that failed for lack of space can be retried: it is reported as postponed.
+next start finds what is on disk. A flush that failed for lack of space or file descriptors can be retried: it is
+reported as postponed.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 
 from moldau.base.errors import KafkaError, StorageFault
 from moldau.log.flush import FlushWork
 from moldau.replica.flushing import Flushable
 
+_Works = list[tuple[Flushable, FlushWork]]
 
-class GroupFlusher:
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_fault: Callable[[StorageFault], None]) -> None:
+
+class LogFlusher:
+    """Its threads serve nobody else: a flush does not wait behind reads, or behind the flushes of another flusher."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_fault: Callable[[StorageFault], None],
+        threads: int,
+        executor: Executor | None = None,
+    ) -> None:
         self._loop = loop
         self._on_fault = on_fault
+        self._threads = threads
+        self._executor = executor or ThreadPoolExecutor(threads, "flush")
         self._requested: dict[Flushable, None] = {}
-        self._running: asyncio.Future[None] | None = None
+        self._is_busy = False
+        """Whether requests are only collected: a flush runs, or its result is being passed on."""
+        self._unfinished = 0
+        """Threads that still work on the flush."""
+        self._idle = asyncio.Event()
+        self._idle.set()
 
-    def request(self, log: Flushable) -> None:
-        self._requested[log] = None
-        if self._running is None:
+    def request(self, owner: Flushable) -> None:
+        self._requested[owner] = None
+        if not self._is_busy:
             self._begin()
 
     async def finish(self) -> None:
         """Wait until everything that was requested is on disk."""
-        while self._running is not None:
-            await asyncio.wait([self._running])
+        await self._idle.wait()
+
+    def close(self) -> None:
+        """End the threads as soon as they are idle."""
+        self._executor.shutdown(wait=False)
 
     def _begin(self) -> None:
-        requested, self._requested = list(self._requested), {}
-        works = []
-        for each in requested:
-            if each.log.fault is None:
-                work = each.log.begin_flush()
-                if work is not None:
-                    works.append((each, work))
-                else:
-                    each.flushed()  # the log cleaner has already flushed it
+        self._is_busy = True
+        self._idle.clear()
+        works: _Works = []
+        while self._requested and not works:
+            requested, self._requested = list(self._requested), {}
+            durable = []
+            for owner in requested:
+                if owner.log.fault is None:
+                    work = owner.log.begin_flush()
+                    if work is None:
+                        durable.append(owner)  # the log cleaner has already flushed it
+                    else:
+                        works.append((owner, work))
+            for owner in durable:
+                owner.flushed()
         if works:
-            self._running = self._loop.run_in_executor(None, _sync, [work for _, work in works])
-            self._running.add_done_callback(lambda done: self._end(done, works))
+            self._start(works)
+        else:
+            self._rest()
 
-    def _end(self, done: asyncio.Future[None], works: list[tuple[Flushable, FlushWork]]) -> None:
-        self._running = None
+    def _start(self, works: _Works) -> None:
+        """Divide the logs among the threads."""
+        shares = [works[first :: self._threads] for first in range(min(self._threads, len(works)))]
+        self._unfinished = len(shares)
+        for share in shares:
+            syncing = self._loop.run_in_executor(self._executor, _sync, [work for _, work in share])
+            syncing.add_done_callback(lambda done: self._on_share_done(done, works))
+
+    def _on_share_done(self, done: asyncio.Future[None], works: _Works) -> None:
         done.result()
-        for each, work in works:
-            if _is_deleted(each):
+        self._unfinished -= 1
+        if not self._unfinished:
+            try:
+                self._report(works)
+            finally:
+                self._begin()
+
+    def _report(self, works: _Works) -> None:
+        for owner, work in works:
+            if _is_deleted(owner):
                 continue
             if work.fault is not None:
                 self._on_fault(work.fault)
                 return
-            each.log.finish_flush(work)
+            owner.log.finish_flush(work)
             if work.shortage is not None:
-                each.flush_postponed(work.shortage)
-            if work.shortage is None or each.log.recovery_point >= work.up_to:
-                each.flushed()  # by this work, or meanwhile by the log cleaner
-        if self._requested:
-            self._begin()
+                owner.flush_postponed(work.shortage)
+            if work.shortage is None or owner.log.recovery_point >= work.up_to:
+                owner.flushed()  # by this work, or meanwhile by the log cleaner
+
+    def _rest(self) -> None:
+        self._is_busy = False
+        self._idle.set()
 
 
-def _is_deleted(each: Flushable) -> bool:
-    """Whether the partition was deleted during the flush. Its directory may be renamed by now, and nothing waits."""
-    return isinstance(each.log.fault, KafkaError)
+def _is_deleted(owner: Flushable) -> bool:
+    """Whether the partition was deleted during the flush. Its directory may be renamed by now, and nothing waits. A
+    deleted log's `fault` is a KafkaError, a broken one's a StorageFault."""
+    return isinstance(owner.log.fault, KafkaError)
 
 
 def _sync(works: list[FlushWork]) -> None:
-    """Runs in a thread. `_end` handles the faults, because it knows whether the partition still exists."""
+    """Runs in a thread. `_report` handles the faults, because it knows whether the partition still exists."""
     for work in works:
         with suppress(StorageFault):  # the work keeps it as `work.fault`
             work.sync()

@@ -163,7 +163,9 @@ class Node:
         epoch = next((h.leader_epoch for h in self.log.headers if h.next_offset == self.applied_offset), None)
         if epoch is not None:
             values = [offset.to_bytes(8, "big") + value for offset, value in self.applied]
-            self.driver.write_snapshot(SnapshotId(self.applied_offset, epoch), values)
+            snapshot = SnapshotId(self.applied_offset, epoch)
+            kraft_version, voters = self.driver.quorum.voters_at(snapshot)
+            self.log.write_snapshot(snapshot, values, 0, kraft_version=kraft_version, voters=voters)
 
 
 def _decode(value: bytes) -> tuple[int, bytes]:

@@ -128,7 +128,11 @@ class QuorumNode:
         assert self.driver is not None
         end_offset = self.driver.high_watermark
         epoch = self.metadata_log.log.epochs.epoch_for_offset(end_offset - 1)
-        return self.driver.write_snapshot(SnapshotId(end_offset, epoch), self.values())
+        work = self.driver.begin_snapshot(SnapshotId(end_offset, epoch), self.values())
+        if work is None:
+            return False
+        work.run()
+        return self.driver.finish_snapshot(work)
 
 
 class _Peers:

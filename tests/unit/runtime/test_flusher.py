@@ -13,7 +13,7 @@ from in_memory_node import InMemoryNode
 from moldau.assembly.assembly import METADATA
 from moldau.base.errors import ErrorCode, StorageFault
 from moldau.replica.partition import Partition
-from moldau.runtime.flusher import GroupFlusher
+from moldau.runtime.flusher import LogFlusher
 
 
 class Work:
@@ -51,7 +51,7 @@ class Desk:
             self.node.create_topic(name, flush_messages="1")
         self.loop = ThreadInHand()
         self.faults: list[StorageFault] = []
-        self.flusher = GroupFlusher(self.loop, self.faults.append)  # type: ignore[arg-type]
+        self.flusher = LogFlusher(self.loop, self.faults.append, threads=1)  # type: ignore[arg-type]
         for partition in self.node.partitions:
             partition._flusher = self.flusher
 
@@ -80,6 +80,37 @@ def test_requests_during_a_flush_are_served_by_the_next(desk: Desk) -> None:
     desk.loop.works[1].run()
     assert desk.on_disk() == {"a-0": 2, "b-0": 2, "c-0": 0}
     assert len(desk.loop.works) == 2, "no third flush was requested"
+
+
+def test_logs_are_synced_side_by_side_each_by_one_thread(desk: Desk) -> None:
+    desk.flusher._threads = 2
+    desk.append("a")
+    desk.append("b")
+    desk.append("c")
+    desk.append("a")
+    desk.loop.works[0].run()
+    first, second = desk.loop.works[1:]
+    first.run()
+    assert sorted(desk.on_disk().values()) == [0, 0, 1], "nothing is reported before all threads are done"
+    second.run()
+    assert desk.on_disk() == {"a-0": 2, "b-0": 1, "c-0": 1}
+    assert len(desk.loop.works) == 3
+
+
+def test_requests_from_callbacks_wait_for_one_next_flush(desk: Desk) -> None:
+    """The quorum requests its next flush while the last one is reported. Two flushes must not overlap."""
+    desk.append("c")
+    for name in ("a", "b"):
+        durable = desk.append(name).acknowledged(0)
+        assert durable is not None
+        durable.then(lambda _, name=name: desk.append(name))
+    desk.loop.works[0].run()
+    desk.loop.works[1].run()
+    assert len(desk.loop.works) == 3
+    assert not desk.flusher._idle.is_set()
+    desk.loop.works[2].run()
+    assert desk.on_disk() == {"a-0": 2, "b-0": 2, "c-0": 1}
+    assert desk.flusher._idle.is_set()
 
 
 def test_a_flushed_log_needs_no_thread(desk: Desk) -> None:

@@ -90,7 +90,26 @@ def test_a_truncation_removes_epochs_and_lowers_the_flushed_offset() -> None:
 
 
 def write(log: MetadataLog, end_offset: int, epoch: int) -> bool:
-    return log.write_snapshot(SnapshotId(end_offset, epoch), [b"v%d" % each for each in range(end_offset)], NOW_MS)
+    values = [b"v%d" % each for each in range(end_offset)]
+    work = log.begin_snapshot(SnapshotId(end_offset, epoch), values, NOW_MS)
+    if work is None:
+        return False
+    work.run()
+    return log.finish_snapshot(work, NOW_MS)
+
+
+def test_a_snapshot_that_was_overtaken_while_it_was_written_is_removed() -> None:
+    files = MemoryFiles()
+    log = open_metadata_log(files)
+    append(log, 1, 10)
+    slow = log.begin_snapshot(SnapshotId(4, 1), [b"old"], NOW_MS)
+    assert slow is not None
+    slow.run()
+    assert write(log, 8, 1)
+    assert not log.finish_snapshot(slow, NOW_MS)
+    assert log.latest_snapshot() == SnapshotId(8, 1)
+    snapshots = [name for name in files.names(log.log.directory) if SnapshotId.of_file(name) is not None]
+    assert snapshots == [SnapshotId(8, 1).file_name]
 
 
 def test_the_two_newest_snapshots_are_kept_and_the_log_goes_back_to_the_older() -> None:

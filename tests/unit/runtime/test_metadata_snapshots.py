@@ -10,6 +10,7 @@ from in_memory_node import InMemoryNode
 from moldau.assembly.assembly import METADATA
 from moldau.base.errors import StorageFault
 from moldau.raft.snapshots import SnapshotId
+from moldau.runtime.quorum.metadata_log import SnapshotWork
 
 LIMIT = {"metadata.log.max.record.bytes.between.snapshots": "5000"}
 
@@ -55,12 +56,12 @@ def test_a_full_disk_prevents_only_the_snapshot(monkeypatch: pytest.MonkeyPatch)
     node = InMemoryNode(static=LIMIT).start()
     refused: list[SnapshotId] = []
 
-    def full(snapshot: SnapshotId, values: list[bytes]) -> bool:
-        refused.append(snapshot)
+    def full(work: SnapshotWork) -> None:
+        refused.append(work.snapshot)
         raise StorageFault("data", OSError(errno.ENOSPC, "as asked"))
 
     with monkeypatch.context() as patched:
-        patched.setattr(node.assembly.driver, "write_snapshot", full)
+        patched.setattr(SnapshotWork, "run", full)
         grown(node, 30)
     assert refused
     assert len(node.current.image.topics) == 30

@@ -21,7 +21,7 @@ from moldau.raft.news import Committed, LeaderChanged, Leading, News, NoLongerLe
 from moldau.raft.roles import NEVER_MS, OutgoingRequest
 from moldau.raft.snapshots import SnapshotId
 from moldau.replica.flushing import Flusher
-from moldau.runtime.quorum.metadata_log import MetadataLog
+from moldau.runtime.quorum.metadata_log import MetadataLog, SnapshotWork
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
@@ -172,15 +172,21 @@ class QuorumDriver:
         if self._on_fault is not None:
             self._on_fault(fault)
 
-    def write_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes], last_contained_ms: int = 0) -> bool:
-        """Write a snapshot of everything below its end offset, with the voters at that offset. Return False if a
-        snapshot at least as new exists."""
+    def begin_snapshot(
+        self, snapshot: SnapshotId, values: Iterable[bytes], last_contained_ms: int = 0
+    ) -> SnapshotWork | None:
+        """Return the work that writes a snapshot of everything below its end offset, with the voters at that offset;
+        None if a snapshot at least as new exists."""
         assert snapshot.end_offset <= self.high_watermark, "a snapshot must not go beyond the high watermark"
         kraft_version, voters = self._quorum.voters_at(snapshot)
-        return self._metadata_log.write_snapshot(
+        return self._metadata_log.begin_snapshot(
             snapshot, values, self._clock.now_ms(),
             last_contained_ms=last_contained_ms, kraft_version=kraft_version, voters=voters,
         )  # fmt: skip
+
+    def finish_snapshot(self, work: SnapshotWork) -> bool:
+        """Take over a snapshot that is on disk. Return False if a newer one was received meanwhile."""
+        return self._metadata_log.finish_snapshot(work, self._clock.now_ms())
 
     # --- output of the machine ----------------------------------------------------------------------------------
 

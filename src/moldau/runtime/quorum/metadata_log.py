@@ -7,7 +7,7 @@ that a node that is a little behind need not load a new snapshot.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
@@ -125,7 +125,7 @@ class MetadataLog:
         """Yield the values of its metadata records in order. Raise MalformedData if the file is damaged."""
         return snapshot_values(self.snapshot_batches(snapshot))
 
-    def write_snapshot(
+    def begin_snapshot(
         self,
         snapshot: SnapshotId,
         values: Iterable[bytes],
@@ -134,24 +134,31 @@ class MetadataLog:
         last_contained_ms: int = 0,
         kraft_version: int = 0,
         voters: VoterSet | None = None,
-    ) -> bool:
-        """Write a snapshot of everything below its end offset, then delete old snapshots and segments.
-
-        Return False if a snapshot at least as new exists. The end offset must be committed, and the end of a batch.
-        """
-        latest = self.latest_snapshot()
-        if latest is not None and snapshot.end_offset <= latest.end_offset:
-            return False
+    ) -> SnapshotWork | None:
+        """Return the work that writes a snapshot of everything below its end offset; None if a snapshot at least as new
+        exists. The end offset must be committed, and the end of a batch."""
+        if self._has_as_new(snapshot):
+            return None
         assert snapshot.end_offset <= self.log.end_offset, "a snapshot must not go beyond the log end offset"
-        download = _Download(self, self._files, snapshot)
-        for batch in snapshot_batches(
+        batches = snapshot_batches(
             snapshot.epoch, values, last_contained_ms=last_contained_ms, now_ms=now_ms,
             kraft_version=kraft_version, voters=voters,
-        ):  # fmt: skip
-            download.append(batch)
-        download.freeze()
+        )  # fmt: skip
+        return SnapshotWork(snapshot, _Download(self, self._files, snapshot), batches)
+
+    def finish_snapshot(self, work: SnapshotWork, now_ms: int) -> bool:
+        """Take over a snapshot that is on disk, then delete old snapshots and segments. Return False if a newer one was
+        received meanwhile."""
+        if self._has_as_new(work.snapshot):
+            self._files.unlink(self._path(work.snapshot))
+            return False
+        self.snapshot_frozen(work.snapshot)
         self._delete_old(now_ms)
         return True
+
+    def _has_as_new(self, snapshot: SnapshotId) -> bool:
+        latest = self.latest_snapshot()
+        return latest is not None and snapshot.end_offset <= latest.end_offset
 
     def receive_snapshot(self, snapshot: SnapshotId) -> _Download:
         return _Download(self, self._files, snapshot)
@@ -225,6 +232,11 @@ class _Download:
         self.size += len(chunk)
 
     def freeze(self) -> None:
+        """Complete the file and add the snapshot to the log. Raise MalformedData if the snapshot is damaged."""
+        self.complete()
+        self._owner.snapshot_frozen(self._snapshot)
+
+    def complete(self) -> None:
         """Check and sync the file, then give it its final name. Raise MalformedData if the snapshot is damaged."""
         try:
             check_snapshot(walk_batches(self._file, 0, self.size))
@@ -234,7 +246,21 @@ class _Download:
         self._file.sync()
         self._files.rename(self._path, self._path.removesuffix(PARTIAL))
         self._files.sync_directory(self._owner.log.directory)
-        self._owner.snapshot_frozen(self._snapshot)
 
     def abandon(self) -> None:
         self._files.unlink(self._path)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotWork:
+    """Writes a snapshot of this node's own. The log has it only after `MetadataLog.finish_snapshot`."""
+
+    snapshot: SnapshotId
+    _file: _Download
+    _batches: Iterable[bytearray]
+
+    def run(self) -> None:
+        """Encode, write and sync the snapshot; may run in a thread. Raise StorageFault."""
+        for batch in self._batches:
+            self._file.append(batch)
+        self._file.complete()

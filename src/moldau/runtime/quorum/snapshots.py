@@ -17,6 +17,7 @@ from moldau.metadata.records import encode_record
 from moldau.metadata.snapshot import image_records
 from moldau.raft.snapshots import SnapshotId
 from moldau.runtime.quorum.driver import QuorumDriver
+from moldau.runtime.quorum.metadata_log import SnapshotWork
 
 log = logging.getLogger("moldau.controller")
 
@@ -37,34 +38,38 @@ class MetadataSnapshots:
         self._log_size_at_last_attempt = 0
         """Also set when the attempt failed: the next one comes only after the log has grown again, so that a full disk
         does not cause an attempt with every image."""
-        self._is_encoding = False
+        self._is_writing = False
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         growth = self._driver.log.size_bytes - self._log_size_at_last_attempt
-        if not self._is_encoding and growth >= self._bytes_between_snapshots:
-            self._start_encoding(image)
+        if not self._is_writing and growth >= self._bytes_between_snapshots:
+            self._start(image)
 
-    def _start_encoding(self, image: MetadataImage) -> None:
-        """Encode the image in a thread, because many records would block the event loop. The image is immutable, so
-        newer images can be published meanwhile."""
-        self._is_encoding = True
-        values: list[bytes] = []
-
-        def encode() -> None:
-            values.extend(encode_record(record) for record in image_records(image))
-
-        self._run_in_thread(encode).then(lambda _: self._write(image, values))
-
-    def _write(self, image: MetadataImage, values: list[bytes]) -> None:
-        self._is_encoding = False
-        snapshot = SnapshotId(image.offset + 1, image.epoch)
+    def _start(self, image: MetadataImage) -> None:
+        """Encode and write the image in a thread. It is immutable, so newer images can be published meanwhile."""
+        values = map(encode_record, image_records(image))
         try:
-            # False: a snapshot at least as new exists, for example one that was fetched from the leader meanwhile.
-            if self._driver.write_snapshot(snapshot, values):
-                log.info("metadata snapshot up to offset %d written: %d records", image.offset, len(values))
+            work = self._driver.begin_snapshot(SnapshotId(image.offset + 1, image.epoch), values)
         except StorageFault as fault:
-            if not fault.is_shortage:
-                self._on_fault(fault)
+            self._finish(image, None, fault)
+            return
+        if work is None:
+            self._finish(image, None, None)
+            return
+        self._is_writing = True
+        self._run_in_thread(work.run).then(lambda fault: self._finish(image, work, fault))
+
+    def _finish(self, image: MetadataImage, work: SnapshotWork | None, fault: StorageFault | None) -> None:
+        self._is_writing = False
+        try:
+            if fault is not None:
+                raise fault
+            # False: a newer snapshot was fetched from the leader meanwhile.
+            if work is not None and self._driver.finish_snapshot(work):
+                log.info("metadata snapshot up to offset %d written", image.offset)
+        except StorageFault as failed:
+            if not failed.is_shortage:
+                self._on_fault(failed)
                 return
-            log.warning("metadata snapshot up to offset %d not written, retried later: %s", image.offset, fault)
+            log.warning("metadata snapshot up to offset %d not written, retried later: %s", image.offset, failed)
         self._log_size_at_last_attempt = self._driver.log.size_bytes
