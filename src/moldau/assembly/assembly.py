@@ -91,9 +91,8 @@ class Assembly:
         committed = CommittedMetadata(metadata_log, self.current)
         quorum = self._quorum(metadata_log)
         controller_peers = world.controller_peers or world.peers
-        self.driver = QuorumDriver(
-            quorum, controller_peers, world.clock, world.timers, world.quorum_flusher or world.flusher, world.on_fault
-        )
+        flusher = world.quorum_flusher or world.flusher
+        self.driver = QuorumDriver(quorum, controller_peers, world.clock, world.timers, flusher, world.on_fault)
         self.controller_side: ControllerSide | None = None
         if settings.is_controller:
             self.controller_side = ControllerSide(

@@ -14,6 +14,7 @@ from moldau.base.ids import TopicPartition
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigRecord, ConfigResource, PartitionRecord, TopicRecord
+from moldau.runtime.broker.chunked_layout import PARTITIONS_A_TURN
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest
@@ -83,6 +84,41 @@ def test_a_topic_is_recreated_with_another_id(node: InMemoryNode) -> None:
     assert node.partition("a") is not old
     assert node.partition("a").topic_id == new_id
     assert (node.partition("a").high_watermark, node.partition("a").log.end_offset) == (0, 0)
+
+
+def test_a_large_topic_is_gone_at_once_and_removed_in_chunks(node: InMemoryNode) -> None:
+    count = 3 * PARTITIONS_A_TURN
+    node.create_topic("a", count)
+    partitions = [node.partition("a", index) for index in range(count)]
+    node.delete_topic("a")
+    assert partition_names(node) == []
+    assert sum(each.is_closed for each in partitions) == PARTITIONS_A_TURN
+    assert len(list(node.store)) == 1 + count - PARTITIONS_A_TURN, "the metadata log, and what is not removed yet"
+    node.timers.run_soon()
+    assert all(each.is_closed for each in partitions)
+    assert len(list(node.store)) == 1
+
+
+def test_a_large_topic_is_recreated_before_all_of_it_is_removed(node: InMemoryNode) -> None:
+    count = 3 * PARTITIONS_A_TURN
+    node.create_topic("a", count)
+    last = node.partition("a", count - 1)
+    node.append("a", count - 1)
+    node.delete_topic("a")
+    assert not last.is_closed
+    new_id = node.create_topic("a", count)
+    node.append("a", count - 1, count=2)
+    node.timers.run_soon()
+    assert last.is_closed
+    assert node.partition("a", count - 1).topic_id == new_id
+    assert node.partition("a", count - 1).log.end_offset == 2
+    assert len(list(node.store)) == 1 + count
+
+
+def test_a_node_that_stops_while_a_topic_is_removed_starts_without_it(node: InMemoryNode) -> None:
+    node.create_topic("a", 3 * PARTITIONS_A_TURN)
+    node.delete_topic("a")
+    assert partition_names(node.restart()) == []
 
 
 def test_a_topic_deleted_and_recreated_in_one_flush(node: InMemoryNode) -> None:
