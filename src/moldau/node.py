@@ -34,6 +34,7 @@ from moldau.platforms.support import refusal
 from moldau.runtime.cleaning.process import CleaningProcess
 from moldau.runtime.flusher import LogFlusher
 from moldau.runtime.node_tls import NodeTls
+from moldau.runtime.running_clock import RunningClock
 from moldau.runtime.timers import LoopTimers
 from moldau.server.conversation import ReceiveBudget
 from moldau.server.listener import Listener, bound_socket
@@ -63,7 +64,7 @@ class Node:
     ) -> None:
         require_support()
         self.settings = settings
-        self._clock = clock or SystemClock()
+        self._system_clock = clock or SystemClock()
         for_files = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_limit())
         for_connections = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_CONNECTIONS, open_files_limit())
         self._files = files or DiskFiles(open_files_limit() - for_files - for_connections)
@@ -82,6 +83,7 @@ class Node:
         """Bind the addresses, open the data directory, join the quorum, create the partitions, and serve."""
         loop = asyncio.get_running_loop()
         self.failed = loop.create_future()
+        self._clock = RunningClock(self._system_clock, LoopTimers(loop))
         self._flusher = LogFlusher(loop, self._fail, FLUSH_THREADS)
         self._quorum_flusher = LogFlusher(loop, self._fail, 1)
         self._tls = self._read_tls()
@@ -147,6 +149,7 @@ class Node:
         for listener in self._controller_listeners:
             await listener.stop(CONTROLLER_GRACE_S)
         self._close_peers()
+        self._clock.stop()
         await self._wait_for_threads()
         if self.failed.done():
             self.assembly.abandon()
@@ -157,6 +160,7 @@ class Node:
         """End like a killed process: no goodbye to other nodes, no more writes, the directory stays as it is."""
         self.assembly.halt()
         self._close_peers()
+        self._clock.stop()
         for flusher in (self._flusher, self._quorum_flusher):
             flusher.close()
         for listener in (*self._listeners, *self._controller_listeners):

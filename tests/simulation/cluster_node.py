@@ -29,6 +29,7 @@ from moldau.log.log import Log
 from moldau.replica.flushing import Flushable
 from moldau.replica.partition import Partition
 from moldau.runtime.cleaning.ports import CleaningFailed, CleansInThread
+from moldau.runtime.running_clock import RunningClock
 from moldau.settings import Settings, from_properties
 from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import BatchHeader, split_batches
@@ -172,7 +173,7 @@ class Machine:
     def _open(self, process: Process) -> None:
         timers = self._world.timers_of(self, process)
         ports = Ports(
-            clock=self.clock,
+            clock=RunningClock(self.clock, timers),
             timers=timers,
             files=self.files,
             rng=self._rng,

@@ -19,6 +19,7 @@ from moldau.raft.member import Member, RaftSettings
 from moldau.raft.snapshots import BOOTSTRAP, SnapshotId, bootstrap_snapshot
 from moldau.raft.voters import SUPPORTED_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, VoterSet, static_voters
 from moldau.runtime.quorum.driver import QuorumDriver
+from moldau.runtime.running_clock import RunningClock
 from moldau.testing.clock import FakeTimer, FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.api_versions import ApiVersionsResponse, SupportedFeatureKey
@@ -104,6 +105,8 @@ class Node:
         endpoint = Endpoint(LISTENER, host_of(self.id), 9093)
         me = Member(self.id, directory_of(self.id), CLUSTER_ID, LISTENER, (endpoint,))
         bootstrap = [Endpoint(LISTENER, host_of(each), 9093) for each in world.voter_ids]
+        node_timers = _NodeTimers(self)
+        clock = RunningClock(world.timers.clock, node_timers)
         quorum = Quorum(
             me,
             world.static,
@@ -111,13 +114,10 @@ class Node:
             self.log,
             self.store,
             Random(world.rng.random()),
-            world.timers.clock,
+            clock,
             world.settings,
         )
-        node_timers = _NodeTimers(self)
-        self.driver = QuorumDriver(
-            quorum, _Peers(self, node_timers), world.timers.clock, node_timers, _Disk(self, node_timers)
-        )
+        self.driver = QuorumDriver(quorum, _Peers(self, node_timers), clock, node_timers, _Disk(self, node_timers))
         self.driver.add_listener(self)
         self.driver.start()
 

@@ -1,0 +1,60 @@
+"""A monotonic clock that stands still while this node does not run.
+
+A node that gets no processor for some seconds, or whose process is stopped, finds all its timeouts expired at once: the
+heartbeats and answers of others are still unread in its sockets. It would start an election, fence brokers and end
+sessions although nobody else failed. With this clock, time in which the node did not run does not count.
+
+A timer shows that the node runs. If it is late, the clock stands still from shortly after it was due until it fires.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from moldau.base.clock import Clock, Timer, Timers
+
+log = logging.getLogger("moldau.node")
+
+TICK_MS: Final = 200
+GRACE_MS: Final = 100
+"""A tick that is late by less than this is not a pause."""
+LOGGED_PAUSE_MS: Final = 1_000
+
+
+class RunningClock:
+    def __init__(self, clock: Clock, timers: Timers) -> None:
+        self._clock = clock
+        self._timers = timers
+        self._paused_ms = 0
+        """The sum of all pauses."""
+        self._stands_at_ms = clock.elapsed_ms() + TICK_MS + GRACE_MS
+        """When the clock stops, by the clock below, unless a tick comes before."""
+        self._ticks = 0
+        self._timer: Timer = timers.after_ms(TICK_MS, self._tick)
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def elapsed_ms(self) -> int:
+        return min(self._clock.elapsed_ms(), self._stands_at_ms) - self._paused_ms
+
+    def stop(self) -> None:
+        """Set no more timers. The clock no longer notices pauses."""
+        self._timer.cancel()
+        self._stands_at_ms = 1 << 62
+
+    def _tick(self) -> None:
+        now_ms = self._clock.elapsed_ms()
+        pause_ms = now_ms - self._stands_at_ms
+        if pause_ms > 0:
+            self._paused_ms += pause_ms
+            if pause_ms >= LOGGED_PAUSE_MS and self._ticks:  # the first tick may wait for the recovery of the logs
+                log.warning(
+                    "this node did not run for %d ms: it got no processor, or something held its event loop up; "
+                    "timeouts are extended by that time",
+                    pause_ms,
+                )
+        self._ticks += 1
+        self._stands_at_ms = now_ms + TICK_MS + GRACE_MS
+        self._timer = self._timers.after_ms(TICK_MS, self._tick)
