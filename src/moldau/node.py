@@ -9,7 +9,8 @@ import secrets
 import shutil
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from random import Random, SystemRandom
 from typing import Any
@@ -48,6 +49,7 @@ FAILED_GRACE_S = 1.0
 """Used after a disk failure: responses that wait for the disk will never come."""
 FLUSH_THREADS = 4
 """Logs are synced side by side: disks and file systems combine concurrent syncs."""
+CLOSING_THREADS = 16
 CONTROLLER_GRACE_S = 0.2
 """Parked fetches of other nodes wait longer than this: those nodes fetch from another leader."""
 
@@ -116,6 +118,7 @@ class Node:
             rng=self._rng,
             flusher=self._flusher,
             quorum_flusher=self._quorum_flusher,
+            run_all=_run_in_threads,
             peers=self._peers.logged_in(self.settings.sasl.broker_login),
             controller_peers=self._controller_peers.logged_in(self.settings.sasl.controller_login),
             run_in_thread=self._run_in_thread,
@@ -288,6 +291,13 @@ class Node:
             log.error("node %d: internal error in a background task", self.settings.node_id, exc_info=fault)
         if not self.failed.done():
             self.failed.set_result(fault)
+
+
+def _run_in_threads(calls: Iterable[Callable[[], None]]) -> None:
+    with ThreadPoolExecutor(CLOSING_THREADS, "close") as threads:
+        futures = [threads.submit(call) for call in calls]
+    for future in futures:
+        future.result()
 
 
 def new_nonce() -> str:

@@ -203,10 +203,12 @@ class Assembly:
 
     def close(self) -> None:
         """Sync everything and write the clean-shutdown marker. Blocks."""
+        run_all = self._world.run_all
         if self.broker_side is None:
-            self.store.close()
+            self.store.close(run_all=run_all)
         else:
-            self.store.close(self.broker_side.housekeeping.high_watermarks(), self.broker_side.lifecycle.epoch)
+            high_watermarks = self.broker_side.housekeeping.high_watermarks()
+            self.store.close(high_watermarks, self.broker_side.lifecycle.epoch, run_all)
 
     def distrust(self) -> None:
         """Mark that the disk failed: the next start must not rely on what this one wrote. StorageFault if that

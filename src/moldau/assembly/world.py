@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from moldau.base.clock import Clock, Timers
-from moldau.base.ports import DiskSpace, RunInThread
+from moldau.base.ports import DiskSpace, RunAll, RunInThread, run_one_by_one
 from moldau.client.peers import Peers
 from moldau.log.files import Files
 from moldau.replica.flushing import Flusher
@@ -33,5 +33,7 @@ class World:
     """For requests to controllers; None to use `peers`."""
     quorum_flusher: Flusher | None = None
     """For the metadata log, which must not wait behind partitions; None to use `flusher`."""
+    run_all: RunAll = run_one_by_one
+    """Closes the logs at a stop."""
     cleans: Cleans | None = None
     """Compacts logs; None to use `run_in_thread`."""

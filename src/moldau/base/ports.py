@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from moldau.base.errors import StorageFault
 from moldau.base.promise import Promise
 
 RunInThread = Callable[[Callable[[], None]], Promise[StorageFault | None]]
 """Runs work that blocks on the disk in a thread; the promise is completed with its fault, if it failed."""
+RunAll = Callable[[Iterable[Callable[[], None]]], None]
+"""Runs all calls, perhaps side by side in threads. Returns when all have ended; raises the error of one that failed."""
 DiskSpace = Callable[[], tuple[int, int]]
 """(total, usable) bytes of the volume the data directory is on."""
+
+
+def run_one_by_one(calls: Iterable[Callable[[], None]]) -> None:
+    for call in calls:
+        call()

@@ -13,6 +13,7 @@ from functools import partial
 
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
+from moldau.base.ports import RunAll, run_one_by_one
 from moldau.log import checkpoints, layout
 from moldau.log.checkpoint_files import Checkpoint, CheckpointFiles
 from moldau.log.config import LogConfig
@@ -290,11 +291,15 @@ class LogStore:
 
     # --- stop ---------------------------------------------------------------------------------------------------
 
-    def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1) -> None:
+    def close(
+        self,
+        high_watermarks: Mapping[TopicPartition, int] | None = None,
+        broker_epoch: int = -1,
+        run_all: RunAll = run_one_by_one,
+    ) -> None:
         """Sync everything, then write the clean-shutdown marker. If a log cannot be closed, there is no marker."""
         try:
-            for log in self:
-                log.close()
+            run_all(log.close for log in self)
             self.write_checkpoints(high_watermarks)
             marker = checkpoints.encode_clean_shutdown(broker_epoch)
             checkpoints.replace_file(self._files, self.directory, layout.CLEAN_SHUTDOWN, marker)
