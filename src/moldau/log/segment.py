@@ -284,7 +284,7 @@ class Segment:
         """Remove every batch that reaches `offset` or beyond; return the new end offset."""
         found = self.locate(offset)
         if found is None:
-            self._reload_largest_timestamp()
+            self._reload_after_truncation()
             return offset
         position, base_offset, _ = found
         end_offset = base_offset if base_offset <= offset else self._end_before(offset, position)
@@ -298,15 +298,16 @@ class Segment:
         self.size = position
         self.marks = {self.base_offset: 0}
         self._first_timestamp = None
-        self._reload_largest_timestamp()
+        self._reload_after_truncation()
         return end_offset
 
     def end_after_truncation(self, offset: int) -> int:
         """What `truncate` would return."""
         found = self.locate(offset)
-        if found is None or found[1] > offset:
-            return offset if found is None else self._end_before(offset, found[0])
-        return found[1]
+        if found is None:
+            return offset
+        position, base_offset, _ = found
+        return base_offset if base_offset <= offset else self._end_before(offset, position)
 
     def _end_before(self, offset: int, position: int) -> int:
         """Return the end offset of the batch before `position`. Called if `offset` is in a gap that compaction left:
@@ -317,8 +318,9 @@ class Segment:
             end_offset = header.next_offset
         return end_offset
 
-    def _reload_largest_timestamp(self) -> None:
-        """Read the largest timestamp and the bytes since the last index entry again, after a truncation."""
+    def _reload_after_truncation(self) -> None:
+        """Read the largest timestamp, the bytes since the last index entry and the size of the indexes again."""
+        self._index_bytes = max(len(self.offset_index.entries), len(self.time_index.entries))
         self.largest = self.time_index.last()
         _, indexed = self.offset_index.last()
         self._bytes_since_index = self.size - indexed
