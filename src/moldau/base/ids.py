@@ -1,4 +1,4 @@
-"""Ids: nodes, topics' UUIDs, topic partitions."""
+"""Ids: nodes, topics' UUIDs, topic partitions, producers."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    producer_id: int
+    epoch: int
 
 
 def uuid_text(uuid: Uuid) -> str:

@@ -5,9 +5,9 @@
     tests/<case>/input/<source>.txt, .csv  each line is a value
     tests/<case>/expected/<sink>.jsonl     as the input; missing parts are not compared. For a table: its rows
 
-A string is used as it is, any other JSON value is written as JSON, null is a tombstone. A line that is not such a record
-(an object with other keys, a number, a list) is itself a value. An object with one of these keys and a misspelt other
-one is refused. Times are milliseconds or ISO 8601.
+A string is used as it is, any other JSON value is written as JSON, null is a tombstone. A line that is not such a
+record (an object with other keys, a number, a list) is itself a value. An object with one of these keys and a misspelt
+other one is refused. Times are milliseconds or ISO 8601.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from moldau.pipelines.problems import PipelineError, quoted
 
@@ -160,7 +160,7 @@ def _input_record(path: Path, number: int, line: str) -> InputRecord:
     )
 
 
-def _is_natural(value: Any) -> bool:
+def _is_natural(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
