@@ -111,6 +111,14 @@ def test_snapshots_come_back_and_are_checked() -> None:
             decode_snapshot(content[:position])
 
 
+def test_a_broken_snapshot_says_what_is_wrong() -> None:
+    content = encode_snapshot([ProducerEntry(7, 2, NOW_MS)])
+    with pytest.raises(MalformedData, match=r"version 2 is not supported$"):
+        decode_snapshot(b"\0\2" + content[2:])
+    with pytest.raises(MalformedData, match=r"the CRC does not match$"):
+        decode_snapshot(content[:-1] + b"\0")
+
+
 def test_loading_finds_open_transactions_in_order() -> None:
     producers = Producers()
     late, early = ProducerEntry(1, 0, 0, transaction_start=90), ProducerEntry(2, 0, 0, transaction_start=30)
