@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from moldau.client.cluster import Cluster, cluster_of
 from moldau.spark.columns import source_schema
 from moldau.spark.options import write_options
-from moldau.spark.producing import Producing
+from moldau.spark.producing import Producer
 from moldau.spark.rows import rows_of
 from moldau.spark.source import MoldauSource
 
@@ -74,13 +74,13 @@ class StreamRun:
 
 
 @contextmanager
-def producing(bootstrap: str, **options: str) -> Iterator[tuple[Producing, Callable[[pa.RecordBatch], None]]]:
+def producing(bootstrap: str, **options: str) -> Iterator[tuple[Producer, Callable[[pa.RecordBatch], None]]]:
     """Yield a producer of the sink with its own connections, and a function that sends rows; flush at the end."""
     chosen = write_options({"kafka.bootstrap.servers": bootstrap, **options})
     with closing(Cluster(bootstrap, chosen.properties)) as cluster:
-        one = Producing(cluster, chosen, Random(7))
-        yield one, lambda batch: one.send(rows_of(batch, chosen.topic, NOW_MS, chosen.include_timestamp))
-        one.flush()
+        producer = Producer(cluster, chosen, Random(7))
+        yield producer, lambda batch: producer.send(rows_of(batch, chosen.topic, NOW_MS, chosen.include_timestamp))
+        producer.flush()
 
 
 def write(bootstrap: str, batch: pa.RecordBatch, **options: str) -> None:

@@ -15,7 +15,7 @@ from patience import PATIENCE_S
 from moldau.cli.kafka.dump_log import main
 from moldau.log.offset_index import OffsetIndex
 from moldau.log.producer_snapshot import encode_snapshot
-from moldau.log.producers import BatchMemory, ProducerEntry
+from moldau.log.producers import BatchMetadata, ProducerEntry
 from moldau.log.time_index import TimeIndex
 from moldau.log.txn_index import ENTRY
 from moldau.wire.compression import Compression
@@ -76,7 +76,7 @@ def segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / TIMES).write_bytes(times.entries)
     (tmp_path / TXNS).write_bytes(ENTRY.pack(0, 9, 14, 18, 19))
     done = ProducerEntry(9, 1, BASE_MS + 18, 3, -1)
-    done.batches.append(BatchMemory(16, 17, 16, 17, BASE_MS + 17))
+    done.batches.append(BatchMetadata(16, 17, 16, 17, BASE_MS + 17))
     (tmp_path / SNAPSHOT).write_bytes(encode_snapshot([done, ProducerEntry(11, 0, BASE_MS, -1, 12)]))
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from moldau.base.ids import TopicPartition
+from moldau.base.ids import ProducerIdAndEpoch, TopicPartition
 from moldau.client.cluster import Cluster
-from moldau.spark.exactly_once.committing import Producer, commit
+from moldau.spark.exactly_once.committing import commit
 from moldau.spark.exactly_once.staging import Staged
 from moldau.spark.exactly_once.wire import KafkaTransactionRequests
 from moldau.spark.options import WriteOptions, write_options
-from moldau.spark.sending import Batch
+from moldau.spark.sending import RecordBatch
 from moldau.spark.sink import stage
 
 TASKS = 2
@@ -47,7 +47,7 @@ class GatedRequests(KafkaTransactionRequests):
         super().__init__(cluster, options, sink_id, 60_000)
         self._gate = gate
 
-    def init_producer(self) -> Producer:
+    def init_producer(self) -> ProducerIdAndEpoch:
         self._gate("before init_producer")
         taken = super().init_producer()
         self._gate("after init_producer")
@@ -59,12 +59,12 @@ class GatedRequests(KafkaTransactionRequests):
         self._gate("after last_micro_batch_id")
         return found
 
-    def add_partitions(self, producer: Producer, partitions: Sequence[TopicPartition]) -> None:
+    def add_partitions(self, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition]) -> None:
         self._gate("before add_partitions")
         super().add_partitions(producer, partitions)
         self._gate("after add_partitions")
 
-    def write(self, batches: Iterator[Batch]) -> None:
+    def write(self, batches: Iterator[RecordBatch]) -> None:
         """In two halves, each acknowledged, with a gate between them."""
         every = list(batches)
         self._gate("before write")
@@ -73,17 +73,17 @@ class GatedRequests(KafkaTransactionRequests):
         super().write(iter(every[len(every) // 2 :]))
         self._gate("after write")
 
-    def add_group(self, producer: Producer) -> None:
+    def add_group(self, producer: ProducerIdAndEpoch) -> None:
         self._gate("before add_group")
         super().add_group(producer)
         self._gate("after add_group")
 
-    def commit_micro_batch_id(self, producer: Producer, batch_id: int, topics: Sequence[str]) -> None:
+    def commit_micro_batch_id(self, producer: ProducerIdAndEpoch, batch_id: int, topics: Sequence[str]) -> None:
         self._gate("before commit_micro_batch_id")
         super().commit_micro_batch_id(producer, batch_id, topics)
         self._gate("after commit_micro_batch_id")
 
-    def end(self, producer: Producer, commit: bool) -> None:
+    def end(self, producer: ProducerIdAndEpoch, commit: bool) -> None:
         self._gate("before end")
         super().end(producer, commit)
         self._gate("after end")

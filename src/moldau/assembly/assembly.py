@@ -239,7 +239,7 @@ class Assembly:
     # --- callbacks of the quorum --------------------------------------------------------------------------------
 
     def leading(self, epoch: int) -> None:
-        log.info("node %d is the active controller from epoch %d on", self.settings.node_id, epoch)
+        log.info("node %d is the active controller from controller epoch %d on", self.settings.node_id, epoch)
 
     def resigned(self) -> None:
         log.info("node %d is no longer the active controller", self.settings.node_id)

@@ -32,7 +32,7 @@ from moldau.runtime.broker.boot_marker import BootMarker
 from moldau.runtime.broker.chunked_layout import PARTITIONS_A_TURN, ChunkedLayout
 from moldau.runtime.broker.lifecycle import BrokerLifecycle
 from moldau.runtime.broker.other_brokers import Brokers
-from moldau.runtime.broker.producer_ids import ProducerIds, allocate_by
+from moldau.runtime.broker.producer_ids import ProducerIds, controller_allocator
 from moldau.runtime.broker.registration_gate import RegistrationGate
 from moldau.runtime.chores import Chores
 from moldau.runtime.cleaning.cleaner import LogCleaner
@@ -103,7 +103,7 @@ class BrokerSide:
         self.partitions = self._partitions(store)
         self._fetchers = self._replica_fetchers(store)
         self.groups = self._group_coordinator(channel)
-        self.producer_ids = ProducerIds(allocate_by(channel, settings.node_id, lambda: self.lifecycle.epoch))
+        self.producer_ids = ProducerIds(controller_allocator(channel, settings.node_id, lambda: self.lifecycle.epoch))
         self._brokers = Brokers(
             settings.node_id,
             current,

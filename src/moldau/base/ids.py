@@ -1,4 +1,4 @@
-"""Types of ids and offsets. With the NewTypes, mypy finds an offset that is used as another number."""
+"""Ids: nodes, topics' UUIDs, topic partitions, producers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ import base64
 from typing import Final, NamedTuple, NewType
 
 NodeId = NewType("NodeId", int)
-Offset = NewType("Offset", int)
-LeaderEpoch = NewType("LeaderEpoch", int)
-ProducerId = NewType("ProducerId", int)
-ProducerEpoch = NewType("ProducerEpoch", int)
 
 Uuid = bytes
 """Sixteen bytes, as on the wire. Kafka writes them as 22 characters of URL-safe base64."""
@@ -26,6 +22,11 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class ProducerIdAndEpoch(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
 def uuid_text(uuid: Uuid) -> str:
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
 
@@ -36,7 +37,10 @@ def uuid_from_text(text: str) -> Uuid:
         raise ValueError(f"{text!r} is not a Kafka UUID: use - and _ in place of + and /")
     # urlsafe_b64decode would ignore characters that do not belong there.
     plain = text.replace("-", "+").replace("_", "/")
-    raw = base64.b64decode(plain + "=" * (-len(text) % 4), validate=True)
+    try:
+        raw = base64.b64decode(plain + "=" * (-len(text) % 4), validate=True)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a Kafka UUID: it is not URL-safe base64") from None
     if len(raw) != 16:
         raise ValueError(f"{text!r} is not a Kafka UUID: it has {len(raw)} bytes, not 16")
     return raw

@@ -90,7 +90,7 @@ def _unescape(text: str, number: int) -> str:
     plain = _ESCAPE.sub(replacement, text)
     if plain.isascii():
         return plain
-    try:  # Java counts in UTF-16: a character beyond it is two escapes
+    try:  # Java counts in UTF-16: a character outside the BMP is two escapes, a surrogate pair
         return plain.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
         raise MalformedData(f"line {number}: incomplete surrogate pair") from None

@@ -1,6 +1,6 @@
 """The sources of settings: a properties file, `KAFKA_*` variables, `--override`. Errors name the source of a setting.
 
-The definition of the broker key parses a text. `moldau.settings` decides what the values mean together.
+Each key's ConfigDef parses its value; `moldau.settings` checks the values together.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def parse_override(text: str) -> tuple[str, str]:
 
 
 class Values:
-    """The parsed values of all settings, with defaults for the others; an error names the source of its setting."""
+    """The parsed values of the settings that are set; `value` returns the default of any other key."""
 
     def __init__(self, texts: Mapping[str, SettingText]) -> None:
         self.texts = texts

@@ -166,12 +166,12 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigDef]] = {
 }
 
 
-def check_topic_configs(overrides: Mapping[str, str], broker: BrokerLayers) -> None:
+def check_topic_configs(overrides: Mapping[str, str], broker_configs: BrokerLayers) -> None:
     """Raise KafkaError INVALID_CONFIG for overrides that Kafka refuses, with Kafka's message."""
     for name in overrides:
         if name not in TOPIC_CONFIGS:
             raise _invalid(f"Unknown topic config name: {name}")
-    values = topic_config_values(overrides, broker)
+    values = topic_config_values(overrides, broker_configs)
     min_lag_ms, max_lag_ms = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
     assert isinstance(min_lag_ms, int)
     assert isinstance(max_lag_ms, int)
@@ -186,42 +186,42 @@ def check_topic_configs(overrides: Mapping[str, str], broker: BrokerLayers) -> N
         )
 
 
-def topic_config_values(overrides: Mapping[str, str], broker: BrokerLayers) -> dict[str, ConfigValue]:
+def topic_config_values(overrides: Mapping[str, str], broker_configs: BrokerLayers) -> dict[str, ConfigValue]:
     """Return every topic key with its parsed value, for the log and the replicas."""
-    values = {name: _value(definition, overrides, broker) for name, definition in TOPIC_CONFIGS.items()}
+    values = {name: _value(definition, overrides, broker_configs) for name, definition in TOPIC_CONFIGS.items()}
     if values["internal.segment.bytes"] is not None:
         values["segment.bytes"] = values["internal.segment.bytes"]
     return values
 
 
-def topic_config_texts(overrides: Mapping[str, str], broker: BrokerLayers) -> dict[str, str]:
+def topic_config_texts(overrides: Mapping[str, str], broker_configs: BrokerLayers) -> dict[str, str]:
     """Return `topic_config_values` as Kafka writes them, without keys that have no value."""
-    values = topic_config_values(overrides, broker)
+    values = topic_config_values(overrides, broker_configs)
     return {name: text for name, value in values.items() if (text := TOPIC_CONFIGS[name].text(value)) is not None}
 
 
-def effective_topic_configs(overrides: Mapping[str, str], broker: BrokerLayers) -> tuple[ConfigEntry, ...]:
+def effective_topic_configs(overrides: Mapping[str, str], broker_configs: BrokerLayers) -> tuple[ConfigEntry, ...]:
     """Return every topic key with its effective value, its source and its synonyms, for DescribeConfigs."""
     return tuple(
-        _entry(definition, overrides, broker)
+        _entry(definition, overrides, broker_configs)
         for name, definition in TOPIC_CONFIGS.items()
         if name in overrides or not definition.internal
     )
 
 
-def _value(definition: ConfigDef, overrides: Mapping[str, str], broker: BrokerLayers) -> ConfigValue:
+def _value(definition: ConfigDef, overrides: Mapping[str, str], broker_configs: BrokerLayers) -> ConfigValue:
     if definition.name in overrides:
         return definition.parse(overrides[definition.name])
     for synonym in definition.synonyms:
-        value = broker_value(synonym.name, broker)
+        value = broker_value(synonym.name, broker_configs)
         if value is not None:
             return synonym.convert(value)
     return definition.default
 
 
-def _entry(definition: ConfigDef, overrides: Mapping[str, str], broker: BrokerLayers) -> ConfigEntry:
-    value = definition.text(_value(definition, overrides, broker))
-    synonyms = broker_synonyms(definition.synonyms[0].name, broker) if definition.synonyms else ()
+def _entry(definition: ConfigDef, overrides: Mapping[str, str], broker_configs: BrokerLayers) -> ConfigEntry:
+    value = definition.text(_value(definition, overrides, broker_configs))
+    synonyms = broker_synonyms(definition.synonyms[0].name, broker_configs) if definition.synonyms else ()
     if definition.name in overrides:
         synonyms = (ConfigSynonym(definition.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG

@@ -3,7 +3,7 @@
 `Flushing.begin` collects the files to sync; `FlushWork.sync` calls fsync and uses nothing but these files;
 `Flushing.finish` moves the recovery point. A failed sync is never retried: the kernel may have marked the lost pages
 clean, and a second fsync would succeed although they are not on disk (Rebello et al., ATC '20). A flush that had no
-space or no file descriptor before its first sync has lost nothing, and is retried.
+file descriptor, or had no space before its first sync, has lost nothing, and is retried.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FlushWork:
     is_done: bool = False
     fault: StorageFault | None = None
     shortage: StorageFault | None = None
-    """Set instead of `fault` when space or descriptors were lacking before anything could be lost."""
+    """Set instead of `fault` when space or file descriptors were lacking before anything could be lost."""
     _has_begun: bool = False
     """Whether the first sync was called."""
 
@@ -170,7 +170,7 @@ class Flushing:
 
     def finish(self, work: FlushWork, generation: int) -> None:
         """Move the recovery point if the work is done and the log was not truncated meanwhile. Files that could not be
-        synced for lack of space are left for the next flush."""
+        synced for lack of space or file descriptors are left for the next flush."""
         if self._under_way is work and (work.is_done or work.shortage is not None):
             self._take_over(work)
             self._under_way = None

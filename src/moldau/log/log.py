@@ -271,7 +271,7 @@ class Log:
         if offset >= up_to:
             return None
         segment = self.segments.active
-        position = segment.marks.get(offset)
+        position = segment.recent_positions.get(offset)
         first_size = 0
         if position is None or offset < segment.base_offset:
             try:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from moldau.log.producers import SEQUENCE_MAX, BatchMemory, CompletedTxn, Producers
+from moldau.log.producers import BatchMetadata, CompletedTxn, Producers
 from moldau.log.rebuild import batches_before, marker_in
 from moldau.log.segments import Segments
 from moldau.log.validate import HeaderFields, Origin
-from moldau.wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT
+from moldau.wire.batch import CONTROL_BIT, SEQUENCE_MAX, TRANSACTIONAL_BIT
 from moldau.wire.records import EndTxnMarker
 
 
-def repetition_of(producers: Producers, segments: Segments, fields: HeaderFields) -> BatchMemory | None:
+def repetition_of(producers: Producers, segments: Segments, fields: HeaderFields) -> BatchMetadata | None:
     """The batch in the log that this one repeats. After a restart older batches are looked up in the segments."""
     last_offset_delta, producer_id, producer_epoch, base_sequence = fields[6], *fields[9:12]
     last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MAX
@@ -53,6 +53,6 @@ def record(
         return producers.end_transaction(producer_id, epoch, marker, base_offset, max_timestamp)
     if not attributes & CONTROL_BIT:
         last_sequence = (sequence + delta) & SEQUENCE_MAX if sequence >= 0 else -1
-        memory = BatchMemory(sequence, last_sequence, base_offset, base_offset + delta, max_timestamp)
-        producers.record(producer_id, epoch, memory, bool(attributes & TRANSACTIONAL_BIT))
+        batch = BatchMetadata(sequence, last_sequence, base_offset, base_offset + delta, max_timestamp)
+        producers.record(producer_id, epoch, batch, bool(attributes & TRANSACTIONAL_BIT))
     return None

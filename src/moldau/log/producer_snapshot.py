@@ -17,7 +17,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from moldau.base.errors import MalformedData
-from moldau.log.producers import SEQUENCE_MAX, BatchMemory, ProducerEntry
+from moldau.log.producers import BatchMetadata, ProducerEntry
+from moldau.wire.batch import SEQUENCE_MAX
 from moldau.wire.crc import crc32c
 
 VERSION: Final = 1
@@ -38,8 +39,10 @@ def decode_snapshot(content: bytes) -> list[ProducerEntry]:
     if len(content) < _HEAD.size:
         raise MalformedData("producer snapshot: shorter than its header")
     version, crc, count = _HEAD.unpack_from(content)
-    if version != VERSION or crc32c(memoryview(content)[_CRC_START:]) != crc:
-        raise MalformedData(f"producer snapshot: version {version} is not supported, or the CRC does not match")
+    if version != VERSION:
+        raise MalformedData(f"producer snapshot: version {version} is not supported")
+    if crc32c(memoryview(content)[_CRC_START:]) != crc:
+        raise MalformedData("producer snapshot: the CRC does not match")
     if len(content) != _HEAD.size + count * _ENTRY.size:
         raise MalformedData(f"producer snapshot: {count} entries do not take {len(content)} bytes")
     return [_decode_entry(fields) for fields in _ENTRY.iter_unpack(content[_HEAD.size :])]
@@ -63,5 +66,5 @@ def _decode_entry(fields: tuple[int, ...]) -> ProducerEntry:
     if last_offset >= 0:
         # Sequences wrap around, so the batch's first one may be larger than its last.
         first_sequence = (last_sequence - delta) & SEQUENCE_MAX if last_sequence >= 0 else -1
-        entry.batches.append(BatchMemory(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp))
+        entry.batches.append(BatchMetadata(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp))
     return entry

@@ -12,17 +12,17 @@ from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import PRODUCER_BATCHES_KEPT
+from moldau.wire.batch import SEQUENCE_MAX
 from moldau.wire.records import EndTxnMarker
 
 NO_TRANSACTION: Final = -1
 NO_SEQUENCE: Final = -1
-SEQUENCE_MAX: Final = 2**31 - 1
 EPOCH_MAX: Final = 2**15 - 1
 EPOCH_BUMP_MIN_VERSION: Final = 2
 """From this transaction version on, the producer's epoch is bumped at the end of each transaction (KIP-890)."""
 
 
-class BatchMemory(NamedTuple):
+class BatchMetadata(NamedTuple):
     """A batch that was appended. If the producer sends it again, the response has these offsets."""
 
     first_sequence: int
@@ -46,7 +46,7 @@ class ProducerEntry:
     last_timestamp: int
     coordinator_epoch: int = -1
     transaction_start: int = NO_TRANSACTION
-    batches: deque[BatchMemory] = field(default_factory=lambda: deque(maxlen=PRODUCER_BATCHES_KEPT))
+    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=PRODUCER_BATCHES_KEPT))
     is_from_snapshot: bool = field(default=False, compare=False)
     """A snapshot holds only the last batch of a producer; the batches before it must be looked up in the log."""
 
@@ -83,7 +83,9 @@ class Producers:
 
     # --- a batch arrives ----------------------------------------------------------------------------------------
 
-    def find_repeat(self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int) -> BatchMemory | None:
+    def find_repeat(
+        self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int
+    ) -> BatchMetadata | None:
         """Return the earlier batch with these sequences, if it is among the producer's last few batches."""
         entry = self._entries.get(producer_id)
         if entry is None or entry.epoch != epoch:
@@ -103,7 +105,7 @@ class Producers:
             return None
         return entry.batches[0].first_offset
 
-    def recall(self, producer_id: int, earlier: list[BatchMemory]) -> None:
+    def recall(self, producer_id: int, earlier: list[BatchMetadata]) -> None:
         """Add batches that were written just before the ones in the state."""
         entry = self._entries[producer_id]
         entry.batches = deque([*earlier, *entry.batches], maxlen=PRODUCER_BATCHES_KEPT)
@@ -160,7 +162,7 @@ class Producers:
                 f"but epoch {entry.coordinator_epoch} has already written.",
             )
 
-    def record(self, producer_id: int, epoch: int, batch: BatchMemory, is_transactional: bool) -> None:
+    def record(self, producer_id: int, epoch: int, batch: BatchMetadata, is_transactional: bool) -> None:
         """Update the producer's state after a data batch was appended."""
         entry = self._entries.get(producer_id)
         if entry is None:

@@ -17,7 +17,7 @@ from moldau.log import layout
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.files import Files, write_all
 from moldau.log.producer_snapshot import decode_snapshot, encode_snapshot
-from moldau.log.producers import BatchMemory, CompletedTxn, Producers
+from moldau.log.producers import BatchMetadata, CompletedTxn, Producers
 from moldau.log.segment import Segment
 from moldau.log.segments import Segments
 from moldau.log.txn_index import AbortedTxn
@@ -46,12 +46,12 @@ def replay_batch(producers: Producers, header: BatchHeader, read: Callable[[], B
         return producers.end_transaction(
             header.producer_id, header.producer_epoch, marker, header.base_offset, header.max_timestamp
         )
-    producers.record(header.producer_id, header.producer_epoch, _memory(header), header.is_transactional)
+    producers.record(header.producer_id, header.producer_epoch, _batch_metadata(header), header.is_transactional)
     return None
 
 
-def _memory(header: BatchHeader) -> BatchMemory:
-    return BatchMemory(
+def _batch_metadata(header: BatchHeader) -> BatchMetadata:
+    return BatchMetadata(
         header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, header.max_timestamp
     )
 
@@ -142,12 +142,12 @@ def ended_since(files: Files, directory: str, segments: Segments, from_offset: i
     return [txn for txn in producers.unreplicated if txn.last_offset >= from_offset]
 
 
-def batches_before(segments: Segments, producer_id: int, epoch: int, offset: int) -> list[BatchMemory]:
+def batches_before(segments: Segments, producer_id: int, epoch: int, offset: int) -> list[BatchMetadata]:
     """Return the last batches that the producer wrote with `epoch` below `offset`, at most RECALL_OFFSETS back."""
-    batches: deque[BatchMemory] = deque(maxlen=PRODUCER_BATCHES_KEPT)
+    batches: deque[BatchMetadata] = deque(maxlen=PRODUCER_BATCHES_KEPT)
     for _, _, header in _headers(segments, max(offset - RECALL_OFFSETS, 0), offset):
         if (header.producer_id, header.producer_epoch) == (producer_id, epoch) and not header.is_control:
-            batches.append(_memory(header))
+            batches.append(_batch_metadata(header))
     return list(batches)
 
 

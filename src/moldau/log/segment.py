@@ -22,7 +22,7 @@ from moldau.wire.batch import CRC_POSITION, CRC_START
 from moldau.wire.crc import crc32c
 from moldau.wire.records import decode_records
 
-MARKS_MAX: Final = 128
+RECENT_POSITIONS_MAX: Final = 128
 """How many recent batches' positions are kept: tail reads and high watermarks find them without a disk read."""
 
 HOT_BYTES: Final = 64 << 20
@@ -44,13 +44,13 @@ class Segment:
         "_first_timestamp",
         "_index_bytes",
         "_is_rebuilt",
+        "_largest_timestamp",
         "_offset_index",
         "_time_index",
         "base_offset",
         "created_ms",
-        "largest",
-        "marks",
         "path",
+        "recent_positions",
         "size",
         "txn_index",
     )
@@ -61,8 +61,9 @@ class Segment:
         self.size = size
         self.created_ms = created_ms
         self.path = f"{directory}/{layout.offset_name(base_offset)}"
-        self.marks: dict[int, int] = {base_offset: 0}
-        self.largest: TimestampOffset | None = None
+        """Path of the segment's files without their suffixes."""
+        self.recent_positions: dict[int, int] = {base_offset: 0}
+        self._largest_timestamp: TimestampOffset | None = None
         self.txn_index = TxnIndex(files, self.path + layout.TXN_INDEX)
         self._file: File | None = None
         self._offset_index: OffsetIndex | None = None
@@ -115,10 +116,10 @@ class Segment:
     @property
     def largest_timestamp(self) -> TimestampOffset:
         """The largest timestamp of the segment and the last offset of its batch; -1 without timestamps."""
-        largest = self.largest
+        largest = self._largest_timestamp
         if largest is None:
             is_open = self._time_index is not None
-            largest = self.largest = self.time_index.last()
+            largest = self._largest_timestamp = self.time_index.last()
             if not is_open:
                 # Retention reads this of every old segment, and nothing else.
                 self.release()
@@ -135,14 +136,14 @@ class Segment:
         """Reset the state to that of an empty segment, before it is filled or read again."""
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
-        self.largest = TimestampOffset(-1, self.base_offset)
-        self.marks = {self.base_offset: 0}
+        self._largest_timestamp = TimestampOffset(-1, self.base_offset)
+        self.recent_positions = {self.base_offset: 0}
         self.size = 0
         self._first_timestamp = None
         self._bytes_since_index = self._index_bytes = 0
 
     def release(self) -> None:
-        """Close the file and drop the indexes, which are on disk. Slices of the file keep it open."""
+        """Close the file and drop the indexes, which are on disk. A `Slice` that is being sent keeps it open."""
         self._file = self._offset_index = self._time_index = None
         self.txn_index.release()
 
@@ -194,7 +195,8 @@ class Segment:
                     header.base_offset, header.last_offset, header.max_timestamp, header.size_in_bytes,
                     position, index_interval,
                 )  # fmt: skip
-        self._offset_index, self._time_index, self.largest = rebuilt.offset_index, rebuilt.time_index, rebuilt.largest
+        self._offset_index, self._time_index = rebuilt.offset_index, rebuilt.time_index
+        self._largest_timestamp = rebuilt._largest_timestamp
         self._bytes_since_index, self._index_bytes = rebuilt._bytes_since_index, rebuilt._index_bytes
         self._is_rebuilt = True
         self.seal()
@@ -224,9 +226,9 @@ class Segment:
         self, base_offset: int, last_offset: int, max_timestamp: int, size: int, position: int, index_interval: int
     ) -> None:
         """Record and index a batch that was written at `position`, which was the end of the file."""
-        largest = self.largest or self.largest_timestamp
+        largest = self._largest_timestamp or self.largest_timestamp
         if max_timestamp > largest[0]:
-            largest = self.largest = TimestampOffset(max_timestamp, last_offset)
+            largest = self._largest_timestamp = TimestampOffset(max_timestamp, last_offset)
         if self._bytes_since_index > index_interval:
             self.offset_index.append(last_offset, position, base_offset)
             self.time_index.append(largest.timestamp, largest.offset)
@@ -235,10 +237,10 @@ class Segment:
         self._bytes_since_index += size
         if not position:
             self._first_timestamp = max_timestamp
-        marks = self.marks
-        if len(marks) >= MARKS_MAX:
-            del marks[next(iter(marks))]
-        marks[base_offset] = position
+        positions = self.recent_positions
+        if len(positions) >= RECENT_POSITIONS_MAX:
+            del positions[next(iter(positions))]
+        positions[base_offset] = position
         self.size = position + size
 
     def should_roll(
@@ -284,7 +286,7 @@ class Segment:
         """Remove every batch that reaches `offset` or beyond; return the new end offset."""
         found = self.locate(offset)
         if found is None:
-            self._reload_largest_timestamp()
+            self._reload_after_truncation()
             return offset
         position, base_offset, _ = found
         end_offset = base_offset if base_offset <= offset else self._end_before(offset, position)
@@ -296,17 +298,18 @@ class Segment:
         self.txn_index.truncate(base_offset)
         self.file.truncate(position)
         self.size = position
-        self.marks = {self.base_offset: 0}
+        self.recent_positions = {self.base_offset: 0}
         self._first_timestamp = None
-        self._reload_largest_timestamp()
+        self._reload_after_truncation()
         return end_offset
 
     def end_after_truncation(self, offset: int) -> int:
         """What `truncate` would return."""
         found = self.locate(offset)
-        if found is None or found[1] > offset:
-            return offset if found is None else self._end_before(offset, found[0])
-        return found[1]
+        if found is None:
+            return offset
+        position, base_offset, _ = found
+        return base_offset if base_offset <= offset else self._end_before(offset, position)
 
     def _end_before(self, offset: int, position: int) -> int:
         """Return the end offset of the batch before `position`. Called if `offset` is in a gap that compaction left:
@@ -317,14 +320,15 @@ class Segment:
             end_offset = header.next_offset
         return end_offset
 
-    def _reload_largest_timestamp(self) -> None:
-        """Read the largest timestamp and the bytes since the last index entry again, after a truncation."""
-        self.largest = self.time_index.last()
+    def _reload_after_truncation(self) -> None:
+        """Read the largest timestamp, the bytes since the last index entry and the size of the indexes again."""
+        self._index_bytes = max(len(self.offset_index.entries), len(self.time_index.entries))
+        self._largest_timestamp = self.time_index.last()
         _, indexed = self.offset_index.last()
         self._bytes_since_index = self.size - indexed
         for _, header in walk_headers(self.file, indexed, self.size):
-            if header.max_timestamp > self.largest.timestamp:
-                self.largest = TimestampOffset(header.max_timestamp, header.last_offset)
+            if header.max_timestamp > self._largest_timestamp.timestamp:
+                self._largest_timestamp = TimestampOffset(header.max_timestamp, header.last_offset)
 
     def reload_tail(self) -> int:
         """Load what `record_batch` needs, for the newest segment of a log that was closed. Return the next offset.
@@ -366,7 +370,7 @@ class Segment:
 
     def position_of(self, offset: int) -> int | None:
         """Return the position that `locate` would; for recently written batches without a disk read."""
-        position = self.marks.get(offset)
+        position = self.recent_positions.get(offset)
         if position is not None:
             return position
         found = self.locate(offset)

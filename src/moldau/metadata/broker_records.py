@@ -111,7 +111,7 @@ class UnregisterBrokerRecord(MetadataRecord):
 
 
 class FenceBrokerRecord(MetadataRecord):
-    """Written by clusters before metadata version 3.0-IV1; BrokerRegistrationChangeRecord replaced it."""
+    """Written by clusters before metadata version 3.3-IV2; BrokerRegistrationChangeRecord replaced it."""
 
     __slots__ = ("epoch", "id")
     TYPE = 7

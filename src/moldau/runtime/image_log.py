@@ -7,7 +7,7 @@ A failover changes thousands of partitions at once: only the first few get a lin
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -56,7 +56,7 @@ def broker_line(before: BrokerImage | None, now: BrokerImage | None) -> str | No
         return "is unregistered"
     if before is None or before.epoch != now.epoch:
         addresses = ", ".join(f"{endpoint.listener}://{endpoint.host}:{endpoint.port}" for endpoint in now.endpoints)
-        return f"is registered with epoch {now.epoch} at {addresses}"
+        return f"is registered with broker epoch {now.epoch} at {addresses}"
     if before.fenced != now.fenced:
         return "is fenced: it cannot lead, others take over" if now.fenced else "is unfenced: it may lead"
     if now.in_controlled_shutdown and not before.in_controlled_shutdown:
@@ -80,14 +80,24 @@ def leadership_lines(
 
 
 def _leadership_line(node_id: int, before: PartitionState, now: PartitionState) -> str | None:
-    in_sync = f"in-sync replicas {_ids(now.isr)}"
+    isr = f"ISR {_ids(now.isr)}"
     was_leader = before.leader == node_id
     if now.leader != node_id:
+        if not was_leader:
+            return None
         leader = "no leader" if now.leader < 0 else f"leader {now.leader}"
-        return f"{leader} in place of this broker from epoch {now.leader_epoch} on, {in_sync}" if was_leader else None
+        return f"{leader} in place of this broker from leader epoch {now.leader_epoch} on, {isr}"
     if not was_leader or before.leader_epoch != now.leader_epoch:
-        return f"this broker leads from epoch {now.leader_epoch} on, {in_sync}"
-    return None if set(before.isr) == set(now.isr) else f"{in_sync}, before {_ids(before.isr)}"
+        return f"this broker leads from leader epoch {now.leader_epoch} on, {isr}"
+    return _isr_line(before.isr, now.isr)
+
+
+def _isr_line(before: Sequence[int], now: Sequence[int]) -> str | None:
+    old, new = frozenset(before), frozenset(now)
+    if old == new:
+        return None
+    verb = "shrinks" if new < old else "expands" if new > old else "changes"
+    return f"ISR {verb} from {_ids(before)} to {_ids(now)}"
 
 
 def _ids(replicas: Iterable[int]) -> str:

@@ -1,4 +1,5 @@
-"""An archive of Spark's loaded classes (CDS or AOT cache) that later JVMs map: loading them is half of a start.
+"""An archive of Spark's loaded classes (CDS or AOT cache) that later JVMs map: loading them takes half of
+a JVM's start-up time.
 
 `moldau pipeline prepare` creates it: a JVM writes it as it exits. Later JVMs map it (about 170 MB in the user's cache,
 shared between processes). Java checks an archive against its own version and the jars, and ignores one that does not
@@ -57,7 +58,8 @@ class ClassArchive:
 
 
 def class_archive(java: JavaHome, spark_home: Path, environ: Mapping[str, str] = os.environ) -> ClassArchive | None:
-    """Return the archive's path, which need not exist; None if this Java supports none, or no directory can have it."""
+    """Return the archive, which need not exist yet; None if this Java supports none, or there is no private directory
+    for it."""
     home = java.java.resolve().parent.parent
     is_aot = not (home / "lib" / "server" / "classes.jsa").is_file()
     directory = next(private_directories(environ), None)

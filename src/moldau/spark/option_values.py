@@ -52,7 +52,7 @@ def boolean(name: str, text: str) -> bool:
 
 
 def natural(name: str, text: str) -> int:
-    return _number(name, text, "a whole number such as 3", lowest=0)
+    return _number(name, text, "a whole number of at least 0, such as 3", lowest=0)
 
 
 def positive(name: str, text: str) -> int:
@@ -72,8 +72,8 @@ def _number(name: str, text: str, allowed: str, lowest: int) -> int:
     return int(text)
 
 
-def milliseconds(name: str, text: str) -> int:
-    """A time as Kafka counts it."""
+def timestamp_ms(name: str, text: str) -> int:
+    """Parse a Kafka timestamp: milliseconds since the epoch."""
     if not text.strip().isdecimal():
         raise wrong(name, "a time in milliseconds since 1970, such as 1767225600000", text, _as_milliseconds(text))
     return int(text)
@@ -89,7 +89,7 @@ def _as_milliseconds(text: str) -> str:
 
 
 def duration_ms(name: str, text: str) -> int:
-    """Spark's short durations: `15m`, `30s`, `500ms`, `1h`, `2d`; a bare number is milliseconds."""
+    """Spark's short durations: `15m`, `5min`, `30s`, `500ms`, `1h`, `2d`; a bare number is milliseconds."""
     match = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*", text.lower())
     if match is None:
         raise wrong(name, "a duration such as 500ms, 30s, 15m or 1h", text)

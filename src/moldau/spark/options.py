@@ -24,9 +24,9 @@ from moldau.spark.option_values import (
     did_you_mean,
     duration_ms,
     integer,
-    milliseconds,
     natural,
     positive,
+    timestamp_ms,
     wrong,
 )
 from moldau.wire.compression import Compression
@@ -330,7 +330,7 @@ def _place(options: Mapping[str, str], prefix: str, default: Place) -> Place:
     """A timestamp for all partitions wins over timestamps for each, and these win over offsets, as in Spark."""
     at, by_time, offsets = f"{prefix}Timestamp", f"{prefix}OffsetsByTimestamp", f"{prefix}Offsets"
     if at.lower() in options:
-        return Place(timestamp=milliseconds(at, options[at.lower()]))
+        return Place(timestamp=timestamp_ms(at, options[at.lower()]))
     if by_time.lower() in options:
         return Place(timestamps=_parsed(by_time, lambda text: parse_offsets(text, lowest=0), options[by_time.lower()]))
     text = options.get(offsets.lower())

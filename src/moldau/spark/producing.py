@@ -1,7 +1,8 @@
 """Writes Arrow rows to a cluster as record batches: grouped by partition, idempotent, in order, at least once.
 
 A row's topic comes from the option or its column; its partition from its column, murmur2 of the key, or a sticky
-choice. There is one record batch per partition and Arrow batch. `sending.py` sends them to the leaders.
+choice. There is one record batch per partition and Arrow batch, or several if the rows are too large for one.
+`sending.py` sends them to the leaders.
 """
 
 from __future__ import annotations
@@ -9,38 +10,34 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.ids import TopicPartition
+from moldau.base.ids import ProducerIdAndEpoch, TopicPartition
 from moldau.client.cluster import Cluster
 from moldau.spark.options import WriteOptions
 from moldau.spark.records.encode import ProducerStamp, batch_limits, encode_batches
 from moldau.spark.rows import Grouped, Rows, grouped
-from moldau.spark.sending import Batch, Sending
+from moldau.spark.sending import RecordBatch, Sending
 from moldau.wire.apis import ApiKey
-from moldau.wire.batch import read_header, stamp_producer
+from moldau.wire.batch import next_sequence, read_header, stamp_producer
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-SEQUENCE_MODULUS: Final = 1 << 31
-"""Sequence numbers are 31 bits: after 2147483647 comes 0."""
 
-
-class Producing:
+class Producer:
     """One producer: its id, sequence numbers and requests in flight. Used by one task at a time."""
 
     def __init__(self, cluster: Cluster, options: WriteOptions, random: Random) -> None:
         self._cluster = cluster
         self._options = options
         self._random = random
-        self._producer: tuple[int, int] | None = None
+        self._id_and_epoch: ProducerIdAndEpoch | None = None
         self._sequences: dict[TopicPartition, int] = {}
         self._sending = Sending(cluster, options, restart_producer=self._restart_producer)
 
     def send(self, rows: Rows) -> None:
         """Encode and send rows. Blocks only while too many requests are in flight."""
         if len(rows.values):
-            by_partition = grouped(rows, partition_counter(self._cluster, self._options), self._random)
+            by_partition = grouped(rows, partition_count_of(self._cluster, self._options), self._random)
             self._sending.send(encoded(by_partition, self._options, self._stamp))
 
     def flush(self) -> None:
@@ -48,32 +45,32 @@ class Producing:
         self._sending.flush()
 
     def abandon(self) -> None:
+        """Drop requests in flight after an error; this producer is not used again."""
         self._sending.abandon()
 
     def _stamp(self, partition: TopicPartition, record_count: int) -> ProducerStamp | None:
-        """Return the stamp of the next batch and advance the partition's sequence; None if not idempotent."""
+        """Return producer id, epoch and base sequence of the next batch, and advance the partition's sequence; None if
+        not idempotent."""
         if not self._options.is_idempotent:
             return None
-        if self._producer is None:
-            self._producer = self._cluster.retry(self._new_producer, self._options.metadata_timeout_ms)
+        if self._id_and_epoch is None:
+            self._id_and_epoch = self._cluster.retry(self._init_producer_id, self._options.metadata_timeout_ms)
         sequence = self._sequences.get(partition, 0)
-        self._sequences[partition] = (sequence + record_count) % SEQUENCE_MODULUS
-        return ProducerStamp(*self._producer, sequence)
+        self._sequences[partition] = next_sequence(sequence, record_count)
+        return ProducerStamp(*self._id_and_epoch, sequence)
 
-    def _new_producer(self) -> tuple[int, int]:
+    def _init_producer_id(self) -> ProducerIdAndEpoch:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         response = self._cluster.ask_any(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse)
         if response.error_code:
-            raise KafkaError(
-                ErrorCode(response.error_code),
-                f"the broker gives no producer id: {ErrorCode(response.error_code).name}",
-            )
-        return response.producer_id, response.producer_epoch
+            code = ErrorCode(response.error_code)
+            raise KafkaError(code, f"InitProducerId failed: {code.name}")
+        return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
-    def _restart_producer(self, unacknowledged: Iterable[Batch]) -> None:
+    def _restart_producer(self, unacknowledged: Iterable[RecordBatch]) -> None:
         """Write a new producer id into the batches, because the broker has lost the old producer's state. This may
         duplicate records, but loses none."""
-        self._producer = None
+        self._id_and_epoch = None
         self._sequences.clear()
         for batch in unacknowledged:
             stamp = self._stamp(batch.partition, read_header(batch.data).record_count)
@@ -81,7 +78,7 @@ class Producing:
                 stamp_producer(memoryview(batch.data), stamp.producer_id, stamp.epoch, stamp.base_sequence)
 
 
-def partition_counter(cluster: Cluster, options: WriteOptions) -> Callable[[str], int]:
+def partition_count_of(cluster: Cluster, options: WriteOptions) -> Callable[[str], int]:
     """Return a function that counts a topic's partitions. The broker creates a missing topic if it is allowed to."""
 
     def count(topic: str) -> int:
@@ -93,11 +90,11 @@ def partition_counter(cluster: Cluster, options: WriteOptions) -> Callable[[str]
 
 def encoded(
     rows: Grouped, options: WriteOptions, stamp: Callable[[TopicPartition, int], ProducerStamp | None]
-) -> list[Batch]:
+) -> list[RecordBatch]:
     """Return the rows as record batches: one for each partition, or several if its rows are too large for one."""
     starts = [start for _, start in rows.groups]
     limits = batch_limits(rows.columns, options.batch_bytes_max, starts)
     targets = [rows.groups[bisect_right(starts, first) - 1][0] for first, _ in limits]
     stamps = [stamp(partition, end - first) for partition, (first, end) in zip(targets, limits, strict=True)]
     batches = encode_batches(rows.columns, limits, stamps, options.compression, options.compression_level)
-    return [Batch(partition, data) for partition, data in zip(targets, batches, strict=True)]
+    return [RecordBatch(partition, data) for partition, data in zip(targets, batches, strict=True)]

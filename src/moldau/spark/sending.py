@@ -35,8 +35,8 @@ PRODUCER_STATE_LOST: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """A record batch to be sent."""
+class RecordBatch:
+    """A record batch to be sent to a partition."""
 
     partition: TopicPartition
     data: bytearray
@@ -50,7 +50,7 @@ class Sending:
         cluster: Cluster,
         options: WriteOptions,
         transactional_id: str | None = None,
-        restart_producer: Callable[[Iterable[Batch]], None] | None = None,
+        restart_producer: Callable[[Iterable[RecordBatch]], None] | None = None,
     ) -> None:
         self._cluster = cluster
         self._options = options
@@ -58,11 +58,11 @@ class Sending:
         self._restart_producer = restart_producer
         """Writes a new producer id into batches after the broker has lost the producer's state. Without this function,
         the loss of the state is an error."""
-        self._flights: dict[int, deque[list[Batch]]] = {}
+        self._flights: dict[int, deque[list[RecordBatch]]] = {}
         """Node id -> the batches of each request without a response."""
-        self._unacknowledged: dict[TopicPartition, deque[Batch]] = {}
+        self._unacknowledged: dict[TopicPartition, deque[RecordBatch]] = {}
 
-    def send(self, batches: Iterable[Batch]) -> None:
+    def send(self, batches: Iterable[RecordBatch]) -> None:
         """Send batches. Blocks only while too many requests are in flight."""
         batches = list(batches)
         if self._options.acks:
@@ -90,9 +90,9 @@ class Sending:
                 self._cluster.drop(node)
         self._flights.clear()
 
-    def _requests(self, batches: Iterable[Batch]) -> Iterator[tuple[int, list[Batch]]]:
+    def _requests(self, batches: Iterable[RecordBatch]) -> Iterator[tuple[int, list[RecordBatch]]]:
         """Group batches into requests: one leader, one batch per partition (a rule of the protocol), a bounded size."""
-        open_requests: dict[int, list[Batch]] = {}
+        open_requests: dict[int, list[RecordBatch]] = {}
         sizes: dict[int, int] = {}
         for batch in batches:
             node = self._cluster.leader(batch.partition)
@@ -106,7 +106,7 @@ class Sending:
             sizes[node] = sizes.get(node, 0) + len(batch.data)
         yield from open_requests.items()
 
-    def _send_request(self, node: int, batches: list[Batch]) -> None:
+    def _send_request(self, node: int, batches: list[RecordBatch]) -> None:
         channel = self._cluster.channel(node)
         if not self._options.acks:
             channel.send_unanswered(ApiKey.PRODUCE, self._request(batches))
@@ -118,7 +118,7 @@ class Sending:
         channel.send(ApiKey.PRODUCE, self._request(batches), versions)
         flights.append(batches)
 
-    def _request(self, batches: Sequence[Batch]) -> ProduceRequest:
+    def _request(self, batches: Sequence[RecordBatch]) -> ProduceRequest:
         data = {batch.partition: batch.data for batch in batches}
         return ProduceRequest(
             transactional_id=self._transactional_id,
@@ -156,7 +156,7 @@ class Sending:
         if error is not None:
             raise error
 
-    def _on_acknowledged(self, batch: Batch) -> None:
+    def _on_acknowledged(self, batch: RecordBatch) -> None:
         first = self._unacknowledged[batch.partition].popleft()
         assert first is batch, "responses come in the order of requests"
 

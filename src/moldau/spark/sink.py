@@ -28,7 +28,7 @@ from moldau.spark.rows import UnusableRow, grouped, rows_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from moldau.spark.producing import Producing
+    from moldau.spark.producing import Producer
 
 QUERY_ID: Final = "sql.streaming.queryId"
 TRANSACTION_TIMEOUT_MS_MIN: Final = 60_000
@@ -54,27 +54,27 @@ class StagedRows(WriterCommitMessage):
 
 def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:
     """Write rows at least once. After success the producer is kept for the next task of this process."""
-    producing = _producers.pop(_producer_key(options), None) or _new_producer(options)
+    producer = _producers.pop(_producer_key(options), None) or _new_producer(options)
     rows = 0
     try:
         for batch in batches:
-            producing.send(rows_of(batch, options.topic, _now_ms(), options.include_timestamp))
+            producer.send(rows_of(batch, options.topic, _now_ms(), options.include_timestamp))
             rows += batch.num_rows
-        producing.flush()
+        producer.flush()
     except BaseException:
-        producing.abandon()
+        producer.abandon()
         raise
-    _producers[_producer_key(options)] = producing
+    _producers[_producer_key(options)] = producer
     return Written(rows)
 
 
 def stage(options: WriteOptions, how: ExactlyOnce, sink_id: str, batches: Iterator[pa.RecordBatch]) -> StagedRows:
     """Stage rows for exactly-once delivery: nothing is written to a topic before the driver knows which attempts of
     which tasks count."""
-    from moldau.spark.producing import encoded, partition_counter
+    from moldau.spark.producing import encoded, partition_count_of
     from moldau.spark.records.encode import ProducerStamp
 
-    counter = partition_counter(cluster_of(options.bootstrap, options.properties), options)
+    partition_count = partition_count_of(cluster_of(options.bootstrap, options.properties), options)
     unstamped = ProducerStamp(0, 0, 0, is_transactional=True)
     random = Random()
     into = Stage(os.path.join(how.staging, sink_id), how.inline_bytes_max)
@@ -83,7 +83,7 @@ def stage(options: WriteOptions, how: ExactlyOnce, sink_id: str, batches: Iterat
             if batch.num_rows:
                 rows = rows_of(batch, options.topic, _now_ms(), options.include_timestamp)
                 encoded_batches = encoded(
-                    grouped(rows, counter, random), options, lambda partition, record_count: unstamped
+                    grouped(rows, partition_count, random), options, lambda partition, record_count: unstamped
                 )
                 into.add(encoded_batches, batch.num_rows)
         return StagedRows(sink_id, into.done())
@@ -96,17 +96,17 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _new_producer(options: WriteOptions) -> Producing:
-    from moldau.spark.producing import Producing
+def _new_producer(options: WriteOptions) -> Producer:
+    from moldau.spark.producing import Producer
 
-    return Producing(cluster_of(options.bootstrap, options.properties), options, Random())
+    return Producer(cluster_of(options.bootstrap, options.properties), options, Random())
 
 
 def _producer_key(options: WriteOptions) -> tuple[Any, ...]:
     return options.bootstrap, tuple(sorted(options.properties.items())), options.topic
 
 
-_producers: dict[tuple[Any, ...], Producing] = {}
+_producers: dict[tuple[Any, ...], Producer] = {}
 
 
 # --- driver -----------------------------------------------------------------------------------------------------------

@@ -50,6 +50,8 @@ CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 
 NO_PRODUCER_ID: Final = -1
+SEQUENCE_MAX: Final = 2**31 - 1
+"""After this sequence comes 0."""
 NO_TIMESTAMP: Final = -1
 
 _UINT32 = struct.Struct(">I")
@@ -112,10 +114,9 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequences wrap from 2^31-1 to 0."""
         if self.base_sequence < 0:
             return -1
-        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
 
 
 def read_header(view: Buffer, position: int = 0) -> BatchHeader:
@@ -169,6 +170,11 @@ def stamp_producer(batch: memoryview, producer_id: int, producer_epoch: int, bas
     """Change the producer of the batch, as when an expired producer gets a new id. Updates the CRC."""
     _PRODUCER.pack_into(batch, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
     stamp_crc(batch)
+
+
+def next_sequence(sequence: int, record_count: int) -> int:
+    """Return the base sequence of the batch that follows a batch with this base sequence and record count."""
+    return (sequence + record_count) & SEQUENCE_MAX
 
 
 def stamp_crc(batch: memoryview) -> None:

@@ -49,6 +49,12 @@ def test_an_invalid_text_raises_value_error(text: str) -> None:
         uuid_from_text(text)
 
 
+@pytest.mark.parametrize("text", ["A", "!" * 22, "AAAAAAAAAA AAAAAAAAAAAA", "é" * 22])
+def test_the_error_names_the_text_and_what_is_wrong(text: str) -> None:
+    with pytest.raises(ValueError, match=f"^'{text}' is not a Kafka UUID: it is not URL-safe base64$"):
+        uuid_from_text(text)
+
+
 @pytest.mark.parametrize("text", ["+" * 22, "/" * 22])
 def test_the_standard_alphabet_of_base64_is_refused(text: str) -> None:
     """Kafka refuses it too; Python 3.15 warns of it."""

@@ -126,6 +126,6 @@ async def heartbeat(peer: PeerConnection, timeout_ms: int = PATIENCE_MS, version
     return came.code if isinstance(came, KafkaError) else came
 
 
-def run(test: Coroutine[Any, Any, None], uv: bool = True) -> None:
-    with asyncio.Runner(loop_factory=new_loop if uv else asyncio.new_event_loop) as runner:
+def run(test: Coroutine[Any, Any, None], uvloop: bool = True) -> None:
+    with asyncio.Runner(loop_factory=new_loop if uvloop else asyncio.new_event_loop) as runner:
         runner.run(asyncio.wait_for(test, PATIENCE_S))

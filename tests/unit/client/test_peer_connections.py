@@ -360,4 +360,4 @@ def test_a_socket_that_refuses_options_is_used_without_them(monkeypatch: pytest.
             monkeypatch.setattr(asyncio.trsock.TransportSocket, "setsockopt", refuse)
             assert isinstance(await heartbeat(peer), HeartbeatResponse)
 
-    run(talk(), uv=False)
+    run(talk(), uvloop=False)

@@ -9,7 +9,7 @@ from writing_producers import end, refused, send
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.log.config import LogConfig
 from moldau.log.producer_snapshot import decode_snapshot, encode_snapshot
-from moldau.log.producers import BatchMemory, ProducerEntry, Producers
+from moldau.log.producers import BatchMetadata, ProducerEntry, Producers
 from moldau.testing.files import MemoryFiles
 
 SEQUENCE_MAX = 2**31 - 1
@@ -97,7 +97,7 @@ def test_active_producers_as_described() -> None:
 
 def test_snapshots_come_back_and_are_checked() -> None:
     plain = ProducerEntry(7, 2, NOW_MS, coordinator_epoch=3, transaction_start=40)
-    plain.batches.append(BatchMemory(SEQUENCE_MAX, 1, 40, 42, NOW_MS))
+    plain.batches.append(BatchMetadata(SEQUENCE_MAX, 1, 40, 42, NOW_MS))
     never_wrote = ProducerEntry(8, 0, NOW_MS)
     content = encode_snapshot([plain, never_wrote])
     assert decode_snapshot(content) == [plain, never_wrote]
@@ -109,6 +109,14 @@ def test_snapshots_come_back_and_are_checked() -> None:
             decode_snapshot(bytes(broken))
         with pytest.raises(MalformedData):
             decode_snapshot(content[:position])
+
+
+def test_a_broken_snapshot_says_what_is_wrong() -> None:
+    content = encode_snapshot([ProducerEntry(7, 2, NOW_MS)])
+    with pytest.raises(MalformedData, match=r"version 2 is not supported$"):
+        decode_snapshot(b"\0\2" + content[2:])
+    with pytest.raises(MalformedData, match=r"the CRC does not match$"):
+        decode_snapshot(content[:-1] + b"\0")
 
 
 def test_loading_finds_open_transactions_in_order() -> None:

@@ -70,6 +70,18 @@ def test_rolls_when_an_index_is_full() -> None:
     assert all(len(segment.time_index.entries) <= 5 * 12 for segment in log.segments)
 
 
+def test_a_truncated_segment_has_space_in_its_indexes_again() -> None:
+    log = new_log(LogConfig(index_interval_bytes=1, segment_index_bytes=5 * 12))
+    for step in range(6):
+        fill(log, 1, timestamp=NOW_MS + step)
+    log.truncate_to(1)
+    for step in range(5):
+        fill(log, 1, timestamp=NOW_MS + step, epoch=1)
+    assert bases(log) == [0], "six batches fit, as before the truncation"
+    fill(log, 1, timestamp=NOW_MS + 6, epoch=1)
+    assert bases(log) == [0, 6]
+
+
 def test_rolling_an_empty_segment_does_nothing() -> None:
     log = new_log()
     log.roll(NOW_MS)

@@ -140,10 +140,12 @@ def test_lines_of_csv_and_txt_files_are_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "name", "message"),
     [
-        ("{\n", "a.jsonl", "a.jsonl:1: no JSON"),
+        ("{\n", "a.jsonl", "a.jsonl:1: not valid JSON"),
         ('1\n{"value": 1, "timestamp": "noon"}', "a.jsonl", "a.jsonl:2: 'noon' is no time"),
         ('{"value": 1, "partition": -1}', "a.jsonl", "-1 is no partition"),
-        ('{"value": 1, "headers": [1]}', "a.jsonl", "headers are an object"),
+        ('{"value": 1, "partition": true}', "a.jsonl", "true is no partition"),
+        ('{"value": 1, "timestamp": true}', "a.jsonl", "true is no time"),
+        ('{"value": 1, "headers": [1]}', "a.jsonl", "headers are an object of strings"),
         ("", "a.parquet", "records for a topic come from"),
     ],
 )

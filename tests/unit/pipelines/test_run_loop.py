@@ -405,7 +405,9 @@ def _once(stop: Stop) -> None:
 
 def test_a_stop_during_the_pause_before_a_restart(directory: StateDirectory, view: RecordingView) -> None:
     stop = Stop()
-    stop_when(view, lambda status: bool(status.queries) and status.queries[0].state == "waiting", lambda: _once(stop))
+    stop_when(
+        view, lambda status: bool(status.queries) and status.queries[0].state == "restarting", lambda: _once(stop)
+    )
     run = make_run(directory, view, stop, one=[ended(error=ConnectionError("away"))])
     run.chance = lambda: 1e6
     status = run.to_the_end()

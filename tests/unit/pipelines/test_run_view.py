@@ -17,7 +17,7 @@ COUNTS = QueryStatus(
     watermark="2026-11-15T11:00:00.000Z",
     rates=(0.0, 5000.0, 10000.0),
 )  # fmt: skip
-DEAD = QueryStatus(name="events.dead-letters", state="waiting", restarts=2, last_error="no broker answers")
+DEAD = QueryStatus(name="events.dead-letters", state="restarting", restarts=2, last_error="no broker answers")
 STATUS = RunStatus(
     pipeline="shop", mode="continuous", state="running", pid=42, host="here", started="2026-11-15T10:59:00.000Z",
     updated="2026-11-15T11:00:05.000Z", queries=(COUNTS, DEAD),
@@ -141,7 +141,7 @@ def test_without_a_terminal_a_line_every_ten_seconds() -> None:
     lines = out.getvalue().splitlines()
     assert [line[:8] for line in lines[:4]] == ["11:00:00", "11:00:10", "11:00:20", "11:00:24"]
     assert lines[0] == (
-        "11:00:00 shop running · 1 of 2 queries running · 12.3k rows/s in · 2,000,000 rows read by all of them"
+        "11:00:00 shop running · 1 of 2 queries running · 12.3k rows/s in · 2,000,000 rows read in total"
         " · lag at least 1,500 · 2 restarts"
     )
     assert lines[4].split() == [
@@ -158,7 +158,7 @@ def test_without_a_terminal_a_line_every_ten_seconds() -> None:
         "ROWS",
         "RESTARTS",
     ]
-    assert lines[5].startswith("counts               running  2,000,000        10  1,500")
+    assert lines[5].startswith("counts               running     2,000,000        10  1,500")
     assert err.getvalue().splitlines() == [
         "11:00:25 something happened",
         "11:00:25 stopped by Ctrl-C",

@@ -16,7 +16,7 @@ from moldau.log.log import Log
 from moldau.metadata.image import MetadataImage
 from moldau.replica.flushing import Flushable
 from moldau.replica.partition import Partition
-from moldau.runtime.broker.producer_ids import allocate_by
+from moldau.runtime.broker.producer_ids import controller_allocator
 from moldau.settings import Settings, from_properties
 from moldau.testing.clock import FakeClock, FakeTimers
 from moldau.testing.files import MemoryFiles
@@ -80,7 +80,9 @@ class InMemoryNode:
         assert broker is not None
         self.controller, self.admin = controller.controller, controller.admin
         self.partitions, self.parked, self.sessions = broker.partitions, broker.parked, broker.sessions
-        self.allocate_producer_ids = allocate_by(self.assembly.channel, NODE_ID, lambda: broker.lifecycle.epoch)
+        self.allocate_producer_ids = controller_allocator(
+            self.assembly.channel, NODE_ID, lambda: broker.lifecycle.epoch
+        )
         served = {handler.api: handler for handler in broker.handlers}
         self.fetch, self.produce = served[ApiKey.FETCH], served[ApiKey.PRODUCE]
 

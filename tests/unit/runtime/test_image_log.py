@@ -25,8 +25,8 @@ def image(*states: PartitionState, topic_id: int = 1) -> MetadataImage:
 @pytest.mark.parametrize(
     ("before", "now", "line"),
     [
-        (None, BROKER, "is registered with epoch 5 at PLAINTEXT://one:9092"),
-        (BROKER, replace(BROKER, epoch=6), "is registered with epoch 6 at PLAINTEXT://one:9092"),
+        (None, BROKER, "is registered with broker epoch 5 at PLAINTEXT://one:9092"),
+        (BROKER, replace(BROKER, epoch=6), "is registered with broker epoch 6 at PLAINTEXT://one:9092"),
         (BROKER, replace(BROKER, fenced=False), "is unfenced: it may lead"),
         (replace(BROKER, fenced=False), BROKER, "is fenced: it cannot lead, others take over"),
         (BROKER, replace(BROKER, in_controlled_shutdown=True), "is in controlled shutdown: others take over"),
@@ -43,17 +43,19 @@ def test_the_line_of_a_broker(before: BrokerImage | None, now: BrokerImage | Non
     [
         (
             STATE, replace(STATE, leader=2, leader_epoch=1, isr=(2, 3)),
-            "this broker leads from epoch 1 on, in-sync replicas 2,3",
+            "this broker leads from leader epoch 1 on, ISR 2,3",
         ),
-        (replace(STATE, leader=2), replace(STATE, leader=2, isr=(1, 2)), "in-sync replicas 1,2, before 1,2,3"),
+        (replace(STATE, leader=2), replace(STATE, leader=2, isr=(1, 2)), "ISR shrinks from 1,2,3 to 1,2"),
+        (replace(STATE, leader=2, isr=(2,)), replace(STATE, leader=2, isr=(2, 1)), "ISR expands from 2 to 2,1"),
+        (replace(STATE, leader=2, isr=(2, 1)), replace(STATE, leader=2, isr=(2, 3)), "ISR changes from 2,1 to 2,3"),
         (replace(STATE, leader=2), replace(STATE, leader=2, isr=(3, 2, 1)), None),
         (
             replace(STATE, leader=2), replace(STATE, leader=1, leader_epoch=3),
-            "leader 1 in place of this broker from epoch 3 on, in-sync replicas 1,2,3",
+            "leader 1 in place of this broker from leader epoch 3 on, ISR 1,2,3",
         ),
         (
             replace(STATE, leader=2), replace(STATE, leader=-1, leader_epoch=3, isr=(2,)),
-            "no leader in place of this broker from epoch 3 on, in-sync replicas 2",
+            "no leader in place of this broker from leader epoch 3 on, ISR 2",
         ),
         (STATE, replace(STATE, leader=3, leader_epoch=1), None),
     ],
@@ -89,4 +91,4 @@ def test_only_the_active_controller_logs_brokers(caplog: pytest.LogCaptureFixtur
     assert not caplog.messages
     is_active = True
     listener.on_image(*changed)
-    assert caplog.messages == ["broker 1 is registered with epoch 5 at PLAINTEXT://one:9092"]
+    assert caplog.messages == ["broker 1 is registered with broker epoch 5 at PLAINTEXT://one:9092"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+import pytest
 from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -15,11 +16,11 @@ class Allocator:
     """A controller that responds when a test tells it to."""
 
     def __init__(self, size: int) -> None:
-        self.promises: list[Promise[range]] = []
+        self.promises: list[Promise[range | KafkaError]] = []
         self._size = size
         self._next = count(0, size)
 
-    def __call__(self) -> Promise[range]:
+    def __call__(self) -> Promise[range | KafkaError]:
         self.promises.append(Promise())
         return self.promises[-1]
 
@@ -83,6 +84,66 @@ def test_a_callback_may_request_the_next_id() -> None:
     while len(seen) < 5:
         allocate.grant()
     assert seen == [0, 1, 2, 3, 4]
+
+
+def test_waiting_for_an_id_uses_none() -> None:
+    allocate = Allocator(2)
+    ids = ProducerIds(allocate)
+    waiting = ids.wait_for_id()
+    assert waiting is not None
+    assert not waiting.done
+    allocate.grant()
+    assert waiting.value() is None
+    assert ids.wait_for_id() is None
+    assert [ids.take(), ids.take()] == [0, 1]
+    assert len(allocate.promises) == 1
+
+
+def test_the_last_id_of_a_block_is_put_back() -> None:
+    allocate = Allocator(1)
+    ids = ProducerIds(allocate)
+    waiting = ids.wait_for_id()
+    assert waiting is not None
+    allocate.grant()
+    assert waiting.value() is None
+    assert ids.take() == 0
+
+
+def test_one_block_ends_all_waits_and_each_id_is_taken_once() -> None:
+    allocate = Allocator(3)
+    ids = ProducerIds(allocate)
+    waits = [ids.wait_for_id(), ids.wait_for_id()]
+    assert len(allocate.promises) == 1
+    allocate.grant()
+    assert [each is not None and each.done and each.value() for each in waits] == [None, None]
+    assert [ids.take() for _ in range(3)] == [0, 1, 2]
+
+
+def test_taking_without_an_id_requests_one_block_and_is_retriable() -> None:
+    allocate = Allocator(2)
+    ids = ProducerIds(allocate)
+    for _ in range(3):
+        with pytest.raises(KafkaError) as refused:
+            ids.take()
+        assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert len(allocate.promises) == 1, "one request at a time"
+    allocate.grant()
+    assert [ids.take(), ids.take()] == [0, 1]
+
+
+def test_a_wait_ends_with_the_error_of_the_controller() -> None:
+    allocate = Allocator(2)
+    ids = ProducerIds(allocate)
+    waiting = ids.wait_for_id()
+    assert waiting is not None
+    refused = KafkaError(ErrorCode.NOT_CONTROLLER)
+    allocate.promises[0].complete(refused)
+    assert waiting.value() is refused
+    again = ids.wait_for_id()
+    assert again is not None
+    allocate.grant()
+    assert again.value() is None
+    assert ids.take() == 0
 
 
 def test_no_id_is_ever_given_twice_even_across_restarts() -> None:

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from record_strategies import Log, logs, record_lists
 
 from moldau.base.errors import MalformedData
-from moldau.spark.records import bodies
 from moldau.spark.records import decode as decoder
+from moldau.spark.records import joined_records
 from moldau.spark.records.decode import decode, next_offset
 from moldau.wire.batch import BATCH_HEADER_BYTES, stamp_crc
 from moldau.wire.compression import Compression
@@ -197,7 +197,7 @@ def test_large_records_come_in_several_arrow_batches(monkeypatch: pytest.MonkeyP
 
 @CODECS
 def test_only_so_much_is_open_at_one_time(codec: Compression, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "OPENED_BYTES_MAX", 1000)
+    monkeypatch.setattr(joined_records, "OPENED_BYTES_MAX", 1000)
     log = plain_log([[record(bytes(400))]] * 5 + [[record(bytes(3000))], [record(b"")]], codec)
     arrow = list(decode(fetched(log), SCHEMA))
     assert [batch.num_rows for batch in arrow] == [2, 2, 1, 1, 1]
@@ -206,7 +206,7 @@ def test_only_so_much_is_open_at_one_time(codec: Compression, monkeypatch: pytes
 
 def test_batches_far_apart_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies between them is not wanted, but lies in the same memory."""
-    monkeypatch.setattr(bodies, "OPENED_BYTES_MAX", 1000)
+    monkeypatch.setattr(joined_records, "OPENED_BYTES_MAX", 1000)
     log = Log(0)
     for number in range(12):
         value = record(b"kept" if number in (0, 11) else bytes(500))

@@ -8,6 +8,7 @@ from moldau.base.errors import MalformedData
 from moldau.wire.batch import (
     BATCH_HEADER_BYTES,
     check_crc,
+    next_sequence,
     read_header,
     split_batches,
     stamp,
@@ -43,6 +44,12 @@ def test_the_header_is_61_bytes_and_has_the_given_fields() -> None:
     assert not header.is_control
     assert not header.is_log_append_time
     assert header.last_sequence == 0, "sequences wrap to 0"
+
+
+def test_sequences_wrap_after_31_bits() -> None:
+    assert next_sequence(0, 3) == 3
+    assert next_sequence(2**31 - 1, 1) == 0
+    assert next_sequence(2**31 - 2, 4) == 2
 
 
 def test_batches_are_split_at_their_lengths() -> None:

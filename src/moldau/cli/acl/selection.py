@@ -76,6 +76,8 @@ def resource_options(function: F) -> F:
         resources = [Resource(kind, name, pattern_type) for kind, name in named]
         if any(not name for _, name in named):
             raise click.UsageError("the name of a resource is empty")
+        if prefix and not named:
+            raise click.UsageError("--prefix needs --topic, --group or --transactional-id")
         if cluster:
             resources.append(Resource(ResourceType.CLUSTER, CLUSTER_NAME))
         return function(*args, resources=resources, **others)
@@ -136,13 +138,15 @@ def bindings(
 
 
 def _check(resource: Resource, operations: Sequence[AclOperation]) -> None:
-    existing = [AclOperation.ALL, *operations_of(SUPPORTED[resource.type])]
+    if resource.pattern_type is PatternType.PREFIXED and resource.name == WILDCARD:
+        raise click.UsageError("--prefix needs the beginning of a name, not '*'")
+    supported = [AclOperation.ALL, *operations_of(SUPPORTED[resource.type])]
     kind = resource.type.name.lower().replace("_", " ")
     if not operations:
-        raise click.UsageError(f"what of the {kind} {resource.name}? Name operations: {_names(existing)}")
+        raise click.UsageError(f"no operation for the {kind} {resource.name}; expected some of {_names(supported)}")
     for operation in operations:
-        if operation not in existing:
-            raise click.UsageError(f"a {kind} has no operation {operation_word(operation)}; it has {_names(existing)}")
+        if operation not in supported:
+            raise click.UsageError(f"a {kind} has no operation {operation_word(operation)}; it has {_names(supported)}")
 
 
 def filters(

@@ -192,7 +192,7 @@ def _committed_offset(committed: CommittedOffsets, partition: TopicPartition) ->
 def _bounds(
     cluster: Cluster, partitions: Iterable[TopicPartition], target: Target | None
 ) -> dict[TopicPartition, offsets.PartitionBounds]:
-    """Return the first offset and the log end offset of each partition, and the offset at the target's time."""
+    """Return the log start offset and the log end offset of each partition, and the offset at the target's time."""
     partitions = list(partitions)
     starts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
     ends = cluster.latest(partitions)

@@ -43,13 +43,14 @@ CLIENT_CONFIG: Final = {
 
 
 def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer: Printer) -> None:
-    """Read every partition from its begin to its end; return when all ends are reached or the printer is full."""
+    """Read every partition from its begin to its end; return when all ends or the printer's limit of records are
+    reached."""
     from moldau.client.confluent import TopicPartition
 
     ends = {partition: ENDLESS if span.end is None else span.end for partition, span in ranges.items()}
     unfinished = {partition for partition, span in ranges.items() if span.begin < ends[partition]}
     consumer.assign([TopicPartition(*partition, ranges[partition].begin) for partition in unfinished])
-    while unfinished and not printer.is_full():
+    while unfinished and not printer.reached_limit():
         for message in poll_messages(consumer):
             partition = (message.topic() or "", message.partition() or 0)
             if message.error() is not None:
@@ -59,7 +60,7 @@ def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer
                 if offset < ends[partition] and partition in unfinished:
                     printer.print(message)
                     offset += 1
-                    if printer.is_full():
+                    if printer.reached_limit():
                         break
             # The last record before the end may be compacted away or a marker: then the end-of-log event, or the
             # first record after the end, completes the partition.

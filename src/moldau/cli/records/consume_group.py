@@ -59,7 +59,8 @@ def consume_group(
     printer: Printer,
     exit_at_end: bool,
 ) -> int:
-    """Read until the printer is full, the end is reached or a signal comes; return the signal's exit status, or 0."""
+    """Read until the printer's limit of records is reached, all partitions are at their end or a signal comes; return
+    the signal's exit status, or 0."""
     consumer = broker.consumer(config | MEMBER_CONFIG)
     membership = Membership()
     group = f"group {config['group.id']}"
@@ -70,7 +71,7 @@ def consume_group(
                 subscription = PatternSubscription(consumer, topics, membership.callbacks)
             else:
                 consumer.subscribe(list(topics), **membership.callbacks)
-            while not (printer.is_full() or stop.exit_status or (exit_at_end and membership.is_done())):
+            while not (printer.reached_limit() or stop.exit_status or (exit_at_end and membership.is_done())):
                 if subscription is not None:
                     subscription.refresh(time.monotonic())
                 _print(consumer, poll_messages(consumer), printer, membership)
@@ -87,7 +88,7 @@ def _print(consumer: Any, messages: Sequence[Message], printer: Printer, members
             eof_offset(message)  # Raises the error unless it only says that the partition's end was reached.
             membership.reached_end(partition)
             continue
-        if printer.is_full():
+        if printer.reached_limit():
             break
         membership.left_end(partition)
         printer.print(message)

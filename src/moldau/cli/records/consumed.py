@@ -30,7 +30,7 @@ class Printer:
         self._rendered: list[bytes] = []
         self.printed = 0
 
-    def is_full(self) -> bool:
+    def reached_limit(self) -> bool:
         return self._left == 0
 
     def print(self, message: Message) -> None:

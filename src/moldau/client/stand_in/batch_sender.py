@@ -11,12 +11,13 @@ from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.errors import KafkaError as BrokerError
-from moldau.base.ids import TopicPartition
+from moldau.base.ids import ProducerIdAndEpoch, TopicPartition
 from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE, Cluster, by_topic
 from moldau.client.stand_in.outbox import FinishedRecord, QueuedRecord, Result
 from moldau.client.stand_in.partitioner import Partitioner, Pending
 from moldau.client.stand_in.values import CLIENT_ERRORS, KafkaError, broker_error, to_kafka_error
 from moldau.wire.apis import ApiKey
+from moldau.wire.batch import next_sequence
 from moldau.wire.compression import Compression
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from moldau.wire.messages.produce import (
@@ -31,8 +32,6 @@ from moldau.wire.records import IN_LINE, Record, build_batch
 BATCH_BYTES: Final = 512 << 10
 """The approximate size of a batch: below the message.max.bytes of any ordinary broker."""
 REQUEST_MS: Final = 30_000
-SEQUENCE_MODULUS: Final = 1 << 31
-"""Sequence numbers are 31 bits: after 2147483647 comes 0."""
 ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
 ACCEPTED: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 PRODUCER_UNKNOWN: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
@@ -58,7 +57,7 @@ class BatchSender:
         self._codec = Compression[str(config.get("compression.type", "none")).upper()]
         self._timeout_seconds = float(config.get("message.timeout.ms", 300_000)) / 1000
         self._is_idempotent = str(config.get("enable.idempotence", False)).lower() == "true"
-        self._producer: tuple[int, int] | None = None
+        self._id_and_epoch: ProducerIdAndEpoch | None = None
         self._sequences: dict[TopicPartition, int] = {}
         self._partitioner = Partitioner(cluster)
         self._queues: dict[TopicPartition, deque[Batch]] = {}
@@ -179,15 +178,15 @@ class BatchSender:
             self._done.append(FinishedRecord(record, Result(error, batch.topic_partition.partition, offset)))
 
     def _reset_producer(self) -> None:
-        self._producer = None
+        self._id_and_epoch = None
         self._sequences.clear()
 
     def _encode(self, topic_partition: TopicPartition, records: Sequence[QueuedRecord]) -> bytearray:
         producer_id, epoch, sequence = -1, -1, -1
         if self._is_idempotent:
-            producer_id, epoch = self._producer_id()
+            producer_id, epoch = self._producer_id_and_epoch()
             sequence = self._sequences.get(topic_partition, 0)
-            self._sequences[topic_partition] = (sequence + len(records)) % SEQUENCE_MODULUS
+            self._sequences[topic_partition] = next_sequence(sequence, len(records))
         return build_batch(
             [Record(IN_LINE, each.timestamp_ms, each.key, each.value, tuple(each.headers)) for each in records],
             compression=self._codec,
@@ -196,14 +195,14 @@ class BatchSender:
             base_sequence=sequence,
         )
 
-    def _producer_id(self) -> tuple[int, int]:
-        if self._producer is None:
+    def _producer_id_and_epoch(self) -> ProducerIdAndEpoch:
+        if self._id_and_epoch is None:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
             response = self._cluster.ask_any(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse)
             if response.error_code:
                 raise BrokerError(ErrorCode(response.error_code))
-            self._producer = response.producer_id, response.producer_epoch
-        return self._producer
+            self._id_and_epoch = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+        return self._id_and_epoch
 
     def _exchange(self, node: int, batches: Sequence[Batch]) -> dict[TopicPartition, PartitionProduceResponse]:
         for batch in batches:

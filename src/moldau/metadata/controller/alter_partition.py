@@ -32,12 +32,12 @@ ANY_EPOCH = -1
 
 
 def decide_alter_partition(
-    image: MetadataImage, request: AlterPartitionRequest, broker: BrokerLayers
+    image: MetadataImage, request: AlterPartitionRequest, broker_configs: BrokerLayers
 ) -> Decision[AlterPartitionResponse]:
     sender = image.brokers.get(request.broker_id)
     if sender is None or sender.epoch != request.broker_epoch:
         return Decision(AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
-    allowed = unclean_allowed(image, broker)
+    allowed = unclean_allowed(image, broker_configs)
     records: dict[tuple[Uuid, int], PartitionChangeRecord] = {}
     topics: list[ResponseTopicData] = []
     for requested_topic in request.topics:

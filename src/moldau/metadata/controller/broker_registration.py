@@ -34,7 +34,7 @@ def decide_broker_registration(
     now_ms: int,
     next_offset: int,
     cluster_id: str,
-    broker: BrokerLayers,
+    broker_configs: BrokerLayers,
 ) -> Decision[BrokerRegistrationResponse]:
     """Decide a registration. The broker epoch is its record's offset; a broker that has read up to it is unfenced."""
     try:
@@ -48,9 +48,9 @@ def decide_broker_registration(
     sessions.end(request.broker_id)
     is_complete = registered is not None and request.previous_broker_epoch == registered.epoch
     if is_complete:
-        changes = step_down_changes(image, request.broker_id, broker)
+        changes = step_down_changes(image, request.broker_id, broker_configs)
     else:
-        changes = leave_changes(image, [request.broker_id], broker)
+        changes = leave_changes(image, [request.broker_id], broker_configs)
     records: list[MetadataRecord] = [*changes]
     epoch = next_offset + len(records)
     records.append(_registration_record(request, epoch, None))

@@ -41,33 +41,36 @@ class Operation(IntEnum):
 
 
 def decide_alter_configs(
-    image: MetadataImage, request: AlterConfigsRequest, broker: BrokerLayers
+    image: MetadataImage, request: AlterConfigsRequest, broker_configs: BrokerLayers
 ) -> Decision[AlterConfigsResponse]:
     def new_configs(resource: alter_configs.AlterConfigsResource) -> dict[str, str]:
         return _check_no_nulls({config.name: config.value for config in resource.configs})
 
-    outcomes, records = _decide(image, request.resources, broker, new_configs)
+    outcomes, records = _decide(image, request.resources, broker_configs, new_configs)
     responses = [alter_configs.AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
     return Decision(AlterConfigsResponse(responses=responses), () if request.validate_only else records)
 
 
 def decide_incremental_alter_configs(
-    image: MetadataImage, request: IncrementalAlterConfigsRequest, broker: BrokerLayers
+    image: MetadataImage, request: IncrementalAlterConfigsRequest, broker_configs: BrokerLayers
 ) -> Decision[IncrementalAlterConfigsResponse]:
     def new_configs(resource: incremental_alter_configs.AlterConfigsResource) -> dict[str, str]:
         key = (resource.resource_type, resource.resource_name)
         configs = dict(image.configs_of(*key))
         for config in resource.configs:
-            _apply_operation(configs, config, key, broker)
+            _apply_operation(configs, config, key, broker_configs)
         return configs
 
-    outcomes, records = _decide(image, request.resources, broker, new_configs)
+    outcomes, records = _decide(image, request.resources, broker_configs, new_configs)
     responses = [incremental_alter_configs.AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
     return Decision(IncrementalAlterConfigsResponse(responses=responses), () if request.validate_only else records)
 
 
 def _decide(
-    image: MetadataImage, resources: Sequence[R], broker: BrokerLayers, new_configs: Callable[[R], Mapping[str, str]]
+    image: MetadataImage,
+    resources: Sequence[R],
+    broker_configs: BrokerLayers,
+    new_configs: Callable[[R], Mapping[str, str]],
 ) -> tuple[list[Outcome], tuple[MetadataRecord, ...]]:
     """Return the outcome of each resource, and the records that give the valid ones their `new_configs`."""
     outcomes: list[Outcome] = []
@@ -78,7 +81,7 @@ def _decide(
         error, message = 0, None
         try:
             _check_resource(image, key, duplicates, [config.name for config in resource.configs])
-            records += _config_records(image, key, new_configs(resource), broker)
+            records += _config_records(image, key, new_configs(resource), broker_configs)
         except KafkaError as refused:
             error, message = refused.code, refused.message
         outcomes.append((error, message, key[0], key[1]))
@@ -120,7 +123,7 @@ def _check_no_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _apply_operation(
-    configs: dict[str, str], config: AlterableConfig, key: tuple[int, str], broker: BrokerLayers
+    configs: dict[str, str], config: AlterableConfig, key: tuple[int, str], broker_configs: BrokerLayers
 ) -> None:
     """Apply one operation to the configs of a resource."""
     try:
@@ -139,7 +142,7 @@ def _apply_operation(
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {config.name} because its type is not LIST."
         )
-    current = _list_value(configs, definition, key, broker)
+    current = _list_value(configs, definition, key, broker_configs)
     items = [item for item in value.split(",") if item]
     if operation is Operation.APPEND:
         configs[config.name] = ",".join([*current, *(item for item in items if item not in current)])
@@ -152,28 +155,28 @@ def _definition(kind: int, name: str) -> ConfigDef | None:
 
 
 def _list_value(
-    configs: Mapping[str, str], definition: ConfigDef, key: tuple[int, str], broker: BrokerLayers
+    configs: Mapping[str, str], definition: ConfigDef, key: tuple[int, str], broker_configs: BrokerLayers
 ) -> tuple[str, ...]:
     """Return the effective list, from the resource, the broker or the default: APPEND and SUBTRACT change it."""
     value: ConfigValue
     if definition.name in configs:
         value = definition.parse(configs[definition.name])
     elif key[0] == ConfigResource.TOPIC:
-        value = topic_config_values({}, broker)[definition.name]
+        value = topic_config_values({}, broker_configs)[definition.name]
     else:
-        value = broker_value(definition.name, broker)
+        value = broker_value(definition.name, broker_configs)
     assert value is None or isinstance(value, tuple)
     return value or ()
 
 
 def _config_records(
-    image: MetadataImage, key: tuple[int, str], new: Mapping[str, str], broker: BrokerLayers
+    image: MetadataImage, key: tuple[int, str], new: Mapping[str, str], broker_configs: BrokerLayers
 ) -> list[MetadataRecord]:
     """Return the records that change a resource's configs to `new`; raise KafkaError if they are invalid."""
     kind, name = key
     old = image.configs_of(kind, name)
     if kind == ConfigResource.TOPIC:
-        check_topic_configs(new, broker)
+        check_topic_configs(new, broker_configs)
     else:
         changed = {n: value for n, value in new.items() if old.get(n) != value}
         check_dynamic_broker_configs(changed, per_broker=name != CLUSTER_DEFAULT)

@@ -86,10 +86,10 @@ def decide_balance(image: MetadataImage) -> Decision[bool]:
     return _elect_round(image, partitions, Election.PREFERRED)
 
 
-def decide_unclean_elections(image: MetadataImage, broker: BrokerLayers) -> Decision[bool]:
+def decide_unclean_elections(image: MetadataImage, broker_configs: BrokerLayers) -> Decision[bool]:
     """Elect leaders of partitions without one, where unclean elections are allowed. The response is True if more may be
     left."""
-    allowed = unclean_allowed(image, broker)
+    allowed = unclean_allowed(image, broker_configs)
     partitions = (
         (topic, index)
         for topic, index, state in _all_partitions(image)

@@ -18,7 +18,7 @@ from moldau.wire.messages.unregister_broker import UnregisterBrokerRequest, Unre
 
 
 def decide_fence_stale(
-    image: MetadataImage, sessions: BrokerSessions, now_ms: int, broker: BrokerLayers
+    image: MetadataImage, sessions: BrokerSessions, now_ms: int, broker_configs: BrokerLayers
 ) -> Decision[list[int]]:
     """Fence every broker whose session has expired, and end the sessions. The response lists the fenced brokers."""
     fenced: list[int] = []
@@ -27,19 +27,19 @@ def decide_fence_stale(
         registered = image.brokers.get(broker_id)
         if registered is not None and registered.epoch == broker_epoch and not registered.fenced:
             fenced.append(broker_id)
-    return Decision(fenced, fence(image, fenced, broker))
+    return Decision(fenced, fence(image, fenced, broker_configs))
 
 
-def fence(image: MetadataImage, broker_ids: list[int], broker: BrokerLayers) -> tuple[MetadataRecord, ...]:
+def fence(image: MetadataImage, broker_ids: list[int], broker_configs: BrokerLayers) -> tuple[MetadataRecord, ...]:
     """Return the records of the partitions that the brokers leave, then those of the brokers: this is Kafka's order."""
     if not broker_ids:
         return ()
     changes = [BrokerRegistrationChangeRecord(id, image.brokers[id].epoch, FENCE) for id in broker_ids]
-    return (*leave_changes(image, broker_ids, broker), *changes)
+    return (*leave_changes(image, broker_ids, broker_configs), *changes)
 
 
 def decide_unregister_broker(
-    image: MetadataImage, request: UnregisterBrokerRequest, sessions: BrokerSessions, broker: BrokerLayers
+    image: MetadataImage, request: UnregisterBrokerRequest, sessions: BrokerSessions, broker_configs: BrokerLayers
 ) -> Decision[UnregisterBrokerResponse]:
     """UnregisterBroker v0. The broker stays in the lists of replicas; only a reassignment removes it from them."""
     registered = image.brokers.get(request.broker_id)
@@ -49,5 +49,5 @@ def decide_unregister_broker(
         return Decision(refused)
     sessions.end(request.broker_id)
     record = UnregisterBrokerRecord(request.broker_id, registered.epoch)
-    changes = leave_changes(image, [request.broker_id], broker)
+    changes = leave_changes(image, [request.broker_id], broker_configs)
     return Decision(UnregisterBrokerResponse(error_message=None), (*changes, record))

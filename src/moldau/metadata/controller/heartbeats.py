@@ -39,15 +39,15 @@ def decide_heartbeat(
     sessions: BrokerSessions,
     now_ms: int,
     next_offset: int,
-    broker: BrokerLayers,
+    broker_configs: BrokerLayers,
 ) -> Decision[BrokerHeartbeatResponse]:
     """Decide the broker's next state. `sessions` notes the heartbeat, and the offset of a controlled shutdown."""
     registered = image.brokers.get(request.broker_id)
     if registered is None or registered.epoch != request.broker_epoch:
         return Decision(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     sessions.contact(registered.id, registered.epoch, now_ms, request.current_metadata_offset)
-    next_state = _next_state(image, registered, request, sessions, broker)
-    records = next_state.records or _lost_directory_records(image, registered, request, broker)
+    next_state = _next_state(image, registered, request, sessions, broker_configs)
+    records = next_state.records or _lost_directory_records(image, registered, request, broker_configs)
     if next_state.may_stop:
         sessions.end(registered.id)
     elif next_state.is_stopping:
@@ -65,23 +65,25 @@ def _next_state(
     registered: BrokerImage,
     request: BrokerHeartbeatRequest,
     sessions: BrokerSessions,
-    broker: BrokerLayers,
+    broker_configs: BrokerLayers,
 ) -> _NextState:
     if registered.fenced:
         if request.want_shut_down or request.want_fence or request.current_metadata_offset < registered.epoch:
             return _NextState(is_fenced=True, may_stop=request.want_shut_down)
         unfenced = BrokerRegistrationChangeRecord(registered.id, registered.epoch, UNFENCE)
-        return _NextState(is_fenced=False, records=(unfenced, *unfence_changes(image, registered.id, broker)))
+        return _NextState(is_fenced=False, records=(unfenced, *unfence_changes(image, registered.id, broker_configs)))
     if request.want_fence:
         return _NextState(
-            is_fenced=True, records=fence(image, [registered.id], broker), may_stop=request.want_shut_down
+            is_fenced=True, records=fence(image, [registered.id], broker_configs), may_stop=request.want_shut_down
         )
     if not (request.want_shut_down or registered.in_controlled_shutdown):
         return _NextState(is_fenced=False)
     if leads_any(image, registered.id):
-        return _NextState(is_fenced=False, records=_shutdown_records(image, registered, broker), is_stopping=True)
+        return _NextState(
+            is_fenced=False, records=_shutdown_records(image, registered, broker_configs), is_stopping=True
+        )
     if not registered.in_controlled_shutdown or _others_have_applied(image, registered, sessions):
-        return _NextState(is_fenced=True, records=fence(image, [registered.id], broker), may_stop=True)
+        return _NextState(is_fenced=True, records=fence(image, [registered.id], broker_configs), may_stop=True)
     return _NextState(is_fenced=False, is_stopping=True)
 
 
@@ -93,17 +95,17 @@ def _others_have_applied(image: MetadataImage, registered: BrokerImage, sessions
 
 
 def _shutdown_records(
-    image: MetadataImage, registered: BrokerImage, broker: BrokerLayers
+    image: MetadataImage, registered: BrokerImage, broker_configs: BrokerLayers
 ) -> tuple[MetadataRecord, ...]:
     """Move its leaderships to other in-sync replicas. In this state it gets no leadership and joins no ISR."""
-    changes = leave_changes(image, [registered.id], broker)
+    changes = leave_changes(image, [registered.id], broker_configs)
     if registered.in_controlled_shutdown:
         return tuple(changes)
     return (BrokerRegistrationChangeRecord(registered.id, registered.epoch, in_controlled_shutdown=1), *changes)
 
 
 def _lost_directory_records(
-    image: MetadataImage, registered: BrokerImage, request: BrokerHeartbeatRequest, broker: BrokerLayers
+    image: MetadataImage, registered: BrokerImage, request: BrokerHeartbeatRequest, broker_configs: BrokerLayers
 ) -> tuple[MetadataRecord, ...]:
     """Remove the directories that went offline. A broker without any directory left stops by itself."""
     offline = set(request.offline_log_dirs)
@@ -112,4 +114,4 @@ def _lost_directory_records(
     if not lost or not remaining:
         return ()
     change = BrokerRegistrationChangeRecord(registered.id, registered.epoch, log_dirs=remaining)
-    return (*lost_directory_changes(image, registered.id, lost, broker), change)
+    return (*lost_directory_changes(image, registered.id, lost, broker_configs), change)

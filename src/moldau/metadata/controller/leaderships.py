@@ -18,36 +18,44 @@ TopicPartitions = tuple[TopicImage, list[int]]
 """A topic, and the indexes of some of its partitions."""
 
 
-def leave_changes(image: MetadataImage, gone: Collection[int], broker: BrokerLayers) -> list[PartitionChangeRecord]:
+def leave_changes(
+    image: MetadataImage, gone: Collection[int], broker_configs: BrokerLayers
+) -> list[PartitionChangeRecord]:
     """Remove these brokers from every ISR that has other members, and from all leaderships."""
     gone = frozenset(gone)
     is_active = active_in(image)
     affected = _find_partitions(image, lambda state: not gone.isdisjoint(state.isr))
     return _change_records(
-        image, affected, lambda state: _remaining_isr(state, gone), lambda id: id not in gone and is_active(id), broker
+        image,
+        affected,
+        lambda state: _remaining_isr(state, gone),
+        lambda id: id not in gone and is_active(id),
+        broker_configs,
     )
 
 
-def step_down_changes(image: MetadataImage, broker_id: int, broker: BrokerLayers) -> list[PartitionChangeRecord]:
+def step_down_changes(
+    image: MetadataImage, broker_id: int, broker_configs: BrokerLayers
+) -> list[PartitionChangeRecord]:
     """Move the leaderships of this broker. It lost no records, so it stays in its ISRs."""
     is_active = active_in(image)
     affected = _find_partitions(image, lambda state: state.leader == broker_id)
     return _change_records(
-        image, affected, lambda state: state.isr, lambda id: id != broker_id and is_active(id), broker
+        image, affected, lambda state: state.isr, lambda id: id != broker_id and is_active(id), broker_configs
     )
 
 
-def unfence_changes(image: MetadataImage, broker_id: int, broker: BrokerLayers) -> list[PartitionChangeRecord]:
+def unfence_changes(image: MetadataImage, broker_id: int, broker_configs: BrokerLayers) -> list[PartitionChangeRecord]:
     """Elect leaders of partitions without one, where this broker, which is being unfenced, makes that possible."""
     is_active = active_in(image)
     affected = _find_partitions(image, lambda state: state.leader == NO_LEADER)
     return _change_records(
-        image, affected, lambda state: state.isr, lambda id: id == broker_id or is_active(id), broker
+        image, affected, lambda state: state.isr, lambda id: id == broker_id or is_active(id), broker_configs
     )
 
 
 def lost_directory_changes(
-    image: MetadataImage, broker_id: int, directories: Collection[bytes], broker: BrokerLayers
+    image: MetadataImage, broker_id: int, directories: Collection[bytes], broker_configs: BrokerLayers
 ) -> list[PartitionChangeRecord]:
     """Remove the broker from the ISRs and leaderships of the replicas that were in these lost directories."""
     is_active = active_in(image)
@@ -56,7 +64,11 @@ def lost_directory_changes(
         image, lambda state: broker_id in state.isr and state.directory_of(broker_id) in directories
     )
     return _change_records(
-        image, affected, lambda state: _remaining_isr(state, gone), lambda id: id not in gone and is_active(id), broker
+        image,
+        affected,
+        lambda state: _remaining_isr(state, gone),
+        lambda id: id not in gone and is_active(id),
+        broker_configs,
     )
 
 
@@ -86,9 +98,9 @@ def _change_records(
     affected: list[TopicPartitions],
     isr: Callable[[PartitionState], tuple[int, ...]],
     active: Active,
-    broker: BrokerLayers,
+    broker_configs: BrokerLayers,
 ) -> list[PartitionChangeRecord]:
-    allowed = unclean_allowed(image, broker)
+    allowed = unclean_allowed(image, broker_configs)
     computed: dict[object, PartitionChangeRecord | None] = {}
     records: list[PartitionChangeRecord] = []
     for topic, indexes in affected:

@@ -32,7 +32,7 @@ from moldau.wire.messages.list_partition_reassignments import (
 
 
 def decide_alter_reassignments(
-    image: MetadataImage, request: AlterPartitionReassignmentsRequest, broker: BrokerLayers
+    image: MetadataImage, request: AlterPartitionReassignmentsRequest, broker_configs: BrokerLayers
 ) -> Decision[AlterPartitionReassignmentsResponse]:
     records: dict[tuple[str, int], PartitionChangeRecord] = {}
     topics: list[ReassignableTopicResponse] = []
@@ -44,7 +44,7 @@ def decide_alter_reassignments(
                 if key in records:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "A partition must be named at most once.")
                 record = _reassignment_record(
-                    image, requested_topic.name, partition, request.allow_replication_factor_change, broker
+                    image, requested_topic.name, partition, request.allow_replication_factor_change, broker_configs
                 )
             except KafkaError as refused:
                 partitions.append(
@@ -62,7 +62,11 @@ def decide_alter_reassignments(
 
 
 def _reassignment_record(
-    image: MetadataImage, name: str, request: ReassignablePartition, may_change_factor: bool, broker: BrokerLayers
+    image: MetadataImage,
+    name: str,
+    request: ReassignablePartition,
+    may_change_factor: bool,
+    broker_configs: BrokerLayers,
 ) -> PartitionChangeRecord | None:
     topic = image.topics.get(name)
     if topic is None:
@@ -73,7 +77,7 @@ def _reassignment_record(
         )
     state = topic.partitions[request.partition_index]
     if request.replicas is None:
-        desired = _cancelled_state(topic, request.partition_index, unclean_allowed(image, broker)(name))
+        desired = _cancelled_state(topic, request.partition_index, unclean_allowed(image, broker_configs)(name))
     else:
         desired = _state_for_target(image, state, request.replicas, may_change_factor)
     return change(image, topic, request.partition_index, desired, active_in(image))

@@ -18,9 +18,9 @@ from moldau.metadata.records import ConfigResource
 KEY: Final = "unclean.leader.election.enable"
 
 
-def unclean_allowed(image: MetadataImage, broker: BrokerLayers) -> Callable[[str], bool]:
+def unclean_allowed(image: MetadataImage, broker_configs: BrokerLayers) -> Callable[[str], bool]:
     """Return a function of the topic's name. The brokers' value is read once, since a change may concern thousands."""
-    default = bool(broker_value(KEY, broker))
+    default = bool(broker_value(KEY, broker_configs))
 
     def allowed(topic: str) -> bool:
         text = image.configs_of(ConfigResource.TOPIC, topic).get(KEY)

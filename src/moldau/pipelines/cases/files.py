@@ -5,9 +5,9 @@
     tests/<case>/input/<source>.txt, .csv  each line is a value
     tests/<case>/expected/<sink>.jsonl     as the input; missing parts are not compared. For a table: its rows
 
-A text is used as it is, any other JSON value is written as JSON, null is a tombstone. A line that is not such a record
-(an object with other keys, a number, a list) is itself a value. An object with one of these keys and a misspelt other
-one is refused. Times are milliseconds or ISO 8601.
+A string is used as it is, any other JSON value is written as JSON, null is a tombstone. A line that is not such a
+record (an object with other keys, a number, a list) is itself a value. An object with one of these keys and a misspelt
+other one is refused. Times are milliseconds or ISO 8601.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from moldau.pipelines.problems import PipelineError, quoted
 
@@ -115,8 +115,8 @@ def envelope(line: Any) -> dict[str, Any]:
 
 
 def misspelt_key(line: Any) -> tuple[str, str] | None:
-    """Return a key of an object that is nearly one of a record, and that one; None if the object has no key of a record
-    or all its other keys are of another kind: then it is a value."""
+    """Return (misspelt key, the key of a record that was probably meant); None if the object has no key of a record, or
+    none of its other keys is like one: then it is a value."""
     if not isinstance(line, dict) or ENVELOPE.isdisjoint(line):
         return None
     for key in line:
@@ -147,8 +147,8 @@ def _input_record(path: Path, number: int, line: str) -> InputRecord:
     record = _envelope(path, number, line)
     headers, partition = record.get("headers") or {}, record.get("partition")
     if not isinstance(headers, dict):
-        raise BadCase(f'{path}:{number}: headers are an object of texts, such as {{"type": "login"}}')
-    if partition is not None and (not isinstance(partition, int) or partition < 0):
+        raise BadCase(f'{path}:{number}: headers are an object of strings, such as {{"type": "login"}}')
+    if partition is not None and not _is_natural(partition):
         raise BadCase(f"{path}:{number}: {json.dumps(partition)} is no partition")
     return InputRecord(
         value=to_bytes(record["value"]),
@@ -160,13 +160,18 @@ def _input_record(path: Path, number: int, line: str) -> InputRecord:
     )
 
 
+def _is_natural(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 def _timestamp(path: Path, number: int, value: Any) -> int | None:
-    if value is None or (isinstance(value, int) and value >= 0):
+    if value is None or _is_natural(value):
         return value
     try:
         moment = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        raise BadCase(f"{path}:{number}: {quoted(str(value))} is no time; give milliseconds or ISO 8601") from None
+        text = quoted(value) if isinstance(value, str) else json.dumps(value)
+        raise BadCase(f"{path}:{number}: {text} is no time; give milliseconds or ISO 8601") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
 
@@ -184,4 +189,4 @@ def _json(path: Path, number: int, line: str) -> Any:
     try:
         return json.loads(line)
     except ValueError as error:
-        raise BadCase(f"{path}:{number}: no JSON: {error}") from None
+        raise BadCase(f"{path}:{number}: not valid JSON: {error}") from None

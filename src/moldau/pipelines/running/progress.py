@@ -14,8 +14,8 @@ from moldau.base.ids import TopicPartition
 from moldau.pipelines.queries import PARSED
 from moldau.spark.offsets import offsets_in, to_json
 
-QueryState = Literal["starting", "running", "waiting", "failed", "finished", "stopped", "not running"]
-"""`waiting`: failed, and will be restarted after a pause. `not running`: left out of this run (--sink)."""
+QueryState = Literal["starting", "running", "restarting", "failed", "finished", "stopped", "not running"]
+"""`restarting`: failed, and will be restarted after a pause. `not running`: left out of this run (--sink)."""
 
 RATES_MAX: Final = 30
 SAMPLES_MAX: Final = 256

@@ -231,7 +231,7 @@ class Run:
             self._has_reported_slowness = True
             self.view.say(SLOW)
         each.start_at_s = time.monotonic() + pause_s
-        each.gauge.set_state("waiting", last_error=failure.message, restarts=status.restarts + 1)
+        each.gauge.set_state("restarting", last_error=failure.message, restarts=status.restarts + 1)
         self.view.say(f"{each.job.name}: {failure.message}; starting it again in {pause_s:.1f} s")
 
     def _read_progress(self, each: _Watched, query: Query) -> None:

@@ -21,7 +21,7 @@ from moldau.pipelines.running.progress import QueryStatus, RunStatus
 LINE_EVERY_S: Final = 10.0
 BATCH: Final = "batch"
 """The mode of a run with --batch."""
-SPARKS: Final = "▁▂▃▄▅▆▇█"
+SPARKLINE_BARS: Final = "▁▂▃▄▅▆▇█"
 COLUMNS: Final = (
     "QUERY",
     "STATE",
@@ -42,7 +42,7 @@ SUMMARY_COLUMNS: Final = ("QUERY", "STATE", "ROWS IN", "ROWS OUT", "LAG", "LAST 
 DOTS: Final = {
     "starting": ("○", "yellow"),
     "running": ("●", "green"),
-    "waiting": ("↻", "yellow"),
+    "restarting": ("↻", "yellow"),
     "stopping": ("○", "yellow"),
     "stopped": ("■", "dim"),
     "finished": ("✔", "green"),
@@ -71,8 +71,10 @@ def sparkline(values: Sequence[float]) -> str:
     """Return one bar per value; the largest value has full height."""
     top = max(values, default=0.0)
     if top <= 0:
-        return SPARKS[0] * len(values)
-    return "".join(SPARKS[min(len(SPARKS) - 1, int(value / top * len(SPARKS)))] for value in values)
+        return SPARKLINE_BARS[0] * len(values)
+    return "".join(
+        SPARKLINE_BARS[min(len(SPARKLINE_BARS) - 1, int(value / top * len(SPARKLINE_BARS)))] for value in values
+    )
 
 
 def cells(query: QueryStatus) -> tuple[str, ...]:
@@ -216,10 +218,10 @@ def line(status: RunStatus) -> str:
         f"{running} of {len(queries)} queries running",
     ]
     if status.mode == BATCH:
-        parts.append(f"{sum(query.rows_out or 0 for query in status.queries):,} rows written by all of them")
+        parts.append(f"{sum(query.rows_out or 0 for query in status.queries):,} rows written in total")
     else:
         parts.append(f"{number(sum(query.rows_in_per_second for query in status.queries))} rows/s in")
-        parts.append(f"{sum(query.rows_in for query in status.queries):,} rows read by all of them")
+        parts.append(f"{sum(query.rows_in for query in status.queries):,} rows read in total")
     if (lag := _lag(status)) is not None:
         parts.append(lag)
     if restarts := sum(query.restarts for query in status.queries):
@@ -341,7 +343,7 @@ def _errors(status: RunStatus) -> list[Text]:
     lines = [
         Text(f"{query.name}: {query.last_error}", style="red")
         for query in status.queries
-        if query.last_error and query.state in ("waiting", "failed")
+        if query.last_error and query.state in ("restarting", "failed")
     ]
     if status.note:
         lines.append(Text(status.note, style="yellow"))

@@ -1,4 +1,4 @@
-"""Producer ids: takes blocks from the controller, hands out the ids one by one, and requests the next block."""
+"""Producer ids: takes a block from the controller, hands out its ids, and requests another when it is used up."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ProducerIds:
         self._serve_waiting()
         return promise
 
-    def ready(self) -> Promise[KafkaError | None] | None:
-        """Return None if `take` has an id; else a promise that is completed when it has one, or with the error."""
+    def wait_for_id(self) -> Promise[KafkaError | None] | None:
+        """Return None if `take` has an id now, else a promise that is completed (None, or the error) when it has."""
         if self._block:
             return None
         return self.next().map(self._put_back)
@@ -72,7 +72,7 @@ class ProducerIds:
             self._waiting.popleft().complete(producer_id)
 
 
-def allocate_by(
+def controller_allocator(
     channel: ControllerChannel, broker_id: int, broker_epoch: Callable[[], int]
 ) -> Callable[[], Promise[range | KafkaError]]:
     """Return a function that requests a block of ids from the active controller."""
@@ -86,6 +86,6 @@ def allocate_by(
 
     def allocate() -> Promise[range | KafkaError]:
         request = AllocateProducerIdsRequest(broker_id, broker_epoch())
-        return channel.ask(ApiKey.ALLOCATE_PRODUCER_IDS, request, "ids").map(to_block)
+        return channel.ask(ApiKey.ALLOCATE_PRODUCER_IDS, request, purpose="ids").map(to_block)
 
     return allocate

@@ -80,8 +80,8 @@ class TransactionCoordinator:
     def with_producer_id(self, call: Callable[[], R | Promise[R]]) -> R | Promise[R]:
         """Run `call` once a producer id is available, in case it needs one; a promise may be completed with a
         KafkaError. If the controller grants no ids, `call` still runs, and fails only if it needs one."""
-        ready = self._producer_ids.ready()
-        return call() if ready is None else ready.and_then(lambda _: call())
+        waiting = self._producer_ids.wait_for_id()
+        return call() if waiting is None else waiting.and_then(lambda _: call())
 
     def find(self, transactional_id: str) -> int:
         """Return the node that coordinates the id. Raise KafkaError if there is none now, or the id is too long."""

@@ -243,7 +243,7 @@ class ReplicaFetcher:
 
     def _fail_all(self, code: ErrorCode) -> None:
         if not self._failures:
-            log.info("leader %d: fetch failed, to be retried: %s", self.leader_id, code.name)
+            log.info("fetch from leader %d failed, to be retried: %s", self.leader_id, code.name)
         pause_ms = _pause_ms(self._failures, CONNECTION_PAUSE_MAX_MS)
         self._failures += 1
         self._pause = self._parts.timers.after_ms(pause_ms, self._end_pause)

@@ -18,39 +18,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, Protocol
+from typing import Protocol
 
 from moldau.base.errors import KafkaError, MalformedData
-from moldau.base.ids import TopicPartition
+from moldau.base.ids import ProducerIdAndEpoch, TopicPartition
 from moldau.spark.exactly_once.staging import Staged, read_record_batches
-from moldau.spark.sending import Batch
-from moldau.wire.batch import read_header, stamp_producer
-
-SEQUENCE_MODULUS: Final = 1 << 31
-"""Sequence numbers are 31 bits: after 2147483647 comes 0."""
-
-
-class Producer(NamedTuple):
-    producer_id: int
-    epoch: int
+from moldau.spark.sending import RecordBatch
+from moldau.wire.batch import next_sequence, read_header, stamp_producer
 
 
 class TransactionRequests(Protocol):
     """The requests to a cluster for one sink. A call that raises may still have taken effect."""
 
-    def init_producer(self) -> Producer: ...
+    def init_producer(self) -> ProducerIdAndEpoch: ...
 
     def last_micro_batch_id(self) -> int | None: ...
 
-    def add_partitions(self, producer: Producer, partitions: Sequence[TopicPartition]) -> None: ...
+    def add_partitions(self, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition]) -> None: ...
 
-    def write(self, record_batches: Iterator[Batch]) -> None: ...
+    def write(self, record_batches: Iterator[RecordBatch]) -> None: ...
 
-    def add_group(self, producer: Producer) -> None: ...
+    def add_group(self, producer: ProducerIdAndEpoch) -> None: ...
 
-    def commit_micro_batch_id(self, producer: Producer, micro_batch_id: int, topics: Sequence[str]) -> None: ...
+    def commit_micro_batch_id(
+        self, producer: ProducerIdAndEpoch, micro_batch_id: int, topics: Sequence[str]
+    ) -> None: ...
 
-    def end(self, producer: Producer, commit: bool) -> None: ...
+    def end(self, producer: ProducerIdAndEpoch, commit: bool) -> None: ...
 
 
 def commit(requests: TransactionRequests, staged_by_task: Sequence[Staged], micro_batch_id: int | None) -> bool:
@@ -84,7 +78,7 @@ def _is_written(requests: TransactionRequests, micro_batch_id: int) -> bool:
 
 def _write_in_transaction(
     requests: TransactionRequests,
-    producer: Producer,
+    producer: ProducerIdAndEpoch,
     partitions: Sequence[TopicPartition],
     staged_by_task: Sequence[Staged],
     micro_batch_id: int | None,
@@ -98,7 +92,7 @@ def _write_in_transaction(
     requests.end(producer, commit=True)
 
 
-def stamp_record_batches(producer: Producer, staged_by_task: Sequence[Staged]) -> Iterator[Batch]:
+def stamp_record_batches(producer: ProducerIdAndEpoch, staged_by_task: Sequence[Staged]) -> Iterator[RecordBatch]:
     """Yield the record batches of all tasks, with producer id, epoch and sequence written into them.
 
     They become those of one producer: the sequences of each partition count from 0, over all tasks.
@@ -108,6 +102,6 @@ def stamp_record_batches(producer: Producer, staged_by_task: Sequence[Staged]) -
         for record_batch in read_record_batches(staged):
             sequence = next_sequences.get(record_batch.partition, 0)
             record_count = read_header(record_batch.data).record_count
-            next_sequences[record_batch.partition] = (sequence + record_count) % SEQUENCE_MODULUS
+            next_sequences[record_batch.partition] = next_sequence(sequence, record_count)
             stamp_producer(memoryview(record_batch.data), *producer, sequence)
             yield record_batch

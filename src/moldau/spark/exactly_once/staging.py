@@ -18,7 +18,7 @@ from io import BufferedWriter
 from typing import Final
 
 from moldau.base.ids import TopicPartition
-from moldau.spark.sending import Batch
+from moldau.spark.sending import RecordBatch
 from moldau.wire.batch import check_crc
 
 SUFFIX: Final = ".staged"
@@ -55,7 +55,7 @@ class Stage:
     _memory: bytearray = field(default_factory=bytearray)
     _file: BufferedWriter | None = None
 
-    def add(self, batches: Iterable[Batch], rows: int) -> None:
+    def add(self, batches: Iterable[RecordBatch], rows: int) -> None:
         self.rows += rows
         for batch in batches:
             self._index.append((batch.partition, len(batch.data)))
@@ -89,7 +89,7 @@ class Stage:
         self._memory = bytearray()
 
 
-def read_record_batches(staged: Staged) -> Iterator[Batch]:
+def read_record_batches(staged: Staged) -> Iterator[RecordBatch]:
     """Yield the record batches in order. Raises StagingFault if one is missing or its CRC is wrong."""
     if staged.file is None:
         yield from _inline(staged)
@@ -99,17 +99,17 @@ def read_record_batches(staged: Staged) -> Iterator[Batch]:
             data = bytearray(size)
             if file.readinto(data) != size:
                 raise StagingFault(f"{staged.file} is shorter than what the task wrote")
-            yield _checked(Batch(partition, data), staged.file)
+            yield _checked(RecordBatch(partition, data), staged.file)
 
 
-def _inline(staged: Staged) -> Iterator[Batch]:
+def _inline(staged: Staged) -> Iterator[RecordBatch]:
     position = 0
     for partition, size in staged.index:
-        yield _checked(Batch(partition, bytearray(staged.inline[position : position + size])), "a task's message")
+        yield _checked(RecordBatch(partition, bytearray(staged.inline[position : position + size])), "a task's message")
         position += size
 
 
-def _checked(batch: Batch, origin: str) -> Batch:
+def _checked(batch: RecordBatch, origin: str) -> RecordBatch:
     if not check_crc(memoryview(batch.data)):
         raise StagingFault(f"{origin}: a staged batch for {batch.partition} is damaged")
     return batch

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.ids import TopicPartition
+from moldau.base.ids import ProducerIdAndEpoch, TopicPartition
 from moldau.client.cluster import RETRIABLE, Cluster, by_topic
 from moldau.client.group_values import MICRO_BATCH_ID_METADATA
-from moldau.spark.exactly_once.committing import Producer
 from moldau.spark.options import WriteOptions
-from moldau.spark.sending import Batch, Sending
+from moldau.spark.sending import RecordBatch, Sending
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from moldau.wire.messages.add_partitions_to_txn import (
@@ -71,16 +70,16 @@ class KafkaTransactionRequests:
         self._transaction_timeout_ms = transaction_timeout_ms
         self._coordinators: dict[int, int] = {}
 
-    def init_producer(self) -> Producer:
+    def init_producer(self) -> ProducerIdAndEpoch:
         """Get a new epoch. Wait until an earlier writer's open transaction is aborted or, if decided, committed."""
         request = InitProducerIdRequest(self._sink_id, self._transaction_timeout_ms)
 
-        def send() -> Producer:
+        def send() -> ProducerIdAndEpoch:
             response = self._request(
                 TRANSACTION, ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse, INIT_PRODUCER_ID_VERSIONS
             )
             self._check(response.error_code)
-            return Producer(response.producer_id, response.producer_epoch)
+            return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
         return self._retry(send)
 
@@ -104,7 +103,7 @@ class KafkaTransactionRequests:
 
         return self._retry(send)
 
-    def add_partitions(self, producer: Producer, partitions: Sequence[TopicPartition]) -> None:
+    def add_partitions(self, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition]) -> None:
         topics = [AddPartitionsToTxnTopic(name, indexes) for name, indexes in by_topic(partitions).items()]
         request = AddPartitionsToTxnRequest((), self._sink_id, *producer, topics)
 
@@ -119,7 +118,7 @@ class KafkaTransactionRequests:
 
         self._retry(send)
 
-    def add_group(self, producer: Producer) -> None:
+    def add_group(self, producer: ProducerIdAndEpoch) -> None:
         request = AddOffsetsToTxnRequest(self._sink_id, *producer, self._sink_id)
 
         def send() -> None:
@@ -128,11 +127,11 @@ class KafkaTransactionRequests:
 
         self._retry(send)
 
-    def write(self, record_batches: Iterator[Batch]) -> None:
+    def write(self, record_batches: Iterator[RecordBatch]) -> None:
         """Send the record batches, about SEND_BYTES at a time, and wait until all are acknowledged."""
         sending = Sending(self._cluster, self._options, self._sink_id)
         try:
-            waiting: list[Batch] = []
+            waiting: list[RecordBatch] = []
             size = 0
             for batch in record_batches:
                 waiting.append(batch)
@@ -147,7 +146,7 @@ class KafkaTransactionRequests:
         finally:
             sending.abandon()
 
-    def commit_micro_batch_id(self, producer: Producer, micro_batch_id: int, topics: Sequence[str]) -> None:
+    def commit_micro_batch_id(self, producer: ProducerIdAndEpoch, micro_batch_id: int, topics: Sequence[str]) -> None:
         offset = TxnOffsetCommitRequestPartition(
             BATCH_ID_PARTITION, micro_batch_id, committed_metadata=MICRO_BATCH_ID_METADATA
         )
@@ -168,7 +167,7 @@ class KafkaTransactionRequests:
 
         self._retry(send)
 
-    def end(self, producer: Producer, commit: bool) -> None:
+    def end(self, producer: ProducerIdAndEpoch, commit: bool) -> None:
         """Commit or abort the transaction. It is safe to retry: a coordinator repeats its decision.
 
         An abort waits only ABORT_TIMEOUT_MS for an unavailable cluster, because the coordinator aborts the transaction

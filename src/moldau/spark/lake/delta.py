@@ -21,7 +21,7 @@ from deltalake.transaction import AddAction, Transaction
 from moldau.spark.lake import transactions
 from moldau.spark.lake.delta_stats import stats_of
 from moldau.spark.lake.merging import Merge, quoted
-from moldau.spark.lake.schemas import aligned, checked_partitions, lake_schema, new_columns, same_partitions
+from moldau.spark.lake.schemas import aligned, check_partitioning, checked_partitions, lake_schema, new_columns
 from moldau.spark.lake.tables import BatchTag, DataFile, Split, Target, no_table, split_files
 from moldau.spark.lake.transactions import Conflict
 
@@ -37,7 +37,9 @@ class DeltaLakeTable:
         transactions.retry_conflicts(self.path, lambda: self._add_columns(query_schema))
         table = self._open()
         existing_partitions = table.metadata().partition_columns
-        return Target(self.path, self._schema_of(table), same_partitions(self.path, existing_partitions, partition_by))
+        return Target(
+            self.path, self._schema_of(table), check_partitioning(self.path, existing_partitions, partition_by)
+        )
 
     def commit(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> bool:
         return transactions.commit(self, files, tag, overwrite)

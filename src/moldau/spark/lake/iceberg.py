@@ -35,7 +35,7 @@ from pyiceberg.table import Table, Transaction
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from moldau.spark.lake import disk, transactions
-from moldau.spark.lake.schemas import aligned, checked_partitions, lake_schema, new_columns, same_partitions
+from moldau.spark.lake.schemas import aligned, check_partitioning, checked_partitions, lake_schema, new_columns
 from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, Split, Target, no_table, split_files
 from moldau.spark.lake.transactions import Conflict
 
@@ -61,7 +61,7 @@ class IcebergTable:
         query_schema = lake_schema(schema, self.path, widen_small_ints=True)
         transactions.retry_conflicts(self.path, lambda: self._create_or_extend(query_schema, partition_by))
         with self._table() as table:
-            partitions = same_partitions(self.path, _partitions_of(table), partition_by)
+            partitions = check_partitioning(self.path, _partitions_of(table), partition_by)
             return Target(self.path, self._schema_of(table), partitions, "data", keeps_partition_columns=True)
 
     def commit(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> bool:

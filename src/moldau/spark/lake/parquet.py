@@ -27,7 +27,7 @@ from moldau.base.errors import MalformedData
 from moldau.spark.lake import disk
 from moldau.spark.lake.journal import JOURNALS, Journal
 from moldau.spark.lake.partitions import NULL
-from moldau.spark.lake.schemas import aligned, checked_partitions, lake_schema, new_columns, same_partitions
+from moldau.spark.lake.schemas import aligned, check_partitioning, checked_partitions, lake_schema, new_columns
 from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, Split, Target, no_table, split_files
 
 
@@ -49,7 +49,7 @@ class ParquetTable:
                 f"{self.path}: the table has no column {names}, and a directory of Parquet files cannot get one; "
                 "write to another table, or use delta or iceberg"
             )
-        return Target(self.path, schema, same_partitions(self.path, partitions, partition_by))
+        return Target(self.path, schema, check_partitioning(self.path, partitions, partition_by))
 
     def commit(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> bool:
         journal = Journal(self.path, tag.query_id)

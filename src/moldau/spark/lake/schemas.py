@@ -80,15 +80,15 @@ def checked_partitions(table: str, schema: pa.Schema, partition_by: Sequence[str
         kind = schema.field(name).type
         if kind not in _PARTITION:
             raise LakeError(
-                f"{table}: column {name} is {kind}; a table is partitioned by texts, whole numbers, dates or "
-                "booleans, so partition by an expression of it, such as date(ts)"
+                f"{table}: column {name} is {kind}; a table is partitioned by string, integer, date or boolean "
+                "columns, so partition by an expression of it, such as date(ts)"
             )
     if len(partition_by) >= len(schema):
         raise LakeError(f"{table}: a table needs a column that it is not partitioned by")
     return tuple(partition_by)
 
 
-def same_partitions(table: str, there: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
+def check_partitioning(table: str, there: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
     """Return the table's partitioning; the query may omit it, but not request another one."""
     if asked and tuple(asked) != tuple(there):
         partitioning = f"partitioned by {', '.join(there)}" if there else "not partitioned"

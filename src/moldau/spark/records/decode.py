@@ -22,9 +22,9 @@ from moldau.base.errors import MalformedData
 from moldau.columns.fields import Fields, read_fields
 from moldau.columns.varints import BadRow, Numbers, read, require
 from moldau.spark.records.batches import FetchedRecords, batches_with_rows, malformed, next_offset
-from moldau.spark.records.bodies import BatchColumns, Bodies, open_batches
 from moldau.spark.records.fields import binary_column
 from moldau.spark.records.header_columns import headers_column, skip_headers
+from moldau.spark.records.joined_records import BatchColumns, JoinedRecords, open_batches
 
 ROWS_MAX: Final = 1 << 16
 """Rows decoded at once, so that intermediate results mostly stay in the processor's cache."""
@@ -37,27 +37,27 @@ MILLISECONDS_MAX: Final = ((1 << 63) - 1) // 1000
 def decode(fetched: FetchedRecords, schema: pa.Schema, check_crc: bool = True) -> Iterator[pa.RecordBatch]:
     """Yield the requested rows in the columns of `schema`: any of the connector's, in any order, of its Arrow types."""
     try:
-        for bodies in open_batches(batches_with_rows(fetched), fetched.records, check_crc):
-            yield from _decode_bodies(bodies, fetched, schema)
+        for joined in open_batches(batches_with_rows(fetched), fetched.records, check_crc):
+            yield from _decode_joined(joined, fetched, schema)
     except MalformedData as error:
         raise MalformedData(f"{fetched.topic}-{fetched.partition}, {error}") from error
 
 
-def _decode_bodies(bodies: Bodies, fetched: FetchedRecords, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for rows in _cuts(bodies):
+def _decode_joined(joined: JoinedRecords, fetched: FetchedRecords, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for rows in _cuts(joined):
         try:
-            records = _read_records(bodies, rows)
-            batch = _columns(records, bodies, fetched, schema)
+            records = _read_records(joined, rows)
+            batch = _columns(records, joined, fetched, schema)
         except BadRow as bad:
-            batch_index = bodies.batch_of[rows.start + bad.row]
-            raise malformed(int(bodies.batches.base_offsets[batch_index]), bad.what) from None
+            batch_index = joined.batch_of[rows.start + bad.row]
+            raise malformed(int(joined.batches.base_offsets[batch_index]), bad.what) from None
         yield from _in_range(batch, records.offsets, fetched)
 
 
-def _cuts(bodies: Bodies) -> Iterator[slice]:
+def _cuts(joined: JoinedRecords) -> Iterator[slice]:
     first = 0
-    while first < bodies.starts.size:
-        in_bytes = int(np.searchsorted(bodies.limits, bodies.starts[first] + BYTES_MAX, side="right"))
+    while first < joined.starts.size:
+        in_bytes = int(np.searchsorted(joined.limits, joined.starts[first] + BYTES_MAX, side="right"))
         last = max(first + 1, min(first + ROWS_MAX, in_bytes))
         yield slice(first, last)
         first = last
@@ -90,38 +90,40 @@ class _Records(NamedTuple):
     """Where the record ends. Its headers are between the end of its value and this."""
 
 
-def _read_records(bodies: Bodies, rows: slice) -> _Records:
-    data, limits, batch_of = bodies.data, bodies.limits[rows], bodies.batch_of[rows]
-    length, at = read(data, bodies.starts[rows])
+def _read_records(joined: JoinedRecords, rows: slice) -> _Records:
+    data, limits, batch_of = joined.data, joined.limits[rows], joined.batch_of[rows]
+    length, at = read(data, joined.starts[rows])
     # This proves the guessed starts: the first is right, and each record ends where the next begins.
     require((length > 0) & (at + length == limits), "a record's length does not lead to the next record")
     timestamp_deltas, at = read(data, at + 1, bits=64)
     offset_deltas, at = read(data, at)
-    last = bodies.batches.last_offset_deltas[batch_of]
+    last = joined.batches.last_offset_deltas[batch_of]
     require((offset_deltas >= 0) & (offset_deltas <= last), "an offset delta beyond the batch's last one")
     keys = read_fields(data, at, limits)
     values = read_fields(data, keys.ends, limits)
-    offsets = bodies.batches.base_offsets[batch_of] + offset_deltas
+    offsets = joined.batches.base_offsets[batch_of] + offset_deltas
     return _Records(batch_of, offsets, timestamp_deltas, keys, values, limits)
 
 
 # --- columns ----------------------------------------------------------------------------------------------------
 
 
-def _columns(records: _Records, bodies: Bodies, fetched: FetchedRecords, schema: pa.Schema) -> pa.RecordBatch:
+def _columns(records: _Records, joined: JoinedRecords, fetched: FetchedRecords, schema: pa.Schema) -> pa.RecordBatch:
     if "headers" not in schema.names:
-        skip_headers(bodies.data, records.values.ends, records.limits)
-    columns = [_column(field.name, field.type, records, bodies, fetched) for field in schema]
+        skip_headers(joined.data, records.values.ends, records.limits)
+    columns = [_column(field.name, field.type, records, joined, fetched) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _column(name: str, kind: pa.DataType, records: _Records, bodies: Bodies, fetched: FetchedRecords) -> pa.Array:
+def _column(
+    name: str, kind: pa.DataType, records: _Records, joined: JoinedRecords, fetched: FetchedRecords
+) -> pa.Array:
     count = records.offsets.size
     match name:
         case "key":
-            return binary_column(bodies.data, records.keys)
+            return binary_column(joined.data, records.keys)
         case "value":
-            return binary_column(bodies.data, records.values)
+            return binary_column(joined.data, records.values)
         case "topic":
             return pa.repeat(fetched.topic, count)
         case "partition":
@@ -129,11 +131,11 @@ def _column(name: str, kind: pa.DataType, records: _Records, bodies: Bodies, fet
         case "offset":
             return pa.array(records.offsets)
         case "timestamp":
-            return pa.array(1000 * _timestamps(records, bodies.batches)).view(kind)
+            return pa.array(1000 * _timestamps(records, joined.batches)).view(kind)
         case "timestampType":
-            return pa.array(bodies.batches.is_log_append_time.astype(np.int32)[records.batch_of])
+            return pa.array(joined.batches.is_log_append_time.astype(np.int32)[records.batch_of])
         case "headers":
-            return headers_column(bodies.data, records.values.ends, records.limits, kind)
+            return headers_column(joined.data, records.values.ends, records.limits, kind)
     raise AssertionError(f"the connector has no column {name}")
 
 

@@ -13,11 +13,10 @@ from itertools import count
 import pyarrow as pa
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.ids import TopicPartition
-from moldau.spark.exactly_once.committing import Producer
+from moldau.base.ids import ProducerIdAndEpoch, TopicPartition
 from moldau.spark.exactly_once.staging import Stage, Staged
 from moldau.spark.records.encode import EncodeColumns, ProducerStamp, encode
-from moldau.spark.sending import Batch
+from moldau.spark.sending import RecordBatch
 from moldau.wire.batch import read_header
 
 Gate = Callable[[str], None]
@@ -58,13 +57,13 @@ class ModelRequests:
         self._cluster = cluster
         self._gate = gate
 
-    def init_producer(self) -> Producer:
+    def init_producer(self) -> ProducerIdAndEpoch:
         self._gate("before init_producer")
         if self._cluster.open is not None:
             self._cluster.finish(commit=False)
         self._cluster.epoch += 1
         self._cluster.sequences.clear()
-        taken = Producer(7, self._cluster.epoch)
+        taken = ProducerIdAndEpoch(7, self._cluster.epoch)
         self._gate("after init_producer")
         return taken
 
@@ -74,23 +73,23 @@ class ModelRequests:
         self._gate("after last_micro_batch_id")
         return found
 
-    def add_partitions(self, producer: Producer, partitions: Sequence[TopicPartition]) -> None:
+    def add_partitions(self, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition]) -> None:
         self._gate("before add_partitions")
         self._refuse_fenced(producer)
         self._cluster.open = (self._cluster.open or set()) | set(partitions)
         self._gate("after add_partitions")
 
-    def add_group(self, producer: Producer) -> None:
+    def add_group(self, producer: ProducerIdAndEpoch) -> None:
         self._gate("before add_group")
         self._refuse_fenced(producer)
         self._cluster.has_group = True
         self._gate("after add_group")
 
-    def write(self, batches: Iterator[Batch]) -> None:
+    def write(self, batches: Iterator[RecordBatch]) -> None:
         for number, batch in enumerate(batches):
             self._gate(f"before write {number}")
             header = read_header(batch.data)
-            self._refuse_fenced(Producer(header.producer_id, header.producer_epoch))
+            self._refuse_fenced(ProducerIdAndEpoch(header.producer_id, header.producer_epoch))
             assert header.is_transactional
             if batch.partition not in (self._cluster.open or ()):
                 raise KafkaError(ErrorCode.INVALID_TXN_STATE)
@@ -100,14 +99,14 @@ class ModelRequests:
             self._cluster.pending.append((batch.partition, header.base_timestamp))
             self._gate(f"after write {number}")
 
-    def commit_micro_batch_id(self, producer: Producer, batch_id: int, topics: Sequence[str]) -> None:
+    def commit_micro_batch_id(self, producer: ProducerIdAndEpoch, batch_id: int, topics: Sequence[str]) -> None:
         self._gate("before commit_micro_batch_id")
         self._refuse_fenced(producer)
         assert self._cluster.has_group
         self._cluster.noted_later = dict.fromkeys(topics, batch_id)
         self._gate("after commit_micro_batch_id")
 
-    def end(self, producer: Producer, commit: bool) -> None:
+    def end(self, producer: ProducerIdAndEpoch, commit: bool) -> None:
         step = "commit" if commit else "abort"
         self._gate(f"before {step}")
         self._refuse_fenced(producer)
@@ -117,7 +116,7 @@ class ModelRequests:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         self._gate(f"after {step}")
 
-    def _refuse_fenced(self, producer: Producer) -> None:
+    def _refuse_fenced(self, producer: ProducerIdAndEpoch) -> None:
         if producer.epoch != self._cluster.epoch:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
@@ -139,7 +138,7 @@ def staged(batch_id: int) -> list[Staged]:
         for index, where in enumerate(PARTITIONS):
             number = batch_id * 1_000_000 + attempt * 1000 + task * 100 + index
             columns = EncodeColumns(None, pa.array([b"x", b"y"], pa.binary()), number, None)
-            stage.add([Batch(where, encode(columns, ProducerStamp(0, 0, 0, is_transactional=True)))], 2)
+            stage.add([RecordBatch(where, encode(columns, ProducerStamp(0, 0, 0, is_transactional=True)))], 2)
         found.append(stage.done())
     return found
 

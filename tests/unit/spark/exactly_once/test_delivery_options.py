@@ -42,7 +42,7 @@ def test_a_producer_that_may_double_records_is_at_least_once(given: dict[str, st
     [
         ({"deliveryGuarantee": "once"}, "deliveryGuarantee is exactly-once or at-least-once, not once"),
         ({"queryId": "q"}, "queryId and batchId go together"),
-        ({"queryId": "q", "batchId": "x"}, "batchId is a whole number such as 3, not x"),
+        ({"queryId": "q", "batchId": "x"}, "batchId is a whole number of at least 0, such as 3, not x"),
         ({"stagingInlineBytes": "1k"}, "stagingInlineBytes"),
         ({"kafka.transaction.timeout.ms": "0"}, "timeout.ms is a whole number above 0, such as 1000, not 0"),
     ],

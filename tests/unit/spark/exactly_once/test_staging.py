@@ -8,19 +8,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from moldau.base.ids import TopicPartition
-from moldau.spark.exactly_once.committing import Producer, stamp_record_batches
+from moldau.base.ids import ProducerIdAndEpoch, TopicPartition
+from moldau.spark.exactly_once.committing import stamp_record_batches
 from moldau.spark.exactly_once.staging import Stage, Staged, StagingFault, read_record_batches, sweep
 from moldau.spark.records.encode import EncodeColumns, ProducerStamp, encode
-from moldau.spark.sending import Batch
+from moldau.spark.sending import RecordBatch
 from moldau.wire.batch import check_crc, read_header
 
 ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def batch(where: TopicPartition, rows: int, size: int = 10) -> Batch:
+def batch(where: TopicPartition, rows: int, size: int = 10) -> RecordBatch:
     values = pa.array([b"x" * size] * rows, pa.binary())
-    return Batch(where, encode(EncodeColumns(None, values, 7, None), ProducerStamp(0, 0, 0, is_transactional=True)))
+    return RecordBatch(
+        where, encode(EncodeColumns(None, values, 7, None), ProducerStamp(0, 0, 0, is_transactional=True))
+    )
 
 
 def staged(directory: Path, inline_bytes_max: int) -> Staged:
@@ -45,14 +47,14 @@ def test_batches_come_back_in_their_order_from_memory_or_file(tmp_path: Path, in
 
 def test_batches_of_all_tasks_become_one_producers_with_sequences_that_go_on(tmp_path: Path) -> None:
     tasks = [staged(tmp_path / "sink", 10_000), staged(tmp_path / "sink", 0)]
-    found = [(one.partition, read_header(one.data)) for one in stamp_record_batches(Producer(77, 5), tasks)]
+    found = [(one.partition, read_header(one.data)) for one in stamp_record_batches(ProducerIdAndEpoch(77, 5), tasks)]
     assert [(where.partition, header.base_sequence) for where, header in found] == [
         (0, 0), (1, 0), (0, 3), (0, 7), (1, 2), (0, 10),
     ]  # fmt: skip
     assert {(header.producer_id, header.producer_epoch, header.is_transactional) for _, header in found} == {
         (77, 5, True)
     }
-    assert all(check_crc(memoryview(one.data)) for one in stamp_record_batches(Producer(77, 5), tasks))
+    assert all(check_crc(memoryview(one.data)) for one in stamp_record_batches(ProducerIdAndEpoch(77, 5), tasks))
 
 
 def test_a_file_that_is_gone_says_what_must_be_shared(tmp_path: Path) -> None:

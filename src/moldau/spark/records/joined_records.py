@@ -1,6 +1,7 @@
-"""Opens batches: checks CRCs, decompresses records, and puts several batches into one buffer.
+"""Opens batches: checks CRCs, decompresses records, and joins the records of several batches in one buffer.
 
-So all rows of a fetch are decoded at once, however small its batches are. Uncompressed records are not copied: their
+Joining them lets one call decode all rows of a fetch, however small its batches are. A body is what follows a batch's
+header: its records, decompressed. Uncompressed records are not copied: their
 batches are already in one buffer, with headers between them. The size opened at one time is bounded.
 """
 
@@ -44,7 +45,7 @@ class BatchColumns(NamedTuple):
         )
 
 
-class Bodies(NamedTuple):
+class JoinedRecords(NamedTuple):
     """The records of several batches, none of them empty, in one buffer."""
 
     data: Bytes
@@ -63,12 +64,12 @@ class _Opened(NamedTuple):
     starts: Numbers
 
 
-def open_batches(batches: Iterable[Batch], records: memoryview, is_crc_checked: bool) -> Iterator[Bodies]:
-    """Yield the bodies of these batches of `records`, as many together as the bound allows."""
+def open_batches(batches: Iterable[Batch], records: memoryview, check_crcs: bool) -> Iterator[JoinedRecords]:
+    """Yield the records of these batches of `records`, of as many batches together as the bound allows."""
     together: list[_Opened] = []
     size = 0
     for batch in batches:
-        opened = _open(batch, is_crc_checked)
+        opened = _open(batch, check_crcs)
         if not opened.starts.size:  # compaction keeps the header of a producer's last batch
             continue
         if together and size + len(opened.body) > OPENED_BYTES_MAX:
@@ -80,9 +81,9 @@ def open_batches(batches: Iterable[Batch], records: memoryview, is_crc_checked: 
         yield _join(together, records)
 
 
-def _open(batch: Batch, is_crc_checked: bool) -> _Opened:
+def _open(batch: Batch, check_crcs: bool) -> _Opened:
     header = batch.header
-    if is_crc_checked and not check_crc(batch.view):
+    if check_crcs and not check_crc(batch.view):
         raise batch.malformed("the CRC does not match")
     body: Buffer = batch.view[BATCH_HEADER_BYTES:]
     if batch.is_compressed:
@@ -102,7 +103,7 @@ def _open(batch: Batch, is_crc_checked: bool) -> _Opened:
     return _Opened(batch, body, starts)
 
 
-def _join(together: Sequence[_Opened], records: memoryview) -> Bodies:
+def _join(together: Sequence[_Opened], records: memoryview) -> JoinedRecords:
     data, begins = _shared_buffer(together, records)
     counts = [opened.starts.size for opened in together]
     batch_of = np.repeat(np.arange(len(together)), counts)
@@ -111,7 +112,7 @@ def _join(together: Sequence[_Opened], records: memoryview) -> Bodies:
     limits = np.empty_like(starts)
     limits[:-1] = starts[1:]
     limits[np.cumsum(counts) - 1] = begins + [len(opened.body) for opened in together]
-    return Bodies(data, starts, limits, batch_of, BatchColumns.of([opened.batch.header for opened in together]))
+    return JoinedRecords(data, starts, limits, batch_of, BatchColumns.of([opened.batch.header for opened in together]))
 
 
 def _shared_buffer(together: Sequence[_Opened], records: memoryview) -> tuple[Bytes, Numbers]:
