@@ -267,11 +267,12 @@ class LogStore:
 
     def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> list[Checkpoint]:
         """Return the contents of the checkpoint files; the caller writes them, perhaps in a thread."""
+        starts = {}
         for log in self:
             # A start offset above the recovery point could be beyond the end of the log after a crash.
-            if log.start_offset > log.recovery_point:
-                log.flush()
-        starts = {log.partition: log.start_offset for log in self if log.start_offset > log.segments.first.base_offset}
+            start_offset = min(log.start_offset, log.recovery_point)
+            if start_offset > log.segments.first.base_offset:
+                starts[log.partition] = start_offset
         offsets: list[tuple[str, Mapping[TopicPartition, int]]] = [
             (layout.RECOVERY_POINTS, {log.partition: log.recovery_point for log in self}),
             (layout.LOG_STARTS, starts),

@@ -319,7 +319,7 @@ class Partition:
         log = self.log
         start_offset = min(start_offset, log.end_offset)
         if start_offset > log.start_offset:
-            log.delete_records(start_offset)
+            self._move_start(start_offset)
             self.watchers.readable_by_consumers(self, 0)
         self._advance(0, min(high_watermark, log.end_offset))
 
@@ -339,12 +339,18 @@ class Partition:
         if not 0 <= start_offset <= self.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         try:
-            self.log.delete_records(start_offset)
+            self._move_start(start_offset)
         except StorageFault as fault:
             self.report_fault(f"{self.name}: records cannot be deleted", fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         self.watchers.readable(self, 0)
         return self.log.start_offset
+
+    def _move_start(self, offset: int) -> None:
+        """Move the log start offset. A checkpoint has it only up to the recovery point, so that needs a flush."""
+        self.log.delete_records(offset)
+        if self.log.start_offset > self.log.recovery_point:
+            self._flusher.request(self)
 
     def delete_expired(self, now_ms: int) -> int:
         """Delete expired segments and return how many. Watchers learn the new log start offset."""

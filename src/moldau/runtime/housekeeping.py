@@ -40,11 +40,7 @@ class Housekeeping:
         """Write recovery points, log start offsets and high watermarks."""
         if self._writing is not None and not self._writing.done:
             return  # the disk is slow; the next call writes newer values
-        try:
-            contents = self._store.checkpoints(self.high_watermarks())
-        except StorageFault as fault:
-            _report_fault(fault, on_fault)
-            return
+        contents = self._store.checkpoints(self.high_watermarks())
 
         def write() -> None:
             for each in contents:

@@ -7,6 +7,9 @@ from fetch_requests import Key, fetch, immediate, parked, partition_results
 from in_memory_node import InMemoryNode, batch
 
 from moldau.base.errors import ErrorCode, StorageFault
+from moldau.base.ids import TopicPartition
+from moldau.log import layout
+from moldau.log.checkpoints import decode_offsets
 from moldau.runtime.housekeeping import Housekeeping
 from moldau.testing.ports import at_once
 
@@ -74,18 +77,22 @@ def test_files_of_deleted_topics_are_removed_after_their_delay(node: InMemoryNod
 
 
 def test_a_full_disk_keeps_the_old_checkpoints(node: InMemoryNode) -> None:
-    """Also if a log must be flushed first, for example after its records were deleted."""
     node.create_topic("a")
+    before = node.files.read(f"data/{layout.RECOVERY_POINTS}")
     node.append("a")
-    node.partition("a").delete_records(-1)
+    node.partition("a").log.flush()
     node.files.bytes_left = 0
     faults: list[StorageFault] = []
     keep = chores(node)
     keep.write_checkpoints(at_once, faults.append)
     assert (faults, node.partition("a").log.fault) == ([], None)
+    assert node.files.read(f"data/{layout.RECOVERY_POINTS}") == before
     node.files.bytes_left = None
     keep.write_checkpoints(at_once, faults.append)
-    assert (faults, node.partition("a").log.recovery_point) == ([], 1)
+    content = node.files.read(f"data/{layout.RECOVERY_POINTS}")
+    assert not faults
+    assert content is not None
+    assert decode_offsets(content)[TopicPartition("a", 0)] == 1
 
 
 def test_flushing_by_time(node: InMemoryNode) -> None:
@@ -121,6 +128,7 @@ def test_checkpoints_preserve_the_high_watermark_over_a_crash(node: InMemoryNode
     node.create_topic("a", 2)
     node.append("a", 1, count=7)
     node.partition("a", 1).delete_records(3)
+    node.flush()
     keep = chores(node)
     assert {str(each): offset for each, offset in keep.high_watermarks().items()} == {"a-0": 0, "a-1": 7}
     node.store.write_checkpoints(keep.high_watermarks())
