@@ -35,11 +35,11 @@ from moldau.base.transaction_settings import TransactionLogSettings, read_transa
 from moldau.coordinator.group.assignors import ASSIGNORS
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.transaction.settings import TransactionSettings
-from moldau.security.delegation_tokens import TokenSettings, read_delegation_tokens
 from moldau.security.sasl.settings import JaasFile, SaslSettings, SaslUse, read_jaas_file, read_sasl, warn_of_sasl
 from moldau.security.settings import AuthorizerSettings, read_authorizer
 from moldau.security.tls.listener_settings import read_node_tls, warn_of_unknown_listeners
 from moldau.security.tls.settings import TlsSettings
+from moldau.security.token_settings import TokenSettings, read_delegation_tokens
 
 __all__ = ["Settings", "SettingsError", "check_cluster_id", "from_properties", "load"]
 

@@ -8,16 +8,9 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from moldau.base.setting_sources import Values
 from moldau.security.principals import ANONYMOUS, Principal
-
-SECRET_KEY: Final = "delegation.token.secret.key"
-MAX_LIFETIME_MS: Final = "delegation.token.max.lifetime.ms"
-EXPIRY_TIME_MS: Final = "delegation.token.expiry.time.ms"
-CHECK_INTERVAL_MS: Final = "delegation.token.expiry.check.interval.ms"
 
 
 class DelegationToken(NamedTuple):
@@ -40,30 +33,6 @@ class DelegationToken(NamedTuple):
     def belongs_to(self, principal: Principal) -> bool:
         """Return whether that is its owner or a renewer: they may see, renew and expire it."""
         return any(principal[:2] == each[:2] for each in (self.owner, *self.renewers))
-
-
-@dataclass(frozen=True, slots=True)
-class TokenSettings:
-    secret_key: str = field(default="", repr=False)
-    """The same on all nodes; empty if there are no delegation tokens."""
-    lifetime_ms_max: int = 0
-    expiry_time_ms: int = 0
-    """How long a new or renewed token is valid."""
-    check_interval_ms: int = 0
-    """How often expired tokens are removed."""
-
-    @property
-    def is_enabled(self) -> bool:
-        return bool(self.secret_key)
-
-
-def read_delegation_tokens(values: Values) -> TokenSettings:
-    return TokenSettings(
-        values.text(SECRET_KEY) or "",
-        values.integer(MAX_LIFETIME_MS),
-        values.integer(EXPIRY_TIME_MS),
-        values.integer(CHECK_INTERVAL_MS),
-    )
 
 
 def may_use_tokens(principal: Principal) -> bool:

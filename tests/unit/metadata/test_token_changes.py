@@ -20,8 +20,9 @@ from moldau.metadata.controller.delegation_tokens import (
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import decode_record, encode_record
 from moldau.metadata.snapshot import image_records
-from moldau.security.delegation_tokens import DelegationToken, TokenHmacs, TokenSettings
+from moldau.security.delegation_tokens import DelegationToken, TokenHmacs
 from moldau.security.principals import ANONYMOUS, Principal
+from moldau.security.token_settings import TokenSettings
 from moldau.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 from moldau.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from moldau.wire.messages.renew_delegation_token import RenewDelegationTokenRequest

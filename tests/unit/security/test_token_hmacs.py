@@ -11,8 +11,9 @@ from random import Random
 import pytest
 
 from moldau.base.ids import uuid_text
-from moldau.security.delegation_tokens import DelegationToken, TokenHmacs, TokenSettings, may_use_tokens
+from moldau.security.delegation_tokens import DelegationToken, TokenHmacs, may_use_tokens
 from moldau.security.principals import ANONYMOUS, Principal
+from moldau.security.token_settings import TokenSettings
 from moldau.settings import from_properties
 from moldau.wire.messages.create_delegation_token import CreateDelegationTokenResponse
 

@@ -16,8 +16,9 @@ from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import RemoveDelegationTokenRecord
 from moldau.metadata.snapshot import token_record
-from moldau.security.delegation_tokens import DelegationToken, TokenHmacs, TokenSettings, may_use_tokens
+from moldau.security.delegation_tokens import DelegationToken, TokenHmacs, may_use_tokens
 from moldau.security.principals import PRINCIPAL_LENGTH_MAX, USER, Principal
+from moldau.security.token_settings import TokenSettings
 from moldau.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from moldau.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 from moldau.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse

@@ -21,8 +21,9 @@ from moldau.metadata.controller.delegation_tokens import (
 from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.image import MetadataImage
 from moldau.runtime.controller.active import Controller
-from moldau.security.delegation_tokens import TokenHmacs, TokenSettings
+from moldau.security.delegation_tokens import TokenHmacs
 from moldau.security.principals import Principal
+from moldau.security.token_settings import TokenSettings
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 

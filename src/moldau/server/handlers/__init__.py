@@ -20,7 +20,7 @@ from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionGate
-from moldau.security.delegation_tokens import TokenSettings
+from moldau.security.token_settings import TokenSettings
 from moldau.server.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.authorized_requests import authorize_functions

@@ -8,8 +8,9 @@ from moldau.base.errors import ErrorCode
 from moldau.metadata.current import CurrentImage
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import TOKEN_DESCRIBE, USER_DESCRIBE_TOKENS
-from moldau.security.delegation_tokens import DelegationToken, TokenHmacs, TokenSettings, may_use_tokens
+from moldau.security.delegation_tokens import DelegationToken, TokenHmacs, may_use_tokens
 from moldau.security.principals import Principal
+from moldau.security.token_settings import TokenSettings
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_delegation_token import (
