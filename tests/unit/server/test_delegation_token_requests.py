@@ -12,12 +12,20 @@ from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise
 from moldau.security.acls.bindings import ResourceType
+from moldau.security.principal_data import principal_bytes
 from moldau.security.principals import ANONYMOUS, Principal
+from moldau.server.handlers.controller.envelope import Envelope
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
-from moldau.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+from moldau.wire.frames import read_response, request_frame
+from moldau.wire.messages.create_delegation_token import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
 from moldau.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from moldau.wire.messages.describe_delegation_token import DescribeDelegationTokenOwner, DescribeDelegationTokenRequest
+from moldau.wire.messages.envelope import EnvelopeRequest
 from moldau.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from moldau.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 
@@ -148,6 +156,38 @@ def test_who_sees_which_tokens(node: TokenNode) -> None:
     assert node.owners(EVE) == ["bob"]
     allow(node, AclOperation.DESCRIBE_TOKENS, ResourceType.USER, "User:ann", "User:eve")
     assert sorted(node.owners(EVE)) == ["ann", "bob"]
+
+
+@pytest.mark.parametrize(
+    ("principal", "code", "owner"),
+    [
+        (principal_bytes(ANN), ErrorCode.NONE, "ann"),
+        (principal_bytes(BEARER), ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "ann"),
+        (None, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "ANONYMOUS"),
+    ],
+    ids=["a user", "the bearer of a token", "nobody"],
+)
+def test_a_forwarded_request_is_its_clients(
+    node: TokenNode, principal: bytes | None, code: ErrorCode, owner: str
+) -> None:
+    """The broker that forwards is not the requester."""
+    controller = node.node.assembly.controller_side
+    assert controller is not None
+    inner = request_frame(ApiKey.CREATE_DELEGATION_TOKEN, 3, 1, None, CreateDelegationTokenRequest(None, None, [], -1))
+    access = node.node.assembly.access(Principal("User", "root"), "10.0.0.2")
+    caller = Caller("CONTROLLER", "10.0.0.2:5", "node", 0, access)
+    reply = Envelope(controller.ask).answer(EnvelopeRequest(bytes(inner)[4:], principal), caller)
+    node.node.flush()
+    assert isinstance(reply, Promise)
+    opened = reply.value()
+    assert opened.error_code == 0
+    data = opened.response_data
+    _, response = read_response(CreateDelegationTokenResponse, data, ApiKey.CREATE_DELEGATION_TOKEN, 3)
+    assert (response.error_code, response.principal_name, response.token_requester_principal_name) == (
+        code,
+        owner,
+        owner,
+    )
 
 
 def test_the_controller_removes_expired_tokens(node: TokenNode) -> None:

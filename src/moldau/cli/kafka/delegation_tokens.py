@@ -141,12 +141,12 @@ _RUN: Final = {"create": _create, "renew": _renew, "expire": _expire, "describe"
 
 
 def _print_tokens(tokens: Iterable[TokenWithHmac]) -> None:
-    rows = [("TOKENID", "HMAC", "OWNER", "REQUESTER", "RENEWERS", "ISSUEDATE", "EXPIRYDATE", "MAXDATE")]
+    rows = [["TOKENID", "HMAC", "OWNER", "REQUESTER", "RENEWERS", "ISSUEDATE", "EXPIRYDATE", "MAXDATE"]]
     for each in tokens:
         token = each.token
+        hmac, owner, requester = b64encode(each.hmac).decode(), str(token.owner), str(token.requester)
         dates = map(_date, (token.issued_ms, token.expires_ms, token.max_ms))
-        hmac = b64encode(each.hmac).decode()
-        rows.append((token.id, hmac, str(token.owner), str(token.requester), _listed(token.renewers), *dates))
+        rows.append([token.id, hmac, owner, requester, _listed(token.renewers), *dates])
     for row in rows:
         print("\n" + " ".join(f"{cell:<{width}}" for cell, width in zip(row, WIDTHS, strict=True)))
 
