@@ -246,7 +246,7 @@ class Node:
         if not settings.is_enabled:
             return None
         hmacs = TokenHmacs(settings.secret_key)
-        return TokenCredentials(hmacs, lambda: current.image.delegation_tokens, self._clock.now_ms)
+        return TokenCredentials(hmacs, lambda: current.image.delegation_tokens, self._clock.now_ms, self._run_in_thread)
 
     def advertised(self) -> list[Address]:
         """Return the advertised addresses, with the actual port where the setting is 0."""

@@ -106,21 +106,32 @@ class ScramServer:
             raise SaslRefusal(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        self._credential, self._is_known = (
-            self._find_token(first.user) if first.is_token else self._users.find(first.user)
-        )
-        if self._credential.iterations < ITERATIONS_MIN:
+        if first.is_token:
+            salt, iterations = self._prepare_token(first.user)
+        else:
+            self._credential, self._is_known = self._users.find(first.user)
+            salt, iterations = self._credential.salt, self._credential.iterations
+        if iterations < ITERATIONS_MIN:
             raise SaslRefusal
         self._first = first
         self._nonce = first.nonce + self._new_nonce()
-        salt, iterations = base64_text(self._credential.salt), self._credential.iterations
-        self._server_first = f"r={self._nonce},s={salt},i={iterations}"
+        self._server_first = f"r={self._nonce},s={base64_text(salt)},i={iterations}"
         return Step(self._server_first.encode())
 
-    def _find_token(self, token_id: str) -> tuple[ScramCredential, bool]:
+    def _prepare_token(self, token_id: str) -> tuple[bytes, int]:
+        """Return the salt and the iterations of a token."""
         if self._tokens is None or self._tokens.owner_and_lifetime_ms(token_id) is None:
             raise SaslRefusal
-        return self._tokens.credential(self._users.mechanism, token_id), True
+        return self._tokens.prepare(self._users.mechanism, token_id)
+
+    def _find_token(self, token_id: str) -> tuple[ScramCredential, Step]:
+        """Return the credential of a token, and as whom its bearer logs in."""
+        assert self._tokens is not None, "found by the first message"
+        valid = self._tokens.owner_and_lifetime_ms(token_id)
+        if valid is None:
+            raise SaslRefusal  # it has expired since the first message
+        owner, lifetime_ms = valid
+        return self._tokens.credential(self._users.mechanism, token_id), Step(b"", owner, True, lifetime_ms)
 
     def _finish(self, first: ClientFirst, token: bytes) -> Step:
         self._is_finished = True
@@ -128,18 +139,16 @@ class ScramServer:
         if final.nonce != self._nonce or final.channel_binding != first.header.encode():
             raise SaslRefusal
         message = f"{first.bare},{self._server_first},{final.without_proof}".encode()
-        credential, keys = self._credential, self._keys
+        if first.is_token:
+            credential, success = self._find_token(first.user)
+        else:
+            credential, success = self._credential, Step(b"", first.user if self._is_known else None)
+        keys = self._keys
         signature = keys.mac(credential.stored_key, message)
         if len(final.proof) != len(signature):
             raise SaslRefusal
         stored_key = keys.hashed(scram_messages.xor(final.proof, signature))
-        if not hmac.compare_digest(stored_key, credential.stored_key) or not self._is_known:
+        if not hmac.compare_digest(stored_key, credential.stored_key) or success.user is None:
             raise SaslRefusal
-        reply = f"v={base64_text(keys.mac(credential.server_key, message))}".encode()
-        if not first.is_token:
-            return Step(reply, first.user)
-        assert self._tokens is not None, "found by the first message"
-        valid = self._tokens.owner_and_lifetime_ms(first.user)
-        if valid is None:
-            raise SaslRefusal  # it has expired since the first message
-        return Step(reply, valid[0], True, valid[1])
+        proof = base64_text(keys.mac(credential.server_key, message))
+        return success._replace(token=f"v={proof}".encode())

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from moldau.base.errors import ErrorCode
+from moldau.base.promise import Promise
 from moldau.security.delegation_tokens import DelegationToken, TokenHmacs
 from moldau.security.principals import Principal
 from moldau.security.sasl import token_credentials
@@ -14,10 +18,11 @@ from moldau.security.sasl.mechanism import SCRAM_MECHANISMS, SaslRefusal, Step
 from moldau.security.sasl.scram import ScramServer, ScramUsers
 from moldau.security.sasl.scram_messages import base64_text, parse_client_first
 from moldau.security.sasl.token_credentials import TokenCredentials
-from moldau.security.scram_credentials import ScramMechanism
+from moldau.security.scram_credentials import ScramCredential, ScramMechanism
 
 ANN, BOB = Principal("User", "ann"), Principal("User", "bob")
 HMACS = TokenHmacs("secret")
+SHA_256 = ScramMechanism.SCRAM_SHA_256
 
 
 class Desk:
@@ -29,7 +34,18 @@ class Desk:
             "t1": DelegationToken("t1", ANN, BOB, (), 0, 9_000, 5_000),
             "t2": DelegationToken("t2", Principal("Group", "admins"), BOB, (), 0, 9_000, 5_000),
         }
-        self.credentials = TokenCredentials(HMACS, lambda: self.tokens, lambda: self.now_ms)
+        self.credentials = TokenCredentials(HMACS, lambda: self.tokens, lambda: self.now_ms, self.run_in_thread)
+        self.work: list[tuple[Callable[[], None], Promise[None]]] = []
+
+    def run_in_thread(self, work: Callable[[], None]) -> Promise[Any]:
+        self.work.append((work, Promise()))
+        return self.work[-1][1]
+
+    def run_threads(self) -> None:
+        for work, done in self.work:
+            work()
+            done.complete(None)
+        self.work.clear()
 
     def server(self, mechanism: str = "SCRAM-SHA-256", has_tokens: bool = True) -> ScramServer:
         users = ScramUsers(SCRAM_MECHANISMS[mechanism], dict, b"cluster")
@@ -124,18 +140,43 @@ def test_the_extension(extensions: str, is_token: bool) -> None:
 
 
 def test_credentials_are_computed_once_and_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    computed: list[str] = []
-    compute = token_credentials._compute
-    monkeypatch.setattr(
-        token_credentials,
-        "_compute",
-        lambda keys, token_id, secret: computed.append(token_id) or compute(keys, token_id, secret),
-    )
+    computed = count_computations(desk, monkeypatch)
     monkeypatch.setattr(token_credentials, "CREDENTIALS_MAX", 2)
     for token_id in ("a", "a", "b", "b", "c", "c", "a"):
-        desk.credentials.credential(ScramMechanism.SCRAM_SHA_256, token_id)
+        desk.credentials.credential(SHA_256, token_id)
     assert computed == ["a", "b", "c", "a"]
     assert len(desk.credentials._computed) == 2
+
+
+def count_computations(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    computed: list[str] = []
+    compute = desk.credentials._compute
+
+    def counted(key: tuple[ScramMechanism, str]) -> ScramCredential:
+        computed.append(key[1])
+        return compute(key)
+
+    monkeypatch.setattr(desk.credentials, "_compute", counted)
+    return computed
+
+
+@pytest.mark.parametrize("is_thread_slow", [False, True])
+def test_a_thread_computes_while_the_client_does(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, is_thread_slow: bool
+) -> None:
+    computed = count_computations(desk, monkeypatch)
+    clients = [ClientLogin("SCRAM-SHA-256", "t1", password("t1"), by_token=True).begin("me") for _ in range(3)]
+    servers = [desk.server() for _ in clients]
+    firsts = [server.respond(client.first()).token for client, server in zip(clients, servers, strict=True)]
+    assert (computed, len(desk.work)) == ([], 1)
+    if not is_thread_slow:
+        desk.run_threads()
+    for client, server, first in zip(clients, servers, firsts, strict=True):
+        final = client.respond(first)
+        assert final is not None
+        assert server.respond(final).user == "ann"
+    desk.run_threads()
+    assert computed == ["t1", "t1"] if is_thread_slow else ["t1"]
 
 
 # --- the session ------------------------------------------------------------------------------------------------
