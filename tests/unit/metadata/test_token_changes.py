@@ -181,6 +181,7 @@ def test_expiry(desk: Desk) -> None:
     desk.create(ANN, -1, None, BOB)
     assert desk.expire("token-0", BOB, 700).expiry_timestamp_ms == NOW_MS + 700 == desk.token().expires_ms
     assert desk.expire("token-0", ANN, 9 * DAY_MS).expiry_timestamp_ms == NOW_MS + 7 * DAY_MS
+    assert desk.expire("token-0", ANN, 0).expiry_timestamp_ms == NOW_MS == desk.token().expires_ms
     assert desk.expire("token-0", ANN, -1).expiry_timestamp_ms == NOW_MS
     assert not desk.image.delegation_tokens
     assert desk.expire("token-0").error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND

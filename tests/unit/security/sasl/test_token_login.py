@@ -16,13 +16,17 @@ from moldau.security.sasl.client import ClientLogin
 from moldau.security.sasl.exchange import Mechanism, SaslExchange
 from moldau.security.sasl.mechanism import SCRAM_MECHANISMS, SaslRefusal, Step
 from moldau.security.sasl.scram import ScramServer, ScramUsers
-from moldau.security.sasl.scram_messages import base64_text, parse_client_first
+from moldau.security.sasl.scram_messages import ScramKeys, base64_text, parse_client_first
 from moldau.security.sasl.token_credentials import TokenCredentials
 from moldau.security.scram_credentials import ScramCredential, ScramMechanism
 
 ANN, BOB = Principal("User", "ann"), Principal("User", "bob")
 HMACS = TokenHmacs("secret")
 SHA_256 = ScramMechanism.SCRAM_SHA_256
+
+
+KEYS = ScramKeys(SHA_256)
+STORED = {(int(SHA_256), "ann"): KEYS.credential(KEYS.salted_password("pw", b"salt", 4096), b"salt", 4096)}
 
 
 class Desk:
@@ -48,7 +52,7 @@ class Desk:
         self.work.clear()
 
     def server(self, mechanism: str = "SCRAM-SHA-256", has_tokens: bool = True) -> ScramServer:
-        users = ScramUsers(SCRAM_MECHANISMS[mechanism], dict, b"cluster")
+        users = ScramUsers(SCRAM_MECHANISMS[mechanism], lambda: STORED, b"cluster")
         return ScramServer(users, lambda: "server", self.credentials if has_tokens else None)
 
     def log_in(self, server: ScramServer, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> Step:
@@ -221,3 +225,10 @@ def test_another_token_of_the_same_owner_may_follow(desk: Desk) -> None:
     exchange = session(desk, 0)
     desk.tokens["t9"] = DelegationToken("t9", ANN, ANN, (), 0, 9_000, 9_000)
     assert authenticate(exchange, "t9", password("t9"), 2_000, by_token=True) == 8_000
+
+
+def test_the_owner_may_go_on_with_the_password(desk: Desk) -> None:
+    """Kafka compares type and name only. What authenticated the client last counts."""
+    exchange = session(desk, 0)
+    assert authenticate(exchange, "ann", "pw", 2_000, by_token=False) == 0
+    assert (exchange.principal, exchange.expires_ms) == (ANN, None)
