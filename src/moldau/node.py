@@ -37,6 +37,8 @@ from moldau.runtime.flusher import LogFlusher
 from moldau.runtime.node_tls import NodeTls
 from moldau.runtime.running_clock import RunningClock
 from moldau.runtime.timers import LoopTimers
+from moldau.security.delegation_tokens import TokenHmacs
+from moldau.security.sasl.token_credentials import TokenCredentials
 from moldau.server.conversation import ReceiveBudget
 from moldau.server.listener import Listener, bound_socket
 from moldau.server.router import Router
@@ -243,7 +245,7 @@ class Node:
             return None
         # The cluster id makes the made-up salts of unknown users the same on all nodes; strangers do not know it.
         mechanisms = sasl.listeners[listener].mechanisms(
-            lambda: assembly.current.image.scram_credentials, assembly.cluster_id.encode(), new_nonce
+            lambda: assembly.current.image.scram_credentials, assembly.cluster_id.encode(), new_nonce, self._tokens()
         )
         return SaslServer(
             mechanisms,
@@ -252,6 +254,14 @@ class Node:
             self._clock,
             LoopTimers(asyncio.get_running_loop()),
         )
+
+    def _tokens(self) -> TokenCredentials | None:
+        """Return the delegation tokens with which clients may log in; None if there are none."""
+        settings, current = self.settings.delegation_tokens, self.assembly.current
+        if not settings.is_enabled:
+            return None
+        hmacs = TokenHmacs(settings.secret_key)
+        return TokenCredentials(hmacs, lambda: current.image.delegation_tokens, self._clock.now_ms, self._run_in_thread)
 
     def advertised(self) -> list[Address]:
         """Return the advertised addresses, with the actual port where the setting is 0."""

@@ -39,6 +39,7 @@ from moldau.security.sasl.settings import JaasFile, SaslSettings, SaslUse, read_
 from moldau.security.settings import AuthorizerSettings, read_authorizer
 from moldau.security.tls.listener_settings import read_node_tls, warn_of_unknown_listeners
 from moldau.security.tls.settings import TlsSettings
+from moldau.security.token_settings import TokenSettings, read_delegation_tokens
 
 __all__ = ["Settings", "SettingsError", "check_cluster_id", "from_properties", "load"]
 
@@ -100,6 +101,7 @@ class Settings:
     quota_window_num: int
     quota_window_size_seconds: int
     sasl: SaslSettings
+    delegation_tokens: TokenSettings
     tls: Mapping[str, TlsSettings]
     """By listener, for those that use TLS: those of this node, and the controllers' that it connects to."""
     properties: Mapping[str, str] = field(repr=False)
@@ -251,6 +253,7 @@ def _build_settings(
         quota_window_num=values.integer("quota.window.num"),
         quota_window_size_seconds=values.integer("quota.window.size.seconds"),
         sasl=read_sasl(values, sasl_use, jaas_file or {}),
+        delegation_tokens=read_delegation_tokens(values),
         tls=read_node_tls(values, listeners),
         properties={key: each.text for key, each in texts.items() if broker_config(key)},
         warnings=tuple(_warnings(values, listeners)),

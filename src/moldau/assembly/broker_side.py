@@ -274,6 +274,7 @@ class BrokerSide:
             fetch_bytes_max=settings.fetch_max_bytes,
             rng=world.rng,
             has_authorizer=settings.authorizer.is_enabled,
+            delegation_tokens=settings.delegation_tokens,
         )
 
     def _on_image(self, image: MetadataImage, changes: Changes) -> None:

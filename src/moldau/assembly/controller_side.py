@@ -18,10 +18,12 @@ from moldau.metadata.image import MetadataImage
 from moldau.runtime.controller.active import Controller
 from moldau.runtime.controller.admin import Admin
 from moldau.runtime.controller.broker_requests import BrokerReports
+from moldau.runtime.controller.delegation_tokens import ControllerTokens
 from moldau.runtime.controller.duties import ControllerDuties
 from moldau.runtime.controller.first_records import read_first_records
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.driver import QuorumDriver
+from moldau.security.principals import Principal
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.controller.describe_cluster import DescribeControllers
@@ -80,13 +82,19 @@ class ControllerSide:
             world.rng,
             ignores_case,
         )
+        self.tokens = ControllerTokens(
+            self.controller, settings.delegation_tokens, world.clock, world.timers, world.rng
+        )
+        self.controller.on_active(self.tokens)
         self.router = Router()
         self._serve(current, cluster_id, world.rng)
 
-    def ask(self, api: ApiKey, request: Message, version: int) -> Promise[Any]:
-        """Handle a request to the controller; the response may be a KafkaError NOT_CONTROLLER."""
+    def ask(self, api: ApiKey, request: Message, version: int, principal: Principal) -> Promise[Any]:
+        """Handle a request of this principal to the controller; the response may be a KafkaError NOT_CONTROLLER."""
         if api in QUORUM_APIS:
             return self._ask_quorum(request, version)
+        if api in self.tokens:
+            return self.tokens.ask(api, request, principal)
         return self.reports.ask(api, request) if api in self.reports else self.admin.ask(api, request)
 
     def _ask_quorum(self, request: Message, version: int) -> Promise[Any]:

@@ -284,10 +284,6 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("sasl.oauthbearer.clock.skew.seconds", INT, 30),
     ConfigDef("sasl.oauthbearer.expected.audience", LIST, ()),
     ConfigDef("sasl.oauthbearer.expected.issuer", STRING, None),
-    ConfigDef("delegation.token.secret.key", PASSWORD, None),
-    ConfigDef("delegation.token.max.lifetime.ms", LONG, 604_800_000, Range(1)),
-    ConfigDef("delegation.token.expiry.time.ms", LONG, 86_400_000, Range(1)),
-    ConfigDef("delegation.token.expiry.check.interval.ms", LONG, 3_600_000, Range(1)),
     # Plug-ins
     ConfigDef("config.providers", LIST, (), update_mode=CLUSTER_WIDE),
     ConfigDef("create.topic.policy.class.name", CLASS, None),

@@ -63,6 +63,10 @@ _ROWS: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("sasl.server.max.receive.size", INT, 524_288),
     ConfigDef("connections.max.reauth.ms", LONG, 0),
     ConfigDef("connection.failed.authentication.delay.ms", INT, 100, Range(0)),
+    ConfigDef("delegation.token.secret.key", PASSWORD, None),
+    ConfigDef("delegation.token.max.lifetime.ms", LONG, 604_800_000, Range(1)),
+    ConfigDef("delegation.token.expiry.time.ms", LONG, 86_400_000, Range(1)),
+    ConfigDef("delegation.token.expiry.check.interval.ms", LONG, 3_600_000, Range(1)),
     # TLS
     ConfigDef("ssl.client.auth", STRING, "none", OneOf(("required", "requested", "none")), update_mode=PER_BROKER),
     ConfigDef("ssl.principal.mapping.rules", STRING, "DEFAULT"),
@@ -239,6 +243,10 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "sasl.server.max.receive.size": "Largest request of a client that has not authenticated yet.",
     "connections.max.reauth.ms": "How long a SASL session lasts until the client authenticates again; 0: for ever.",
     "connection.failed.authentication.delay.ms": "How long a refused client waits for the answer.",
+    "delegation.token.secret.key": "The key of delegation tokens, the same on all nodes; without it there are none.",
+    "delegation.token.max.lifetime.ms": "After this time a delegation token cannot be renewed any more.",
+    "delegation.token.expiry.time.ms": "How long a delegation token is valid that was created or renewed.",
+    "delegation.token.expiry.check.interval.ms": "How often the controller removes expired delegation tokens.",
     # TLS
     "ssl.client.auth": "Whether clients must show a certificate: required, requested or none.",
     "ssl.principal.mapping.rules": "How the subject of a client's certificate becomes the name of a user.",

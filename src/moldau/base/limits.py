@@ -90,6 +90,13 @@ UNVERIFIED_BYTES_MAX: Final = 256 << 20
 MARKER_PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 """Partitions in one WriteTxnMarkers request that a coordinator sends."""
 
+TOKEN_RENEWERS_MAX: Final = 100
+"""Principals that may renew one delegation token."""
+
+TOKENS_OF_REQUESTER_MAX: Final = 10_000
+"""Delegation tokens that one user has created and that have not been removed: every user may create tokens, and all
+nodes keep them in memory."""
+
 LOOKUP_REQUEST_BYTES_MAX: Final = 256 << 10
 """Largest request for coordinators or transactions by their ids. An id may have two bytes, and each one's response
 has a few dozen: with 8 MiB a client could block all others for seconds."""

@@ -12,9 +12,10 @@ from typing import Final
 from moldau.base.errors import UnusableProperty
 from moldau.client.channel import Security
 from moldau.security.sasl.client import ClientLogin
-from moldau.security.sasl.jaas import JaasError, parse_line
+from moldau.security.sasl.jaas import SCRAM_MODULE, JaasError, LoginModule, parse_line
 from moldau.security.sasl.mechanism import SUPPORTED_MECHANISMS
 
+JAAS: Final = "sasl.jaas.config"
 RENAMED: Final = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "max.request.size": "message.max.bytes",
@@ -49,7 +50,7 @@ def for_librdkafka(java: Mapping[str, str]) -> dict[str, str]:
             settings["queue.buffering.max.kbytes"] = str(max(1, int(value) // 1024))
         elif name == "partition.assignment.strategy":
             settings.update(_assignors(value))
-        elif name == "sasl.jaas.config":
+        elif name == JAAS:
             settings.update(_credentials(value))
         elif name == "ssl.endpoint.identification.algorithm":
             settings[name] = value or "none"
@@ -72,13 +73,28 @@ def _assignors(classes: str) -> dict[str, str]:
 
 def _credentials(jaas: str) -> dict[str, str]:
     """Extract user and password from a JAAS line such as `...PlainLoginModule required username="u" password="p";`."""
+    module = _login_module(jaas)
+    if _is_token(module):
+        raise UnusableProperty(
+            "sasl.jaas.config: librdkafka cannot log in with a delegation token (tokenauth=true); use a user's password"
+        )
+    return _user_and_password(module)
+
+
+def _login_module(jaas: str) -> LoginModule:
     try:
-        options = parse_line(jaas).options
+        return parse_line(jaas)
     except JaasError as wrong:
         raise UnusableProperty(f"sasl.jaas.config: {wrong}") from None
-    if options.get("tokenauth", "false").lower() == "true":
-        raise UnusableProperty("sasl.jaas.config: delegation tokens (tokenauth) cannot be used here")
-    return {f"sasl.{name}": options[name] for name in ("username", "password") if name in options}
+
+
+def _is_token(module: LoginModule) -> bool:
+    """Whether the user is a delegation token; only SCRAM's login module has that option."""
+    return module.class_name == SCRAM_MODULE and module.options.get("tokenauth", "").lower() == "true"
+
+
+def _user_and_password(module: LoginModule) -> dict[str, str]:
+    return {f"sasl.{name}": module.options[name] for name in ("username", "password") if name in module.options}
 
 
 def _store(name: str, path: str, java: Mapping[str, str]) -> dict[str, str]:
@@ -94,7 +110,12 @@ def _store(name: str, path: str, java: Mapping[str, str]) -> dict[str, str]:
 
 def security(java: Mapping[str, str]) -> Security:
     """Return how our own channel connects to a node: with TLS or not, and the user for SASL."""
-    settings = for_librdkafka({name: value for name, value in java.items() if not name.startswith("ssl.")})
+    settings = for_librdkafka({name: value for name, value in java.items() if not name.startswith(("ssl.", JAAS))})
+    by_token = False
+    if JAAS in java:
+        module = _login_module(java[JAAS])
+        by_token = _is_token(module)
+        settings |= _user_and_password(module)
     protocol = settings.get("security.protocol", "PLAINTEXT").upper()
     tls = None
     if protocol.endswith("SSL"):
@@ -106,4 +127,5 @@ def security(java: Mapping[str, str]) -> Security:
     mechanism = (settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "").upper()
     if mechanism not in SUPPORTED_MECHANISMS:
         raise UnusableProperty(f"sasl.mechanism: expected one of {', '.join(SUPPORTED_MECHANISMS)}")
-    return Security(tls, ClientLogin(mechanism, settings.get("sasl.username", ""), settings.get("sasl.password", "")))
+    user, password = settings.get("sasl.username", ""), settings.get("sasl.password", "")
+    return Security(tls, ClientLogin(mechanism, user, password, by_token))

@@ -23,6 +23,7 @@ from moldau.metadata.records import (
     ClientQuotaRecord,
     ConfigRecord,
     ConfigResource,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
     MetadataRecord,
@@ -33,6 +34,7 @@ from moldau.metadata.records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -41,6 +43,8 @@ from moldau.metadata.records import (
     UserScramCredentialRecord,
 )
 from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType
+from moldau.security.delegation_tokens import DelegationToken
+from moldau.security.principals import split_principal
 from moldau.security.scram_credentials import ScramCredential
 
 
@@ -102,6 +106,7 @@ class _Overlay:
         self.acl_ids = image.acl_ids.edit()
         self.scram_credentials = image.scram_credentials.edit()
         self.client_quotas = image.client_quotas.edit()
+        self.delegation_tokens = image.delegation_tokens.edit()
         self.features = image.features
         self.features_off = image.features_off
         self.next_producer_id = image.next_producer_id
@@ -136,6 +141,7 @@ class _Overlay:
             self.acl_ids.finish(),
             self.scram_credentials.finish(),
             self.client_quotas.finish(),
+            self.delegation_tokens.finish(),
         )
 
 
@@ -308,6 +314,22 @@ def _set_client_quota(overlay: _Overlay, record: ClientQuotaRecord) -> None:
     overlay.changes.has_client_quotas = True
 
 
+def _set_delegation_token(overlay: _Overlay, record: DelegationTokenRecord) -> None:
+    overlay.delegation_tokens[record.token_id] = DelegationToken(
+        record.token_id,
+        split_principal(record.owner),
+        split_principal(record.requester),
+        tuple(map(split_principal, record.renewers)),
+        record.issue_timestamp,
+        record.max_timestamp,
+        record.expiration_timestamp,
+    )
+
+
+def _remove_delegation_token(overlay: _Overlay, record: RemoveDelegationTokenRecord) -> None:
+    overlay.delegation_tokens.pop(record.token_id)
+
+
 def _ignore(overlay: _Overlay, record: NoOpRecord) -> None:
     """A NoOpRecord changes only the offset of the image."""
 
@@ -331,5 +353,7 @@ _APPLY: dict[type[MetadataRecord], Callable[[_Overlay, Any], None]] = {
     UserScramCredentialRecord: _set_scram_credential,
     RemoveUserScramCredentialRecord: _remove_scram_credential,
     ClientQuotaRecord: _set_client_quota,
+    DelegationTokenRecord: _set_delegation_token,
+    RemoveDelegationTokenRecord: _remove_delegation_token,
     NoOpRecord: _ignore,
 }

@@ -14,6 +14,7 @@ from typing import Final
 from moldau.base.ids import ZERO_UUID, Uuid
 from moldau.base.persistent_map import PersistentMap
 from moldau.security.acls.bindings import AclBinding
+from moldau.security.delegation_tokens import DelegationToken
 from moldau.security.quotas.entities import Entity
 from moldau.security.scram_credentials import ScramCredential
 
@@ -137,6 +138,8 @@ class MetadataImage:
     scram_credentials: PersistentMap[tuple[int, str], ScramCredential] = field(default_factory=PersistentMap)
     """By mechanism and user."""
     client_quotas: PersistentMap[Entity, Mapping[str, float]] = field(default_factory=PersistentMap)
+    delegation_tokens: PersistentMap[str, DelegationToken] = field(default_factory=PersistentMap)
+    """By id, also those that have expired and are not removed yet."""
 
     def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
         name = self.topic_names.get(topic_id)

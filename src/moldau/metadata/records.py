@@ -27,8 +27,10 @@ from moldau.metadata.record import MetadataRecord
 from moldau.metadata.security_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
+    DelegationTokenRecord,
     QuotaEntity,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
@@ -60,6 +62,7 @@ __all__ = [
     "ConfigResource",
     "ControllerEndpoint",
     "ControllerFeature",
+    "DelegationTokenRecord",
     "FeatureLevelRecord",
     "FenceBrokerRecord",
     "MetadataRecord",
@@ -71,6 +74,7 @@ __all__ = [
     "RegisterBrokerRecord",
     "RegisterControllerRecord",
     "RemoveAccessControlEntryRecord",
+    "RemoveDelegationTokenRecord",
     "RemoveTopicRecord",
     "RemoveUserScramCredentialRecord",
     "TopicRecord",
@@ -178,6 +182,8 @@ RECORD_TYPES: dict[int, type[MetadataRecord]] = {
         UserScramCredentialRecord,
         RemoveUserScramCredentialRecord,
         ClientQuotaRecord,
+        DelegationTokenRecord,
+        RemoveDelegationTokenRecord,
     )
 }
 

@@ -1,4 +1,4 @@
-"""The records about access: ACLs, SCRAM credentials, client quotas."""
+"""The records about access: ACLs, SCRAM credentials, delegation tokens, client quotas."""
 
 from __future__ import annotations
 
@@ -140,3 +140,54 @@ class RemoveAccessControlEntryRecord(MetadataRecord):
 
     def __init__(self, id: Uuid = ZERO_UUID) -> None:
         self.id = id
+
+
+class DelegationTokenRecord(MetadataRecord):
+    __slots__ = (
+        "expiration_timestamp",
+        "issue_timestamp",
+        "max_timestamp",
+        "owner",
+        "renewers",
+        "requester",
+        "token_id",
+    )
+    TYPE = 10
+    VERSIONS = (0, 0)
+    SCHEMA = """
+        owner string 0+
+        requester string 0+
+        renewers []string 0+
+        issue_timestamp int64 0+
+        max_timestamp int64 0+
+        expiration_timestamp int64 0+
+        token_id string 0+
+    """
+
+    def __init__(
+        self,
+        owner: str = "",
+        requester: str = "",
+        renewers: Sequence[str] = (),
+        issue_timestamp: int = 0,
+        max_timestamp: int = 0,
+        expiration_timestamp: int = 0,
+        token_id: str = "",
+    ) -> None:
+        self.owner = owner
+        self.requester = requester
+        self.renewers = renewers
+        self.issue_timestamp = issue_timestamp
+        self.max_timestamp = max_timestamp
+        self.expiration_timestamp = expiration_timestamp
+        self.token_id = token_id
+
+
+class RemoveDelegationTokenRecord(MetadataRecord):
+    __slots__ = ("token_id",)
+    TYPE = 26
+    VERSIONS = (0, 0)
+    SCHEMA = "token_id string 0+"
+
+    def __init__(self, token_id: str = "") -> None:
+        self.token_id = token_id

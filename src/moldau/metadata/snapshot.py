@@ -18,6 +18,7 @@ from moldau.metadata.records import (
     ConfigRecord,
     ControllerEndpoint,
     ControllerFeature,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
@@ -28,6 +29,7 @@ from moldau.metadata.records import (
     TopicRecord,
     UserScramCredentialRecord,
 )
+from moldau.security.delegation_tokens import DelegationToken
 from moldau.security.quotas.entities import Entity
 
 
@@ -54,6 +56,20 @@ def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield AccessControlEntryRecord(acl_id, *image.acls[acl_id])
     for mechanism, user in sorted(image.scram_credentials):
         yield UserScramCredentialRecord(user, mechanism, *image.scram_credentials[mechanism, user])
+    for token_id in sorted(image.delegation_tokens):
+        yield token_record(image.delegation_tokens[token_id])
+
+
+def token_record(token: DelegationToken) -> DelegationTokenRecord:
+    return DelegationTokenRecord(
+        str(token.owner),
+        str(token.requester),
+        [str(renewer) for renewer in token.renewers],
+        token.issued_ms,
+        token.max_ms,
+        token.expires_ms,
+        token.id,
+    )
 
 
 def _entity_order(entity: Entity) -> list[tuple[str, bool, str]]:

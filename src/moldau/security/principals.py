@@ -25,6 +25,12 @@ ANYBODY: Final = Principal(USER, "*")
 """In ACLs only: every user."""
 
 
+def split_principal(text: str) -> Principal:
+    """Return the principal of a record, which was checked before it was written."""
+    kind, _, name = text.partition(":")
+    return Principal(kind, name)
+
+
 def parse_principal(text: str) -> Principal:
     """Parse TYPE:NAME. Raise ValueError if one of them is missing."""
     kind, colon, name = text.partition(":")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 Buffer = bytes | bytearray | memoryview
 
@@ -21,6 +21,10 @@ class RecordsSlice(Protocol):
 
 
 Records = Buffer | RecordsSlice
+
+
+SECRET_FIELDS: Final = frozenset(("auth_bytes", "hmac", "salted_password", "server_key", "stored_key"))
+"""Fields with passwords or what is as good; `repr` leaves them out."""
 
 
 class Message:
@@ -37,7 +41,9 @@ class Message:
         return all(_same(getattr(self, name), getattr(other, name)) for name in self.__slots__)
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        fields = ", ".join(
+            f"{name}={'[hidden]' if name in SECRET_FIELDS else repr(getattr(self, name))}" for name in self.__slots__
+        )
         return f"{self.__class__.__name__}({fields})"
 
 

@@ -9,10 +9,12 @@ import pytest
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.runtime.controller.channel import RETRY_DELAY_MS, ControllerChannel
+from moldau.security.principals import ANONYMOUS, Principal
 from moldau.server.handlers.controller.envelope import Envelope
 from moldau.server.router import Caller
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
+from moldau.wire.frames import request_frame
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from moldau.wire.messages.create_topics import (
     CreatableTopic,
@@ -64,7 +66,7 @@ class Desk:
     def leader_address(self) -> tuple[str, int] | None:
         return self.address
 
-    def local(self, api: ApiKey, request: Message, version: int) -> Promise[Any]:
+    def local(self, api: ApiKey, request: Message, version: int, principal: Principal) -> Promise[Any]:
         self.asked_here.append(api)
         answer: Promise[Any] = Promise()
         answer.complete(BrokerHeartbeatResponse())
@@ -155,15 +157,16 @@ def test_without_a_known_leader_the_old_one_may_still_respond(desk: Desk) -> Non
 
 # --- envelopes ----------------------------------------------------------------------------------------------------
 
+ANN = Principal("User", "ann", by_token=True)
 ASK = CreateTopicsRequest([CreatableTopic("a", 3, 2)])
 
 
-def opened(envelope: EnvelopeRequest, given: Any) -> tuple[EnvelopeResponse, list[tuple[ApiKey, Any, int]]]:
+def opened(envelope: EnvelopeRequest, given: Any) -> tuple[EnvelopeResponse, list[tuple[ApiKey, Any, int, Principal]]]:
     """Return the envelope's response when the other side's controller responds with `given`."""
-    seen: list[tuple[ApiKey, Any, int]] = []
+    seen: list[tuple[ApiKey, Any, int, Principal]] = []
 
-    def ask(api: ApiKey, request: Message, version: int) -> Promise[Any]:
-        seen.append((api, request, version))
+    def ask(api: ApiKey, request: Message, version: int, principal: Principal) -> Promise[Any]:
+        seen.append((api, request, version, principal))
         answer: Promise[Any] = Promise()
         answer.complete(given)
         return answer
@@ -173,13 +176,13 @@ def opened(envelope: EnvelopeRequest, given: Any) -> tuple[EnvelopeResponse, lis
 
 
 def test_a_clients_request_is_forwarded_unchanged(desk: Desk) -> None:
-    answer = desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 5)
+    answer = desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 5, ANN)
     (sent,) = desk.sent
     assert (sent.api, sent.purpose) == (ApiKey.ENVELOPE, "forward")
     made = CreateTopicsResponse(topics=[CreatableTopicResult("a", num_partitions=3, replication_factor=2)])
     response, seen = opened(sent.request, made)
-    assert [(api, request.topics[0].name, version) for api, request, version in seen] == [
-        (ApiKey.CREATE_TOPICS, "a", 5)
+    assert [(api, request.topics[0].name, version, who) for api, request, version, who in seen] == [
+        (ApiKey.CREATE_TOPICS, "a", 5, ANN)
     ]
     sent.answer.complete(response)
     assert answer.value().topics[0].num_partitions == 3
@@ -220,5 +223,37 @@ def test_an_unreadable_response_is_an_unknown_server_error(desk: Desk) -> None:
     ids=["nothing", "a body cut short", "a version nobody knows", "a produce request", "an unknown key"],
 )
 def test_an_envelope_may_contain_only_forwarded_apis(data: bytes, code: ErrorCode) -> None:
-    response, seen = opened(EnvelopeRequest(data), CreateTopicsResponse())
+    response, seen = opened(EnvelopeRequest(data, None), CreateTopicsResponse())
     assert (response.error_code, response.response_data, seen) == (code, None, [])
+
+
+def enveloped(principal: bytes | None) -> EnvelopeRequest:
+    return EnvelopeRequest(bytes(request_frame(ApiKey.CREATE_TOPICS, 7, 0, None, ASK))[4:], principal)
+
+
+def test_the_envelope_of_an_earlier_release_has_no_principal() -> None:
+    _, seen = opened(enveloped(None), CreateTopicsResponse())
+    assert [who for *_, who in seen] == [ANONYMOUS]
+
+
+@pytest.mark.parametrize(
+    "principal",
+    [
+        b"",
+        b"\0",
+        b"\0\0",
+        b"\0\1\5User\4ann\0\0",
+        b"\0\0\5User\4a",
+        b"\0\0\1\4ann\0\0",
+        b"\0\0\5User\1\0\0",
+        b"\xff" * 40,
+    ],
+)
+def test_an_unreadable_principal_is_refused(principal: bytes) -> None:
+    response, seen = opened(enveloped(principal), CreateTopicsResponse())
+    assert (response.error_code, seen) == (ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, [])
+
+
+def test_the_principal_is_written_as_apache_writes_it(desk: Desk) -> None:
+    desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 7, ANN)
+    assert desk.sent[0].request.request_principal == b"\0\0\5User\4ann\1\0"

@@ -50,6 +50,8 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
         "resource_type": TOPIC, "resource_pattern_type": LITERAL, "operation": READ, "permission_type": ALLOW,
         "principal": "User:somebody",
     },
+    "CreateDelegationTokenRequest": {"owner_principal_type": "User", "owner_principal_name": RESOURCE},
+    "CreatableRenewers": {"principal_type": "User"},
     "InitProducerIdRequest": {"transactional_id": RESOURCE, "transaction_timeout_ms": 1000},
     "EnvelopeRequest": {
         "request_data": bytes(

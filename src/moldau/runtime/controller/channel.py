@@ -1,8 +1,8 @@
 """Sends requests to the active controller, on this node or on the node that leads the quorum.
 
 Brokers send requests of their own and forward those of clients: a request that only the controller can decide is sent
-unchanged in an envelope, and so is its response. While there is no leader, or if it changes meanwhile, the request is
-retried until its timeout.
+unchanged in an envelope, with its client's principal, and so is its response. While there is no leader, or if it
+changes meanwhile, the request is retried until its timeout.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.promise import Promise
 from moldau.client.peers import Peer, Peers
+from moldau.security.principal_data import principal_bytes
+from moldau.security.principals import ANONYMOUS, Principal
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -50,7 +52,7 @@ class ControllerChannel:
     def __init__(
         self,
         leadership: Leadership,
-        local: Callable[[ApiKey, Message, int], Promise[Any]] | None,
+        local: Callable[[ApiKey, Message, int, Principal], Promise[Any]] | None,
         peers: Peers,
         clock: Clock,
         timers: Timers,
@@ -70,10 +72,16 @@ class ControllerChannel:
         return self._start(_PendingRequest(api, request, purpose, self._clock.elapsed_ms() + timeout_ms, None))
 
     def forward(
-        self, api: ApiKey, request: Message, version: int, timeout_ms: int = FORWARD_TIMEOUT_MS
+        self,
+        api: ApiKey,
+        request: Message,
+        version: int,
+        principal: Principal = ANONYMOUS,
+        timeout_ms: int = FORWARD_TIMEOUT_MS,
     ) -> Promise[Any]:
-        """Forward a client's request in the version in which it came."""
-        return self._start(_PendingRequest(api, request, "forward", self._clock.elapsed_ms() + timeout_ms, version))
+        """Forward a request of the client that is this principal, in the version in which it came."""
+        deadline_ms = self._clock.elapsed_ms() + timeout_ms
+        return self._start(_PendingRequest(api, request, "forward", deadline_ms, version, principal))
 
     def create_topics(self, request: CreateTopicsRequest) -> Promise[CreateTopicsResponse | KafkaError]:
         return self.forward(ApiKey.CREATE_TOPICS, request, CREATE_TOPICS_VERSION)
@@ -97,7 +105,7 @@ class ControllerChannel:
     def _try(self, pending: _PendingRequest) -> None:
         if self._leadership.is_leader and self._local is not None:
             version = APIS[pending.api].highest if pending.version is None else pending.version
-            self._local(pending.api, pending.request, version).then(
+            self._local(pending.api, pending.request, version, pending.principal).then(
                 lambda response: self._on_response(pending, response)
             )
             return
@@ -114,7 +122,7 @@ class ControllerChannel:
             )
         else:
             frame = request_frame(pending.api, pending.version, 0, None, pending.request)
-            envelope = EnvelopeRequest(bytes(frame[4:]), None)
+            envelope = EnvelopeRequest(bytes(frame[4:]), principal_bytes(pending.principal))
             peer.ask(ApiKey.ENVELOPE, envelope, remaining_ms).then(
                 lambda response: self._on_envelope(pending, response)
             )
@@ -155,12 +163,21 @@ class ControllerChannel:
 class _PendingRequest:
     """A request that waits for its response, with its deadline and its promise."""
 
-    __slots__ = ("answer", "api", "deadline_ms", "purpose", "request", "version")
+    __slots__ = ("answer", "api", "deadline_ms", "principal", "purpose", "request", "version")
 
-    def __init__(self, api: ApiKey, request: Message, purpose: str, deadline_ms: int, version: int | None) -> None:
+    def __init__(
+        self,
+        api: ApiKey,
+        request: Message,
+        purpose: str,
+        deadline_ms: int,
+        version: int | None,
+        principal: Principal = ANONYMOUS,
+    ) -> None:
         self.api = api
         self.request = request
         self.purpose = purpose
         self.deadline_ms = deadline_ms
         self.version = version
+        self.principal = principal
         self.answer: Promise[Any] = Promise()

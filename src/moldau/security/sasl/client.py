@@ -35,13 +35,15 @@ class ClientLogin:
     mechanism: str
     user: str
     password: str = field(repr=False)
+    by_token: bool = False
+    """Whether the user is a delegation token's id, and the password its hmac in base64. For SCRAM only."""
 
     def begin(self, nonce: str) -> ClientMechanism:
         """Return a new exchange. `nonce` is random, printable, and has no comma."""
         if self.mechanism == PLAIN:
             return PlainClient(self.user, self.password)
         keys = ScramKeys(SCRAM_MECHANISMS[self.mechanism])
-        return ScramClient(keys, self.user, self.password, nonce)
+        return ScramClient(keys, self.user, self.password, nonce, self.by_token)
 
 
 class PlainClient:
@@ -56,11 +58,12 @@ class PlainClient:
 
 
 class ScramClient:
-    def __init__(self, keys: ScramKeys, user: str, password: str, nonce: str) -> None:
+    def __init__(self, keys: ScramKeys, user: str, password: str, nonce: str, by_token: bool = False) -> None:
         self._keys = keys
         self._password = password
         self._nonce = nonce
-        self._first_bare = f"n={scram_messages.escape_name(user)},r={nonce}"
+        extension = f",{scram_messages.TOKEN_EXTENSION}=true" if by_token else ""
+        self._first_bare = f"n={scram_messages.escape_name(user)},r={nonce}{extension}"
         self._server_signature: bytes | None = None
 
     def first(self) -> bytes:

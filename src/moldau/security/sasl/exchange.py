@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode
 from moldau.security.principals import USER, Principal
-from moldau.security.sasl.mechanism import SaslRefusal, ServerMechanism
+from moldau.security.sasl.mechanism import SaslRefusal, ServerMechanism, Step
 
 REAUTHENTICATION_INTERVAL_MS_MIN: Final = 1000
 """A connection may authenticate again once in this time."""
@@ -104,7 +104,7 @@ class SaslExchange:
         assert self._server is not None, "chosen by the handshake"
         try:
             step = self._server.respond(token)
-            lifetime_ms = 0 if step.user is None else self._succeed(Principal(USER, step.user), now_ms)
+            lifetime_ms = 0 if step.user is None else self._succeed(step.user, step, now_ms)
         except SaslRefusal as refusal:
             message = refusal.message or (
                 f"Authentication failed during {'re-' if self.is_reauthenticating else ''}authentication due to invalid"
@@ -122,17 +122,21 @@ class SaslExchange:
         is_too_soon = last_ms is not None and now_ms - last_ms < REAUTHENTICATION_INTERVAL_MS_MIN
         return self.expires_ms is not None and not is_too_soon
 
-    def _succeed(self, principal: Principal, now_ms: int) -> int:
-        if self.principal not in (None, principal):
-            former = self.principal
+    def _succeed(self, user: str, step: Step, now_ms: int) -> int:
+        """Return the lifetime of the session; 0 means without end."""
+        principal, former = Principal(USER, user, step.by_token), self.principal
+        if former is not None and former[:2] != principal[:2]:
             raise SaslRefusal(
                 f"Cannot change principals during re-authentication from {former.type}.{former.name}:"
                 f" {principal.type}.{principal.name}"
             )
-        lifetime_ms = self._mechanisms[self._name].lifetime_ms
-        self.expires_ms = now_ms + lifetime_ms if lifetime_ms > 0 else None
+        lifetime_ms = max(self._mechanisms[self._name].lifetime_ms, 0)
+        if step.lifetime_ms is not None:
+            assert step.lifetime_ms > 0, "a proof that has expired is refused"
+            lifetime_ms = min(lifetime_ms or step.lifetime_ms, step.lifetime_ms)
+        self.expires_ms = now_ms + lifetime_ms if lifetime_ms else None
         self.principal, self.phase, self._server = principal, Phase.AUTHENTICATED, None
-        return max(lifetime_ms, 0)
+        return lifetime_ms
 
     def _fail(self, reason: str) -> None:
         self.phase, self.failure, self._server = Phase.FAILED, reason, None

@@ -24,6 +24,10 @@ class Step(NamedTuple):
 
     token: bytes
     user: str | None = None
+    by_token: bool = False
+    """Whether a delegation token was the proof."""
+    lifetime_ms: int | None = None
+    """How long the proof is valid; None if it has no end."""
 
 
 class ServerMechanism(Protocol):

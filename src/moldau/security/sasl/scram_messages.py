@@ -18,6 +18,8 @@ ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16384
 """Kafka's limits for new credentials; the lower one also holds for every login."""
 
+TOKEN_EXTENSION: Final = "tokenauth"
+
 _HASHES: Final = {ScramMechanism.SCRAM_SHA_256: "sha256", ScramMechanism.SCRAM_SHA_512: "sha512"}
 
 # A hostile message must not make the patterns backtrack: each character can match in one way only.
@@ -49,7 +51,8 @@ class ClientFirst(NamedTuple):
     authorization_id: str
     user: str
     nonce: str
-    extensions: str
+    is_token: bool
+    """Whether the user is a delegation token."""
 
 
 class ServerFirst(NamedTuple):
@@ -73,8 +76,14 @@ def parse_client_first(token: bytes) -> ClientFirst:
         unescape_name(match["authzid"] or ""),
         unescape_name(match["name"]),
         match["nonce"],
-        match["extensions"],
+        _is_token(match["extensions"]),
     )
+
+
+def _is_token(extensions: str) -> bool:
+    """Return what the last extension `tokenauth` says; extensions are `,name=value,…`."""
+    by_name = dict(each.split("=", 1) for each in extensions.split(",")[1:])
+    return by_name.get(TOKEN_EXTENSION, "").lower() == "true"
 
 
 def parse_server_first(token: bytes) -> ServerFirst:

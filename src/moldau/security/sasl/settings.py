@@ -22,6 +22,7 @@ from moldau.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasError, Log
 from moldau.security.sasl.mechanism import PLAIN, SCRAM_MECHANISMS, SUPPORTED_MECHANISMS
 from moldau.security.sasl.plain import PlainServer
 from moldau.security.sasl.scram import Credentials, ScramServer, ScramUsers
+from moldau.security.sasl.token_credentials import TokenCredentials
 
 ENABLED_MECHANISMS: Final = "sasl.enabled.mechanisms"
 JAAS_CONFIG: Final = "sasl.jaas.config"
@@ -49,14 +50,18 @@ class SaslListenerSettings:
     """Of the users of PLAIN."""
 
     def mechanisms(
-        self, credentials: Callable[[], Credentials], secret: bytes, new_nonce: Callable[[], str]
+        self,
+        credentials: Callable[[], Credentials],
+        secret: bytes,
+        new_nonce: Callable[[], str],
+        tokens: TokenCredentials | None = None,
     ) -> dict[str, Mechanism]:
         """Return the mechanisms as the listener offers them; the arguments are for those of SCRAM."""
 
         def new_server(name: str) -> Callable[[], PlainServer | ScramServer]:
             if name == PLAIN:
                 return partial(PlainServer, self.passwords)
-            return partial(ScramServer, ScramUsers(SCRAM_MECHANISMS[name], credentials, secret), new_nonce)
+            return partial(ScramServer, ScramUsers(SCRAM_MECHANISMS[name], credentials, secret), new_nonce, tokens)
 
         return {name: Mechanism(new_server(name), lifetime_ms) for name, lifetime_ms in self.lifetimes_ms.items()}
 

@@ -20,6 +20,7 @@ from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionGate
+from moldau.security.token_settings import TokenSettings
 from moldau.server.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.authorized_requests import authorize_functions
@@ -28,6 +29,7 @@ from moldau.server.handlers.describe_acls import DescribeAcls
 from moldau.server.handlers.describe_client_quotas import DescribeClientQuotas
 from moldau.server.handlers.describe_cluster import DescribeCluster
 from moldau.server.handlers.describe_configs import DescribeConfigs
+from moldau.server.handlers.describe_delegation_token import DescribeDelegationToken
 from moldau.server.handlers.describe_log_dirs import DescribeLogDirs
 from moldau.server.handlers.describe_producers import DescribeProducers
 from moldau.server.handlers.describe_topic_partitions import DescribeTopicPartitions
@@ -84,6 +86,7 @@ class HandlerDependencies:
     fetch_bytes_max: int
     rng: Random
     has_authorizer: bool
+    delegation_tokens: TokenSettings
 
 
 def handlers(node: HandlerDependencies) -> list[Handler]:
@@ -139,5 +142,6 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         DescribeTransactions(node.transactions),
         DescribeAcls(current, node.has_authorizer),
         DescribeClientQuotas(current),
+        DescribeDelegationToken(current, node.delegation_tokens),
         *forwarded_handlers(channel.forward, authorize_functions(current, node.rng, node.has_authorizer)),
     ]

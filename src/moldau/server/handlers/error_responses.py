@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from moldau.base.errors import KafkaError
+from moldau.metadata.controller.delegation_tokens import refused_creation
+from moldau.security.principals import ANONYMOUS
 from moldau.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from moldau.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -28,6 +30,7 @@ from moldau.wire.messages.alter_user_scram_credentials import (
 )
 from moldau.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from moldau.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from moldau.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from moldau.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -44,6 +47,7 @@ from moldau.wire.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 from moldau.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from moldau.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 from moldau.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from moldau.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from moldau.wire.messages.incremental_alter_configs import (
@@ -60,6 +64,7 @@ from moldau.wire.messages.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from moldau.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from moldau.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from moldau.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from moldau.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from moldau.wire.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
@@ -235,4 +240,7 @@ _ERROR_RESPONSES: Final[dict[type[Message], Callable[[Any, KafkaError], Message]
     FetchSnapshotRequest: _with_code(FetchSnapshotResponse),
     UpdateRaftVoterRequest: _with_code(UpdateRaftVoterResponse),
     AlterUserScramCredentialsRequest: _alter_user_scram_credentials,
+    CreateDelegationTokenRequest: lambda request, error: refused_creation(request, ANONYMOUS, error.code),
+    RenewDelegationTokenRequest: _with_code(RenewDelegationTokenResponse),
+    ExpireDelegationTokenRequest: _with_code(ExpireDelegationTokenResponse),
 }

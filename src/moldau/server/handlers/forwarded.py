@@ -6,7 +6,8 @@ CreateTopics v2–7, DeleteTopics v1–6 (by id from v6), CreatePartitions v0–
 named return to their defaults), IncrementalAlterConfigs v0–1 (KIP-339), ElectLeaders v0–2, AlterPartitionReassignments
 v0–1 and ListPartitionReassignments v0 (KIP-455), UpdateFeatures v0–2, UnregisterBroker v0, DescribeQuorum v0–2,
 AddRaftVoter v0–1 and RemoveRaftVoter v0 (KIP-853), CreateAcls v1–3, DeleteAcls v1–3, AlterClientQuotas v0–1 and
-AlterUserScramCredentials v0 (KIP-554). They are implemented in `metadata/controller/` and `raft/`.
+AlterUserScramCredentials v0 (KIP-554), CreateDelegationToken v1–3, RenewDelegationToken v1–2 and ExpireDelegationToken
+v1–2. They are implemented in `metadata/controller/` and `raft/`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from typing import Any, Final
 from moldau.base.errors import KafkaError
 from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.security.principals import Principal
 from moldau.server.handlers.authorized_requests.authorized import Authorize
 from moldau.server.handlers.error_responses import error_response
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.schema import Message
 
-SendToController = Callable[[ApiKey, Message, int], Promise[Any]]
-"""Sends a request in that version to the controller; the result may be a KafkaError."""
+SendToController = Callable[[ApiKey, Message, int, Principal], Promise[Any]]
+"""Sends a request in that version, of that principal, to the controller; the result may be a KafkaError."""
 
 FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.CREATE_TOPICS: (2, 7),
@@ -44,6 +46,9 @@ FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.CREATE_ACLS: (1, 3),
     ApiKey.DELETE_ACLS: (1, 3),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
+    ApiKey.CREATE_DELEGATION_TOKEN: (1, 3),
+    ApiKey.RENEW_DELEGATION_TOKEN: (1, 2),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: (1, 2),
 }
 
 
@@ -64,7 +69,7 @@ class ForwardedHandler:
         allowed, complete = self._authorize(request, caller.access)
         if allowed is None:
             return complete(response_class(self.api)())
-        reply = self._send_to_controller(self.api, allowed, caller.version)
+        reply = self._send_to_controller(self.api, allowed, caller.version, caller.access.principal)
         return reply.map(
             lambda response: complete(
                 error_response(allowed, response) if isinstance(response, KafkaError) else response

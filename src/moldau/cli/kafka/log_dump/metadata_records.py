@@ -1,54 +1,12 @@
-"""Records of the metadata log that Kafka's own controllers write and Moldau's do not: tokens, and the records around a
+"""Records of the metadata log that Kafka's own controllers write and Moldau's do not, such as those around a
 transaction of many records. They are only printed, never applied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from moldau.metadata.record import MetadataRecord
-
-
-class DelegationTokenRecord(MetadataRecord):
-    __slots__ = (
-        "expiration_timestamp",
-        "issue_timestamp",
-        "max_timestamp",
-        "owner",
-        "renewers",
-        "requester",
-        "token_id",
-    )
-    TYPE = 10
-    VERSIONS = (0, 0)
-    SCHEMA = """
-        owner string 0+
-        requester string 0+
-        renewers []string 0+
-        issue_timestamp int64 0+
-        max_timestamp int64 0+
-        expiration_timestamp int64 0+
-        token_id string 0+
-    """
-
-    def __init__(
-        self,
-        owner: str = "",
-        requester: str = "",
-        renewers: Sequence[str] = (),
-        issue_timestamp: int = 0,
-        max_timestamp: int = 0,
-        expiration_timestamp: int = 0,
-        token_id: str = "",
-    ) -> None:
-        self.owner = owner
-        self.requester = requester
-        self.renewers = renewers
-        self.issue_timestamp = issue_timestamp
-        self.max_timestamp = max_timestamp
-        self.expiration_timestamp = expiration_timestamp
-        self.token_id = token_id
 
 
 class ZkMigrationStateRecord(MetadataRecord):
@@ -91,16 +49,6 @@ class AbortTransactionRecord(MetadataRecord):
         self.reason = reason
 
 
-class RemoveDelegationTokenRecord(MetadataRecord):
-    __slots__ = ("token_id",)
-    TYPE = 26
-    VERSIONS = (0, 0)
-    SCHEMA = "token_id string 0+"
-
-    def __init__(self, token_id: str = "") -> None:
-        self.token_id = token_id
-
-
 class ClearElrRecord(MetadataRecord):
     __slots__ = ("topic_name",)
     TYPE = 28
@@ -112,11 +60,9 @@ class ClearElrRecord(MetadataRecord):
 
 
 KAFKA_ONLY_RECORDS: Final[tuple[type[MetadataRecord], ...]] = (
-    DelegationTokenRecord,
     ZkMigrationStateRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
     AbortTransactionRecord,
-    RemoveDelegationTokenRecord,
     ClearElrRecord,
 )

@@ -16,12 +16,18 @@ from moldau.server.handlers.authorized_requests.configs import (
     authorize_alter_configs,
     authorize_incremental_alter_configs,
 )
+from moldau.server.handlers.authorized_requests.delegation_tokens import (
+    authorize_create_token,
+    authorize_token_change,
+)
 from moldau.server.handlers.authorized_requests.topics import (
     authorize_create_partitions,
     authorize_create_topics,
     authorize_delete_topics,
 )
 from moldau.wire.apis import ApiKey
+from moldau.wire.messages.expire_delegation_token import ExpireDelegationTokenResponse
+from moldau.wire.messages.renew_delegation_token import RenewDelegationTokenResponse
 
 
 def authorize_functions(current: CurrentImage, rng: Random, has_authorizer: bool) -> Mapping[ApiKey, Authorize]:
@@ -43,6 +49,9 @@ def authorize_functions(current: CurrentImage, rng: Random, has_authorizer: bool
         ApiKey.REMOVE_RAFT_VOTER: whole_request(CLUSTER_ALTER),
         ApiKey.ALTER_CLIENT_QUOTAS: whole_request(CLUSTER_ALTER_CONFIGS),
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: whole_request(CLUSTER_ALTER),
+        ApiKey.CREATE_DELEGATION_TOKEN: authorize_create_token,
+        ApiKey.RENEW_DELEGATION_TOKEN: authorize_token_change(RenewDelegationTokenResponse),
+        ApiKey.EXPIRE_DELEGATION_TOKEN: authorize_token_change(ExpireDelegationTokenResponse),
         ApiKey.CREATE_ACLS: acl_change,
         ApiKey.DELETE_ACLS: acl_change,
     }

@@ -1,7 +1,7 @@
 """Envelope v0. A client's request that a broker forwards: unpacked, given to the controller, its response packed again.
 
 The envelope's error code says whether the controller could be asked; the result of the request is inside. The broker
-has authorized the client's request; here only the broker itself is authorized.
+has authorized the client's request, and tells whose it is; here only the broker itself is authorized.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_ACTION
+from moldau.security.principal_data import read_principal
+from moldau.security.principals import ANONYMOUS, Principal
 from moldau.server.handlers.forwarded import FORWARDED, SendToController
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, request_class
@@ -40,6 +42,7 @@ class Envelope:
             header, position = read_request_header(data)
             api = _forwardable_api(header.api_key, header.api_version)
             request, _ = decode_from(request_class(api), data, header.api_version, position)
+            principal = _principal(envelope.request_principal)
         except MalformedData:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
         except KafkaError as error:
@@ -51,7 +54,17 @@ class Envelope:
             frame = Framing(api, header.api_version).frame(header.correlation_id, response)
             return EnvelopeResponse(bytes(frame[4:]))
 
-        return self._send_to_controller(api, request, header.api_version).map(wrap_response)
+        return self._send_to_controller(api, request, header.api_version, principal).map(wrap_response)
+
+
+def _principal(data: bytes | None) -> Principal:
+    """Return whose request it is: brokers of earlier releases do not tell. Raise KafkaError if it cannot be read."""
+    if data is None:
+        return ANONYMOUS
+    try:
+        return read_principal(data)
+    except MalformedData as malformed:
+        raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(malformed)) from None
 
 
 def _forwardable_api(key: int, version: int) -> ApiKey:

@@ -46,7 +46,7 @@ class ReportHandler:
     def answer(self, request: Message, caller: Caller) -> Message | Promise[Message]:
         if not caller.access.allows(CLUSTER_ACTION):
             return self._response(denied(CLUSTER_ACTION))
-        promise = self._send_to_controller(self.api, request, caller.version)
+        promise = self._send_to_controller(self.api, request, caller.version, caller.access.principal)
         if isinstance(request, BrokerHeartbeatRequest):
             broker_id = request.broker_id
             return promise.map(lambda result: self._heartbeat_response(result, broker_id, caller.address))
