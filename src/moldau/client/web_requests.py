@@ -71,11 +71,11 @@ def _ask_server(endpoint: Endpoint, request: WebRequest) -> bytes:
         with _time_limit(connection.sock, request.read_timeout_s):
             headers = {"Accept": "application/json", **request.headers}
             connection.request("GET" if request.body is None else "POST", endpoint.path, request.body, headers)
-            answer = connection.getresponse()
-            if answer.status not in (200, 201):
-                is_temporary = answer.status in _TEMPORARY
-                raise RequestFailed(f"the server answered {answer.status}", is_temporary=is_temporary)
-            return answer.read(request.bytes_max + 1)
+            with connection.getresponse() as answer:
+                if answer.status not in (200, 201):
+                    is_temporary = answer.status in _TEMPORARY
+                    raise RequestFailed(f"the server answered {answer.status}", is_temporary=is_temporary)
+                return answer.read(request.bytes_max + 1)
     except TimeoutError:
         raise RequestFailed("no answer in time") from None
     except ssl.SSLError as refused:

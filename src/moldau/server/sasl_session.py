@@ -144,7 +144,8 @@ class SaslSession:
             return self._answer_token(frame, header, position)
         name = APIS[key].name if key in APIS else f"API key {key}"
         if exchange.phase is Phase.TOKENS:
-            return self._refuse(None, f"{name} during the authentication")
+            # Some clients ignore that their token was refused.
+            return self._refuse(None, exchange.failure or f"{name} during the authentication")
         if key != ApiKey.API_VERSIONS or self._has_sent_versions:
             raise MalformedData(f"{name} before authentication; is the client's security.protocol right?")
         reply = self._serve(frame)
