@@ -281,7 +281,11 @@ class _Reader:
         return None if value is None else ",".join(value) if isinstance(value, tuple) else str(value)
 
     def _oauth_error(self, listener: str, name: str, reason: str) -> SettingsError:
-        return self._values.error(self._oauth_key(listener, name), reason)
+        key = self._oauth_key(listener, name)
+        setting = self._values.texts.get(key)
+        if setting is not None and "@" in setting.text:  # a URL with a password
+            return SettingsError(f"{setting.origin}: {key}: {reason}")
+        return self._values.error(key, reason)
 
     def _oauth_key(self, listener: str, name: str) -> str:
         if name in (JAAS_CONFIG, SERVER_HANDLER, LOGIN_HANDLER):  # only in this form, as in Kafka
