@@ -229,6 +229,14 @@ def test_properties_of_java_and_of_librdkafka() -> None:
     assert security(plural) == Security(login=ClientLogin("PLAIN", "a", ""))
 
 
+def test_a_callback_gives_the_token() -> None:
+    oauth = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    login = security(oauth, lambda _: ("a.b.c", 0.0)).login
+    assert login is not None
+    assert login.begin("nonce").first() == b"n,,\x01auth=Bearer a.b.c\x01\x01"
+    assert "a.b.c" not in repr(login)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -37,6 +37,8 @@ ALGORITHMS: Final[Mapping[str, tuple[str, str]]] = {
     "Ed25519": ("OKP", "Ed25519"),
 }
 """The algorithms of signatures that are accepted, with the kind and curve of their keys."""
+_SLOW_CURVES: Final = ("P-384", "P-521")
+"""A signature with one of these takes more than a millisecond, with the others a tenth of one."""
 
 
 class VerificationKey:
@@ -46,6 +48,7 @@ class VerificationKey:
         self._algorithm = algorithm
         """The only one for which the key may be used; None: any that fits its kind."""
         self._kind = kind
+        self.is_slow = kind[1] in _SLOW_CURVES
 
     def fits(self, algorithm: str) -> bool:
         return self._algorithm in (None, algorithm) and ALGORITHMS.get(algorithm) == self._kind
@@ -54,6 +57,7 @@ class VerificationKey:
 class VerificationKeys:
     def __init__(self, keys: list[VerificationKey]) -> None:
         self._keys = keys
+        self.has_slow = any(each.is_slow for each in keys)
 
     def __len__(self) -> int:
         return len(self._keys)
