@@ -379,6 +379,14 @@ def test_refused_tokens(place: Place, name: str, caplog: pytest.LogCaptureFixtur
     assert len(broker_lines(caplog)) < 1000
 
 
+def test_a_client_that_leaves_instead_of_acknowledging_is_logged_too(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Line(place.bootstrap) as line:
+        line.log_in(place.provider.issuer.token("ann", aud="left"))
+    wait_until(lambda: 'the audience of the token is ["left"]' in broker_lines(caplog), "the log says why")
+
+
 @pytest.mark.parametrize(
     "message",
     [
