@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from moldau.base.errors import UnusableProperty
 from moldau.client.channel import Security
-from moldau.security.sasl.client import ClientLogin
+from moldau.security.sasl.client import ClientLogin, LoginFailed
 from moldau.security.sasl.jaas import JaasError, parse_line
 from moldau.security.sasl.mechanism import OAUTHBEARER, SUPPORTED_MECHANISMS
 
@@ -66,11 +66,16 @@ def for_librdkafka(java: Mapping[str, str]) -> dict[str, Any]:
 
 def with_tokens(settings: Mapping[str, str]) -> dict[str, Any]:
     """Return the same settings; with OAUTHBEARER our own code gets the token, also from a file, unless librdkafka is
-    told to do it (sasl.oauthbearer.method)."""
+    told to do it (sasl.oauthbearer.method). It may wait for the first token."""
     if _mechanism(settings) != OAUTHBEARER or "sasl.oauthbearer.method" in settings:
         return dict(settings)
     others = {name: value for name, value in settings.items() if not name.startswith(OF_TOKENS)}
-    return {**others, "oauth_cb": access_tokens(settings)[0].with_expiry}
+    tokens, _ = access_tokens(settings)
+    try:
+        tokens.current()  # librdkafka would wait ten seconds for it, and not say what is wrong
+    except LoginFailed as failed:
+        raise UnusableProperty(str(failed)) from None
+    return {**others, "oauth_cb": tokens.with_expiry}
 
 
 def access_tokens(properties: Mapping[str, str]) -> tuple[AccessTokens, TokenRequest]:

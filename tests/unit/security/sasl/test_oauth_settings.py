@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,8 +201,12 @@ def test_clients_with_new_and_old_names() -> None:
     assert PLANTED not in repr(requests)
 
 
-def test_librdkafka_gets_our_tokens_unless_it_gets_its_own() -> None:
-    file = {**CLIENT, TOKEN: "file:///token", "sasl.jaas.config": f"{MODULE};", "linger.ms": "5"}
+def test_librdkafka_gets_our_tokens_unless_it_gets_its_own(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    file = {**CLIENT, TOKEN: token.as_uri(), "sasl.jaas.config": f"{MODULE};", "linger.ms": "5"}
+    with pytest.raises(UnusableProperty, match=f"no token from {token.as_uri()}: cannot be read"):
+        for_librdkafka(file)
+    token.write_text("a.b.c")
     settings = for_librdkafka(file)
     assert settings.pop("oauth_cb")
     assert settings == {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "linger.ms": "5"}
