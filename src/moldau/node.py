@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from random import Random, SystemRandom
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moldau import __version__
 from moldau.assembly import Assembly, World
@@ -44,6 +44,9 @@ from moldau.server.listener import Listener, bound_socket
 from moldau.server.router import Router
 from moldau.server.sasl_session import SaslServer
 from moldau.settings import Settings
+
+if TYPE_CHECKING:
+    from moldau.runtime.node_oauth import NodeOAuth
 
 log = logging.getLogger("moldau.node")
 STOP_GRACE_S = 10.0
@@ -91,6 +94,7 @@ class Node:
         self._flusher = LogFlusher(loop, self._fail, FLUSH_THREADS)
         self._quorum_flusher = LogFlusher(loop, self._fail, 1)
         self._tls = self._read_tls()
+        self._oauth = await self._read_oauth(loop)
         self._peers = self._new_peers(loop, self._tls.client(self.settings.inter_broker_listener_name))
         self._controller_peers = self._new_peers(loop, self._tls.client(self.settings.controller_listener_name))
         sockets = self._bind_addresses()
@@ -111,6 +115,17 @@ class Node:
         served = [each.name for each in (*settings.listeners, *settings.controller_listeners)]
         internal = [] if settings.is_alone else [settings.inter_broker_listener_name, settings.controller_listener_name]
         return NodeTls(settings.tls, served, internal)
+
+    async def _read_oauth(self, loop: asyncio.AbstractEventLoop) -> NodeOAuth | None:
+        """Return what verifies the tokens of OAUTHBEARER; None if no listener offers it."""
+        listeners = {name: each.oauthbearer for name, each in self.settings.sasl.listeners.items() if each.oauthbearer}
+        if not listeners:
+            return None
+        from moldau.runtime.node_oauth import NodeOAuth  # it needs a package that not every node has
+
+        oauth = NodeOAuth(listeners, self._clock)
+        await oauth.start(loop)
+        return oauth
 
     def _world(self, loop: asyncio.AbstractEventLoop) -> World:
         return World(
@@ -174,6 +189,8 @@ class Node:
 
     def _close_peers(self) -> None:
         self._tls.stop()
+        if self._oauth is not None:
+            self._oauth.stop()
         for peers in (self._peers, self._controller_peers):
             peers.close_all()
 
@@ -245,7 +262,11 @@ class Node:
             return None
         # The cluster id makes the made-up salts of unknown users the same on all nodes; strangers do not know it.
         mechanisms = sasl.listeners[listener].mechanisms(
-            lambda: assembly.current.image.scram_credentials, assembly.cluster_id.encode(), new_nonce, self._tokens()
+            lambda: assembly.current.image.scram_credentials,
+            assembly.cluster_id.encode(),
+            new_nonce,
+            self._tokens(),
+            None if self._oauth is None else self._oauth.verify(listener),
         )
         return SaslServer(
             mechanisms,

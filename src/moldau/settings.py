@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,6 +35,8 @@ from moldau.base.transaction_settings import TransactionLogSettings, read_transa
 from moldau.coordinator.group.assignors import ASSIGNORS
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.transaction.settings import TransactionSettings
+from moldau.security.sasl.oauthbearer.settings import TokenRequest
+from moldau.security.sasl.oauthbearer.urls import allowed_urls
 from moldau.security.sasl.settings import JaasFile, SaslSettings, SaslUse, read_jaas_file, read_sasl, warn_of_sasl
 from moldau.security.settings import AuthorizerSettings, read_authorizer
 from moldau.security.tls.listener_settings import read_node_tls, warn_of_unknown_listeners
@@ -145,9 +147,10 @@ def load(
     texts.update(read_environment(environ))
     texts.update((key, SettingText(text, "--override")) for key, text in overrides)
     texts.update(flags or {})
-    options = _JAAS_FILE.search(environ.get("KAFKA_OPTS", ""))
-    jaas_file = read_jaas_file(options[1], "KAFKA_OPTS") if options else {}
-    return _build_settings(texts, environ.get("CLUSTER_ID") or None, jaas_file)
+    java_options = environ.get("KAFKA_OPTS", "")
+    found = _JAAS_FILE.search(java_options)
+    jaas_file = read_jaas_file(found[1], "KAFKA_OPTS") if found else {}
+    return _build_settings(texts, environ.get("CLUSTER_ID") or None, jaas_file, allowed_urls(java_options))
 
 
 def from_properties(properties: Mapping[str, str], cluster_id: str | None = None) -> Settings:
@@ -195,7 +198,10 @@ def check_cluster_id(cluster_id: str, origin: str) -> None:
 
 
 def _build_settings(
-    texts: Mapping[str, SettingText], cluster_id: str | None, jaas_file: JaasFile | None = None
+    texts: Mapping[str, SettingText],
+    cluster_id: str | None,
+    jaas_file: JaasFile | None = None,
+    urls: frozenset[str] | None = None,
 ) -> Settings:
     values = Values(texts)
     node_id = _read_node_id(values)
@@ -252,12 +258,18 @@ def _build_settings(
         authorizer=read_authorizer(values),
         quota_window_num=values.integer("quota.window.num"),
         quota_window_size_seconds=values.integer("quota.window.size.seconds"),
-        sasl=read_sasl(values, sasl_use, jaas_file or {}),
+        sasl=read_sasl(values, sasl_use, jaas_file or {}, _token_source, urls),
         delegation_tokens=read_delegation_tokens(values),
         tls=read_node_tls(values, listeners),
         properties={key: each.text for key, each in texts.items() if broker_config(key)},
         warnings=tuple(_warnings(values, listeners)),
     )
+
+
+def _token_source(request: TokenRequest) -> Callable[[], str]:
+    from moldau.client.access_tokens import AccessTokens  # only here: most nodes do not need it
+
+    return AccessTokens(request).current
 
 
 def _read_transactions(values: Values) -> TransactionSettings:

@@ -218,8 +218,8 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, Range(1)),
     ConfigDef("controller.quota.window.size.seconds", INT, 1, Range(1)),
     ConfigDef("client.quota.callback.class", CLASS, None),
-    # Security. Of SASL there are the mechanisms PLAIN and SCRAM. The keys here only cause the warning: they protect
-    # nothing.
+    # Security. Of SASL there are the mechanisms PLAIN, SCRAM and OAUTHBEARER. The keys here only cause the warning:
+    # they protect nothing.
     ConfigDef("security.providers", STRING, None),
     ConfigDef(
         "principal.builder.class",
@@ -246,23 +246,6 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("sasl.login.refresh.window.jitter", DOUBLE, 0.05, update_mode=PER_BROKER),
     ConfigDef("sasl.login.refresh.min.period.seconds", SHORT, 60, update_mode=PER_BROKER),
     ConfigDef("sasl.login.refresh.buffer.seconds", SHORT, 300, update_mode=PER_BROKER),
-    ConfigDef("sasl.login.connect.timeout.ms", INT, None),
-    ConfigDef("sasl.login.read.timeout.ms", INT, None),
-    ConfigDef("sasl.login.retry.backoff.max.ms", LONG, 10_000),
-    ConfigDef("sasl.login.retry.backoff.ms", LONG, 100),
-    ConfigDef(
-        "sasl.oauthbearer.jwt.retriever.class",
-        CLASS,
-        "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
-    ),
-    ConfigDef(
-        "sasl.oauthbearer.jwt.validator.class",
-        CLASS,
-        "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
-    ),
-    ConfigDef("sasl.oauthbearer.scope", STRING, None),
-    ConfigDef("sasl.oauthbearer.client.credentials.client.id", STRING, None),
-    ConfigDef("sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None),
     ConfigDef("sasl.oauthbearer.assertion.algorithm", STRING, "RS256", OneOf(("ES256", "RS256"), ignore_case=True)),
     ConfigDef("sasl.oauthbearer.assertion.claim.aud", STRING, None),
     ConfigDef("sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300, Range(0, 86_400)),
@@ -274,16 +257,6 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("sasl.oauthbearer.assertion.private.key.file", STRING, None),
     ConfigDef("sasl.oauthbearer.assertion.private.key.passphrase", PASSWORD, None),
     ConfigDef("sasl.oauthbearer.assertion.template.file", STRING, None),
-    ConfigDef("sasl.oauthbearer.scope.claim.name", STRING, "scope"),
-    ConfigDef("sasl.oauthbearer.sub.claim.name", STRING, "sub"),
-    ConfigDef("sasl.oauthbearer.token.endpoint.url", STRING, None),
-    ConfigDef("sasl.oauthbearer.jwks.endpoint.url", STRING, None),
-    ConfigDef("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3_600_000),
-    ConfigDef("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100),
-    ConfigDef("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10_000),
-    ConfigDef("sasl.oauthbearer.clock.skew.seconds", INT, 30),
-    ConfigDef("sasl.oauthbearer.expected.audience", LIST, ()),
-    ConfigDef("sasl.oauthbearer.expected.issuer", STRING, None),
     # Plug-ins
     ConfigDef("config.providers", LIST, (), update_mode=CLUSTER_WIDE),
     ConfigDef("create.topic.policy.class.name", CLASS, None),

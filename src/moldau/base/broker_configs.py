@@ -24,6 +24,7 @@ from moldau.base.config_def import (
 )
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.implemented_configs import IMPLEMENTED
+from moldau.base.oauth_configs import OAUTH_NAMES
 
 IMPLEMENTED_NAMES: Final = frozenset(definition.name for definition in IMPLEMENTED)
 BROKER_CONFIGS: Final[Mapping[str, ConfigDef]] = {
@@ -43,12 +44,14 @@ _SYNONYMS_BY_NAME: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _LISTENER_PREFIX: Final = re.compile(
     r"listener\.name\.(?P<listener>[^.]+)\."
-    r"(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?(?P<base>.+)"
+    r"(?:(?P<mechanism>plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?(?P<base>.+)"
 )
 _PER_LISTENER: Final = frozenset(
     ("sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.server.max.receive.size", "connections.max.reauth.ms")
 )
-"""Keys that Moldau implements for single listeners too, besides those of TLS."""
+"""Keys that Moldau implements for single listeners too, besides those of TLS and OAUTHBEARER."""
+_OF_OAUTHBEARER_ONLY: Final = frozenset(("sasl.server.callback.handler.class", "sasl.login.callback.handler.class"))
+"""Keys that have an effect only for this mechanism of a listener."""
 
 
 def broker_config(name: str) -> ConfigDef | None:
@@ -64,7 +67,9 @@ def has_effect(name: str) -> bool:
     if match is None:
         return name in IMPLEMENTED_NAMES
     base = match["base"]
-    return base in _PER_LISTENER or (base.startswith("ssl.") and base in IMPLEMENTED_NAMES)
+    if base in _OF_OAUTHBEARER_ONLY:
+        return match["mechanism"] == "oauthbearer"
+    return base in _PER_LISTENER or base in OAUTH_NAMES or (base.startswith("ssl.") and base in IMPLEMENTED_NAMES)
 
 
 def listener_of(name: str) -> str | None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from moldau.base.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigType, OneOf, Range, UpdateMode
+from moldau.base.oauth_configs import OAUTH
 
 BOOLEAN: Final = ConfigType.BOOLEAN
 STRING: Final = ConfigType.STRING
@@ -236,7 +237,7 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "fetch.max.bytes": "Most bytes of a fetch response, whatever the client requests.",
     "max.incremental.fetch.session.cache.slots": "Most incremental fetch sessions at a time.",
     # Authentication
-    "sasl.enabled.mechanisms": "The SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+    "sasl.enabled.mechanisms": "The SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, -512, OAUTHBEARER.",
     "sasl.jaas.config": "Users and passwords; only as listener.name.LISTENER.MECHANISM.sasl.jaas.config.",
     "sasl.mechanism.inter.broker.protocol": "The SASL mechanism with which this node logs in to other brokers.",
     "sasl.mechanism.controller.protocol": "The SASL mechanism with which this node logs in to controllers.",
@@ -375,4 +376,7 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "producer.id.expiration.check.interval.ms": "How often the broker looks for idle producers.",
 }
 
-IMPLEMENTED: Final[tuple[ConfigDef, ...]] = tuple(replace(row, documentation=_DOCUMENTATION[row.name]) for row in _ROWS)
+IMPLEMENTED: Final[tuple[ConfigDef, ...]] = (
+    *(replace(row, documentation=_DOCUMENTATION[row.name]) for row in _ROWS),
+    *OAUTH,
+)

@@ -20,6 +20,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
+from moldau.base.errors import UnusableProperty
 from moldau.base.listeners import start_command
 
 P = ParamSpec("P")
@@ -141,8 +142,14 @@ class Broker:
         return existing_topics(self.metadata(), [name])[0]
 
     def _config(self, extra: Mapping[str, Any]) -> dict[str, Any]:
+        from moldau.client.properties import with_tokens
+
         quiet = {} if _debugging() else {"log_level": 0}
-        return {"bootstrap.servers": self.bootstrap_servers, **quiet, **extra, **self.client_config}
+        try:
+            client_config = with_tokens(self.client_config)
+        except UnusableProperty as error:
+            raise CommandFailed(str(error)) from error
+        return {"bootstrap.servers": self.bootstrap_servers, **quiet, **extra, **client_config}
 
     def _check_advertised(self, metadata: ClusterMetadata) -> None:
         """Check that one advertised address answers: clients connect to those, the classic trap with containers."""

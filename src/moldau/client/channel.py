@@ -1,8 +1,8 @@
 """A blocking connection to one node: sends requests and receives their responses in the same order.
 
 It serves calls that tools need and librdkafka lacks, and the Spark connector, which keeps a few requests in flight. It
-has no retries, metadata or groups: for another node the caller opens another channel. It supports TLS, and SASL with
-PLAIN and SCRAM; a session with a lifetime is renewed in time.
+has no retries, metadata or groups: for another node the caller opens another channel. It supports TLS and SASL;
+a session with a lifetime is renewed in time.
 """
 
 from __future__ import annotations
@@ -166,24 +166,23 @@ class Channel:
         from moldau.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
         self._renew_at = None
-        handshake = self.ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(login.mechanism), SaslHandshakeResponse)
-        if handshake.error_code:
-            raise KafkaError(
-                ErrorCode(handshake.error_code), f"The broker offers SASL {', '.join(handshake.mechanisms)}"
-            )
-        exchange = login.begin(secrets.token_urlsafe(24))
-        token: bytes | None = exchange.first()
         lifetime_ms = 0
-        while token is not None:
-            request = SaslAuthenticateRequest(auth_bytes=token)
-            response = self.ask(ApiKey.SASL_AUTHENTICATE, request, SaslAuthenticateResponse)
-            if response.error_code:
-                raise KafkaError(ErrorCode(response.error_code), response.error_message)
-            try:
+        try:
+            exchange = login.begin(secrets.token_urlsafe(24))
+            handshake = self.ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(login.mechanism), SaslHandshakeResponse)
+            if handshake.error_code:
+                offered = f"The broker offers SASL {', '.join(handshake.mechanisms)}"
+                raise KafkaError(ErrorCode(handshake.error_code), offered)
+            token: bytes | None = exchange.first()
+            while token is not None:
+                request = SaslAuthenticateRequest(auth_bytes=token)
+                response = self.ask(ApiKey.SASL_AUTHENTICATE, request, SaslAuthenticateResponse)
+                if response.error_code:
+                    raise KafkaError(ErrorCode(response.error_code), response.error_message)
                 token = exchange.respond(bytes(response.auth_bytes))
-            except LoginFailed as failed:
-                raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(failed)) from None
-            lifetime_ms = response.session_lifetime_ms
+                lifetime_ms = response.session_lifetime_ms
+        except LoginFailed as failed:
+            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(failed)) from None
         if lifetime_ms > 0:
             self._renew_at = time.monotonic() + RENEW_AT * lifetime_ms / 1000
 

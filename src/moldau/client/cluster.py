@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.channel import Channel
-from moldau.client.properties import security
+from moldau.client.properties import OauthCallback, security
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from moldau.wire.messages.delete_records import (
@@ -86,9 +86,15 @@ class Unreachable(ConnectionError):
 
 
 class Cluster:
-    def __init__(self, bootstrap: str, properties: Mapping[str, str], timeout_seconds: float = CONNECT_SECONDS) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        properties: Mapping[str, str],
+        timeout_seconds: float = CONNECT_SECONDS,
+        oauth_cb: OauthCallback | None = None,
+    ) -> None:
         self.bootstrap = bootstrap
-        self._security = security(properties)
+        self._security = security(properties, oauth_cb)
         self._timeout_seconds = timeout_seconds
         self._addresses: dict[int, tuple[str, int]] = {}
         self._channels: dict[int, Channel] = {}

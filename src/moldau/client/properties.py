@@ -6,14 +6,19 @@ client warns of those that librdkafka does not know. Passwords are passed on and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from moldau.base.errors import UnusableProperty
 from moldau.client.channel import Security
-from moldau.security.sasl.client import ClientLogin
+from moldau.security.sasl.client import ClientLogin, LoginFailed
 from moldau.security.sasl.jaas import SCRAM_MODULE, JaasError, LoginModule, parse_line
-from moldau.security.sasl.mechanism import SUPPORTED_MECHANISMS
+from moldau.security.sasl.mechanism import OAUTHBEARER, SUPPORTED_MECHANISMS
+
+if TYPE_CHECKING:
+    from moldau.client.access_tokens import AccessTokens
+    from moldau.security.sasl.oauthbearer.settings import TokenRequest
 
 JAAS: Final = "sasl.jaas.config"
 RENAMED: Final = {
@@ -42,9 +47,59 @@ ASSIGNORS: Final = {
 """Java's assignors, by class, that librdkafka has too."""
 
 
-def for_librdkafka(java: Mapping[str, str]) -> dict[str, str]:
+OF_TOKENS: Final = ("sasl.oauthbearer.", "sasl.login.")
+"""The beginnings of properties that say where a token of OAUTHBEARER comes from."""
+LIBRDKAFKAS_TOKENS: Final = {
+    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
+}
+"""Java's names of properties for which librdkafka has other names."""
+OauthCallback = Callable[[str], tuple[str, float]]
+"""Returns a token, and when it expires: `oauth_cb` of confluent-kafka."""
+
+
+def for_librdkafka(java: Mapping[str, str]) -> dict[str, Any]:
     """Return the same settings under librdkafka's names."""
-    settings: dict[str, str] = {}
+    settings = with_tokens(java)
+    callbacks = {name: settings.pop(name) for name in ("oauth_cb",) if name in settings}
+    return {**_renamed(settings), **callbacks}
+
+
+def with_tokens(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return the same settings; with OAUTHBEARER our own code gets the token, also from a file, unless librdkafka is
+    told to do it (sasl.oauthbearer.method). It may wait for the first token."""
+    if _mechanism(settings) != OAUTHBEARER or "sasl.oauthbearer.method" in settings:
+        return dict(settings)
+    others = {name: value for name, value in settings.items() if not name.startswith(OF_TOKENS)}
+    tokens, _ = access_tokens(settings)
+    try:
+        tokens.current()  # librdkafka would wait ten seconds for it, and not say what is wrong
+    except LoginFailed as failed:
+        raise UnusableProperty(str(failed)) from None
+    return {**others, "oauth_cb": tokens.with_expiry}
+
+
+def access_tokens(properties: Mapping[str, str]) -> tuple[AccessTokens, TokenRequest]:
+    """Return where the tokens of OAUTHBEARER come from."""
+    from moldau.client.access_tokens import AccessTokens  # only here: most clients do not need it
+    from moldau.security.sasl.oauthbearer.settings import read_token_request
+    from moldau.security.sasl.oauthbearer.urls import allowed_urls
+
+    request = read_token_request(
+        lambda name: properties.get(name) or properties.get(LIBRDKAFKAS_TOKENS.get(name, name)),
+        _login_module(properties[JAAS]).options if properties.get(JAAS) else {},
+        lambda key, reason: UnusableProperty(f"{key}: {reason}"),
+        allowed_urls(os.environ.get("KAFKA_OPTS", "")),
+    )
+    return AccessTokens(request), request
+
+
+def _mechanism(settings: Mapping[str, str]) -> str:
+    return (settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "").upper()
+
+
+def _renamed(java: Mapping[str, str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
     for name, value in java.items():
         if name == "buffer.memory":
             settings["queue.buffering.max.kbytes"] = str(max(1, int(value) // 1024))
@@ -97,6 +152,13 @@ def _user_and_password(module: LoginModule) -> dict[str, str]:
     return {f"sasl.{name}": module.options[name] for name in ("username", "password") if name in module.options}
 
 
+def _jaas_options(jaas: str) -> Mapping[str, str]:
+    try:
+        return parse_line(jaas).options if jaas else {}
+    except JaasError as wrong:
+        raise UnusableProperty(f"sasl.jaas.config: {wrong}") from None
+
+
 def _store(name: str, path: str, java: Mapping[str, str]) -> dict[str, str]:
     """Translate key and trust stores: PEM and PKCS#12 can be read, Java's own JKS cannot."""
     is_trust = name.startswith("ssl.trust")
@@ -108,9 +170,10 @@ def _store(name: str, path: str, java: Mapping[str, str]) -> dict[str, str]:
     raise UnusableProperty(f"{name}: a {kind} file cannot be read here; write it as PEM and say {name[:-8]}type=PEM")
 
 
-def security(java: Mapping[str, str]) -> Security:
-    """Return how our own channel connects to a node: with TLS or not, and the user for SASL."""
-    settings = for_librdkafka({name: value for name, value in java.items() if not name.startswith(("ssl.", JAAS))})
+def security(java: Mapping[str, str], oauth_cb: OauthCallback | None = None) -> Security:
+    """Return how our own channel connects to a node: with TLS or not, and the user for SASL. With `oauth_cb`, tokens
+    come from there."""
+    settings = _renamed({name: value for name, value in java.items() if not name.startswith(("ssl.", JAAS))})
     by_token = False
     if JAAS in java:
         module = _login_module(java[JAAS])
@@ -124,8 +187,17 @@ def security(java: Mapping[str, str]) -> Security:
         tls = tls_context(java)
     if not protocol.startswith("SASL"):
         return Security(tls)
-    mechanism = (settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "").upper()
+    mechanism = _mechanism(settings)
     if mechanism not in SUPPORTED_MECHANISMS:
         raise UnusableProperty(f"sasl.mechanism: expected one of {', '.join(SUPPORTED_MECHANISMS)}")
+    if mechanism == OAUTHBEARER:
+        return Security(tls, _token_login(java, oauth_cb))
     user, password = settings.get("sasl.username", ""), settings.get("sasl.password", "")
     return Security(tls, ClientLogin(mechanism, user, password, by_token))
+
+
+def _token_login(java: Mapping[str, str], oauth_cb: OauthCallback | None) -> ClientLogin:
+    if oauth_cb is not None:
+        return ClientLogin(OAUTHBEARER, "the bearer of a token", token=lambda: oauth_cb("")[0])
+    tokens, request = access_tokens(java)
+    return ClientLogin(OAUTHBEARER, request.user, token=tokens.current, extensions=request.extensions)

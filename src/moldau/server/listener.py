@@ -239,6 +239,8 @@ class Listener:
         self._connections.discard(connection)
         if (session := self._sasl_sessions.pop(connection, None)) is not None:
             session.end()
+            # A client that ends the connection before it is refused still leaves a line.
+            reason = reason or session.failure
         host = connection.peer.rpartition(":")[0]
         self._per_ip[host] -= 1
         if not self._per_ip[host]:

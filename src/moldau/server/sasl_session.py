@@ -19,7 +19,7 @@ from moldau.base.limits import AUTHENTICATION_MS_MAX, FRAME_TRUSTED_BYTES, UNAUT
 from moldau.base.promise import Promise
 from moldau.security.acls.access import Access
 from moldau.security.principals import ANONYMOUS, Principal
-from moldau.security.sasl.exchange import Mechanism, NotAnswered, Phase, SaslExchange
+from moldau.security.sasl.exchange import Mechanism, NotAnswered, Phase, SaslExchange, TokenAnswer
 from moldau.server.conversation import Reply
 from moldau.server.router import Router
 from moldau.wire.apis import APIS, ApiKey
@@ -81,6 +81,7 @@ class SaslSession:
         self._serve: Callable[[memoryview], Reply] = self._answer_as(ANONYMOUS)
         self._has_sent_versions = False
         self._timer: Timer | None = None
+        self._is_closed = False
 
     def __call__(self, frame: memoryview) -> Reply:
         return self._answer(frame)
@@ -90,8 +91,17 @@ class SaslSession:
         self._connection = connection
         self._expect_authentication()
 
+    @property
+    def failure(self) -> str:
+        """Why the client was refused, or is about to be; empty if it was not."""
+        return f"authentication failed: {self._exchange.failure}" if self._exchange.failure else ""
+
     def end(self) -> None:
         """Called when the connection is closed."""
+        self._is_closed = True
+        self._cancel_timer()
+
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -107,7 +117,7 @@ class SaslSession:
         self._connection.close(f"it did not authenticate within {self._server.time_ms_max} ms")
 
     def _on_authenticated(self) -> None:
-        self.end()
+        self._cancel_timer()
         assert self._exchange.principal is not None
         self._serve = self._answer_as(self._exchange.principal)
         self._answer = self._serve if self._exchange.expires_ms is None else self._serve_until_expired
@@ -134,7 +144,8 @@ class SaslSession:
             return self._answer_token(frame, header, position)
         name = APIS[key].name if key in APIS else f"API key {key}"
         if exchange.phase is Phase.TOKENS:
-            return self._refuse(None, f"{name} during the authentication")
+            # Some clients ignore that their token was refused.
+            return self._refuse(None, exchange.failure or f"{name} during the authentication")
         if key != ApiKey.API_VERSIONS or self._has_sent_versions:
             raise MalformedData(f"{name} before authentication; is the client's security.protocol right?")
         reply = self._serve(frame)
@@ -157,11 +168,14 @@ class SaslSession:
     def _answer_token(self, frame: memoryview, header: RequestHeader, position: int) -> Reply:
         _check_version(header, AUTHENTICATE_VERSIONS)
         request, _ = decode_from(SaslAuthenticateRequest, frame, header.api_version, position)
-        exchange = self._exchange
         try:
-            answer = exchange.authenticate(bytes(request.auth_bytes), self._server.clock.elapsed_ms())
+            answer = self._exchange.authenticate(bytes(request.auth_bytes), self._server.clock.elapsed_ms())
         except NotAnswered as reason:
             return self._refuse(None, str(reason))
+        return self._when_verified(answer, partial(self._reply_to_token, header))
+
+    def _reply_to_token(self, header: RequestHeader, answer: TokenAnswer) -> Reply:
+        exchange = self._exchange
         response = SaslAuthenticateResponse(answer.error, answer.message, answer.token, answer.lifetime_ms)
         reply = Framing(ApiKey.SASL_AUTHENTICATE, header.api_version).frame(header.correlation_id, response)
         if exchange.phase is Phase.FAILED:
@@ -172,20 +186,45 @@ class SaslSession:
 
     def _answer_raw_token(self, frame: memoryview) -> Reply:
         """Answer a token without a header: the reply has none either, and there is none after a failure."""
-        exchange = self._exchange
         try:
-            answer = exchange.authenticate(bytes(frame), self._server.clock.elapsed_ms())
+            answer = self._exchange.authenticate(bytes(frame), self._server.clock.elapsed_ms())
         except NotAnswered as reason:
             return self._refuse(None, str(reason))
+        return self._when_verified(answer, self._reply_to_raw_token)
+
+    def _reply_to_raw_token(self, answer: TokenAnswer) -> Reply:
+        exchange = self._exchange
         if answer.error is not ErrorCode.NONE:
             return self._refuse(None, exchange.failure)
         if exchange.phase is Phase.AUTHENTICATED:
             self._on_authenticated()
         return Outgoing(_SIZE.pack(len(answer.token)) + answer.token)
 
+    def _when_verified(
+        self, answer: TokenAnswer | Promise[TokenAnswer], reply_to: Callable[[TokenAnswer], Reply]
+    ) -> Reply:
+        """Return the reply to a token, or a promise of it: then the client has to wait for it."""
+        if not isinstance(answer, Promise):
+            return reply_to(answer)
+        self._answer = _refuse_while_verifying
+        late_reply: Promise[Outgoing] = Promise()
+
+        def on_answer(verified: TokenAnswer) -> None:
+            if self._is_closed:
+                return
+            self._answer = self._authenticate
+            reply = reply_to(verified)
+            if isinstance(reply, Promise):
+                reply.then(late_reply.complete)
+            elif reply is not None:
+                late_reply.complete(reply)
+
+        answer.then(on_answer)
+        return late_reply
+
     def _refuse(self, reply: Outgoing | None, reason: str) -> Reply:
         """Close the connection after the delay; before that, send the reply, if there is one."""
-        self.end()
+        self._cancel_timer()
         self._answer = _ignore
         self._connection.stop_reading()
         late_reply: Promise[Outgoing] = Promise()
@@ -203,6 +242,10 @@ class SaslSession:
 def _check_version(header: RequestHeader, versions: tuple[int, int]) -> None:
     if not versions[0] <= header.api_version <= versions[1]:
         raise MalformedData(f"{APIS[header.api_key].name} version {header.api_version} is not served")
+
+
+def _refuse_while_verifying(frame: memoryview) -> Reply:
+    raise MalformedData("a request before the answer to its token")
 
 
 def _ignore(frame: memoryview) -> Reply:

@@ -13,6 +13,7 @@ from scripted_peer import HEARTBEAT, ScriptedPeer, heartbeat, run, until
 
 from moldau.base.clock import SystemClock
 from moldau.base.errors import ErrorCode, KafkaError, UnusableProperty
+from moldau.base.promise import Promise, resolved
 from moldau.client import peer_connections
 from moldau.client.channel import Channel, Security
 from moldau.client.peer_connections import PeerConnections
@@ -23,6 +24,7 @@ from moldau.security.acls.access import Access, Unrestricted
 from moldau.security.principals import Principal
 from moldau.security.sasl.client import ClientLogin
 from moldau.security.sasl.mechanism import SCRAM_MECHANISMS, SUPPORTED_MECHANISMS
+from moldau.security.sasl.oauthbearer.server import AccessToken, TokenRefused, Verdict
 from moldau.security.sasl.scram_messages import ScramKeys
 from moldau.security.sasl.settings import SaslListenerSettings
 from moldau.server.conversation import ReceiveBudget
@@ -36,6 +38,16 @@ from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 MECHANISMS = pytest.mark.parametrize("mechanism", SUPPORTED_MECHANISMS)
 PASSWORD = "s3cr3t"
+
+
+def login_with(mechanism: str, password: str = PASSWORD) -> ClientLogin:
+    return ClientLogin(mechanism, "node", password, token=lambda: password)
+
+
+def verify(token: str) -> Promise[Verdict]:
+    """The token is the password here."""
+    verdict: Verdict = AccessToken("node", 600_000) if token == PASSWORD else TokenRefused("it is not the password")
+    return resolved(verdict)
 
 
 class WhoAsked:
@@ -70,7 +82,7 @@ class SaslPeer:
         }
         timers = LoopTimers(asyncio.get_running_loop())
         sasl = SaslServer(
-            settings.mechanisms(lambda: stored, b"", lambda: "nonce"),
+            settings.mechanisms(lambda: stored, b"", lambda: "nonce", verify=verify),
             receive_bytes_max=10_000,
             failure_delay_ms=5,
             clock=SystemClock(),
@@ -111,7 +123,7 @@ async def sasl_peer(lifetime_ms: int = 0) -> AsyncIterator[tuple[SaslPeer, PeerC
 def test_a_node_logs_in_before_its_first_request(mechanism: str) -> None:
     async def talk() -> None:
         async with sasl_peer() as (server, peers):
-            peer = peers.logged_in(ClientLogin(mechanism, "node", PASSWORD)).to("127.0.0.1", server.port, "x")
+            peer = peers.logged_in(login_with(mechanism)).to("127.0.0.1", server.port, "x")
             answers = [await heartbeat(peer) for _ in range(3)]  # type: ignore[arg-type]
             assert all(isinstance(answer, HeartbeatResponse) for answer in answers)
             assert server.who.users == ["node"] * 3
@@ -126,7 +138,7 @@ def test_a_wrong_password_fails_requests_and_is_logged_without_it(
 ) -> None:
     async def talk() -> None:
         async with sasl_peer() as (server, peers):
-            peer = peers.logged_in(ClientLogin(mechanism, "node", "wr0ng")).to("127.0.0.1", server.port, "x")
+            peer = peers.logged_in(login_with(mechanism, "wr0ng")).to("127.0.0.1", server.port, "x")
             assert await heartbeat(peer) is ErrorCode.NETWORK_EXCEPTION  # type: ignore[arg-type]
             assert not server.who.users
 
@@ -165,7 +177,7 @@ def test_a_session_is_renewed_before_it_expires(mechanism: str, monkeypatch: pyt
 
     async def talk() -> None:
         async with sasl_peer(lifetime_ms=15_000) as (server, peers):
-            peer = peers.logged_in(ClientLogin(mechanism, "node", PASSWORD)).to("127.0.0.1", server.port, "x")
+            peer = peers.logged_in(login_with(mechanism)).to("127.0.0.1", server.port, "x")
             while len(server.logins) < 3:
                 assert isinstance(await heartbeat(peer), HeartbeatResponse)  # type: ignore[arg-type]
                 await asyncio.sleep(0.01)
@@ -198,7 +210,7 @@ def test_the_channel_logs_in_and_renews_its_session(mechanism: str, monkeypatch:
 
     async def talk() -> None:
         async with sasl_peer(lifetime_ms=600_000) as (server, _):
-            login = Security(login=ClientLogin(mechanism, "node", PASSWORD))
+            login = Security(login=login_with(mechanism))
             channel = await asyncio.to_thread(Channel, "127.0.0.1", server.port, login)
             for _ in range(3):
                 await asyncio.to_thread(ask, channel)
@@ -213,7 +225,7 @@ def test_the_channel_logs_in_and_renews_its_session(mechanism: str, monkeypatch:
 def test_the_channel_reports_a_wrong_password(mechanism: str) -> None:
     async def talk() -> None:
         async with sasl_peer() as (server, _):
-            login = Security(login=ClientLogin(mechanism, "node", "wr0ng"))
+            login = Security(login=login_with(mechanism, "wr0ng"))
             with pytest.raises(KafkaError) as refused:
                 await asyncio.to_thread(Channel, "127.0.0.1", server.port, login)
             assert refused.value.code == ErrorCode.SASL_AUTHENTICATION_FAILED
@@ -244,6 +256,14 @@ def test_a_delegation_token_as_user() -> None:
     without = {**java, "sasl.jaas.config": f"{JAAS[:-1]} tokenauth=false;"}
     assert security(without) == Security(login=ClientLogin("SCRAM-SHA-256", "a b", 'x"y'))
     assert for_librdkafka(without)["sasl.username"] == "a b"
+
+
+def test_a_callback_gives_the_token() -> None:
+    oauth = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    login = security(oauth, lambda _: ("a.b.c", 0.0)).login
+    assert login is not None
+    assert login.begin("nonce").first() == b"n,,\x01auth=Bearer a.b.c\x01\x01"
+    assert "a.b.c" not in repr(login)
 
 
 @pytest.mark.parametrize(

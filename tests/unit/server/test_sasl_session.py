@@ -9,11 +9,14 @@ from scripted_conversation import frame
 
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.limits import AUTHENTICATION_MS_MAX
+from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.security.acls.access import Unrestricted
 from moldau.security.principals import Principal
 from moldau.security.sasl.client import ClientLogin
 from moldau.security.sasl.exchange import Mechanism
+from moldau.security.sasl.oauthbearer.messages import client_first
+from moldau.security.sasl.oauthbearer.server import AccessToken, OAuthBearerServer, TokenRefused, Verdict
 from moldau.security.sasl.plain import PlainServer
 from moldau.security.sasl.scram import ScramServer, ScramUsers
 from moldau.security.sasl.scram_messages import ScramKeys
@@ -59,6 +62,8 @@ class Line:
 
     def __init__(self, lifetime_ms: int = 0) -> None:
         self.timers = FakeTimers()
+        self.verdict: Promise[Verdict] = Promise()
+        """On the token of OAUTHBEARER."""
         self.who = WhoAmI()
         router = Router()
         router.serve(
@@ -70,6 +75,7 @@ class Line:
         mechanisms = {
             "PLAIN": Mechanism(lambda: PlainServer({"ann": "secret", "bob": "secret"}), lifetime_ms),
             "SCRAM-SHA-256": Mechanism(lambda: ScramServer(users, lambda: "server"), lifetime_ms),
+            "OAUTHBEARER": Mechanism(lambda: OAuthBearerServer(lambda _: self.verdict), lifetime_ms),
         }
         server = SaslServer(mechanisms, RECEIVE_BYTES_MAX, DELAY_MS, self.timers.clock, self.timers)
         self.accesses: list[Unrestricted] = []
@@ -150,7 +156,7 @@ def test_an_authenticated_client_is_served_as_its_principal() -> None:
     line = Line()
     assert line.versions() == 0
     handshake = line.handshake()
-    assert (handshake.error_code, handshake.mechanisms) == (0, ["PLAIN", "SCRAM-SHA-256"])
+    assert (handshake.error_code, handshake.mechanisms) == (0, ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
     answer = line.token()
     assert answer is not None
     assert (answer.error_code, answer.error_message, answer.auth_bytes) == (0, "", b"")
@@ -230,7 +236,7 @@ def test_an_unknown_mechanism_is_answered_after_the_delay() -> None:
     answer = line.response(ApiKey.SASL_HANDSHAKE, 1)
     assert isinstance(answer, SaslHandshakeResponse)
     assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
-    assert answer.mechanisms == ["PLAIN", "SCRAM-SHA-256"]
+    assert answer.mechanisms == ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"]
     assert line.closed is not None
 
 
@@ -414,3 +420,84 @@ def test_no_sequence_of_frames_gets_a_request_served(frames: list[bytes]) -> Non
     assert not line.who.callers
     assert line.closed is not None
     assert line.budget.free == BUDGET_BYTES
+
+
+# --- tokens that are verified elsewhere -------------------------------------------------------------------------
+
+FIRST = client_first("t", {})
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_token_is_answered_when_it_is_verified(version: int) -> None:
+    line = Line()
+    line.handshake("OAUTHBEARER", version)
+    if version:
+        assert line.token(FIRST) is None
+    else:
+        line.feed(len(FIRST).to_bytes(4, "big") + FIRST)
+    assert not line.sent
+    line.verdict.complete(AccessToken("ann", 5000))
+    line._collect()
+    assert len(line.sent) == 1
+    if version:
+        response = line.response(ApiKey.SASL_AUTHENTICATE, 2)
+        assert isinstance(response, SaslAuthenticateResponse)
+        assert (response.error_code, response.session_lifetime_ms) == (0, 5000)
+    else:
+        assert line.sent.pop() == bytes(4)
+    assert line.heartbeat()
+    assert line.who.callers == ["User:ann"]
+    line.timers.advance(5000)
+    assert not line.heartbeat()
+    assert line.closed is not None
+    assert "its session has expired" in line.closed
+
+
+def test_a_refused_token_is_acknowledged_and_then_refused_after_the_delay() -> None:
+    line = Line()
+    line.handshake("OAUTHBEARER")
+    line.verdict.complete(TokenRefused("it has expired"))
+    answer = line.token(FIRST)
+    assert answer is not None
+    assert (answer.error_code, bytes(answer.auth_bytes)) == (0, b'{"status":"invalid_token"}')
+    assert line.session.failure == "authentication failed: it has expired"
+    assert line.token(b"\x01") is None
+    line.timers.advance(DELAY_MS)
+    response = line.response(ApiKey.SASL_AUTHENTICATE, 2)
+    assert isinstance(response, SaslAuthenticateResponse)
+    assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert response.error_message == '{"status":"invalid_token"}'
+    assert line.closed == "authentication failed: it has expired"
+
+
+def test_a_client_that_ignores_the_refusal_is_refused_with_the_reason() -> None:
+    line = Line()
+    line.handshake("OAUTHBEARER")
+    line.verdict.complete(TokenRefused("it has expired"))
+    line.token(FIRST)
+    assert not line.heartbeat()
+    line.timers.advance(DELAY_MS)
+    assert line.closed == "authentication failed: it has expired"
+
+
+@pytest.mark.parametrize("verdict", [AccessToken("ann", 5000), TokenRefused("no")])
+def test_a_connection_that_ends_before_its_token_is_verified(verdict: Verdict) -> None:
+    line = Line()
+    line.handshake("OAUTHBEARER")
+    line.token(FIRST)
+    line.timers.advance(AUTHENTICATION_MS_MAX)
+    assert line.closed == f"it did not authenticate within {AUTHENTICATION_MS_MAX} ms"
+    line.verdict.complete(verdict)
+    assert not line.sent
+    assert not line.accesses[1:]
+    assert line.session.failure in ("", "authentication failed: no")
+
+
+def test_a_request_while_its_token_is_verified_ends_the_connection() -> None:
+    line = Line()
+    line.handshake("OAUTHBEARER")
+    line.token(FIRST)
+    assert not line.heartbeat()
+    assert line.closed == "a request before the answer to its token"
+    line.verdict.complete(AccessToken("ann", 5000))
+    assert line.who.callers == []

@@ -288,11 +288,11 @@ class AdminClient:
 
 
 def connect(config: Mapping[str, Any], timeout_seconds: float = CONNECT_SECONDS) -> Cluster:
-    """Return the cluster for librdkafka's properties; callbacks among them are ignored."""
+    """Return the cluster for librdkafka's properties; of the callbacks among them only `oauth_cb` is used."""
     properties = {name: value for name, value in config.items() if isinstance(value, str)}
     with as_kafka_exceptions():
         require_known(config)
-        return Cluster(addresses(properties["bootstrap.servers"]), properties, timeout_seconds)
+        return Cluster(addresses(properties["bootstrap.servers"]), properties, timeout_seconds, config.get("oauth_cb"))
 
 
 def call_on_new_connection(config: Mapping[str, Any], timeout: float, call: Callable[[Cluster], T]) -> T:

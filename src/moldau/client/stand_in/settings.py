@@ -12,7 +12,8 @@ from moldau.base.errors import UnusableProperty
 
 DEFAULT_PORT: Final = 9092
 _SUPPORTED: Final = """
-    bootstrap.servers error_cb on_delivery security.protocol sasl.mechanism sasl.mechanisms sasl.username sasl.password
+    bootstrap.servers error_cb oauth_cb on_delivery security.protocol sasl.mechanism sasl.mechanisms sasl.username
+    sasl.password
     ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.key.location ssl.key.pem
     ssl.key.password ssl.keystore.location ssl.keystore.password ssl.endpoint.identification.algorithm
     ssl.cipher.suites enable.ssl.certificate.verification

@@ -1,13 +1,15 @@
-"""PLAIN and SCRAM on the client's side, for our own clients and for the connections between nodes."""
+"""The mechanisms on the client's side, for our own clients and for the connections between nodes."""
 
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from moldau.security.sasl import scram_messages
-from moldau.security.sasl.mechanism import PLAIN, SCRAM_MECHANISMS
+from moldau.security.sasl.mechanism import OAUTHBEARER, PLAIN, SCRAM_MECHANISMS
+from moldau.security.sasl.oauthbearer import messages
 from moldau.security.sasl.scram_messages import ITERATIONS_MIN, MalformedMessage, ScramKeys, base64_text
 
 ITERATIONS_ACCEPTED_MAX: Final = 1 << 17
@@ -16,7 +18,7 @@ GS2_HEADER: Final = "n,,"
 
 
 class LoginFailed(Exception):
-    """The server's message is malformed, or it does not know the password either."""
+    """The server's message is malformed, it does not know the password either, or there is no token to send."""
 
 
 class ClientMechanism(Protocol):
@@ -34,14 +36,20 @@ class ClientLogin:
 
     mechanism: str
     user: str
-    password: str = field(repr=False)
+    password: str = field(default="", repr=False)
     by_token: bool = False
     """Whether the user is a delegation token's id, and the password its hmac in base64. For SCRAM only."""
+    token: Callable[[], str] | None = field(default=None, repr=False)
+    """Gets a token for OAUTHBEARER; it may wait for a file or the network, and raises LoginFailed."""
+    extensions: tuple[tuple[str, str], ...] = ()
 
     def begin(self, nonce: str) -> ClientMechanism:
-        """Return a new exchange. `nonce` is random, printable, and has no comma."""
+        """Return a new exchange. `nonce` is random, printable, and has no comma. It may wait for a token."""
         if self.mechanism == PLAIN:
             return PlainClient(self.user, self.password)
+        if self.mechanism == OAUTHBEARER:
+            assert self.token is not None
+            return OAuthBearerClient(self.token(), dict(self.extensions))
         keys = ScramKeys(SCRAM_MECHANISMS[self.mechanism])
         return ScramClient(keys, self.user, self.password, nonce, self.by_token)
 
@@ -55,6 +63,18 @@ class PlainClient:
 
     def respond(self, token: bytes) -> bytes | None:
         return None
+
+
+class OAuthBearerClient:
+    def __init__(self, token: str, extensions: dict[str, str]) -> None:
+        self._first = messages.client_first(token, extensions)
+
+    def first(self) -> bytes:
+        return self._first
+
+    def respond(self, token: bytes) -> bytes | None:
+        """Acknowledge an error; the server then fails the authentication."""
+        return messages.ACKNOWLEDGEMENT if token else None
 
 
 class ScramClient:

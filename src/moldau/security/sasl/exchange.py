@@ -12,11 +12,14 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode
+from moldau.base.promise import Promise
 from moldau.security.principals import USER, Principal
 from moldau.security.sasl.mechanism import SaslRefusal, ServerMechanism, Step
 
 REAUTHENTICATION_INTERVAL_MS_MIN: Final = 1000
 """A connection may authenticate again once in this time."""
+NO_HANDSHAKE: Final = "SaslAuthenticate before SaslHandshake"
+TOO_EARLY: Final = "SaslAuthenticate while the token before it is being verified"
 AFTER_SUCCESS: Final = "SaslAuthenticate request received after successful authentication"
 
 
@@ -26,6 +29,8 @@ class Phase(Enum):
     TOKENS = auto()
     RAW_TOKENS = auto()
     """Tokens without headers, after SaslHandshake version 0."""
+    VERIFYING = auto()
+    """The answer to a token is not known yet; the client has to wait for it."""
     AUTHENTICATED = auto()
     FAILED = auto()
 
@@ -35,7 +40,7 @@ class Mechanism(NamedTuple):
 
     new_server: Callable[[], ServerMechanism]
     lifetime_ms: int = 0
-    """Of a session; 0 means that it has no end."""
+    """Of a session; 0 means that only the client's credentials limit it."""
 
 
 class HandshakeAnswer(NamedTuple):
@@ -62,7 +67,7 @@ class SaslExchange:
         self.principal: Principal | None = None
         """Known once the client is authenticated; while it authenticates again, the former one."""
         self.failure = ""
-        """Why the authentication failed, for the log."""
+        """Why the authentication failed or is about to, for the log."""
         self.expires_ms: int | None = None
         self._mechanisms = mechanisms
         self._name = ""
@@ -92,27 +97,55 @@ class SaslExchange:
         self.phase = Phase.TOKENS if version else Phase.RAW_TOKENS
         return HandshakeAnswer(ErrorCode.NONE, enabled)
 
-    def authenticate(self, token: bytes, now_ms: int) -> TokenAnswer:
+    def authenticate(self, token: bytes, now_ms: int) -> TokenAnswer | Promise[TokenAnswer]:
         """The client sends a token. After an error the exchange has failed, unless it had succeeded before."""
         if self.phase is Phase.AUTHENTICATED:
             return TokenAnswer(ErrorCode.ILLEGAL_SASL_STATE, AFTER_SUCCESS)
         if self.phase not in (Phase.TOKENS, Phase.RAW_TOKENS):
-            raise NotAnswered("SaslAuthenticate before SaslHandshake")
+            raise NotAnswered(TOO_EARLY if self.phase is Phase.VERIFYING else NO_HANDSHAKE)
         if self.is_reauthenticating and self._name != self._former_name:
             self._fail(f"another mechanism than {self._former_name} to authenticate again")
             raise NotAnswered(self.failure)
         assert self._server is not None, "chosen by the handshake"
         try:
             step = self._server.respond(token)
-            lifetime_ms = 0 if step.user is None else self._succeed(step.user, step, now_ms)
         except SaslRefusal as refusal:
-            message = refusal.message or (
-                f"Authentication failed during {'re-' if self.is_reauthenticating else ''}authentication due to invalid"
-                f" credentials with SASL mechanism {self._name}"
+            return self._refuse(refusal)
+        if not isinstance(step, Promise):
+            return self._conclude(step, now_ms)
+        phase, self.phase = self.phase, Phase.VERIFYING
+        return step.map(lambda outcome: self._conclude_later(outcome, phase, now_ms))
+
+    def _conclude_later(self, outcome: Step | SaslRefusal, phase: Phase, now_ms: int) -> TokenAnswer:
+        if self.phase is not Phase.VERIFYING:
+            return TokenAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, "")  # it has failed meanwhile
+        self.phase = phase
+        return self._conclude(outcome, now_ms)
+
+    def _conclude(self, outcome: Step | SaslRefusal, now_ms: int) -> TokenAnswer:
+        if isinstance(outcome, SaslRefusal):
+            return self._refuse(outcome)
+        self.failure = outcome.problem
+        if outcome.user is None:
+            return TokenAnswer(ErrorCode.NONE, "", outcome.token)
+        principal, former = Principal(USER, outcome.user, outcome.by_token), self.principal
+        if former is not None and former[:2] != principal[:2]:
+            return self._refuse(
+                SaslRefusal(
+                    f"Cannot change principals during re-authentication from {former.type}.{former.name}:"
+                    f" {principal.type}.{principal.name}"
+                )
             )
-            self._fail(message)
-            return TokenAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, message)
-        return TokenAnswer(ErrorCode.NONE, "", step.token, lifetime_ms)
+        lifetime_ms = self._succeed(principal, outcome.lifetime_ms, now_ms)
+        return TokenAnswer(ErrorCode.NONE, "", outcome.token, lifetime_ms)
+
+    def _refuse(self, refusal: SaslRefusal) -> TokenAnswer:
+        message = refusal.message or (
+            f"Authentication failed during {'re-' if self.is_reauthenticating else ''}authentication due to invalid"
+            f" credentials with SASL mechanism {self._name}"
+        )
+        self._fail(refusal.reason or message)
+        return TokenAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, message)
 
     def is_expired(self, now_ms: int) -> bool:
         return self.expires_ms is not None and now_ms >= self.expires_ms
@@ -122,19 +155,13 @@ class SaslExchange:
         is_too_soon = last_ms is not None and now_ms - last_ms < REAUTHENTICATION_INTERVAL_MS_MIN
         return self.expires_ms is not None and not is_too_soon
 
-    def _succeed(self, user: str, step: Step, now_ms: int) -> int:
-        """Return the lifetime of the session; 0 means without end."""
-        principal, former = Principal(USER, user, step.by_token), self.principal
-        if former is not None and former[:2] != principal[:2]:
-            raise SaslRefusal(
-                f"Cannot change principals during re-authentication from {former.type}.{former.name}:"
-                f" {principal.type}.{principal.name}"
-            )
-        lifetime_ms = max(self._mechanisms[self._name].lifetime_ms, 0)
-        if step.lifetime_ms is not None:
-            assert step.lifetime_ms > 0, "a proof that has expired is refused"
-            lifetime_ms = min(lifetime_ms or step.lifetime_ms, step.lifetime_ms)
-        self.expires_ms = now_ms + lifetime_ms if lifetime_ms else None
+    def _succeed(self, principal: Principal, credentials_ms: int | None, now_ms: int) -> int:
+        """Return the lifetime of the session: no longer than that of the credentials; 0 if it has none, or if they
+        have just expired."""
+        session_ms = self._mechanisms[self._name].lifetime_ms
+        limits_ms = [each for each in (session_ms if session_ms > 0 else None, credentials_ms) if each is not None]
+        lifetime_ms = max(0, min(limits_ms, default=0))
+        self.expires_ms = now_ms + lifetime_ms if limits_ms else None
         self.principal, self.phase, self._server = principal, Phase.AUTHENTICATED, None
         return lifetime_ms
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol
 
+from moldau.base.promise import Promise
 from moldau.security.scram_credentials import ScramMechanism
 
 PLAIN: Final = "PLAIN"
+OAUTHBEARER: Final = "OAUTHBEARER"
 SCRAM_MECHANISMS: Final = {str(each): each for each in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)}
-SUPPORTED_MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
+SUPPORTED_MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
 
 
 class SaslRefusal(Exception):
-    """The client is not authenticated. `message` is for the client; None stands for a text that reveals nothing."""
+    """The client is not authenticated. `message` is for the client; None stands for a text that reveals nothing.
+    `reason` is for the log; None means that the message says everything."""
 
-    def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or "invalid credentials")
+    def __init__(self, message: str | None = None, reason: str | None = None) -> None:
+        super().__init__(reason or message or "invalid credentials")
         self.message = message
+        self.reason = reason
 
 
 class Step(NamedTuple):
@@ -27,9 +31,12 @@ class Step(NamedTuple):
     by_token: bool = False
     """Whether a delegation token was the proof."""
     lifetime_ms: int | None = None
-    """How long the proof is valid; None if it has no end."""
+    """How long the client's credentials are valid from now on; None: without end."""
+    problem: str = ""
+    """Why the token tells the client that it will be refused, for the log."""
 
 
 class ServerMechanism(Protocol):
-    def respond(self, token: bytes) -> Step:
-        """Answer a token of the client. Raise SaslRefusal, and nothing else, whatever the token is."""
+    def respond(self, token: bytes) -> Step | Promise[Step | SaslRefusal]:
+        """Answer a token of the client, at once or later. Raise SaslRefusal, and nothing else, whatever the token
+        is."""

@@ -13,13 +13,43 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from moldau.base.broker_configs import BROKER_CONFIGS
 from moldau.base.listener_settings import ListenerSettings
 from moldau.base.listeners import SASL_PROTOCOLS
 from moldau.base.setting_sources import SettingsError, Values
 from moldau.security.sasl.client import ClientLogin
 from moldau.security.sasl.exchange import Mechanism
-from moldau.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasError, LoginModule, parse_file, parse_line
-from moldau.security.sasl.mechanism import PLAIN, SCRAM_MECHANISMS, SUPPORTED_MECHANISMS
+from moldau.security.sasl.jaas import (
+    OAUTHBEARER_MODULE,
+    PLAIN_MODULE,
+    SCRAM_MODULE,
+    JaasError,
+    LoginModule,
+    parse_file,
+    parse_line,
+)
+from moldau.security.sasl.mechanism import (
+    OAUTHBEARER,
+    PLAIN,
+    SCRAM_MECHANISMS,
+    SUPPORTED_MECHANISMS,
+    ServerMechanism,
+)
+from moldau.security.sasl.oauthbearer.server import OAuthBearerServer, Verify
+from moldau.security.sasl.oauthbearer.settings import (
+    AUDIENCE,
+    ISSUER,
+    JWKS_URL,
+    LOGIN_HANDLER,
+    SERVER_HANDLER,
+    TOKEN_URL,
+    OAuthBearerSettings,
+    TokenRequest,
+    read_token_request,
+    read_validation,
+    require_joserfc,
+)
+from moldau.security.sasl.oauthbearer.urls import is_exposed
 from moldau.security.sasl.plain import PlainServer
 from moldau.security.sasl.scram import Credentials, ScramServer, ScramUsers
 from moldau.security.sasl.token_credentials import TokenCredentials
@@ -33,10 +63,17 @@ IDLE_MS: Final = "connections.max.idle.ms"
 BROKERS_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 CONTROLLERS_MECHANISM: Final = "sasl.mechanism.controller.protocol"
 SERVER_CONTEXT: Final = "KafkaServer"
+_MODULES: Final = {
+    PLAIN: PLAIN_MODULE,
+    OAUTHBEARER: OAUTHBEARER_MODULE,
+    **dict.fromkeys(SCRAM_MECHANISMS, SCRAM_MODULE),
+}
 _WITHOUT_MECHANISM: Final = re.compile(r"(?:listener\.name\.[^.]+\.)?sasl\.jaas\.config")
 
 JaasFile = Mapping[str, tuple[LoginModule, ...]]
 """The login modules of a JAAS file by context."""
+TokenSource = Callable[[TokenRequest], Callable[[], str]]
+"""Returns a function that gets a token; it may wait for a file or the network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +85,7 @@ class SaslListenerSettings:
     receive_bytes_max: int
     passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Of the users of PLAIN."""
+    oauthbearer: OAuthBearerSettings | None = None
 
     def mechanisms(
         self,
@@ -55,12 +93,17 @@ class SaslListenerSettings:
         secret: bytes,
         new_nonce: Callable[[], str],
         tokens: TokenCredentials | None = None,
+        verify: Verify | None = None,
     ) -> dict[str, Mechanism]:
-        """Return the mechanisms as the listener offers them; the arguments are for those of SCRAM."""
+        """Return the mechanisms as the listener offers them. `verify` is for OAUTHBEARER, the other arguments are for
+        SCRAM."""
 
-        def new_server(name: str) -> Callable[[], PlainServer | ScramServer]:
+        def new_server(name: str) -> Callable[[], ServerMechanism]:
             if name == PLAIN:
                 return partial(PlainServer, self.passwords)
+            if name == OAUTHBEARER:
+                assert verify is not None
+                return partial(OAuthBearerServer, verify)
             return partial(ScramServer, ScramUsers(SCRAM_MECHANISMS[name], credentials, secret), new_nonce, tokens)
 
         return {name: Mechanism(new_server(name), lifetime_ms) for name, lifetime_ms in self.lifetimes_ms.items()}
@@ -114,10 +157,13 @@ def read_jaas_file(path: str, origin: str) -> JaasFile:
         raise SettingsError(f"{origin}: {path}: {wrong}") from None
 
 
-def read_sasl(values: Values, use: SaslUse, jaas_file: JaasFile) -> SaslSettings:
+def read_sasl(
+    values: Values, use: SaslUse, jaas_file: JaasFile, token_source: TokenSource, allowed_urls: frozenset[str] | None
+) -> SaslSettings:
+    """`allowed_urls` are the only ones that OAUTHBEARER may use; None allows all."""
     if not use.serves and use.brokers is None and use.controllers is None:
         return SaslSettings()
-    reader = _Reader(values, jaas_file)
+    reader = _Reader(values, jaas_file, token_source, allowed_urls)
     delay_ms, idle_ms = values.integer(FAILURE_DELAY_MS), values.integer(IDLE_MS)
     if use.serves and 0 <= idle_ms <= delay_ms:
         raise values.error(FAILURE_DELAY_MS, f"expected less than {IDLE_MS}={idle_ms}: the answer would come too late")
@@ -130,19 +176,34 @@ def read_sasl(values: Values, use: SaslUse, jaas_file: JaasFile) -> SaslSettings
 
 
 def warn_of_sasl(values: Values) -> Iterator[str]:
-    """Yield a line for each JAAS line that names no mechanism: it has no effect, as in Kafka."""
+    """Yield a line for each JAAS line that names no mechanism, since it has no effect, as in Kafka, and for settings of
+    OAUTHBEARER that are less safe than they could be."""
     for key, setting in values.texts.items():
         if _WITHOUT_MECHANISM.fullmatch(key):
             yield (
                 f"{setting.origin}: {key} has no effect; expected"
                 f" listener.name.LISTENER.MECHANISM.{JAAS_CONFIG}, in lower case"
             )
+        if key.endswith((JWKS_URL, TOKEN_URL)) and is_exposed(setting.text):
+            yield f"{setting.origin}: {key}: http: can be read and changed on the way; use https:"
+        if key.endswith(JWKS_URL):
+            for what in (AUDIENCE, ISSUER):
+                if not any(each.endswith(what) for each in values.texts):
+                    yield f"{setting.origin}: {key} without {what}: a token for another service may be accepted"
 
 
 class _Reader:
-    def __init__(self, values: Values, jaas_file: JaasFile) -> None:
+    def __init__(
+        self,
+        values: Values,
+        jaas_file: JaasFile,
+        token_source: TokenSource,
+        allowed_urls: frozenset[str] | None,
+    ) -> None:
         self._values = values
         self._jaas_file = jaas_file
+        self._token_source = token_source
+        self._allowed_urls = allowed_urls
 
     def listener(self, name: str) -> SaslListenerSettings:
         enabled = self._enabled(name)
@@ -162,7 +223,16 @@ class _Reader:
             mechanism: self._values.integer(self._key(name, REAUTHENTICATION_MS, mechanism)) for mechanism in enabled
         }
         passwords = self._module(name, PLAIN).users() if PLAIN in enabled else {}
-        return SaslListenerSettings(lifetimes_ms, size, passwords)
+        oauthbearer = self._validation(name, key) if OAUTHBEARER in enabled else None
+        return SaslListenerSettings(lifetimes_ms, size, passwords, oauthbearer)
+
+    def _validation(self, listener: str, key: str) -> OAuthBearerSettings:
+        missing = "OAUTHBEARER needs the package joserfc: pip install 'moldau[oauth]'"
+        require_joserfc(self._values.error(key, missing))
+        options = self._oauth_options(listener)
+        return read_validation(
+            partial(self._oauth_text, listener), options, partial(self._oauth_error, listener), self._allowed_urls
+        )
 
     def login(self, listener: str, mechanism_key: str, use: SaslUse) -> ClientLogin | None:
         """Return how this node logs in to that listener of other nodes."""
@@ -177,6 +247,8 @@ class _Reader:
             )
         if listener in use.serves and mechanism not in self._enabled(listener):
             raise values.error(mechanism_key, f"must be included in {ENABLED_MECHANISMS} of listener {listener}")
+        if mechanism == OAUTHBEARER:
+            return self._token_login(listener, use)
         options = self._module(listener, mechanism).options
         user, password = options.get("username"), options.get("password")
         if not user or not password:
@@ -185,6 +257,42 @@ class _Reader:
             key = jaas_key(listener, mechanism)
             raise values.error(key, "expected username and password, with which this node logs in to other nodes")
         return ClientLogin(mechanism, user, password)
+
+    def _token_login(self, listener: str, use: SaslUse) -> ClientLogin | None:
+        if use.is_alone and self._oauth_text(listener, TOKEN_URL) is None:
+            return None
+        request = read_token_request(
+            partial(self._oauth_text, listener),
+            self._oauth_options(listener),
+            partial(self._oauth_error, listener),
+            self._allowed_urls,
+        )
+        token, extensions = self._token_source(request), request.extensions
+        return ClientLogin(OAUTHBEARER, request.user, token=token, extensions=extensions)
+
+    def _oauth_options(self, listener: str) -> Mapping[str, str]:
+        """Return the options of the JAAS line, which may be missing."""
+        is_set = self._find_module(listener, OAUTHBEARER) is not None
+        return self._module(listener, OAUTHBEARER).options if is_set else {}
+
+    def _oauth_text(self, listener: str, name: str) -> str | None:
+        key = self._oauth_key(listener, name)
+        if name not in BROKER_CONFIGS or (name in (SERVER_HANDLER, LOGIN_HANDLER) and key not in self._values):
+            return None
+        value = self._values.value(key)
+        return None if value is None else ",".join(value) if isinstance(value, tuple) else str(value)
+
+    def _oauth_error(self, listener: str, name: str, reason: str) -> SettingsError:
+        key = self._oauth_key(listener, name)
+        setting = self._values.texts.get(key)
+        if setting is not None and "@" in setting.text:  # a URL with a password
+            return SettingsError(f"{setting.origin}: {key}: {reason}")
+        return self._values.error(key, reason)
+
+    def _oauth_key(self, listener: str, name: str) -> str:
+        if name in (JAAS_CONFIG, SERVER_HANDLER, LOGIN_HANDLER):  # only in this form, as in Kafka
+            return f"listener.name.{listener.lower()}.{OAUTHBEARER.lower()}.{name}"
+        return self._key(listener, name, OAUTHBEARER)
 
     def _enabled(self, listener: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self._values.items(self._key(listener, ENABLED_MECHANISMS))))
@@ -197,7 +305,7 @@ class _Reader:
 
     def _module(self, listener: str, mechanism: str) -> LoginModule:
         module, key = self._find_module(listener, mechanism), jaas_key(listener, mechanism)
-        expected = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
+        expected = _MODULES[mechanism]
         if module is None:
             raise SettingsError(
                 f"{key}: is not set, but {mechanism} on listener {listener} needs it; expected e.g. {expected}"
@@ -214,7 +322,7 @@ class _Reader:
                 return parse_line(self._values.text(key) or "")
             except JaasError as wrong:
                 raise self._values.error(key, str(wrong)) from None
-        expected = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
+        expected = _MODULES.get(mechanism)
         for context in (f"{listener.lower()}.{SERVER_CONTEXT}", SERVER_CONTEXT):
             if context in self._jaas_file:
                 return next((each for each in self._jaas_file[context] if each.class_name == expected), None)

@@ -1,0 +1,679 @@
+"""SASL OAUTHBEARER as clients see it: three libraries and our own tools, with tokens of an identity provider, on real
+sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import kafka
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AioTopicPartition
+from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
+from aiokafka.helpers import create_ssl_context
+from certificates import Vault
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from joserfc.jwk import ECKey, RSAKey
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from patience import PATIENCE_S, wait_until
+from tokens import AUDIENCE, ISSUER, Issuer, Provider, part, provider
+
+from moldau.base.setting_sources import SettingsError
+from moldau.cli.kafka import acls, console_consumer, console_producer, topics
+from moldau.cli.main import main as moldau
+from moldau.security.settings import STANDARD_AUTHORIZER
+from moldau.testing.broker import TestBroker
+from moldau.testing.cluster import TestCluster
+
+pytestmark = pytest.mark.moldau_only
+MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+HANDLERS = "org.apache.kafka.common.security.oauthbearer."
+
+
+class Place(NamedTuple):
+    """A broker, the identity provider that it trusts, and how clients find it."""
+
+    broker: TestBroker
+    provider: Provider
+    directory: Path
+    trusted: str | None = None
+    """The file with the certificate that clients trust, if it uses TLS."""
+
+    @property
+    def bootstrap(self) -> str:
+        return self.broker.bootstrap_servers
+
+    @property
+    def protocol(self) -> str:
+        return "SASL_PLAINTEXT" if self.trusted is None else "SASL_SSL"
+
+
+def one_listener(url: str, **more: str) -> dict[str, str]:
+    return {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.expected.issuer": ISSUER,
+        "sasl.oauthbearer.jwks.endpoint.url": url,
+        "num.partitions": "1",
+        **{f"sasl.oauthbearer.jwks.endpoint.{key.replace('_', '.')}": value for key, value in more.items()},
+    }
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """The broker reads the keys by HTTP, and has ACLs."""
+    directory = tmp_path_factory.mktemp("oauth")
+    with provider(Issuer()) as running:
+        mechanism = "listener.name.sasl_plaintext.oauthbearer."
+        settings = {
+            **one_listener(f"{running.url}/jwks"),
+            f"{mechanism}sasl.jaas.config": f"{MODULE};",
+            f"{mechanism}sasl.server.callback.handler.class": f"{HANDLERS}OAuthBearerValidatorCallbackHandler",
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            "super.users": "User:admin;User:ANONYMOUS",
+        }
+        broker = TestBroker(directory / "data", settings).start()
+        found = Place(broker, running, directory)
+        create(found, "open")
+        for words in (["--producer"], ["--operation", "Read"]):
+            allow(found, "ann", *words, "--topic", "open")
+        allow(found, "ann", "--operation", "All", "--group", "*")
+        yield found
+        broker.stop()
+
+
+@pytest.fixture(scope="module")
+def tls_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """The broker reads the keys from a file; its key is a slow one, which is left to a thread."""
+    directory = tmp_path_factory.mktemp("oauth-tls")
+    issuer, vault, file = Issuer(ECKey.generate_key("P-384"), "ES384"), Vault(directory), directory / "keys.json"
+    file.write_bytes(issuer.key_set())
+    settings = {**one_listener(""), **vault.server(), "listeners": "SASL_SSL://127.0.0.1:0"}
+    settings["listener.name.sasl_ssl.oauthbearer.sasl.oauthbearer.jwks.endpoint.url"] = file.as_uri()
+    broker = TestBroker(directory / "data", settings).start()
+    found = Place(broker, Provider(issuer), directory, vault.trusted)
+    create(found, "open")
+    yield found
+    broker.stop()
+
+
+def confluent(place: Place, token: str) -> dict[str, Any]:
+    tls = {} if place.trusted is None else {"ssl.ca.location": place.trusted}
+    return {
+        "bootstrap.servers": place.bootstrap,
+        "security.protocol": place.protocol,
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": lambda _: (token, time.time() + 600),
+        "log_level": 0,
+        **tls,
+    }
+
+
+def create(place: Place, name: str) -> None:
+    admin = AdminClient(confluent(place, place.provider.issuer.token("admin")))
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(PATIENCE_S)
+
+
+def java_file(place: Place, **more: str) -> str:
+    """Write the properties of a tool that gets tokens from the identity provider, as the admin."""
+    place.provider.clients["admin"] = "admin-secret"
+    properties = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": f"{MODULE};",
+        "sasl.login.callback.handler.class": f"{HANDLERS}OAuthBearerLoginCallbackHandler",
+        "sasl.oauthbearer.token.endpoint.url": f"{place.provider.url}/token",
+        "sasl.oauthbearer.client.credentials.client.id": "admin",
+        "sasl.oauthbearer.client.credentials.client.secret": "admin-secret",
+        **{key.replace("_", "."): value for key, value in more.items()},
+    }
+    file = place.directory / "client.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    return str(file)
+
+
+def allow(place: Place, user: str, *words: str) -> None:
+    config = ["--bootstrap-server", place.bootstrap, "--command-config", java_file(place)]
+    assert acls.main([*config, "--add", "--allow-principal", f"User:{user}", *words]) == 0
+
+
+# --- three libraries ----------------------------------------------------------------------------------------------
+
+
+def by_confluent(place: Place, token: str) -> bytes:
+    settings = confluent(place, token)
+    errors: list[Any] = []
+    producer = Producer({**settings, "message.timeout.ms": 5000, "error_cb": errors.append})
+    delivered: list[Any] = []
+    producer.produce("open", b"by confluent", partition=0, on_delivery=lambda error, _: delivered.append(error))
+    producer.flush(PATIENCE_S)
+    if delivered[0] is not None:
+        raise PermissionError([error.str() for error in errors])
+    consumer = Consumer({**settings, "group.id": "unused"})
+    try:
+        consumer.assign([TopicPartition("open", 0, 0)])
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None
+        assert message.error() is None
+        return bytes(message.value() or b"")
+    finally:
+        consumer.close()
+
+
+class KafkaPythonToken(AbstractTokenProvider):
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def token(self) -> str:
+        return self._token
+
+    def extensions(self) -> dict[str, str]:
+        return {"traceId": "42"}
+
+
+def by_kafka_python(place: Place, token: str) -> bytes:
+    settings = {
+        "bootstrap_servers": place.bootstrap,
+        "security_protocol": place.protocol,
+        "ssl_cafile": place.trusted,
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauth_token_provider": KafkaPythonToken(token),
+    }
+    producer = kafka.KafkaProducer(**settings)
+    try:
+        producer.send("open", b"by kafka-python", partition=0).get(PATIENCE_S)
+    finally:
+        producer.close()
+    wait_ms = int(PATIENCE_S * 1000)
+    consumer = kafka.KafkaConsumer(**settings, group_id=None, auto_offset_reset="earliest", consumer_timeout_ms=wait_ms)
+    try:
+        consumer.assign([kafka.TopicPartition("open", 0)])
+        return bytes(next(consumer).value)
+    finally:
+        consumer.close()
+
+
+class AiokafkaToken(AioTokenProvider):
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def token(self) -> str:
+        return self._token
+
+
+def by_aiokafka(place: Place, token: str) -> bytes:
+    settings = {
+        "bootstrap_servers": place.bootstrap,
+        "security_protocol": place.protocol,
+        "ssl_context": create_ssl_context(cafile=place.trusted) if place.trusted else None,
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauth_token_provider": AiokafkaToken(token),
+    }
+
+    async def talk() -> bytes:
+        producer = AIOKafkaProducer(**settings)
+        try:
+            await producer.start()
+        except Exception as error:
+            await producer.stop()
+            raise PermissionError(repr(error)) from error
+        await producer.send_and_wait("open", b"by aiokafka", partition=0)
+        await producer.stop()
+        consumer = AIOKafkaConsumer(**settings, group_id=None, auto_offset_reset="earliest")
+        await consumer.start()
+        try:
+            consumer.assign([AioTopicPartition("open", 0)])
+            return bytes((await asyncio.wait_for(consumer.getone(), PATIENCE_S)).value)
+        finally:
+            await consumer.stop()
+
+    return asyncio.run(talk())
+
+
+LIBRARIES: dict[str, Callable[[Place, str], bytes]] = {
+    "confluent": by_confluent,
+    "kafka-python": by_kafka_python,
+    "aiokafka": by_aiokafka,
+}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_every_library_produces_and_consumes(place: Place, library: str) -> None:
+    assert LIBRARIES[library](place, place.provider.issuer.token("ann")).startswith(b"by ")
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_every_library_with_tls_and_keys_in_a_file(tls_place: Place, library: str) -> None:
+    assert LIBRARIES[library](tls_place, tls_place.provider.issuer.token("ann")).startswith(b"by ")
+
+
+def broker_lines(caplog: pytest.LogCaptureFixture) -> str:
+    return "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("moldau"))
+
+
+def refused_by_confluent(place: Place, token: str) -> None:
+    errors: list[str] = []
+    admin = AdminClient({**confluent(place, token), "error_cb": lambda error: errors.append(error.name())})
+    wait_until(lambda: admin.poll(0.1) or "_AUTHENTICATION" in errors, f"_AUTHENTICATION among {errors}")
+
+
+def refused_by_aiokafka(place: Place, token: str) -> None:
+    """It ignores the error and sends a request, which ends the connection."""
+    with pytest.raises(PermissionError):
+        by_aiokafka(place, token)
+
+
+@pytest.mark.parametrize("refused", [refused_by_confluent, refused_by_aiokafka])
+def test_an_expired_token_is_refused_and_the_log_says_why(
+    place: Place, refused: Callable[[Place, str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    token = place.provider.issuer.token("ann", -100)
+    refused(place, token)
+    wait_until(lambda: "the token has expired" in broker_lines(caplog), "the log says why")
+    assert token not in broker_lines(caplog)
+
+
+# --- raw messages -------------------------------------------------------------------------------------------------
+
+
+def request(key: int, version: int, body: bytes) -> bytes:
+    data = struct.pack(">hhih", key, version, 1, -1) + body
+    return struct.pack(">i", len(data)) + data
+
+
+HANDSHAKE = request(17, 1, struct.pack(">h", 11) + b"OAUTHBEARER")
+
+
+def token_request(data: bytes) -> bytes:
+    return request(36, 1, struct.pack(">i", len(data)) + data)
+
+
+def first(token: str) -> bytes:
+    return b"n,,\x01auth=Bearer %s\x01\x01" % token.encode()
+
+
+class Line:
+    """A connection on which a test sends bytes."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def ask(self, data: bytes) -> bytes:
+        """Return the body of the response; empty if the connection was closed."""
+        self.socket.sendall(data)
+        size = self._receive(4)
+        return self._receive(struct.unpack(">i", size)[0])[4:] if size else b""
+
+    def _receive(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            try:
+                piece = self.socket.recv(size - len(data))
+            except ConnectionResetError:
+                return b""
+            if not piece:
+                return b""
+            data += piece
+        return data
+
+    def log_in(self, token: str) -> tuple[int, str, bytes, int]:
+        """Return error code, message, token and lifetime of the answer to a token."""
+        assert self.ask(HANDSHAKE)[:2] == b"\0\0"
+        return self.send(first(token))
+
+    def send(self, message: bytes) -> tuple[int, str, bytes, int]:
+        body = self.ask(token_request(message))
+        code, length = struct.unpack_from(">hh", body)
+        text = body[4 : 4 + max(0, length)].decode()
+        position = 4 + max(0, length)
+        (size,) = struct.unpack_from(">i", body, position)
+        answer = body[position + 4 : position + 4 + size]
+        return code, text, answer, struct.unpack_from(">q", body, position + 4 + size)[0]
+
+
+def refused_tokens(issuer: Issuer) -> dict[str, tuple[str, str]]:
+    _, payload, signature = issuer.token("ann").split(".")
+    return {
+        "expired": (issuer.token("ann", -60), "the token has expired 60 s ago"),
+        "not valid yet": (issuer.token("ann", nbf=time.time() + 100), "the token is not valid yet"),
+        "another audience": (issuer.token("ann", aud="payroll"), "the audience of the token is"),
+        "another issuer": (issuer.token("ann", iss="https://evil"), "the issuer of the token is"),
+        "no user": (issuer.token("ann", sub=None), "the token has no user"),
+        "no end": (issuer.token("ann", exp=None), "the token lacks the claim exp"),
+        "not signed": (f"{part({'alg': 'none'})}.{payload}.", "the token is not signed"),
+        "a shared secret": (f"{part({'alg': 'HS256', 'kid': 'first'})}.{payload}.{signature}", "a shared secret"),
+        "another key": (Issuer().token("ann"), "the signature of the token is not valid"),
+        "another algorithm": (f"{part({'alg': 'RS256', 'kid': 'first'})}.{payload}.AAAA", "is not for its algorithm"),
+        "an unknown key": (issuer.token("ann", header={"kid": "x"}), "the key of the token"),
+        "giant": (issuer.token("ann", padding="x" * 100_000), "bytes; at most 65536"),
+        "not a token": ("abc", "is not a signed JWT"),
+    }
+
+
+@pytest.mark.parametrize("name", refused_tokens(Issuer()))
+def test_refused_tokens(place: Place, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    token, sentence = refused_tokens(place.provider.issuer)[name]
+    with Line(place.bootstrap) as line:
+        assert line.log_in(token) == (0, "", b'{"status":"invalid_token"}', 0)
+        assert line.send(b"\x01") == (58, '{"status":"invalid_token"}', b"", 0)
+        assert line.ask(b"") == b""
+    wait_until(lambda: sentence in broker_lines(caplog), f"the log says {sentence}")
+    assert token not in broker_lines(caplog)
+    assert len(broker_lines(caplog)) < 1000
+
+
+def test_a_client_that_leaves_instead_of_acknowledging_is_logged_too(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Line(place.bootstrap) as line:
+        line.log_in(place.provider.issuer.token("ann", aud="left"))
+    wait_until(lambda: 'the audience of the token is ["left"]' in broker_lines(caplog), "the log says why")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\x01",
+        b"\0ann\0secret",
+        b"n,,\x01auth=Bearer \xff\x01\x01",
+        b"y,,\x01auth=Bearer t\x01\x01",
+        b"x" * 400_000,
+    ],
+    ids=["nothing", "an acknowledgement", "PLAIN", "not ASCII", "channel binding", "endless"],
+)
+def test_malformed_messages_end_the_connection_and_nothing_else(place: Place, message: bytes) -> None:
+    with Line(place.bootstrap) as line:
+        assert line.ask(HANDSHAKE)[:2] == b"\0\0"
+        code, text, _, _ = line.send(message)
+        assert (code, text) == (
+            58,
+            "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER",
+        )
+        assert line.ask(b"") == b""
+    with Line(place.bootstrap) as line:
+        assert line.log_in(place.provider.issuer.token("ann"))[0] == 0
+
+
+def test_a_session_ends_with_the_token_and_a_new_token_continues_it(place: Place) -> None:
+    issuer, metadata = place.provider.issuer, request(3, 1, struct.pack(">i", 0))
+    with Line(place.bootstrap) as line:
+        code, _, _, lifetime_ms = line.log_in(issuer.token("ann", 2))
+        assert code == 0
+        assert 0 < lifetime_ms <= 2000
+        assert line.ask(metadata)
+        time.sleep(1)  # a connection may authenticate again once a second
+        code, _, _, lifetime_ms = line.log_in(issuer.token("ann", 100))
+        assert (code, lifetime_ms > 90_000) == (0, True)
+        assert line.ask(metadata)
+    with Line(place.bootstrap) as line:
+        line.log_in(issuer.token("ann", 0.5))
+        time.sleep(0.5)
+        assert line.ask(metadata) == b""
+    with Line(place.bootstrap) as line:
+        line.log_in(issuer.token("ann", 100))
+        code, text, _, _ = line.log_in(issuer.token("bob", 100))
+        assert (code, text) == (58, "Cannot change principals during re-authentication from User.ann: User.bob")
+
+
+def test_a_client_goes_on_with_new_tokens(place: Place) -> None:
+    """librdkafka asks for the next token in time, and authenticates again on the same connection."""
+    tokens_end: list[float] = []
+
+    def new_token(_: str) -> tuple[str, float]:
+        tokens_end.append(time.time() + 4)
+        # librdkafka requests the next token soon, so that no session is short: one may begin once a second.
+        return place.provider.issuer.token("ann", 4), time.time() + 1.5
+
+    errors: list[Any] = []
+    settings = {**confluent(place, ""), "oauth_cb": new_token, "error_cb": errors.append}
+    producer = Producer({**settings, "acks": "all"})
+    delivered: list[Any] = []
+
+    def produce() -> bool:
+        producer.produce("open", b"x", on_delivery=lambda error, _: delivered.append(error))
+        producer.flush(PATIENCE_S)
+        return time.time() > tokens_end[0] + 0.5
+
+    wait_until(produce, "the first token has expired")
+    assert set(delivered) == {None}
+    assert not errors
+
+
+# --- keys ---------------------------------------------------------------------------------------------------------
+
+
+def logs_in(bootstrap: str, token: str) -> bool:
+    with Line(bootstrap) as line:
+        return line.log_in(token)[2] == b""
+
+
+def test_keys_change_without_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    issuer = Issuer()
+    with provider(issuer) as running:
+        settings = one_listener(f"{running.url}/jwks", refresh_ms="200", retry_backoff_ms="50")
+        broker = TestBroker(tmp_path / "data", settings).start()
+        bootstrap = broker.bootstrap_servers
+        try:
+            old = issuer.token()
+            assert logs_in(bootstrap, old)
+            issuer.rotate("second")
+            issuer.add_key("third", RSAKey.generate_key(2048), "RS256")
+            assert logs_in(bootstrap, issuer.token())  # at once: an unknown key is looked up
+            wait_until(lambda: not logs_in(bootstrap, old), "the key that was taken away is not used any more")
+            running.status = 503
+            wait_until(lambda: "the last 2 keys stay in use" in broker_lines(caplog), "the log says that keys are kept")
+            assert logs_in(bootstrap, issuer.token())
+            running.status = 200
+            issuer.rotate("fourth")
+            wait_until(lambda: logs_in(bootstrap, issuer.token()), "the keys are read again")
+        finally:
+            broker.stop()
+
+
+def test_strangers_cannot_make_the_broker_ask_for_keys_all_the_time(tmp_path: Path) -> None:
+    issuer = Issuer()
+    with provider(issuer) as running:
+        broker = TestBroker(tmp_path / "data", one_listener(f"{running.url}/jwks")).start()
+        try:
+            for number in range(30):
+                assert not logs_in(broker.bootstrap_servers, issuer.token(header={"kid": f"invented {number}"}))
+            assert running.jwks_requests <= 3  # at the start, for the first invented key, and on a very slow machine
+        finally:
+            broker.stop()
+
+
+def test_a_changed_file_of_keys_is_read(tmp_path: Path) -> None:
+    issuer = Issuer()
+    file = tmp_path / "keys.json"
+    file.write_bytes(issuer.key_set())
+    broker = TestBroker(tmp_path / "data", one_listener(file.as_uri())).start()
+    try:
+        assert logs_in(broker.bootstrap_servers, issuer.token())
+        file.write_text("half")
+        assert not logs_in(broker.bootstrap_servers, issuer.token(header={"kid": "x"}))
+        assert logs_in(broker.bootstrap_servers, issuer.token())
+        issuer.rotate("second")
+        file.write_bytes(issuer.key_set())
+        wait_until(lambda: logs_in(broker.bootstrap_servers, issuer.token()), "the new key")
+    finally:
+        broker.stop()
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("file:///nowhere/keys.json", "cannot be read: No such file or directory"),
+        ("http://127.0.0.1:1/keys", "no connection: Connection refused"),
+        ("PROVIDER/nothing", "the server answered 404"),
+        ("PROVIDER/token", "the server answered 404"),
+    ],
+)
+def test_without_keys_a_broker_does_not_start(tmp_path: Path, url: str, sentence: str) -> None:
+    with provider(Issuer()) as running:
+        broker = TestBroker(tmp_path / "data", one_listener(url.replace("PROVIDER", running.url)))
+        with pytest.raises(SettingsError, match=sentence):
+            broker.start()
+
+
+# --- our own clients, ACLs ----------------------------------------------------------------------------------------
+
+
+def test_acls_are_for_the_user_of_the_token(place: Place) -> None:
+    create(place, "secret")
+
+    def produced(user: str) -> str:
+        outcomes: list[str] = []
+        producer = Producer(confluent(place, place.provider.issuer.token(user)))
+        producer.produce("secret", b"x", on_delivery=lambda error, _: outcomes.append(error.name() if error else ""))
+        producer.flush(PATIENCE_S)
+        return outcomes[0]
+
+    assert produced("ann") == "TOPIC_AUTHORIZATION_FAILED"
+    allow(place, "ann", "--producer", "--topic", "secret")
+    wait_until(lambda: produced("ann") == "", "ann may produce")
+    assert produced("bob") == "TOPIC_AUTHORIZATION_FAILED"
+
+
+def test_a_tool_with_client_credentials(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.provider.token_requests.clear()
+    config = ["--bootstrap-server", place.bootstrap, "--command-config", java_file(place, sasl_oauthbearer_scope="a b")]
+    assert topics.main([*config, "--create", "--topic", "by-tool"]) == 0
+    assert topics.main([*config, "--list"]) == 0
+    assert "by-tool" in capsys.readouterr().out
+    assert set(place.provider.token_requests) == {"grant_type=client_credentials&scope=a%20b"}
+
+
+def test_a_tool_with_the_older_options_of_the_jaas_line(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.provider.clients["admin"] = "admin-secret"
+    file = place.directory / "older.properties"
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+        f"sasl.oauthbearer.token.endpoint.url={place.provider.url}/token\n"
+        f'sasl.jaas.config={MODULE} clientId="admin" clientSecret="admin-secret" extension_traceId="7";\n'
+    )
+    config = ["--bootstrap-server", place.bootstrap, "--command-config", str(file)]
+    assert topics.main([*config, "--list"]) == 0
+    assert "open" in capsys.readouterr().out
+
+
+def test_the_consoles_with_a_token_in_a_file(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import io
+    import sys
+
+    create(place, "console")
+    (place.directory / "token").write_text(place.provider.issuer.token("admin") + "\n")
+    file = place.directory / "file.properties"
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+        f"sasl.oauthbearer.token.endpoint.url={(place.directory / 'token').as_uri()}\n"
+    )
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
+    config = ["--bootstrap-server", place.bootstrap, "--topic", "console", "--command-config", str(file)]
+    assert console_producer.main(config) == 0
+    assert console_consumer.main([*config, "--from-beginning", "--max-messages", "2"]) == 0
+    assert capsys.readouterr().out.split() == ["one", "two"]
+
+
+def test_the_moldau_command(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    (place.directory / "token").write_text(place.provider.issuer.token("admin"))
+    options = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": (place.directory / "token").as_uri(),
+    }
+    flags = [word for key, value in options.items() for word in ("-X", f"{key}={value}")]
+    for command in (["topic", "list"], ["acl", "list"]):  # librdkafka, and our own channel
+        with pytest.raises(SystemExit) as ended:
+            moldau([*command, "-b", place.bootstrap, *flags])
+        assert ended.value.code in (0, None)
+        assert "open" in capsys.readouterr().out
+
+
+def test_a_wrong_secret_is_told_in_one_line(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = java_file(place, sasl_oauthbearer_client_credentials_client_secret="wr0ng-planted")
+    for tool in (acls, topics):  # our own channel, and librdkafka
+        assert tool.main(["--bootstrap-server", place.bootstrap, "--command-config", wrong, "--list"]) == 1
+        printed = capsys.readouterr()
+        assert "the server answered 401" in printed.out + printed.err
+        assert "wr0ng-planted" not in printed.out + printed.err
+
+
+def test_a_cluster_that_logs_in_with_tokens(tmp_path: Path) -> None:
+    """Nodes get their tokens from the provider, and authenticate again before these expire."""
+    issuer = Issuer()
+    with provider(issuer) as running:
+        running.lifetime_s = 4
+        settings = {
+            "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+            "sasl.mechanism.controller.protocol": "OAUTHBEARER",
+            "sasl.oauthbearer.expected.audience": AUDIENCE,
+            "sasl.oauthbearer.expected.issuer": ISSUER,
+            "sasl.oauthbearer.jwks.endpoint.url": f"{running.url}/jwks",
+            "sasl.oauthbearer.token.endpoint.url": f"{running.url}/token",
+            "sasl.oauthbearer.client.credentials.client.id": "node",
+            "sasl.oauthbearer.client.credentials.client.secret": "n0de-secret",
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            "super.users": "User:node;User:admin",
+        }
+        cluster = TestCluster(tmp_path, 3, settings).start()
+        try:
+            admin = {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "OAUTHBEARER",
+                "oauth_cb": lambda _: (issuer.token("admin"), time.time() + 600),
+            }
+            creator = AdminClient(admin)
+            creator.create_topics([NewTopic("replicated", 1, 3)])["replicated"].result(PATIENCE_S)
+            asked = len(running.token_requests)
+            delivered: list[Any] = []
+            producer = Producer({**admin, "acks": "all"})
+
+            def produce() -> bool:
+                producer.produce("replicated", b"x", on_delivery=lambda error, _: delivered.append(error))
+                producer.flush(PATIENCE_S)
+                return len(running.token_requests) >= asked + 6
+
+            wait_until(produce, "every node gets another token")
+            cluster.wait_for_isr("replicated", 0, {1, 2, 3})
+            assert set(delivered) == {None}
+        finally:
+            cluster.stop_all()
+
+
+def test_nothing_secret_is_described(place: Place) -> None:
+    from confluent_kafka.admin import ConfigResource
+
+    admin = AdminClient(confluent(place, place.provider.issuer.token("admin")))
+    (described,) = admin.describe_configs([ConfigResource(ConfigResource.Type.BROKER, "1")]).values()
+    found = described.result(PATIENCE_S)
+    assert found["sasl.oauthbearer.expected.audience"].value == AUDIENCE
+    assert found["sasl.oauthbearer.client.credentials.client.secret"].value is None
+    assert json.dumps([str(each.value) for each in found.values()]).count("secret") == 0
+
+
+@pytest.fixture(autouse=True)
+def _log_level(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="moldau")
