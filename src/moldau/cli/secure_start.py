@@ -7,7 +7,6 @@ somebody in without a password. Import nothing here that a plain start does not 
 from __future__ import annotations
 
 import logging
-import shlex
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -17,9 +16,10 @@ from typing import Final
 
 from moldau.base.listeners import WILDCARD_HOSTS
 from moldau.base.setting_sources import SettingsError, SettingText
+from moldau.cli.secure_options import connect_lines
 from moldau.secure_setup.directory import SecureDirectory
 from moldau.secure_setup.problems import SetupFailed
-from moldau.secure_setup.settings import ADMIN, CLIENTS_LISTENER
+from moldau.secure_setup.settings import CLIENTS_LISTENER
 from moldau.settings import Settings, from_texts, log_dirs
 
 log = logging.getLogger("moldau.start")
@@ -42,7 +42,6 @@ class SecureStart:
         self._directory = SecureDirectory(Path(log_dirs(texts)[0]))
         self._hosts: tuple[str, ...] = ()
         self._password: str | None = None
-        self._address = ""
 
     def prepare(self) -> Settings:
         """Return the settings; make or renew the files that they name. Raise SettingsError if that cannot be done."""
@@ -51,7 +50,6 @@ class SecureStart:
         settings = from_texts({**defaults, **self._texts}, self._environ)
         check_is_secured(settings)
         self._hosts = (*certificate_hosts(settings), *self._more_hosts)
-        self._address = settings.advertised_listeners[0].address
         now = datetime.now(UTC)
         try:
             if self._directory.is_set_up:
@@ -62,10 +60,10 @@ class SecureStart:
             raise SettingsError(f"{ORIGIN}: {failed}") from failed
         return settings
 
-    def announce(self, line: str) -> None:
+    def announce(self, line: str, address: str) -> None:
         """Print that the node is ready, and how to connect; watch the certificate from now on."""
         print(line)
-        for each in connect_lines(self._address, self._directory.client_file, self._password, sys.stdout.isatty()):
+        for each in connect_lines(address, self._directory.client_file, self._password, sys.stdout.isatty()):
             print(each)
         sys.stdout.flush()
         self._password = None
@@ -104,21 +102,3 @@ def certificate_hosts(settings: Settings) -> list[str]:
     """Return the hosts by which clients know the node."""
     hosts = [listener.host for listener in (*settings.listeners, *settings.advertised_listeners)]
     return [host for host in dict.fromkeys(hosts) if host not in WILDCARD_HOSTS]
-
-
-def connect_lines(address: str, client_file: Path, password: str | None, is_terminal: bool) -> list[str]:
-    """Return how to connect. `password` is that of a new admin user, which is shown on terminals only: other output is
-    often kept in a log."""
-    config = f"--command-config {shlex.quote(str(client_file))}"
-    if password is None:
-        first = f"Secured with TLS, passwords and ACLs; the settings of the user {ADMIN} are in {client_file}."
-    elif is_terminal:
-        first = f"Secured with TLS, passwords and ACLs. User: {ADMIN}, password: {password} (not shown again)."
-    else:
-        first = f"Secured with TLS, passwords and ACLs; the password of the user {ADMIN} is in {client_file}."
-    last = (
-        f"  moldau user add ann -b {address} {config}"
-        if password is not None
-        else f"  moldau user password {ADMIN} --save {shlex.quote(str(client_file))} -b {address} {config}"
-    )
-    return [first, f"  kafka-topics.sh --bootstrap-server {address} {config} --list", last]

@@ -17,18 +17,11 @@ from moldau.base.setting_sources import SettingsError, SettingText, parse_overri
 from moldau.cli.kafka.server_start import serve
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.log.options import log_format_option, log_level_option
+from moldau.cli.secure_options import secure_name_option
 from moldau.settings import from_texts, read_texts
 
 PORT_MAX: Final = 65_535
 DEFAULT_PORT: Final = 9092
-
-secure_name_option = click.option(
-    "--secure-name",
-    "secure_names",
-    metavar="NAME",
-    multiple=True,
-    help="With --secure: one more name or address of this machine, for its certificate; repeatable.",
-)
 
 
 @click.command(short_help="Start a broker on this machine.")

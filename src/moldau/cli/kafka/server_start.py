@@ -62,7 +62,7 @@ def parse_line(words: Sequence[str]) -> StartLine | None:
     return StartLine(files[0], tuple(overrides), daemon) if files else None
 
 
-def announce_plainly(line: str) -> None:
+def announce_plainly(line: str, address: str) -> None:
     print(line, flush=True)
 
 
@@ -70,10 +70,11 @@ def serve(
     read_settings: Callable[[], Settings],
     level: str | None = None,
     format: str | None = None,
-    announce: Callable[[str], None] = announce_plainly,
+    announce: Callable[[str, str], None] = announce_plainly,
 ) -> int:
     """Run a node until it is stopped; anything that keeps it from running is reported in one line. `level` and `format`
-    are those of its log lines, if set by options. `announce` gets the line that says that the node is ready."""
+    are those of its log lines, if set by options. `announce` gets the line that says that the node is ready, and its
+    address."""
     output = choose_log_output(level, format)
     set_up(output)
     try:
@@ -123,7 +124,7 @@ def refuse_to_open(settings: Settings) -> None:
         )
 
 
-def _run(settings: Settings, announce: Callable[[str], None]) -> int:
+def _run(settings: Settings, announce: Callable[[str, str], None]) -> int:
     from moldau import node  # after the settings: a wrong one is reported before the broker's code is imported
     from moldau.log.meta_properties import ForeignDirectory
 
