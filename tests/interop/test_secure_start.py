@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 pytestmark = pytest.mark.moldau_only
+KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")
 LISTEN = ("--listen", "127.0.0.1:0")
 
 
@@ -137,6 +139,22 @@ def test_kafkas_tools_take_the_file(
     assert "CurrentVoters" in tools("metadata_quorum", *command_config, "describe", "--status").out
 
 
+@pytest.mark.skipif(not KAFKA_LIBS, reason="MOLDAU_TEST_KAFKA_LIBS names no directory of Apache Kafka's jars")
+def test_apaches_own_tools_take_the_file(secured: SecuredBroker) -> None:
+    command = [
+        "java",
+        "-cp",
+        f"{KAFKA_LIBS}/*",
+        "org.apache.kafka.tools.TopicCommand",
+        "--create",
+        "--topic",
+        "by-java",
+    ]
+    words = ["--bootstrap-server", secured.address, "--command-config", str(secured.client_file)]
+    ran = subprocess.run([*command, *words], capture_output=True, text=True)
+    assert ran.stdout == "Created topic by-java.\n", ran.stderr
+
+
 def test_a_teacher_adds_a_user_who_may_do_one_thing(secured: SecuredBroker, tmp_path: Path) -> None:
     admin = AdminClient(config(secured))
     for topic in ("homework", "exam"):
@@ -199,6 +217,7 @@ def test_later_starts_use_what_is_there(tmp_path: Path) -> None:
     assert "kafka.example.com" in hosts_of((data_dir / "node.pem").read_text())
     channel(second, security(properties)).close()
     moldau(second, "user", "password", "admin", "--save", str(second.client_file))
+    assert second.properties.keys() == properties.keys()
     with pytest.raises(KafkaError, match="Authentication failed"):
         channel(second, security(properties))
     channel(second, security(second.properties)).close()

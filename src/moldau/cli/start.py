@@ -59,7 +59,7 @@ def start(
     moldau start
     moldau start --secure
     moldau start --secure --advertise kafka.example.com
-    moldau start --listen 0.0.0.0:9092 --data-dir /var/lib/moldau
+    moldau start --listen localhost:19092 --data-dir /var/lib/moldau
     moldau start --config server.properties --override num.partitions=6
     moldau start --log-level warning --log-format json
     """

@@ -9,11 +9,12 @@ import pytest
 
 from moldau.base.ids import uuid_text
 from moldau.cli.cluster.directory import ClusterDirectory, Security
-from moldau.cli.connect import CommandFailed, chosen_broker
+from moldau.cli.connect import Broker, CommandFailed, chosen_broker
 from moldau.cli.kafka.server_start import refuse_to_open, warn_of_open_listeners
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.secure_options import connect_lines
 from moldau.cli.start import listener_flags
+from moldau.cli.user.commands import connection_properties
 from moldau.client.properties import public_java_properties
 from moldau.settings import from_properties, from_texts
 
@@ -120,6 +121,16 @@ def test_a_bad_command_config_is_one_line_without_secrets(tmp_path: Path, conten
     assert failed.value.message.startswith(f"--command-config {file}: ")
     assert reason in failed.value.message.lower()
     assert PLANTED not in failed.value.message
+
+
+def test_a_saved_file_has_the_certificates_themselves(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("PEM")
+    how = {"security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "ca.pem"), "ssl.key.pem": PLANTED}
+    assert connection_properties(Broker("a:1", how)) == {
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": "PEM",
+    }
 
 
 class TestCluster:

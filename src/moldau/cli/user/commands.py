@@ -146,7 +146,7 @@ def _show_or_save(broker: Broker, done: str, name: str, password: str, save: Pat
     from moldau.secure_setup.settings import client_file, login_properties
 
     try:
-        write_private(save, client_file({**_connection_properties(broker), **login_properties(name, password)}))
+        write_private(save, client_file({**connection_properties(broker), **login_properties(name, password)}))
     except OSError as error:
         # The password is set: without it the user could not log in.
         click.echo(f"{done}; password: {password}")
@@ -154,11 +154,17 @@ def _show_or_save(broker: Broker, done: str, name: str, password: str, save: Pat
     click.echo(f"{done}; client properties in {save}")
 
 
-def _connection_properties(broker: Broker) -> dict[str, str]:
-    """Return how this command connects, with Java's names and without its user: the other user connects likewise."""
+def connection_properties(broker: Broker) -> dict[str, str]:
+    """Return how this command connects, with Java's names and without its user: the other user connects likewise. The
+    certificates themselves are in it, not their path, so that the file can be copied to another machine."""
     from moldau.client.properties import public_java_properties
+    from moldau.secure_setup.settings import CERTIFICATES
 
-    return public_java_properties(broker.client_config)
+    properties = public_java_properties(broker.client_config)
+    location = properties.pop("ssl.truststore.location", None)
+    if location is not None:
+        properties[CERTIFICATES] = Path(location).read_text()
+    return properties
 
 
 @contextmanager
