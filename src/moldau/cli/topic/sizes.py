@@ -30,6 +30,8 @@ def topic_sizes(broker: Broker, metadata: ClusterMetadata) -> dict[str, int] | N
             with Channel(node.host, node.port, how, TIMEOUT_SECONDS) as channel:
                 request = DescribeLogDirsRequest(None)
                 response = channel.ask(ApiKey.DESCRIBE_LOG_DIRS, request, DescribeLogDirsResponse)
+                if response.error_code:  # the user may not describe the cluster
+                    return None
                 _add(bytes_by_topic, response)
         except (OSError, KafkaError, MalformedData):
             return None
