@@ -29,6 +29,8 @@ class NodeAddress:
     id: int
     port: int
     controller_port: int
+    internal_port: int = 0
+    """Where the brokers of a secured cluster reach each other; 0 if they use the clients' listener."""
 
     @property
     def address(self) -> str:

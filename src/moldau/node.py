@@ -346,7 +346,11 @@ def _as_future(promise: Promise[None]) -> asyncio.Future[None]:
     return future
 
 
-def run(settings: Settings, *, announce: Callable[[str], None] = print) -> int:
+Announce = Callable[[str, str], None]
+"""Gets the line that says that a node is ready, and the first of the addresses for clients."""
+
+
+def run(settings: Settings, *, announce: Announce) -> int:
     """Run a node until SIGTERM or SIGINT; return the exit status. Raise what prevents the start. The caller configures
     logging."""
     raise_open_files_limit()
@@ -354,7 +358,7 @@ def run(settings: Settings, *, announce: Callable[[str], None] = print) -> int:
         return runner.run(_run(settings, announce))
 
 
-async def _run(settings: Settings, announce: Callable[[str], None]) -> int:
+async def _run(settings: Settings, announce: Announce) -> int:
     loop = asyncio.get_running_loop()
     stop_requested = loop.create_future()
 
@@ -372,7 +376,8 @@ async def _run(settings: Settings, announce: Callable[[str], None]) -> int:
     addresses_text = ", ".join(address.address for address in addresses)
     announce(
         f"Moldau {__version__} is ready: {addresses_text} (node {settings.node_id}, data in {settings.log_dirs[0]}). "
-        "Stop with Ctrl-C."
+        "Stop with Ctrl-C.",
+        addresses[0].address,
     )
     try:
         await asyncio.wait([stop_requested, node.failed], return_when=asyncio.FIRST_COMPLETED)

@@ -33,6 +33,16 @@ def moldau_shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[T
 
 
 @pytest.fixture
+def moldau_secure_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
+    """A new broker with TLS, passwords and ACLs for one test: `client_config()` is how its admin connects, `add_user`
+    and `allow` make others."""
+    from moldau.testing.broker import broker
+
+    with broker(tmp_path_factory.mktemp("moldau"), secure=True) as running:
+        yield running
+
+
+@pytest.fixture
 def moldau_cluster() -> Iterator[TestCluster]:
     """Three new brokers for one test, which may kill, freeze and disconnect them."""
     from moldau.testing.cluster import cluster

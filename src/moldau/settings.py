@@ -43,7 +43,16 @@ from moldau.security.tls.listener_settings import read_node_tls, warn_of_unknown
 from moldau.security.tls.settings import TlsSettings
 from moldau.security.token_settings import TokenSettings, read_delegation_tokens
 
-__all__ = ["Settings", "SettingsError", "check_cluster_id", "from_properties", "load"]
+__all__ = [
+    "Settings",
+    "SettingsError",
+    "check_cluster_id",
+    "from_properties",
+    "from_texts",
+    "load",
+    "log_dirs",
+    "read_texts",
+]
 
 
 FALLBACK_HOST = "localhost"
@@ -140,13 +149,27 @@ def load(
     flags: Mapping[str, SettingText] | None = None,
 ) -> Settings:
     """Load the settings of a node. `flags` are command options for a property; they override everything else."""
-    environ = environ or {}
+    return from_texts(read_texts(file, environ, overrides, flags), environ)
+
+
+def read_texts(
+    file: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Iterable[tuple[str, str]] = (),
+    flags: Mapping[str, SettingText] | None = None,
+) -> dict[str, SettingText]:
+    """Return every setting as text, from the source that wins."""
     texts: dict[str, SettingText] = {}
     if file is not None:
         texts.update(read_file(file))
-    texts.update(read_environment(environ))
+    texts.update(read_environment(environ or {}))
     texts.update((key, SettingText(text, "--override")) for key, text in overrides)
     texts.update(flags or {})
+    return texts
+
+
+def from_texts(texts: Mapping[str, SettingText], environ: Mapping[str, str] | None = None) -> Settings:
+    environ = environ or {}
     java_options = environ.get("KAFKA_OPTS", "")
     found = _JAAS_FILE.search(java_options)
     jaas_file = read_jaas_file(found[1], "KAFKA_OPTS") if found else {}
@@ -224,7 +247,7 @@ def _build_settings(
         controller_listener_name=listeners.controller_name,
         advertised_listeners=listeners.advertised,
         inter_broker_listener_name=listeners.inter_broker_name,
-        log_dirs=values.items("log.dirs") or values.items("log.dir"),
+        log_dirs=_read_log_dirs(values),
         num_partitions=values.integer("num.partitions"),
         default_replication_factor=values.integer("default.replication.factor"),
         auto_create_topics_enable=values.boolean("auto.create.topics.enable"),
@@ -270,6 +293,16 @@ def _token_source(request: TokenRequest) -> Callable[[], str]:
     from moldau.client.access_tokens import AccessTokens  # only here: most nodes do not need it
 
     return AccessTokens(request).current
+
+
+def log_dirs(texts: Mapping[str, SettingText]) -> tuple[str, ...]:
+    """Return the log directories, before anything else of the settings is checked."""
+    keys = ("log.dirs", "log.dir")
+    return _read_log_dirs(Values({key: texts[key] for key in keys if key in texts}))
+
+
+def _read_log_dirs(values: Values) -> tuple[str, ...]:
+    return values.items("log.dirs") or values.items("log.dir")
 
 
 def _read_transactions(values: Values) -> TransactionSettings:

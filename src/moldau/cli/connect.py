@@ -36,6 +36,10 @@ ADMIN_SECONDS: Final = 30.0
 COMPLETION_SECONDS: Final = 0.8
 BROKERS_DOWN_EVERY_SECONDS: Final = 30.0
 
+CHECK_SECURITY: Final = (
+    "check that the port is a broker's and that --command-config or -X has the security settings it requires"
+    " (TLS, SASL)"
+)
 NEXT_STEPS: Final = {
     "UNKNOWN_TOPIC_OR_PART": "`moldau topic list` shows the topics there are",
     "_UNKNOWN_TOPIC": "`moldau topic list` shows the topics there are",
@@ -46,7 +50,7 @@ NEXT_STEPS: Final = {
     "_TRANSPORT": "check that the broker runs and that -b names it",
     "_TIMED_OUT": "check that the broker runs and that its advertised.listeners can be reached from here",
     "_MSG_TIMED_OUT": "check that the broker runs and that its advertised.listeners can be reached from here",
-    "_AUTHENTICATION": "check the credentials in -X",
+    "_AUTHENTICATION": "check the credentials in --command-config or -X",
     "_UNSUPPORTED_FEATURE": "this broker does not offer it",
     "TOPIC_AUTHORIZATION_FAILED": "ask for an ACL on the topic",
     "CLUSTER_AUTHORIZATION_FAILED": "ask for an ACL on the cluster",
@@ -122,8 +126,7 @@ class Broker:
         except _kafka_exception() as error:
             reason = error.args[0].str()
             raise CommandFailed(
-                f"{answering} accepts connections but does not answer as a Kafka broker ({reason});"
-                " check that the port is a broker's and that -X has the security settings it requires (TLS, SASL)"
+                f"{answering} accepts connections but does not answer as a Kafka broker ({reason}); {CHECK_SECURITY}"
             ) from error
         self._check_advertised(metadata)
         return metadata
@@ -260,15 +263,20 @@ def key_values(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...
 
 
 def broker_options(command: Callable[P, T]) -> Callable[..., T]:
-    """Add -b and -X to a command, which gets them as its argument `broker`."""
+    """Add -b, --command-config and -X to a command, which gets them as its argument `broker`."""
 
     @click.option(
         "-b",
         "--bootstrap-server",
         envvar="MOLDAU_BOOTSTRAP",
-        default=DEFAULT_BOOTSTRAP,
         metavar="HOST:PORT[,...]",
         help=f"Where the cluster is: $MOLDAU_BOOTSTRAP, or {DEFAULT_BOOTSTRAP}.",
+    )
+    @click.option(
+        "--command-config",
+        envvar="MOLDAU_COMMAND_CONFIG",
+        metavar="FILE",
+        help="A file of client properties, with the names of Java's clients: $MOLDAU_COMMAND_CONFIG.",
     )
     @click.option(
         "-X",
@@ -279,21 +287,55 @@ def broker_options(command: Callable[P, T]) -> Callable[..., T]:
         help="A librdkafka property, such as -X security.protocol=SASL_SSL. Repeatable.",
     )
     @functools.wraps(command)
-    def with_broker(*args: Any, bootstrap_server: str, client_config: dict[str, str], **options: Any) -> T:
-        return command(*args, broker=Broker(bootstrap_server, client_config), **options)  # type: ignore[arg-type]
+    def with_broker(
+        *args: Any,
+        bootstrap_server: str | None,
+        command_config: str | None,
+        client_config: dict[str, str],
+        **options: Any,
+    ) -> T:
+        broker = chosen_broker(bootstrap_server, command_config, client_config)
+        return command(*args, broker=broker, **options)  # type: ignore[arg-type]
 
     return with_broker
 
 
+def chosen_broker(bootstrap_server: str | None, command_config: str | None, client_config: Mapping[str, str]) -> Broker:
+    """Return the broker of the options: -X wins over the file, and -b over an address in the file."""
+    properties = dict(client_config)
+    if command_config is not None:
+        properties = {**_read_command_config(command_config), **properties}
+    in_file = properties.pop("bootstrap.servers", None)
+    return Broker(bootstrap_server or in_file or DEFAULT_BOOTSTRAP, properties)
+
+
+def _read_command_config(path: str) -> dict[str, str]:
+    """Return the properties of the file with librdkafka's names."""
+    from moldau.base.errors import UnusableProperty
+    from moldau.cli.kafka.connection.properties import load
+    from moldau.cli.kafka.tool import ToolFailed
+    from moldau.client.properties import for_librdkafka
+
+    try:
+        return for_librdkafka(load(path))
+    except ToolFailed as error:
+        raise CommandFailed(f"--command-config {error}") from error
+    except UnusableProperty as error:
+        raise CommandFailed(f"--command-config {path}: {error}") from error
+
+
 def completion_broker(ctx: click.Context) -> Broker:
     """Return the broker named on an unfinished command line, for shell completion."""
-    return Broker(ctx.params.get("bootstrap_server") or DEFAULT_BOOTSTRAP, ctx.params.get("client_config") or {})
+    params = ctx.params
+    return chosen_broker(
+        params.get("bootstrap_server"), params.get("command_config"), params.get("client_config") or {}
+    )
 
 
 def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete topic names: within a second, and silently if no broker answers."""
-    broker = completion_broker(ctx)
     with suppress(CommandFailed, _kafka_exception()):
+        broker = completion_broker(ctx)
         first_answering(broker.bootstrap_servers)
         topics = broker.admin.list_topics(timeout=COMPLETION_SECONDS).topics
         with_internal = incomplete.startswith("_")

@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "consume": LazyCommand("moldau.cli.records.consume:consume", "Read records from topics and print them."),
     "group": LazyCommand("moldau.cli.group.commands:group", "List, describe, reset and delete consumer groups."),
     "acl": LazyCommand("moldau.cli.acl.commands:acl", "List, allow and deny who may do what, and test it."),
+    "user": LazyCommand("moldau.cli.user.commands:user", "List, add and remove users, and set passwords."),
     "transaction": LazyCommand(
         "moldau.cli.transaction.commands:transaction", "List, describe and abort transactions; find those that hang."
     ),
@@ -144,7 +145,7 @@ def _sentence(text: str) -> str:
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="The address of the broker is given by -b/--bootstrap-server, by the variable MOLDAU_BOOTSTRAP, or is"
-    " localhost:9092.",
+    " localhost:9092; a secured one needs --command-config FILE or MOLDAU_COMMAND_CONFIG.",
 )
 @click.version_option(__version__, prog_name="moldau", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show the whole stack trace of an error, and librdkafka's own log lines.")

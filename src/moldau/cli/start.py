@@ -7,24 +7,31 @@ table code: the whole start has to take less than half a second.
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable
 from typing import Final
 
 import click
 
-from moldau.base.setting_sources import SettingText, parse_override
+from moldau.base.setting_sources import SettingsError, SettingText, parse_override
 from moldau.cli.kafka.server_start import serve
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.log.options import log_format_option, log_level_option
-from moldau.settings import Settings, load
+from moldau.cli.secure_options import secure_name_option
+from moldau.settings import from_texts, read_texts
 
 PORT_MAX: Final = 65_535
+DEFAULT_PORT: Final = 9092
 
 
 @click.command(short_help="Start a broker on this machine.")
 @click.option("--config", "-c", "file", metavar="FILE", help="A server.properties file, with Kafka's names.")
 @click.option("--data-dir", "-d", metavar="DIR", help="Where data is kept (log.dirs). Default: ./moldau-data")
 @click.option("--listen", "-l", metavar="HOST:PORT", help="Where to listen (listeners). Default: localhost:9092")
+@click.option("--advertise", metavar="HOST[:PORT]", help="What clients connect to (advertised.listeners).")
 @click.option("--override", "-o", "overrides", metavar="K=V", multiple=True, help="Any setting of Kafka's; repeatable.")
+@click.option("--secure", is_flag=True, help="TLS, passwords and ACLs, set up by themselves; listen on all interfaces.")
+@secure_name_option
 @log_level_option
 @log_format_option
 @click.pass_context
@@ -33,7 +40,10 @@ def start(
     file: str | None,
     data_dir: str | None,
     listen: str | None,
+    advertise: str | None,
     overrides: tuple[str, ...],
+    secure: bool,
+    secure_names: tuple[str, ...],
     log_level: str | None,
     log_format: str | None,
 ) -> None:
@@ -42,30 +52,67 @@ def start(
     Settings have Kafka's names and come, each winning over the one before, from the file, from KAFKA_* variables of
     the environment and from --override. An empty data directory is made ready by itself.
 
+    With --secure the first start makes an authority and certificates, a user `admin` with a random password, and
+    client.properties in the data directory, which all tools take by --command-config. Later starts use them again.
+
     \b
     moldau start
-    moldau start --listen 0.0.0.0:9092 --data-dir /var/lib/moldau
+    moldau start --secure
+    moldau start --secure --advertise kafka.example.com
+    moldau start --listen localhost:19092 --data-dir /var/lib/moldau
     moldau start --config server.properties --override num.partitions=6
     moldau start --log-level warning --log-format json
     """
-    flags = listener_flags(data_dir, listen)
+    if secure_names and not secure:
+        raise click.UsageError("--secure-name needs --secure", ctx)
+    flags = listener_flags(data_dir, listen, advertise, "SASL_SSL" if secure else "PLAINTEXT")
 
-    def read_settings() -> Settings:
-        return load(file, os.environ, [parse_override(text) for text in overrides], flags)
+    def setting_texts() -> dict[str, SettingText]:
+        return read_texts(file, os.environ, [parse_override(text) for text in overrides], flags)
 
     try:
-        ctx.exit(serve(read_settings, log_level, log_format))
+        if secure:
+            ctx.exit(_serve_secured(setting_texts, secure_names, log_level, log_format))
+        ctx.exit(serve(lambda: from_texts(setting_texts(), os.environ), log_level, log_format))
     except ToolFailed as failed:
         raise click.ClickException(str(failed)) from failed
 
 
-def listener_flags(data_dir: str | None, listen: str | None) -> dict[str, SettingText]:
+def _serve_secured(
+    setting_texts: Callable[[], dict[str, SettingText]],
+    secure_names: tuple[str, ...],
+    log_level: str | None,
+    log_format: str | None,
+) -> int:
+    from moldau.cli.secure_start import SecureStart
+
+    try:
+        secure_start = SecureStart(setting_texts(), os.environ, secure_names)
+    except SettingsError as error:
+        raise ToolFailed(str(error)) from error
+    return serve(secure_start.prepare, log_level, log_format, secure_start.announce)
+
+
+def listener_flags(
+    data_dir: str | None, listen: str | None, advertise: str | None = None, protocol: str = "PLAINTEXT"
+) -> dict[str, SettingText]:
+    """Return the settings of these options. `protocol` is also the name of the listener."""
     flags: dict[str, SettingText] = {}
     if data_dir is not None:
         flags["log.dirs"] = SettingText(data_dir, "--data-dir")
     if listen is not None:
-        flags["listeners"] = SettingText(f"PLAINTEXT://{_address(listen)}", "--listen")
+        flags["listeners"] = SettingText(f"{protocol}://{_address(listen)}", "--listen")
+    if advertise is not None:
+        port = listen.rpartition(":")[2] if listen is not None else str(DEFAULT_PORT)
+        flags["advertised.listeners"] = SettingText(f"{protocol}://{_with_port(advertise, port)}", "--advertise")
     return flags
+
+
+def _with_port(advertise: str, port: str) -> str:
+    """Return HOST:PORT for HOST or HOST:PORT."""
+    has_port = re.fullmatch(r"(\[[^]]+\]|[^:]+):[0-9]+", advertise)
+    host = f"[{advertise}]" if advertise.count(":") > 1 and not advertise.startswith("[") else advertise
+    return advertise if has_port else f"{host}:{port}"
 
 
 def _address(listen: str) -> str:

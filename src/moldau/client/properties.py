@@ -170,6 +170,20 @@ def _store(name: str, path: str, java: Mapping[str, str]) -> dict[str, str]:
     raise UnusableProperty(f"{name}: a {kind} file cannot be read here; write it as PEM and say {name[:-8]}type=PEM")
 
 
+def public_java_properties(librdkafka: Mapping[str, str]) -> dict[str, str]:
+    """Return the protocol, and which servers are trusted, with Java's names: for the file of another user. Keys and
+    passwords are left out."""
+    protocol = librdkafka.get("security.protocol", "PLAINTEXT").upper()
+    java = {"security.protocol": protocol if protocol.startswith("SASL") else f"SASL_{protocol}"}
+    for name, java_name in (("ssl.ca.pem", "certificates"), ("ssl.ca.location", "location")):
+        if name in librdkafka:
+            java |= {"ssl.truststore.type": "PEM", f"ssl.truststore.{java_name}": librdkafka[name]}
+    algorithm = librdkafka.get("ssl.endpoint.identification.algorithm")
+    if algorithm is not None:
+        java["ssl.endpoint.identification.algorithm"] = algorithm.replace("none", "")
+    return java
+
+
 def security(java: Mapping[str, str], oauth_cb: OauthCallback | None = None) -> Security:
     """Return how our own channel connects to a node: with TLS or not, and the user for SASL. With `oauth_cb`, tokens
     come from there."""

@@ -18,13 +18,14 @@ from typing import Final
 from moldau.base import properties
 from moldau.base.errors import MalformedData
 from moldau.base.ids import NodeId, Uuid, uuid_from_text, uuid_text
+from moldau.base.secure_files import SECURE_FILES
 from moldau.log import layout
 from moldau.log.checkpoints import replace_file
 from moldau.log.files import Files
 
 META_PROPERTIES: Final = "meta.properties"
 _VERSION: Final = "1"
-_IGNORED_NAMES: Final = frozenset((layout.LOCK, "lost+found", META_PROPERTIES + layout.TEMPORARY))
+_IGNORED_NAMES: Final = SECURE_FILES | {layout.LOCK, "lost+found", META_PROPERTIES + layout.TEMPORARY}
 """Names that may be in an empty directory: they hold no data."""
 
 
@@ -99,7 +100,7 @@ def claim(
     metas = {log_dir: read(files, log_dir) for log_dir in log_dirs}
     for log_dir, meta in metas.items():
         if meta is None:
-            _refuse_unformatted_data(files, log_dir)
+            refuse_unformatted_data(files, log_dir)
         elif meta.node_id != node_id:
             raise ForeignDirectory(f"{log_dir} belongs to node {meta.node_id}, and this is node {node_id}")
     stored_id = next((meta.cluster_id for meta in metas.values() if meta), None)
@@ -123,7 +124,8 @@ def _format(
     return meta
 
 
-def _refuse_unformatted_data(files: Files, log_dir: str) -> None:
+def refuse_unformatted_data(files: Files, log_dir: str) -> None:
+    """Raise ForeignDirectory if the directory, which is not formatted, holds files that are not of a broker."""
     data_names = sorted(set(files.names(log_dir)) - _IGNORED_NAMES) if files.exists(log_dir) else []
     if data_names:
         raise ForeignDirectory(

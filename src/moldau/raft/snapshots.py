@@ -43,8 +43,6 @@ class SnapshotId(NamedTuple):
 
 
 BOOTSTRAP: Final = SnapshotId(0, 0)
-FIRST_RECORDS_FILE: Final = "bootstrap.checkpoint"
-"""In the data directory: records that the storage tool made for the log of a new cluster, in the same format."""
 
 
 def snapshot_batches(

@@ -2,6 +2,11 @@
 
 with broker() as kafka:
     Producer({"bootstrap.servers": kafka.bootstrap_servers}).produce("orders", b"one")
+
+with broker(secure=True) as kafka:
+    kafka.add_user("ann")
+    kafka.allow("ann", "write", topic="orders")
+    Producer(kafka.client_config("ann")).produce("orders", b"one")
 """
 
 from __future__ import annotations
@@ -17,21 +22,27 @@ from pathlib import Path
 
 from moldau.node import Node, new_loop, require_support
 from moldau.settings import from_properties
+from moldau.testing.secured import SecuredClients
 
 START_TIMEOUT_S = 30.0
 Property = str | int | float | bool
 """A setting as a test writes it: text as in a properties file, or a Python value."""
 
 
-class TestBroker:
+class TestBroker(SecuredClients):
     """A broker that runs in its own thread until `stop`."""
 
     __test__ = False  # tells pytest that this is no test class
 
-    def __init__(self, data_dir: Path, properties: Mapping[str, Property] | None = None) -> None:
-        """Raises SettingsError for an invalid value; warns (UserWarning) of a key without effect."""
+    def __init__(
+        self, data_dir: Path, properties: Mapping[str, Property] | None = None, *, secure: bool = False
+    ) -> None:
+        """Raises SettingsError for an invalid value; warns (UserWarning) of a key without effect. `secure` is like
+        `moldau start --secure`."""
         self.data_dir = data_dir
-        properties_by_name = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(data_dir), **(properties or {})}
+        secured = self._secure([data_dir]).node_properties() if secure else {}
+        listeners = f"{'SASL_SSL' if secure else 'PLAINTEXT'}://127.0.0.1:0"
+        properties_by_name = {"listeners": listeners, "log.dirs": str(data_dir), **secured, **(properties or {})}
         self._settings = from_properties({key: property_text(value) for key, value in properties_by_name.items()})
         for line in self._settings.warnings:
             warnings.warn(line, stacklevel=2)
@@ -84,14 +95,15 @@ class TestBroker:
 
 
 @contextmanager
-def broker(data_dir: str | Path | None = None, **properties: Property) -> Iterator[TestBroker]:
-    """Run a broker for the length of a `with`. Settings are Kafka's, with underscores: `num_partitions=3`."""
+def broker(data_dir: str | Path | None = None, *, secure: bool = False, **properties: Property) -> Iterator[TestBroker]:
+    """Run a broker for the length of a `with`. Settings are Kafka's, with underscores: `num_partitions=3`. With
+    `secure` clients need TLS and a password, which `client_config` returns, and ACLs."""
     settings = {name.replace("_", "."): value for name, value in properties.items()}
     if data_dir is not None:
-        yield from _running(TestBroker(Path(data_dir), settings))
+        yield from _running(TestBroker(Path(data_dir), settings, secure=secure))
         return
     with tempfile.TemporaryDirectory(prefix="moldau-") as directory:
-        yield from _running(TestBroker(Path(directory), settings))
+        yield from _running(TestBroker(Path(directory), settings, secure=secure))
 
 
 def property_text(value: Property) -> str:

@@ -23,9 +23,11 @@ from typing import Final
 from moldau.base.ids import uuid_text
 from moldau.local_cluster import HOST, NodeAddress, node_properties
 from moldau.log.meta_properties import META_PROPERTIES, parse
-from moldau.settings import Settings, from_properties
+from moldau.secure_setup.settings import secured_node_properties
+from moldau.settings import from_properties
 from moldau.testing.broker import Property, property_text
 from moldau.testing.cluster_node import ClusterNode
+from moldau.testing.secured import SecuredClients
 
 PORTS: Final = range(20_000, 32_000)
 """Below the system's ephemeral ports: a node that restarts must find its ports free, and one that calls a stopped
@@ -35,23 +37,36 @@ LOOK_EVERY_S: Final = 0.01
 Nodes = int | Iterable[int]
 
 
-class TestCluster:
+class TestCluster(SecuredClients):
     """Nodes are numbered from 1; `nodes[1]` is the first."""
 
     __test__ = False  # tells pytest that this is no test class
 
-    def __init__(self, data_dir: Path, nodes: int = 3, properties: Mapping[str, Property] | None = None) -> None:
-        """Raises SettingsError for an invalid value; warns (UserWarning) of a key without effect."""
+    def __init__(
+        self,
+        data_dir: Path,
+        nodes: int = 3,
+        properties: Mapping[str, Property] | None = None,
+        *,
+        secure: bool = False,
+    ) -> None:
+        """Raises SettingsError for an invalid value; warns (UserWarning) of a key without effect. `secure` is like
+        `moldau cluster start --secure`."""
         self.data_dir = data_dir
         self._delays_ms: dict[tuple[int, int], int | None] = {}
         """The delays of faulty links by (caller, callee); None means cut."""
         settings_by_name = {key: property_text(value) for key, value in (properties or {}).items()}
         cluster_id = _known_cluster_id(data_dir) or uuid_text(random.SystemRandom().randbytes(16))
-        addresses = [NodeAddress(1 + index, *ports) for index, ports in enumerate(_free_ports(nodes))]
-        self._node_of_port = {port: each.id for each in addresses for port in (each.port, each.controller_port)}
+        free_ports = _free_ports(nodes, 3 if secure else 2)
+        addresses = [NodeAddress(1 + index, *ports) for index, ports in enumerate(free_ports)]
+        if secure:
+            self._secure([_log_dir(data_dir, each) for each in addresses])
+        ports = {each: (each.port, each.controller_port, each.internal_port) for each in addresses}
+        self._node_of_port = {port: each.id for each in addresses for port in ports[each]}
         self.nodes: dict[int, ClusterNode] = {}
         for each in addresses:
-            settings = _settings(each, addresses, data_dir, cluster_id, settings_by_name)
+            properties_of_node = self._node_properties(each, addresses)
+            settings = replace(from_properties({**properties_of_node, **settings_by_name}), cluster_id=cluster_id)
             self.nodes[each.id] = ClusterNode(each, settings, partial(self._link, each.id))
         for line in next(iter(self.nodes.values())).settings.warnings:
             warnings.warn(line, stacklevel=2)
@@ -60,6 +75,22 @@ class TestCluster:
     def bootstrap_servers(self) -> str:
         """The addresses for clients."""
         return ",".join(node.address for node in self.nodes.values())
+
+    def _node_properties(self, node: NodeAddress, nodes: list[NodeAddress]) -> dict[str, str]:
+        log_dir = str(_log_dir(self.data_dir, node))
+        if self._secured is None:
+            return node_properties(node, nodes, log_dir)
+        return secured_node_properties(node, nodes, log_dir, self._secured.stores, HOST, None)
+
+    def _await_metadata(self) -> None:
+        """Wait until every node knows what any of them knows now."""
+
+        def offsets() -> list[int]:
+            nodes = [node.node for node in self._responsive_nodes()]
+            return [node.assembly.current.image.offset for node in nodes if node is not None]
+
+        latest = max(offsets())
+        self.wait_for(lambda: min(offsets()) >= latest, what=f"every node has the metadata up to {latest}")
 
     def start(self) -> TestCluster:
         """Return when all nodes are ready; raise the error if one fails to start."""
@@ -211,18 +242,21 @@ class TestCluster:
 
 
 @contextmanager
-def cluster(nodes: int = 3, data_dir: str | Path | None = None, **properties: Property) -> Iterator[TestCluster]:
+def cluster(
+    nodes: int = 3, data_dir: str | Path | None = None, *, secure: bool = False, **properties: Property
+) -> Iterator[TestCluster]:
     """Run a cluster for the length of a `with`. Settings are Kafka's, with underscores: `min_insync_replicas=1`.
 
+    With `secure` clients need TLS and a password, which `client_config` returns, and ACLs.
     The error of a node that failed by itself is raised at the end. With a temporary directory, the nodes are killed.
     """
     settings = {name.replace("_", "."): value for name, value in properties.items()}
     if data_dir is not None:
-        running = TestCluster(Path(data_dir), nodes, settings)
+        running = TestCluster(Path(data_dir), nodes, settings, secure=secure)
         yield from _running(running, running.stop_all)
         return
     with tempfile.TemporaryDirectory(prefix="moldau-", ignore_cleanup_errors=True) as directory:
-        running = TestCluster(Path(directory), nodes, settings)
+        running = TestCluster(Path(directory), nodes, settings, secure=secure)
         yield from _running(running, running.kill_all)
 
 
@@ -238,11 +272,8 @@ def _running(test_cluster: TestCluster, end: Callable[[], None]) -> Iterator[Tes
             raise fault
 
 
-def _settings(
-    node: NodeAddress, nodes: list[NodeAddress], data_dir: Path, cluster_id: str, overrides: Mapping[str, str]
-) -> Settings:
-    properties = node_properties(node, nodes, str(data_dir / f"node-{node.id}"))
-    return replace(from_properties({**properties, **overrides}), cluster_id=cluster_id)
+def _log_dir(data_dir: Path, node: NodeAddress) -> Path:
+    return data_dir / f"node-{node.id}"
 
 
 def _known_cluster_id(data_dir: Path) -> str | None:
@@ -256,11 +287,11 @@ def _ids(nodes: Nodes) -> Iterable[int]:
     return [nodes] if isinstance(nodes, int) else nodes
 
 
-def _free_ports(nodes: int) -> list[tuple[int, int]]:
-    """Return two ports for each node, all different."""
+def _free_ports(nodes: int, for_each: int) -> list[list[int]]:
+    """Return so many ports for each node, all different."""
     candidates = random.SystemRandom().sample(PORTS, len(PORTS))
     free = (port for port in candidates if _is_free(port))
-    return [(next(free), next(free)) for _ in range(nodes)]
+    return [[next(free) for _ in range(for_each)] for _ in range(nodes)]
 
 
 def _is_free(port: int) -> bool:

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from moldau.base.errors import StorageFault
-from moldau.cli.kafka.storage_format.scram_users import scram_record, write_first_records
+from moldau.base.secure_files import FIRST_RECORDS_FILE
+from moldau.cli.kafka.storage_format.scram_users import scram_record
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.log.files import DiskFiles
 from moldau.metadata.apply import apply
 from moldau.metadata.controller.features import decide_bootstrap
 from moldau.metadata.image import MetadataImage
-from moldau.raft.snapshots import FIRST_RECORDS_FILE
 from moldau.runtime.controller.first_records import read_first_records
+from moldau.secure_setup.first_users import write_first_records
 from moldau.security.sasl.scram_messages import ScramKeys
 from moldau.security.scram_credentials import ScramMechanism
 

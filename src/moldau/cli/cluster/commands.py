@@ -21,6 +21,7 @@ from moldau.cli.cluster.directory import (
     DEFAULT_NODES,
     ClusterDirectory,
     Description,
+    Security,
     check_ports_are_free,
     write_text,
 )
@@ -40,6 +41,7 @@ from moldau.cli.cluster.stopping import quorum_leader, stop_all, stop_one
 from moldau.cli.connect import CommandFailed
 from moldau.cli.log.options import log_format_option, log_level_option
 from moldau.cli.output import Bytes, Table, format_option, show
+from moldau.cli.secure_options import secure_name_option
 from moldau.platforms.processes import PROCESSES
 from moldau.platforms.support import refusal
 
@@ -88,6 +90,10 @@ def cluster() -> None:
     "--base-port", "-p", type=click.IntRange(1, 65_535), help=f"The port of node 1. Default: {DEFAULT_BASE_PORT}"
 )
 @click.option("--override", "-o", "overrides", metavar="K=V", multiple=True, help="Any setting of Kafka's; repeatable.")
+@click.option("--secure", is_flag=True, help="TLS, passwords and ACLs, set up by themselves; listen on all interfaces.")
+@click.option("--listen", metavar="HOST", help="With --secure: the interface for clients. Default: all")
+@click.option("--advertise", metavar="HOST", help="With --secure: the name or address that clients connect to.")
+@secure_name_option
 @log_level_option
 @log_format_option
 @click.pass_context
@@ -97,6 +103,10 @@ def start(
     data_dir: str,
     base_port: int | None,
     overrides: tuple[str, ...],
+    secure: bool,
+    listen: str | None,
+    advertise: str | None,
+    secure_names: tuple[str, ...],
     log_level: str | None,
     log_format: str | None,
 ) -> None:
@@ -106,8 +116,13 @@ def start(
     are written when the cluster is new; edit them as you like. A node that dies is reported, not restarted:
     `moldau cluster restart` does that.
 
+    With --secure the first start makes an authority and certificates, a user `admin` with a random password, and
+    client.properties in the data directory, which all tools take by --command-config. Without it, the cluster can be
+    reached from this machine only.
+
     \b
     moldau cluster start
+    moldau cluster start --secure --advertise kafka.example.com
     moldau cluster start --nodes 5 --data-dir /var/lib/moldau --base-port 19092
     """
     from moldau.cli.cluster.foreground import Foreground
@@ -117,11 +132,14 @@ def start(
     directory = ClusterDirectory(Path(data_dir))
     _check_not_running(directory)
     log_variables = _log_variables(log_level, log_format)
-    description = directory.plan(nodes, base_port, _overrides(overrides), random_uuid(), log_variables)
+    if not secure and (listen or advertise or secure_names):
+        raise CommandFailed("--listen, --advertise and --secure-name need --secure")
+    security = Security(listen, advertise, secure_names) if secure else None
+    description = directory.plan(nodes, base_port, _overrides(overrides), random_uuid(), log_variables, security)
     check_ports_are_free(description)
-    directory.lay_out(description)
+    password = directory.lay_out(description, security)
     with screen() as cluster_screen:
-        ctx.exit(Foreground(directory, description, cluster_screen).run())
+        ctx.exit(Foreground(directory, description, cluster_screen, password).run())
 
 
 def _overrides(texts: tuple[str, ...]) -> dict[str, str]:
@@ -177,7 +195,7 @@ def stop(data_dir: str) -> None:
     alive = live_processes(directory, description)
     if foreground is None and not alive:
         raise CommandFailed(f"the cluster in {directory.path} is not running")
-    if not stop_all(description, alive, lambda line: click.echo(line, err=True)):
+    if not stop_all(directory, description, alive, lambda line: click.echo(line, err=True)):
         raise CommandFailed("some nodes were killed; they recover what was not written to disk when they start")
     click.echo("stopped")
 
@@ -195,7 +213,7 @@ def status(data_dir: str, output_format: str) -> None:
     directory = ClusterDirectory(Path(data_dir))
     description = directory.description()
     alive = {process.node_id: process for process in live_processes(directory, description)}
-    leader_id = quorum_leader(description, alive.values())
+    leader_id = quorum_leader(directory, description, alive.values())
     rows = [_status_row(description, node.id, alive.get(node.id), leader_id) for node in description.nodes]
     columns = ("NODE", "PID", "ROLES", "ADDRESS", "STATE", "QUORUM", "MEMORY")
     show(output_format, Table(columns, rows))
@@ -311,6 +329,7 @@ def _restart_here(directory: ClusterDirectory, description: Description, node_id
     process = live_process(directory, node_id)
     if process is not None:
         stop_one(process, lambda line: click.echo(line, err=True))
+    directory.renew_if_due(description)
     return spawn(directory, description, node_id)[0]
 
 

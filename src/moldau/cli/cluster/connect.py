@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, UnusableProperty
-from moldau.cli.connect import Broker, CommandFailed, first_answering, say_when_slow, split_address
+from moldau.cli.connect import CHECK_SECURITY, Broker, CommandFailed, first_answering, say_when_slow, split_address
 from moldau.client.cluster import Cluster
 
 D = TypeVar("D")
@@ -53,8 +53,7 @@ def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) ->
                 cluster.nodes()
         except (OSError, MalformedData) as error:
             raise CommandFailed(
-                f"{answering} accepts connections but does not answer as a Kafka broker ({error});"
-                " check that the port is a broker's and that -X has the security settings it requires (TLS, SASL)"
+                f"{answering} accepts connections but does not answer as a Kafka broker ({error}); {CHECK_SECURITY}"
             ) from error
         yield cluster
     except KafkaError as error:

@@ -7,6 +7,7 @@
     <dir>/node-N/server.log         the output of the node, of all its runs
     <dir>/node-N/restart            created by `moldau cluster restart`: the foreground sees it and restarts the node
     <dir>/node-N/data/              log.dirs
+    <dir>/authority.pem, …          with --secure: keys, certificates and client.properties (moldau.secure_setup)
 
 Files that other processes read are written to a temporary file and renamed. This module starts and ends no process.
 """
@@ -19,10 +20,13 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from moldau.base.ids import uuid_text
+from moldau.base.listeners import WILDCARD_HOSTS
+from moldau.base.secure_files import CLIENT
 from moldau.cli.connect import CommandFailed
 from moldau.local_cluster import HOST, NodeAddress, node_properties
 
@@ -30,6 +34,9 @@ DEFAULT_DIRECTORY: Final = "moldau-data-cluster"
 DEFAULT_NODES: Final = 3
 DEFAULT_BASE_PORT: Final = 9092
 CONTROLLER_PORTS_ABOVE: Final = 1000
+INTERNAL_PORTS_ABOVE: Final = 2000
+"""Where the brokers of a secured cluster reach each other."""
+ALL_INTERFACES: Final = "0.0.0.0"
 PORT_MAX: Final = 65_535
 DESCRIPTION: Final = "cluster.json"
 FOREGROUND: Final = "foreground.json"
@@ -42,6 +49,7 @@ class Description:
     overrides: Mapping[str, str] = field(default_factory=dict)
     log_variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that set the nodes' log output; those of the last start, like the overrides."""
+    is_secure: bool = False
 
     @property
     def bootstrap_servers(self) -> str:
@@ -53,6 +61,21 @@ class Description:
                 return node
         ids = ", ".join(str(node.id) for node in self.nodes)
         raise CommandFailed(f"there is no node {node_id} in this cluster; its nodes are {ids}")
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """The options of a cluster that is started with --secure."""
+
+    listen: str | None = None
+    """The interface for clients; all of them if None."""
+    advertise: str | None = None
+    names: tuple[str, ...] = ()
+    """Further names of this machine, for the certificate."""
+
+    def hosts(self) -> list[str]:
+        hosts = (self.listen, self.advertise, *self.names)
+        return [host for host in hosts if host is not None and host not in WILDCARD_HOSTS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +97,14 @@ class ClusterDirectory:
     def restart_path(self, node_id: int) -> Path:
         return self.node_path(node_id) / "restart"
 
+    def data_path(self, node_id: int) -> Path:
+        return self.node_path(node_id) / "data"
+
+    @property
+    def client_file(self) -> Path:
+        """The client properties of the admin user of a secured cluster."""
+        return self.path / CLIENT
+
     @property
     def foreground_path(self) -> Path:
         return self.path / FOREGROUND
@@ -94,7 +125,11 @@ class ClusterDirectory:
         try:
             nodes = tuple(NodeAddress(**node) for node in content["nodes"])
             return Description(
-                str(content["cluster_id"]), nodes, dict(content["overrides"]), dict(content.get("log_variables", {}))
+                str(content["cluster_id"]),
+                nodes,
+                dict(content["overrides"]),
+                dict(content.get("log_variables", {})),
+                bool(content.get("is_secure", False)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CommandFailed(
@@ -108,24 +143,64 @@ class ClusterDirectory:
         overrides: Mapping[str, str],
         new_id: bytes,
         log_variables: Mapping[str, str] | None = None,
+        security: Security | None = None,
     ) -> Description:
         """Return the cluster to start: the one in the directory, or a new one. Write nothing yet."""
         description = self._read_description()
+        is_secure = security is not None
         if description is None:
             self._check_no_foreign_content()
-            description = _new_description(nodes or DEFAULT_NODES, base_port or DEFAULT_BASE_PORT, uuid_text(new_id))
+            count, port = nodes or DEFAULT_NODES, base_port or DEFAULT_BASE_PORT
+            description = _new_description(count, port, uuid_text(new_id), is_secure)
         else:
             _check_same_nodes_and_ports(self.path, description, nodes, base_port)
-        return Description(description.cluster_id, description.nodes, dict(overrides), dict(log_variables or {}))
+            _check_same_security(self.path, description, security)
+        return Description(
+            description.cluster_id, description.nodes, dict(overrides), dict(log_variables or {}), is_secure
+        )
 
-    def lay_out(self, description: Description) -> None:
-        """Write the files of the cluster. A server.properties that exists is kept: the user may have edited it."""
+    def lay_out(self, description: Description, security: Security | None = None) -> str | None:
+        """Write the files of the cluster; return the password of the admin user if one was made. A server.properties
+        that exists is kept: the user may have edited it."""
+        password = self._secure(description, security) if security is not None else None
         for node in description.nodes:
             self.node_path(node.id).mkdir(parents=True, exist_ok=True)
             properties = self.properties_path(node.id)
             if not properties.exists():
-                write_text(properties, properties_text(description, node, self.node_path(node.id) / "data"))
+                write_text(properties, self._properties_text(description, node, security))
         write_json(self.path / DESCRIPTION, asdict(description))
+        return password
+
+    def _properties_text(self, description: Description, node: NodeAddress, security: Security | None) -> str:
+        data = str(self.data_path(node.id).absolute())
+        if security is None:
+            return properties_text(node_properties(node, description.nodes, data))
+        from moldau.secure_setup.directory import SecureDirectory
+        from moldau.secure_setup.settings import secured_node_properties
+
+        stores, listen = SecureDirectory(self.path).stores, security.listen or ALL_INTERFACES
+        return properties_text(
+            secured_node_properties(node, description.nodes, data, stores, listen, security.advertise)
+        )
+
+    def _secure(self, description: Description, security: Security) -> str | None:
+        """Make keys and certificates, or renew them; return the password of the admin user if it is new."""
+        from moldau.secure_setup.directory import SecureDirectory
+        from moldau.secure_setup.problems import SetupFailed
+
+        secured, now = SecureDirectory(self.path), datetime.now(UTC)
+        try:
+            if not secured.is_set_up:
+                return secured.set_up(security.hosts(), [self.data_path(node.id) for node in description.nodes], now)
+            secured.renew_if_due(security.hosts(), now)
+        except SetupFailed as failed:
+            raise CommandFailed(f"--secure: {failed}") from failed
+        return None
+
+    def renew_if_due(self, description: Description) -> None:
+        """Renew the certificate of a secured cluster if it expires soon; running nodes notice the new file."""
+        if description.is_secure:
+            self._secure(description, Security())
 
     def _check_no_foreign_content(self) -> None:
         """Fail if a new cluster cannot be created in this directory."""
@@ -154,16 +229,37 @@ def _check_same_nodes_and_ports(path: Path, description: Description, nodes: int
         )
 
 
-def _new_description(count: int, base_port: int, cluster_id: str) -> Description:
+def _check_same_security(path: Path, description: Description, security: Security | None) -> None:
+    if security is None and description.is_secure:
+        raise CommandFailed(f"the cluster in {path} is secured; start it with --secure")
+    if security is None:
+        return
+    if not description.is_secure:
+        raise CommandFailed(
+            f"the cluster in {path} was made without --secure, and its clients have no passwords;"
+            " choose another --data-dir"
+        )
+    if security.listen is not None or security.advertise is not None:
+        raise CommandFailed(
+            f"the addresses of the cluster in {path} are in node-N/server.properties; change them there, and leave"
+            " --listen and --advertise out (--secure-name adds a name to the certificate)"
+        )
+
+
+def _new_description(count: int, base_port: int, cluster_id: str, is_secure: bool) -> Description:
     ports = range(base_port, base_port + count)
     if ports[-1] > PORT_MAX:
         raise CommandFailed(f"--base-port {base_port} leaves no room for {count} ports; the last is {PORT_MAX}")
-    controller_ports = _controller_ports([port + CONTROLLER_PORTS_ABOVE for port in ports], used_ports=set(ports))
-    nodes = (NodeAddress(1 + index, port, controller_ports[index]) for index, port in enumerate(ports))
-    return Description(cluster_id, tuple(nodes))
+    used_ports = set(ports)
+    controller_ports = _ports_above([port + CONTROLLER_PORTS_ABOVE for port in ports], used_ports)
+    internal_ports = [0] * count
+    if is_secure:
+        internal_ports = _ports_above([port + INTERNAL_PORTS_ABOVE for port in ports], used_ports)
+    nodes = map(NodeAddress, range(1, count + 1), ports, controller_ports, internal_ports)
+    return Description(cluster_id, tuple(nodes), is_secure=is_secure)
 
 
-def _controller_ports(preferred: Sequence[int], used_ports: set[int]) -> list[int]:
+def _ports_above(preferred: Sequence[int], used_ports: set[int]) -> list[int]:
     """Return the preferred ports, or for each that is not free the next free one. Not ephemeral ports: the system also
     uses those for connections, and a node that restarts must find its port free."""
     ports: list[int] = []
@@ -171,7 +267,7 @@ def _controller_ports(preferred: Sequence[int], used_ports: set[int]) -> list[in
         candidates = (candidate for candidate in range(port, PORT_MAX + 1) if candidate not in used_ports)
         free_port = next((candidate for candidate in candidates if is_free(candidate)), None)
         if free_port is None:
-            raise CommandFailed(f"no port above {port} is free for a controller; choose a lower --base-port")
+            raise CommandFailed(f"no port above {port} is free for a node; choose a lower --base-port")
         used_ports.add(free_port)
         ports.append(free_port)
     return ports
@@ -190,7 +286,7 @@ def is_free(port: int) -> bool:
 
 def check_ports_are_free(description: Description) -> None:
     for node in description.nodes:
-        for port in (node.port, node.controller_port):
+        for port in filter(None, (node.port, node.controller_port, node.internal_port)):
             if not is_free(port):
                 raise CommandFailed(
                     f"port {port}, which node {node.id} needs, is in use; stop what listens there,"
@@ -198,9 +294,8 @@ def check_ports_are_free(description: Description) -> None:
                 )
 
 
-def properties_text(description: Description, node: NodeAddress, data: Path) -> str:
+def properties_text(properties: Mapping[str, str]) -> str:
     """Return the server.properties of one node, with backslashes escaped."""
-    properties = node_properties(node, description.nodes, str(data.absolute()))
     return "".join(f"{key}={value}\n" for key, value in properties.items()).replace("\\", "\\\\")
 
 

@@ -6,8 +6,10 @@ It polls everything a few times a second: nodes may be killed, paused and restar
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -22,15 +24,23 @@ from moldau.cli.cluster.directory import (
 from moldau.cli.cluster.processes import LOOK_EVERY_S, NodeProcess, NodeState, spawn, this_process
 from moldau.cli.cluster.screen import Screen, Tail
 from moldau.cli.cluster.stopping import stop_all, stop_one
+from moldau.cli.connect import CommandFailed
+from moldau.cli.secure_options import connect_lines
 
 SLOW_START_S: Final = 20.0
+RENEWAL_CHECK_S: Final = 3600.0
 
 
 class Foreground:
-    def __init__(self, directory: ClusterDirectory, description: Description, screen: Screen) -> None:
+    def __init__(
+        self, directory: ClusterDirectory, description: Description, screen: Screen, password: str | None = None
+    ) -> None:
+        """`password` is that of the admin user, if it is new."""
         self._directory = directory
         self._description = description
         self._screen = screen
+        self._password = password
+        self._renewal_checked = time.monotonic()
         self._processes: dict[int, NodeProcess] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._tails: dict[int, Tail] = {}
@@ -86,6 +96,16 @@ class Foreground:
         self._screen.states(self._states)
         if not self._is_announced:
             self._announce_or_wait()
+        self._renew_hourly()
+
+    def _renew_hourly(self) -> None:
+        if time.monotonic() - self._renewal_checked < RENEWAL_CHECK_S:
+            return
+        self._renewal_checked = time.monotonic()
+        try:
+            self._directory.renew_if_due(self._description)
+        except CommandFailed as failed:
+            self._print(f"the nodes' certificate cannot be renewed: {failed.message}")
 
     def _show_lines(self, node_id: int) -> None:
         for line in self._tails[node_id].lines():
@@ -140,6 +160,11 @@ class Foreground:
             self._is_announced = True
             for line in announcement(self._directory, self._description, waited_s):
                 self._screen.line(line)
+            if self._description.is_secure:
+                address, client_file = self._description.nodes[0].address, self._directory.client_file
+                for line in connect_lines(address, client_file, self._password, sys.stdout.isatty()):
+                    self._screen.line(line)
+            self._password = None
         elif waited_s > SLOW_START_S and not self._is_delay_reported:
             self._is_delay_reported = True
             names = ", ".join(map(str, nodes_not_ready))
@@ -152,7 +177,7 @@ class Foreground:
         running = [process for node_id, process in self._processes.items() if self._children[node_id].poll() is None]
         if running:
             self._print("stopping; press Ctrl-C again to kill the nodes")
-        if not stop_all(self._description, running, self._print):
+        if not stop_all(self._directory, self._description, running, self._print):
             self._status = 1
         for node_id, child in self._children.items():
             child.wait()
@@ -163,10 +188,13 @@ class Foreground:
 def announcement(directory: ClusterDirectory, description: Description, seconds: float) -> list[str]:
     nodes = description.nodes
     last = nodes[-1].id
+    address = nodes[0].address
+    if description.is_secure:
+        address += f" --command-config {shlex.quote(str(directory.client_file))}"
     steps: Mapping[str, Any] = {
-        f"moldau topic create orders -p 3 -r {min(3, len(nodes))} -b {nodes[0].address}": "a topic",
+        f"moldau topic create orders -p 3 -r {min(3, len(nodes))} -b {address}": "a topic",
         _command(directory, "status"): "who is up and who leads the quorum",
-        f"moldau cluster describe -b {nodes[0].address}": "who leads and follows what",
+        f"moldau cluster describe -b {address}": "who leads and follows what",
         _command(directory, f"kill {last}"): f"see it survive; `restart {last}` brings the node back",
     }
     width = max(map(len, steps))

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from moldau.base.errors import KafkaError, MalformedData
+from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
 from moldau.base.topic_names import METADATA_TOPIC
-from moldau.cli.cluster.directory import Description
+from moldau.cli.cluster.directory import ClusterDirectory, Description
 from moldau.cli.cluster.processes import NodeProcess, NodeState, ask_to_stop, wait_for_end
+from moldau.cli.connect import CommandFailed
 from moldau.local_cluster import HOST
+
+if TYPE_CHECKING:
+    from moldau.client.channel import Security
 
 REQUEST_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 15.0
@@ -23,9 +27,11 @@ STOP_SECONDS: Final = 15.0
 Print = Callable[[str], None]
 
 
-def stop_all(description: Description, processes: Sequence[NodeProcess], print_line: Print) -> bool:
+def stop_all(
+    directory: ClusterDirectory, description: Description, processes: Sequence[NodeProcess], print_line: Print
+) -> bool:
     """Stop all nodes; kill those that do not stop. Return whether all stopped by themselves."""
-    leader_id = quorum_leader(description, processes)
+    leader_id = quorum_leader(directory, description, processes)
     leaders = [process for process in processes if process.node_id == leader_id]
     others = [process for process in processes if process.node_id != leader_id]
     # A list, not `and`: the leader has to be stopped even if another node was killed.
@@ -47,17 +53,32 @@ def stop_one(process: NodeProcess, print_line: Print) -> bool:
     return _stop([process], print_line)
 
 
-def quorum_leader(description: Description, processes: Iterable[NodeProcess]) -> int | None:
+def quorum_leader(
+    directory: ClusterDirectory, description: Description, processes: Iterable[NodeProcess]
+) -> int | None:
     """Ask each node that is up, until one knows the leader of the quorum."""
+    security = _node_security(directory) if description.is_secure else None
     for process in processes:
         if process.state() is NodeState.UP:
-            leader_id = _request_leader(description.node(process.node_id).port)
+            node = description.node(process.node_id)
+            leader_id = _request_leader(node.internal_port or node.port, security)
             if leader_id is not None:
                 return leader_id
     return None
 
 
-def _request_leader(port: int) -> int | None:
+def _node_security(directory: ClusterDirectory) -> Security:
+    """Return how a node connects to others: that holds whatever users and passwords there are."""
+    from moldau.client.properties import security
+    from moldau.secure_setup.directory import SecureDirectory
+
+    try:
+        return security(SecureDirectory(directory.path).internal_client_properties())
+    except UnusableProperty as error:
+        raise CommandFailed(str(error)) from error
+
+
+def _request_leader(port: int, security: Security | None) -> int | None:
     from moldau.client.channel import Channel
     from moldau.wire.apis import ApiKey
     from moldau.wire.messages.describe_quorum import (
@@ -69,7 +90,7 @@ def _request_leader(port: int) -> int | None:
 
     request = DescribeQuorumRequest(topics=[RequestTopicData(METADATA_TOPIC, [RequestPartitionData(0)])])
     try:
-        with Channel(HOST, port, timeout_seconds=REQUEST_SECONDS) as channel:
+        with Channel(HOST, port, security, REQUEST_SECONDS) as channel:
             response = channel.ask(ApiKey.DESCRIBE_QUORUM, request, DescribeQuorumResponse)
     except (OSError, KafkaError, MalformedData):
         return None

@@ -12,10 +12,12 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ListenFault, MalformedData, StorageFault
+from moldau.base.listeners import WILDCARD_HOSTS
+from moldau.base.secure_files import AUTHORITY
 from moldau.base.setting_sources import SettingsError, parse_override
 from moldau.cli.kafka.tool import ToolFailed, guarded, print_to_stderr
 from moldau.cli.log.output import LogOutput, WrongLogChoice, choose, set_up
@@ -60,20 +62,31 @@ def parse_line(words: Sequence[str]) -> StartLine | None:
     return StartLine(files[0], tuple(overrides), daemon) if files else None
 
 
-def serve(read_settings: Callable[[], Settings], level: str | None = None, format: str | None = None) -> int:
+def announce_plainly(line: str, address: str) -> None:
+    print(line, flush=True)
+
+
+def serve(
+    read_settings: Callable[[], Settings],
+    level: str | None = None,
+    format: str | None = None,
+    announce: Callable[[str, str], None] = announce_plainly,
+) -> int:
     """Run a node until it is stopped; anything that keeps it from running is reported in one line. `level` and `format`
-    are those of its log lines, if set by options."""
+    are those of its log lines, if set by options. `announce` gets the line that says that the node is ready, and its
+    address."""
     output = choose_log_output(level, format)
     set_up(output)
     try:
         settings = checked_settings(read_settings)
         set_up(output, settings.node_id)
-        for warning in settings.warnings:
+        refuse_to_open(settings)
+        for warning in (*settings.warnings, *warn_of_open_listeners(settings)):
             if output.is_json:
                 log.warning("%s", warning)
             else:
                 print_to_stderr(f"Warning: {warning}")
-        return _run(settings)
+        return _run(settings, announce)
     except ToolFailed as failed:
         if not output.is_json:
             raise
@@ -88,12 +101,35 @@ def choose_log_output(level: str | None = None, format: str | None = None) -> Lo
         raise ToolFailed(str(error)) from error
 
 
-def _run(settings: Settings) -> int:
+def warn_of_open_listeners(settings: Settings) -> Iterator[str]:
+    """Yield a line if anybody who reaches this machine may do everything."""
+    open_to_all = [
+        each for each in settings.listeners if each.host in WILDCARD_HOSTS and each.security_protocol == "PLAINTEXT"
+    ]
+    if open_to_all and not settings.authorizer.is_enabled:
+        yield (
+            f"{open_to_all[0]} listens on all interfaces: whoever reaches this machine may read, write and delete"
+            " everything; `moldau start --secure` asks for passwords"
+        )
+
+
+def refuse_to_open(settings: Settings) -> None:
+    """Fail if the data of a broker that was started with --secure would be served to clients without a password."""
+    log_dir = settings.log_dirs[0]
+    unprotected = [each for each in settings.listeners if each.security_protocol == "PLAINTEXT"]
+    if unprotected and os.path.exists(os.path.join(log_dir, AUTHORITY)):
+        raise ToolFailed(
+            f"{log_dir} was secured by `moldau start --secure`, but {unprotected[0]} asks for no password; start with"
+            f" --secure, or delete {os.path.join(log_dir, AUTHORITY)} to open the data to everybody"
+        )
+
+
+def _run(settings: Settings, announce: Callable[[str, str], None]) -> int:
     from moldau import node  # after the settings: a wrong one is reported before the broker's code is imported
     from moldau.log.meta_properties import ForeignDirectory
 
     try:
-        return node.run(settings, announce=lambda line: print(line, flush=True))
+        return node.run(settings, announce=announce)
     except StorageFault as error:
         raise ToolFailed(_cannot_store(error)) from error
     except (MalformedData, ForeignDirectory, SettingsError) as error:  # SettingsError: a key or certificate is unusable

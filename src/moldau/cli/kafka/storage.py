@@ -29,10 +29,11 @@ from moldau.cli.kafka.storage_format.feature_levels import (
     parse_level,
 )
 from moldau.cli.kafka.storage_format.initial_controllers import InitialController, parse_voters, write_first_snapshot
-from moldau.cli.kafka.storage_format.scram_users import scram_record, write_first_records
+from moldau.cli.kafka.storage_format.scram_users import scram_record
 from moldau.cli.kafka.tool import ToolFailed, guarded
 from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import MetaProperties, read, write
+from moldau.secure_setup.first_users import write_first_records
 from moldau.settings import Settings, check_cluster_id, load
 
 RELEASE: Final = str(LATEST)

@@ -1,7 +1,6 @@
 """Bytes on disk by topic: DescribeLogDirs, which librdkafka lacks, sent to every broker in turn.
 
-Sizes are optional: they are unknown if a broker does not answer, or if the connection needs more than an address
-(TLS, SASL).
+Sizes are optional: they are unknown if a broker does not answer, or if the user may not read them.
 """
 
 from __future__ import annotations
@@ -9,9 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from moldau.base.errors import KafkaError, MalformedData
+from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
 from moldau.cli.connect import Broker, ClusterMetadata
 from moldau.client.channel import Channel
+from moldau.client.properties import security
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
@@ -20,14 +20,18 @@ TIMEOUT_SECONDS: Final = 2.0
 
 def topic_sizes(broker: Broker, metadata: ClusterMetadata) -> dict[str, int] | None:
     """Return the bytes on disk of each topic, the sum of all its replicas. Return None if a broker did not answer."""
-    if broker.client_config:
-        return None
     bytes_by_topic: Counter[str] = Counter()
+    try:
+        how = security(broker.client_config)
+    except UnusableProperty:  # librdkafka has mechanisms that our own channel lacks
+        return None
     for node in metadata.brokers.values():
         try:
-            with Channel(node.host, node.port, timeout_seconds=TIMEOUT_SECONDS) as channel:
+            with Channel(node.host, node.port, how, TIMEOUT_SECONDS) as channel:
                 request = DescribeLogDirsRequest(None)
                 response = channel.ask(ApiKey.DESCRIBE_LOG_DIRS, request, DescribeLogDirsResponse)
+                if response.error_code:  # the user may not describe the cluster
+                    return None
                 _add(bytes_by_topic, response)
         except (OSError, KafkaError, MalformedData):
             return None

@@ -5,9 +5,10 @@ writes. The first active controller appends them to the metadata log; later ones
 from __future__ import annotations
 
 from moldau.base.errors import MalformedData, StorageFault
+from moldau.base.secure_files import FIRST_RECORDS_FILE
 from moldau.log.files import Files
 from moldau.metadata.records import MetadataRecord, UserScramCredentialRecord, decode_record
-from moldau.raft.snapshots import FIRST_RECORDS_FILE, snapshot_values
+from moldau.raft.snapshots import snapshot_values
 from moldau.wire.batch import split_batches
 
 

@@ -9,18 +9,14 @@ from __future__ import annotations
 import binascii
 import os
 from base64 import b64decode
-from collections.abc import Iterable
 from typing import Final
 
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.log.checkpoints import replace_file
-from moldau.log.files import Files
-from moldau.metadata.records import UserScramCredentialRecord, encode_record
-from moldau.raft.snapshots import FIRST_RECORDS_FILE, snapshot_batches
+from moldau.metadata.records import UserScramCredentialRecord
+from moldau.secure_setup.first_users import SALT_BYTES
 from moldau.security.sasl.mechanism import SCRAM_MECHANISMS
 from moldau.security.sasl.scram_messages import ITERATIONS_MAX, ITERATIONS_MIN, ScramKeys
 
-SALT_BYTES: Final = 16
 NAMES: Final = frozenset(("name", "password", "saltedpassword", "salt", "iterations"))
 
 
@@ -54,13 +50,6 @@ def scram_record(text: str) -> UserScramCredentialRecord:
     else:
         salted = _decoded(parts["saltedpassword"], "saltedPassword")
     return UserScramCredentialRecord(user, mechanism, *keys.credential(salted, salt, iterations))
-
-
-def write_first_records(files: Files, log_dir: str, records: Iterable[UserScramCredentialRecord], now_ms: int) -> None:
-    values = [encode_record(record) for record in records]
-    batches = snapshot_batches(0, values, last_contained_ms=0, now_ms=now_ms)
-    files.mkdir(log_dir)
-    replace_file(files, log_dir, FIRST_RECORDS_FILE, b"".join(batches))
 
 
 def _part(text: str) -> tuple[str, str]:

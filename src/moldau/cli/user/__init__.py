@@ -1,0 +1,1 @@
+"""`moldau user`: the users of SCRAM."""

@@ -1,0 +1,177 @@
+"""`moldau user`: list, add and remove users with a password (SCRAM), and give one a new password."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from moldau.cli.cluster.connect import answering_cluster
+from moldau.cli.connect import Broker, CommandFailed, broker_options, completion_broker
+from moldau.cli.output import Table, confirm, format_option, show
+
+if TYPE_CHECKING:
+    from moldau.client.users import Users
+
+TIMEOUT_MS: Final = 20_000
+COMPLETION_SECONDS: Final = 1.0
+LIST_HINT: Final = "`moldau user list` shows the users there are"
+
+
+def _complete_users(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    try:
+        with _users(completion_broker(ctx), COMPLETION_SECONDS) as users:
+            return [CompletionItem(name) for name in users.all() if name.startswith(incomplete)]
+    except CommandFailed:
+        return []
+
+
+new_user_argument = click.argument("name", metavar="NAME")
+user_argument = click.argument("name", metavar="NAME", shell_complete=_complete_users)
+stdin_option = click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+save_option = click.option(
+    "--save",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the user's client properties to FILE, for --command-config, instead of showing the password.",
+)
+
+
+@click.group()
+def user() -> None:
+    """List, add and remove users with a password (SCRAM). What they may do is up to `moldau acl`."""
+
+
+@user.command(name="list", short_help="List users.")
+@format_option
+@broker_options
+def list_users(broker: Broker, output_format: str) -> None:
+    """List the users who have a password in the cluster. Users in settings of nodes (PLAIN) are not shown.
+
+    \b
+    moldau user list
+    """
+    with _users(broker) as users:
+        rows = [(name, ", ".join(sorted(credentials))) for name, credentials in users.all().items()]
+    show(output_format, Table(("USER", "MECHANISMS"), rows, empty="no users"))
+
+
+@user.command(short_help="Add a user with a random password.")
+@new_user_argument
+@stdin_option
+@save_option
+@broker_options
+def add(broker: Broker, name: str, password_stdin: bool, save: Path | None) -> None:
+    """Add a user. The password is random and shown once, unless --save or --password-stdin is given.
+
+    A new user may do nothing until `moldau acl allow` allows it.
+
+    \b
+    moldau user add ann
+    moldau user add ann --save ann.properties
+    """
+    password = _password(password_stdin)
+    with _users(broker) as users:
+        if name in users.all():
+            raise CommandFailed(f"there is a user {name} already; `moldau user password {name}` sets a new password")
+        users.set_password(name, password)
+    _show_or_save(broker, f"added {name}", name, password, save, password_stdin)
+    click.echo(f"{name} may do nothing yet: `moldau acl allow {name} --role producer --topic TOPIC`", err=True)
+
+
+@user.command(name="password", short_help="Give a user a new password.")
+@user_argument
+@stdin_option
+@save_option
+@broker_options
+def change_password(broker: Broker, name: str, password_stdin: bool, save: Path | None) -> None:
+    """Give a user a new password: a random one that is shown once, unless --save or --password-stdin is given.
+
+    The old password is refused from then on; connections that are open stay open.
+
+    \b
+    moldau user password ann
+    moldau user password admin --save client.properties
+    """
+    password = _password(password_stdin)
+    with _users(broker) as users:
+        if name not in users.all():
+            raise CommandFailed(f"no user {name}; {LIST_HINT}")
+        users.set_password(name, password)
+    _show_or_save(broker, f"{name} has a new password", name, password, save, password_stdin)
+
+
+@user.command(short_help="Remove users.")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=_complete_users)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@broker_options
+def remove(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
+    """Remove users. Their ACLs stay, and so do connections that are open.
+
+    \b
+    moldau user remove ann bob --yes
+    """
+    with _users(broker) as users:
+        unknown = sorted(set(names) - users.all().keys())
+        if unknown:
+            raise CommandFailed(f"no user {', '.join(unknown)}; {LIST_HINT}")
+        confirm(f"Remove {', '.join(names)}?", yes)
+        for name in names:
+            users.remove(name)
+            click.echo(f"removed {name}; `moldau acl remove --user {name}` removes its ACLs")
+
+
+def _password(from_stdin: bool) -> str:
+    if not from_stdin:
+        from moldau.secure_setup.first_users import new_password
+
+        return new_password()
+    password = sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise CommandFailed("--password-stdin: standard input has no password")
+    return password
+
+
+def _show_or_save(broker: Broker, done: str, name: str, password: str, save: Path | None, is_known: bool) -> None:
+    """Print what was done, and the password if it is new and not saved."""
+    if save is None:
+        click.echo(done if is_known else f"{done}; password: {password}")
+        return
+    from moldau.secure_setup.directory import write_private
+    from moldau.secure_setup.settings import client_file, login_properties
+
+    try:
+        write_private(save, client_file({**connection_properties(broker), **login_properties(name, password)}))
+    except OSError as error:
+        # The password is set: without it the user could not log in.
+        click.echo(f"{done}; password: {password}")
+        raise CommandFailed(f"{save}: {(error.strerror or str(error)).lower()}") from error
+    click.echo(f"{done}; client properties in {save}")
+
+
+def connection_properties(broker: Broker) -> dict[str, str]:
+    """Return how this command connects, with Java's names and without its user: the other user connects likewise. The
+    certificates themselves are in it, not their path, so that the file can be copied to another machine."""
+    from moldau.client.properties import public_java_properties
+    from moldau.secure_setup.settings import CERTIFICATES
+
+    properties = public_java_properties(broker.client_config)
+    location = properties.pop("ssl.truststore.location", None)
+    if location is not None:
+        properties[CERTIFICATES] = Path(location).read_text()
+    return properties
+
+
+@contextmanager
+def _users(broker: Broker, answer_seconds: float | None = None) -> Iterator[Users]:
+    from moldau.client.cluster_admin import ClusterAdmin
+    from moldau.client.users import Users
+
+    timeout = {} if answer_seconds is None else {"answer_seconds": answer_seconds}
+    with answering_cluster(broker, **timeout) as cluster:
+        yield Users(ClusterAdmin(cluster, TIMEOUT_MS))

@@ -1,0 +1,179 @@
+"""The files of `--secure` in a data directory, which only its owner can read:
+
+    authority.key       the private key of the authority
+    authority.pem       its certificate, which clients trust; written last: with it, the directory counts as secured
+    node.pem            private key and certificate of the nodes
+    client.properties   the settings of a client, with the password of the admin user: the only place that has it
+
+They are plain files beside the partitions, because Apache Kafka refuses directories in a log directory that are not
+partitions.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from moldau.base.errors import StorageFault
+from moldau.base.secure_files import AUTHORITY, AUTHORITY_KEY, CLIENT, NODE, TEMPORARY
+from moldau.log.files import DiskFiles
+from moldau.log.meta_properties import META_PROPERTIES, ForeignDirectory, refuse_unformatted_data
+from moldau.platforms.durable_files import sync_directory, sync_file
+from moldau.secure_setup.authority import (
+    RENEW_BEFORE,
+    Authority,
+    as_host,
+    expires,
+    hosts_of,
+    issue,
+    new_authority,
+    require_cryptography,
+)
+from moldau.secure_setup.first_users import credential_records, new_password, write_first_records
+from moldau.secure_setup.problems import SetupFailed
+from moldau.secure_setup.settings import (
+    ADMIN,
+    MECHANISMS,
+    client_file,
+    client_properties,
+    internal_client_properties,
+    secured_properties,
+)
+
+LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+PRIVATE_FILE: Final = 0o600
+PRIVATE_DIRECTORY: Final = 0o700
+
+
+@dataclass(frozen=True, slots=True)
+class SecureDirectory:
+    path: Path
+
+    @property
+    def is_set_up(self) -> bool:
+        return (self.path / AUTHORITY).exists()
+
+    @property
+    def client_file(self) -> Path:
+        return self.path / CLIENT
+
+    @property
+    def authority(self) -> str:
+        """The certificate that clients trust."""
+        return self._read(AUTHORITY)
+
+    @property
+    def stores(self) -> tuple[str, str]:
+        """The paths of the key store and the trust store of nodes."""
+        absolute = self.path.absolute()
+        return str(absolute / NODE), str(absolute / AUTHORITY)
+
+    def node_properties(self) -> dict[str, str]:
+        return secured_properties(*self.stores)
+
+    def internal_client_properties(self) -> dict[str, str]:
+        return internal_client_properties(*self.stores)
+
+    def set_up(self, hosts: Iterable[str], log_dirs: Sequence[Path], now: datetime, password: str = "") -> str:
+        """Make everything; return the password of the admin user, a new one unless it is given.
+
+        `log_dirs` are those of the nodes: each may be the first to lead the quorum. Raise SetupFailed if it cannot be
+        done; what is there then is made anew by the next attempt.
+        """
+        require_cryptography()
+        for log_dir in log_dirs:
+            _check_is_new(log_dir)
+        password = password or new_password()
+        try:
+            self._make_private_directory()
+            authority = new_authority(now)
+            self._write(AUTHORITY_KEY, authority.key)
+            self._write(NODE, issue(authority, _all_hosts(hosts), now))
+            records = credential_records(ADMIN, password, MECHANISMS)
+            for log_dir in log_dirs:
+                write_first_records(DiskFiles(), str(log_dir), records, int(now.timestamp() * 1000))
+            self._write(CLIENT, client_file(client_properties(ADMIN, password, authority.certificate)))
+            self._write(AUTHORITY, authority.certificate)
+        except StorageFault as fault:
+            raise SetupFailed(str(fault)) from fault
+        except OSError as error:
+            raise _failed(error, self.path) from error
+        return password
+
+    def renew_if_due(self, hosts: Iterable[str], now: datetime) -> bool:
+        """Issue a new certificate if the present one expires soon or lacks one of the hosts; return whether it did.
+
+        The new one has all hosts of the old one: a running node refuses a certificate that lacks some.
+        """
+        present = self._read(NODE)
+        known, wanted = hosts_of(present), _all_hosts(hosts)
+        if expires(present) - now >= RENEW_BEFORE and wanted <= known:
+            return False
+        authority = Authority(self.authority, self._read(AUTHORITY_KEY))
+        try:
+            self._write(NODE, issue(authority, wanted | known, now))
+        except OSError as error:
+            raise _failed(error, self.path) from error
+        return True
+
+    def _make_private_directory(self) -> None:
+        self.path.mkdir(PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        self.path.chmod(PRIVATE_DIRECTORY)
+
+    def _read(self, name: str) -> str:
+        path = self.path / name
+        try:
+            return path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise _failed(error, path) from error
+
+    def _write(self, name: str, text: str) -> None:
+        write_private(self.path / name, text)
+        sync_directory(str(self.path))
+
+
+def _check_is_new(log_dir: Path) -> None:
+    if (log_dir / META_PROPERTIES).exists():
+        raise SetupFailed(
+            f"{log_dir} holds the data of a broker without --secure, whose clients have no passwords; choose another"
+            " --data-dir, or set TLS, SASL and ACLs up yourself (docs/security.md)"
+        )
+    try:
+        refuse_unformatted_data(DiskFiles(), str(log_dir))
+    except ForeignDirectory as foreign:
+        raise SetupFailed(str(foreign)) from foreign
+    except StorageFault as fault:
+        raise SetupFailed(str(fault)) from fault
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file in one step by one that only this user can read."""
+    temporary = path.with_name(path.name + TEMPORARY)
+    with suppress(FileNotFoundError):
+        temporary.unlink()
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+    with open(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        sync_file(file.fileno())
+    temporary.replace(path)
+
+
+def _all_hosts(hosts: Iterable[str]) -> frozenset[str]:
+    """Return the hosts and those that every certificate has: of the loopback interface, and this machine's name."""
+    wanted = {as_host(host) for host in (*LOCAL_HOSTS, *hosts)}
+    with suppress(SetupFailed):  # a machine's name need not be a host name
+        wanted.add(as_host(socket.gethostname()))
+    return frozenset(wanted)
+
+
+def _failed(error: OSError | UnicodeDecodeError, path: Path) -> SetupFailed:
+    if isinstance(error, UnicodeDecodeError):
+        return SetupFailed(f"{path} is damaged")
+    return SetupFailed(f"{error.filename or path}: {(error.strerror or str(error)).lower()}")

@@ -1,0 +1,242 @@
+"""`moldau start --secure`: a password that is shown once, clients that get in with it, and others that do not."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer, KafkaProducer
+from kafka_tools import Tools
+from patience import PATIENCE_S, wait_until
+from secured_broker import SecuredBroker
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.properties import parse
+from moldau.cli.main import main
+from moldau.client.channel import Channel, Security
+from moldau.client.properties import for_librdkafka, security
+from moldau.secure_setup.authority import hosts_of
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+pytestmark = pytest.mark.moldau_only
+KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")
+LISTEN = ("--listen", "127.0.0.1:0")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def broker_answers() -> None:
+    """These tests do not use the shared broker of this directory."""
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    broker = SecuredBroker(tmp_path_factory.mktemp("secure") / "data", *LISTEN, on_terminal=True).await_ready()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="module")
+def password(secured: SecuredBroker) -> str:
+    shown = re.search(r"User: admin, password: (\S+) \(not shown again\)", secured.printed)
+    assert shown, secured.printed
+    return shown[1]
+
+
+def config(secured: SecuredBroker) -> dict[str, str]:
+    return {"bootstrap.servers": secured.address, "log_level": "0", **for_librdkafka(secured.properties)}
+
+
+def channel(secured: SecuredBroker, how: Security | None) -> Channel:
+    host, _, port = secured.address.rpartition(":")
+    return Channel(host, int(port), how)
+
+
+def moldau(secured: SecuredBroker, *words: str, status: int = 0) -> Result:
+    variables = {"MOLDAU_BOOTSTRAP": secured.address, "MOLDAU_COMMAND_CONFIG": str(secured.client_file)}
+    result = CliRunner(env=variables).invoke(main, list(words))
+    assert result.exit_code == status, result.output
+    return result
+
+
+def test_the_password_is_on_the_terminal_and_in_one_file(secured: SecuredBroker, password: str) -> None:
+    assert secured.printed.count(password) == 1
+    files = [path for path in secured.data_dir.rglob("*") if path.is_file()]
+    assert [path.name for path in files if password.encode() in path.read_bytes()] == ["client.properties"]
+    assert secured.client_file.stat().st_mode & 0o777 == 0o600
+    assert secured.data_dir.stat().st_mode & 0o777 == 0o700
+    assert password not in secured.log_file.read_text()
+    listed = subprocess.run(["ps", "-axww", "-o", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(secured.data_dir) in listed
+    assert password not in listed
+
+
+def test_confluent_kafka_writes_what_kafka_python_reads(secured: SecuredBroker, password: str) -> None:
+    producer = Producer(config(secured))
+    producer.produce("orders", b"one")
+    assert producer.flush(PATIENCE_S) == 0
+    settings = {
+        "bootstrap_servers": secured.address,
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_plain_username": "admin",
+        "sasl_plain_password": password,
+        "ssl_cafile": str(secured.data_dir / "authority.pem"),
+    }
+    consumer = KafkaConsumer("orders", auto_offset_reset="earliest", group_id="readers", **settings)
+    assert next(consumer).value == b"one"
+    consumer.close()
+    writer = KafkaProducer(**settings)
+    writer.send("orders", b"two").get(PATIENCE_S)
+    writer.close()
+    reader = Consumer({**config(secured), "group.id": "others", "auto.offset.reset": "earliest"})
+    reader.subscribe(["orders"])
+    values: list[bytes] = []
+    wait_until(lambda: _poll(reader, values) or values == [b"one", b"two"], lambda: f"two records, not {values}")
+    reader.close()
+
+
+def _poll(consumer: Consumer, values: list[bytes]) -> None:
+    message = consumer.poll(1.0)
+    if message is not None and message.error() is None:
+        values.append(message.value())
+
+
+def test_nobody_else_gets_in(secured: SecuredBroker) -> None:
+    trusted = {key: value for key, value in secured.properties.items() if not key.startswith("sasl")}
+    with pytest.raises(OSError, match=r"closed the connection|reset"):
+        channel(secured, None)
+    opened = channel(secured, security({**trusted, "security.protocol": "SSL"}))  # TLS without a login
+    with opened, pytest.raises(OSError, match="closed the connection"):
+        opened.ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)
+    with pytest.raises(OSError, match="certificate verify failed"):  # a client that trusts the system's authorities
+        channel(secured, security({"security.protocol": "SSL"}))
+    for user, guess in (("admin", "wrong"), ("nobody", "wrong")):
+        jaas = f'x.ScramLoginModule required username="{user}" password="{guess}";'
+        with pytest.raises(KafkaError) as refused:
+            channel(secured, security({**secured.properties, "sasl.jaas.config": jaas}))
+        assert refused.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_kafkas_tools_take_the_file(
+    secured: SecuredBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = Tools(secured.address, capsys, monkeypatch)
+    command_config = ("--command-config", str(secured.client_file))
+    assert tools("topics", "--create", "--topic", "by-tool", *command_config).status == 0
+    assert "by-tool" in tools("topics", "--list", *command_config).lines
+    assert tools("console_producer", "--topic", "by-tool", *command_config, stdin="hello\n").status == 0
+    words = ("--topic", "by-tool", "--from-beginning", "--max-messages", "1", *command_config)
+    assert tools("console_consumer", *words).out == "hello\n"
+    assert "CurrentVoters" in tools("metadata_quorum", *command_config, "describe", "--status").out
+
+
+@pytest.mark.skipif(not KAFKA_LIBS, reason="MOLDAU_TEST_KAFKA_LIBS names no directory of Apache Kafka's jars")
+def test_apaches_own_tools_take_the_file(secured: SecuredBroker) -> None:
+    command = [
+        "java",
+        "-cp",
+        f"{KAFKA_LIBS}/*",
+        "org.apache.kafka.tools.TopicCommand",
+        "--create",
+        "--topic",
+        "by-java",
+    ]
+    words = ["--bootstrap-server", secured.address, "--command-config", str(secured.client_file)]
+    ran = subprocess.run([*command, *words], capture_output=True, text=True)
+    assert ran.stdout == "Created topic by-java.\n", ran.stderr
+
+
+def test_a_teacher_adds_a_user_who_may_do_one_thing(secured: SecuredBroker, tmp_path: Path) -> None:
+    admin = AdminClient(config(secured))
+    for topic in ("homework", "exam"):
+        admin.create_topics([NewTopic(topic, 1)])[topic].result(PATIENCE_S)
+    added = moldau(secured, "user", "add", "ann", "--save", str(tmp_path / "ann.properties"))
+    assert added.stdout == f"added ann; client properties in {tmp_path / 'ann.properties'}\n"
+    assert (tmp_path / "ann.properties").stat().st_mode & 0o777 == 0o600
+    moldau(secured, "acl", "allow", "ann", "--role", "producer", "--topic", "homework")
+    properties = {each.key: each.value for each in parse((tmp_path / "ann.properties").read_text())}
+    producer = Producer({**config(secured), **for_librdkafka(properties)})
+    outcomes: dict[str, str] = {}
+    for topic in ("homework", "exam"):
+        producer.produce(topic, b"x", on_delivery=lambda error, m: outcomes.update({m.topic(): str(error)}))
+    assert producer.flush(PATIENCE_S) == 0
+    assert outcomes["homework"] == "None"
+    assert "TOPIC_AUTHORIZATION_FAILED" in outcomes["exam"]
+    ann_s_file = ("--command-config", str(tmp_path / "ann.properties"))
+    (listed,) = json.loads(moldau(secured, "topic", "list", "--format", "json", *ann_s_file).stdout)
+    assert (listed["name"], listed["size"]) == ("homework", None)  # sizes are for who may describe the cluster
+    sizes = {
+        each["name"]: each["size"] for each in json.loads(moldau(secured, "topic", "list", "--format", "json").stdout)
+    }
+    assert sizes["homework"] > 0
+
+
+def test_users_are_listed_changed_and_removed(secured: SecuredBroker) -> None:
+    moldau(secured, "user", "add", "bob")
+    assert "there is a user bob already" in moldau(secured, "user", "add", "bob", status=1).stderr
+    changed = moldau(secured, "user", "password", "bob")
+    new = re.fullmatch(r"bob has a new password; password: (\S+)\n", changed.stdout)
+    assert new
+    jaas = f'x.ScramLoginModule required username="bob" password="{new[1]}";'
+    channel(secured, security({**secured.properties, "sasl.jaas.config": jaas})).close()
+    assert "bob" in moldau(secured, "user", "list").stdout
+    assert "removed bob" in moldau(secured, "user", "remove", "bob", "--yes").stdout
+    assert "bob" not in moldau(secured, "user", "list").stdout
+    assert "no user bob" in moldau(secured, "user", "remove", "bob", "--yes", status=1).stderr
+    assert "no user bob" in moldau(secured, "user", "password", "bob", status=1).stderr
+
+
+def test_a_user_who_may_nothing_learns_so_in_one_line(secured: SecuredBroker, tmp_path: Path) -> None:
+    moldau(secured, "user", "add", "eve", "--save", str(tmp_path / "eve.properties"))
+    refused = moldau(secured, "user", "list", "--command-config", str(tmp_path / "eve.properties"), status=1)
+    assert refused.stderr.count("\n") == 1
+    assert "ask for an ACL on the cluster" in refused.stderr
+
+
+def test_later_starts_use_what_is_there(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    first = SecuredBroker(data_dir, *LISTEN).await_ready()
+    properties = first.properties
+    first.stop()
+    secret = re.search(r'password="([^"]+)"', properties["sasl.jaas.config"])
+    assert secret
+    assert secret[1] not in first.printed + first.log_file.read_text()  # this output is no terminal
+
+    words = ("--secure-name", "kafka.example.com")
+    second = SecuredBroker(data_dir, *LISTEN, *words, on_terminal=True).await_ready()
+    assert secret[1] not in second.printed
+    assert "moldau user password admin --save" in second.printed
+    assert second.properties == properties
+    assert "kafka.example.com" in hosts_of((data_dir / "node.pem").read_text())
+    channel(second, security(properties)).close()
+    moldau(second, "user", "password", "admin", "--save", str(second.client_file))
+    assert second.properties.keys() == properties.keys()
+    with pytest.raises(KafkaError, match="Authentication failed"):
+        channel(second, security(properties))
+    channel(second, security(second.properties)).close()
+    second.stop()
+
+    plain = [sys.executable, "-m", "moldau", "start", "-d", str(data_dir), *LISTEN]
+    refused = subprocess.run(plain, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert "was secured by `moldau start --secure`" in refused.stderr
+
+
+def test_data_without_security_is_not_secured_by_a_flag(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\n")
+    words = [sys.executable, "-m", "moldau", "start", "--secure", "-d", str(tmp_path), *LISTEN]
+    refused = subprocess.run(words, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"moldau: --secure: {tmp_path} holds the data of a broker without --secure")
+    assert refused.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]

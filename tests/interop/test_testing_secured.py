@@ -1,0 +1,88 @@
+"""`moldau.testing` with `secure=True`: users, passwords and ACLs in a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from patience import PATIENCE_S
+
+from moldau.cli.kafka import topics
+from moldau.testing import TestBroker, TestCluster, broker, cluster
+
+pytestmark = pytest.mark.moldau_only
+
+
+@pytest.fixture(scope="module", autouse=True)
+def broker_answers() -> None:
+    """These tests do not use the shared broker of this directory."""
+
+
+def use(kafka: TestBroker | TestCluster) -> None:
+    """Let ann write a topic that bob reads, and nobody anything else."""
+    admin = AdminClient({**kafka.client_config(), "log_level": "0"})
+    for topic in ("orders", "secrets"):
+        admin.create_topics([NewTopic(topic, 1)])[topic].result(PATIENCE_S)
+    assert len(kafka.add_user("ann")) == 24
+    assert kafka.add_user("bob", "bob's own") == "bob's own"
+    kafka.allow("ann", "write", topic="orders")
+    kafka.allow("bob", "read", topic="ord", group="rea", prefix=True)
+    outcomes: dict[str, Any] = {}
+    producer = Producer({**kafka.client_config("ann"), "log_level": "0"})
+    for topic in ("orders", "secrets"):
+        producer.produce(topic, b"one", on_delivery=lambda error, m: outcomes.update({m.topic(): error}))
+    assert producer.flush(PATIENCE_S) == 0
+    assert outcomes["orders"] is None
+    assert outcomes["secrets"].name() == "TOPIC_AUTHORIZATION_FAILED"
+    reader = Consumer(
+        {**kafka.client_config("bob"), "group.id": "readers", "auto.offset.reset": "earliest", "log_level": "0"}
+    )
+    reader.subscribe(["orders"])
+    message = reader.poll(PATIENCE_S)
+    assert message is not None
+    assert message.value() == b"one"
+    reader.close()
+
+
+def test_a_broker(moldau_secure_broker: TestBroker) -> None:
+    use(moldau_secure_broker)
+    words = ["--list", "--bootstrap-server", moldau_secure_broker.bootstrap_servers]
+    assert topics.main([*words, "--command-config", str(moldau_secure_broker.command_config("ann"))]) == 0
+    assert moldau_secure_broker.authority_file.exists()
+
+
+def test_a_cluster() -> None:
+    with cluster(secure=True) as kafka:
+        use(kafka)
+        leader = kafka.wait_for_leader("orders", 0)
+        kafka.kill(leader)
+        kafka.wait_for_leader("orders", 0, other_than=leader)
+        producer = Producer({**kafka.client_config("ann"), "log_level": "0"})
+        producer.produce("orders", b"two")
+        assert producer.flush(PATIENCE_S) == 0
+
+
+def test_a_directory_is_used_again(tmp_path: Path) -> None:
+    with broker(tmp_path, secure=True) as kafka:
+        admin = AdminClient(kafka.client_config())
+        admin.create_topics([NewTopic("kept", 1)])["kept"].result(PATIENCE_S)
+    with broker(tmp_path, secure=True) as kafka:
+        assert "kept" in AdminClient(kafka.client_config()).list_topics(timeout=PATIENCE_S).topics
+
+
+def test_without_security_clients_need_only_the_address() -> None:
+    with broker() as kafka:
+        assert kafka.client_config() == {"bootstrap.servers": kafka.bootstrap_servers}
+        with pytest.raises(ValueError, match="start it with `secure=True`"):
+            kafka.add_user("ann")
+
+
+def test_an_unknown_user_is_named(moldau_secure_broker: TestBroker) -> None:
+    with pytest.raises(ValueError, match="no user 'eve' was added here"):
+        moldau_secure_broker.client_config("eve")
+    stranger = AdminClient({"bootstrap.servers": moldau_secure_broker.bootstrap_servers, "log_level": 0})
+    with pytest.raises(KafkaException):
+        stranger.list_topics(timeout=1)

@@ -1,0 +1,132 @@
+"""The files of `--secure`: who can read them, when they are made, and when they are renewed."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from moldau.base.properties import parse
+from moldau.base.secure_files import AUTHORITY, SECURE_FILES
+from moldau.log.files import DiskFiles
+from moldau.log.meta_properties import MetaProperties, write
+from moldau.runtime.controller.first_records import read_first_records
+from moldau.secure_setup.authority import NODE_LIFETIME, hosts_of
+from moldau.secure_setup.directory import SecureDirectory
+from moldau.secure_setup.problems import SetupFailed
+from moldau.security.sasl.jaas import parse_line
+from moldau.security.scram_credentials import ScramMechanism
+
+NOW = datetime(2026, 11, 17, tzinfo=UTC)
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> SecureDirectory:
+    return SecureDirectory(tmp_path / "data")
+
+
+def set_up(secured: SecureDirectory, *hosts: str) -> str:
+    return secured.set_up(hosts, [secured.path], NOW)
+
+
+def node_pem(secured: SecureDirectory) -> str:
+    return Path(secured.stores[0]).read_text()
+
+
+def test_only_the_owner_can_read_the_files(secured: SecureDirectory) -> None:
+    secured.path.mkdir(mode=0o755)
+    password = set_up(secured)
+    assert secured.path.stat().st_mode & 0o777 == 0o700
+    private = {
+        path.name: path.stat().st_mode & 0o777 for path in secured.path.iterdir() if ".checkpoint" not in path.name
+    }
+    assert private == dict.fromkeys(("authority.key", "authority.pem", "node.pem", "client.properties"), 0o600)
+    assert {path.name for path in secured.path.iterdir()} <= SECURE_FILES
+    with_password = [path.name for path in secured.path.iterdir() if password.encode() in path.read_bytes()]
+    assert with_password == ["client.properties"]
+    assert password not in repr(secured)
+
+
+def test_the_client_file_and_the_first_records_are_of_the_same_user(secured: SecureDirectory) -> None:
+    password = set_up(secured)
+    properties = {each.key: each.value for each in parse(secured.client_file.read_text())}
+    assert properties["ssl.truststore.certificates"] == secured.authority.strip()
+    assert parse_line(properties["sasl.jaas.config"]).options == {"username": "admin", "password": password}
+    records = read_first_records(DiskFiles(), str(secured.path))
+    assert {(record.name, record.mechanism) for record in records} == {  # type: ignore[union-attr]
+        ("admin", ScramMechanism.SCRAM_SHA_256),
+        ("admin", ScramMechanism.SCRAM_SHA_512),
+    }
+
+
+def test_every_node_of_a_cluster_may_lead_first(secured: SecureDirectory) -> None:
+    log_dirs = [secured.path / f"node-{number}" for number in (1, 2, 3)]
+    secured.set_up([], log_dirs, NOW)
+    assert all(read_first_records(DiskFiles(), str(log_dir)) for log_dir in log_dirs)
+
+
+def test_passwords_are_random(tmp_path: Path) -> None:
+    passwords = {set_up(SecureDirectory(tmp_path / name)) for name in "ab"}
+    assert len(passwords) == 2
+    assert all(len(password) == 24 for password in passwords)
+
+
+def test_an_interrupted_set_up_is_made_anew(secured: SecureDirectory) -> None:
+    first = set_up(secured)
+    os.unlink(secured.path / AUTHORITY)
+    assert not secured.is_set_up
+    (secured.path / "node.pem.tmp").write_text("half")
+    assert set_up(secured) != first
+    assert secured.is_set_up
+
+
+def test_data_without_security_is_refused(secured: SecureDirectory) -> None:
+    write(DiskFiles(), str(secured.path), MetaProperties("id", 1, bytes(16)))  # type: ignore[arg-type]
+    with pytest.raises(SetupFailed, match="data holds the data of a broker without --secure"):
+        set_up(secured)
+    assert os.listdir(secured.path) == ["meta.properties"]
+
+
+def test_a_directory_of_something_else_stays_as_it_is(secured: SecureDirectory) -> None:
+    secured.path.mkdir(mode=0o755)
+    (secured.path / "thesis.tex").touch()
+    with pytest.raises(SetupFailed, match=r"holds thesis.tex and no meta.properties"):
+        set_up(secured)
+    assert secured.path.stat().st_mode & 0o777 == 0o755
+    assert os.listdir(secured.path) == ["thesis.tex"]
+
+
+def test_a_path_that_cannot_be_a_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SetupFailed, match="file/data: not a directory"):
+        set_up(SecureDirectory(tmp_path / "file" / "data"))
+
+
+def test_a_certificate_is_renewed_shortly_before_it_expires(secured: SecureDirectory) -> None:
+    set_up(secured, "kafka.example.com")
+    first = node_pem(secured)
+    assert not secured.renew_if_due(["kafka.example.com"], NOW + timedelta(days=200))
+    assert node_pem(secured) == first
+    assert secured.renew_if_due([], NOW + NODE_LIFETIME - timedelta(days=30))
+    assert node_pem(secured) != first
+    assert hosts_of(node_pem(secured)) == hosts_of(first)
+    assert Path(secured.stores[0]).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_new_name_is_added_to_the_old_ones(secured: SecureDirectory) -> None:
+    set_up(secured, "old.example.com")
+    assert secured.renew_if_due(["new.example.com"], NOW)
+    assert {"old.example.com", "new.example.com", "localhost", "127.0.0.1", "::1"} <= hosts_of(node_pem(secured))
+    assert not secured.renew_if_due(["old.example.com"], NOW)
+
+
+def test_damaged_files_are_named_or_described(secured: SecureDirectory) -> None:
+    set_up(secured)
+    Path(secured.stores[0]).write_text("half")
+    with pytest.raises(SetupFailed, match="a certificate is damaged"):
+        secured.renew_if_due([], NOW)
+    Path(secured.stores[0]).unlink()
+    with pytest.raises(SetupFailed, match=r"node.pem: no such file"):
+        secured.renew_if_due([], NOW)
