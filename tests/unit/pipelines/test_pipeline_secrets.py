@@ -156,7 +156,12 @@ def test_a_shown_line_of_the_file_hides_the_password_in_it(folder: Path, line: s
 
 
 def test_secrets_are_masked_longest_first() -> None:
-    properties = {"sasl.jaas.config": JAAS, "ssl.key.password": PLANTED + "-more", "sasl.username": "ann", "acks": "all"}
+    properties = {
+        "sasl.jaas.config": JAAS,
+        "ssl.key.password": PLANTED + "-more",
+        "sasl.username": "ann",
+        "acks": "all",
+    }
     secrets = secret_values(properties)
     assert secrets == {JAAS, PLANTED, PLANTED + "-more"}
     assert masked(f"{PLANTED}-more and {PLANTED} of ann", secrets) == f"{MASK} and {MASK} of ann"

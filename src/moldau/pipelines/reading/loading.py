@@ -53,8 +53,8 @@ def load(
     connects: bool = True,
 ) -> Pipeline:
     """Read a pipeline. `variables` are those of --set; `bootstrap` overrides the file's. With `check_files` off, files
-    that sources read need not exist, as in a test that brings its own. With `connects` off, the pipeline has no settings
-    of TLS and SASL, and their passwords need not be known."""
+    that sources read need not exist, as in a test that brings its own. With `connects` off, the pipeline has no
+    settings of TLS and SASL, and their passwords need not be known."""
     file = Path(path)
     folder = file.absolute().parent
     root = read_yaml(str(path), _read_bytes(file))

@@ -1,8 +1,8 @@
 """Replaces ${name}, ${env:NAME} and ${file:PATH} in the texts of a pipeline file, before anything else uses them.
 
-`vars` gives values, --set overrides them, ${env:NAME} reads the environment, ${file:PATH} a file, and ${file:PATH:KEY} a
-property of a file. $${ is a plain ${. A replaced text still knows the places of its characters. The environment and the
-files are arguments. Values may be passwords: no message quotes them.
+`vars` gives values, --set overrides them, ${env:NAME} reads the environment, ${file:PATH} a file, and
+${file:PATH:KEY} a property of a file. $${ is a plain ${. A replaced text still knows the places of its characters. The
+environment and the files are arguments. Values may be passwords: no message quotes them.
 """
 
 from __future__ import annotations
