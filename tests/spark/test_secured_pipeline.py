@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from certificates import PASSWORD, Vault
-from cluster_process import ClusterProcess
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+from nodes_process import ClusterProcess
 from patience import PATIENCE_S, SPARK_PATIENCE_S
 
 from moldau.cli.kafka import acls, configs
