@@ -21,7 +21,7 @@ LINE_WIDTH_MAX = 110
 """Of a quoted source line. Of a longer line, only the part around the word is shown."""
 LINE_END = re.compile(r"\r\n|\n|\r")
 _WORD = re.compile(r"\$\{[^}\n]*\}?|[\w.\-]+|\"[^\"\n]*\"?|'[^'\n]*'?|`[^`\n]*`?|\S")
-_SECRET = re.compile(rf"((?:{SECRET_NAMES})[\w.]*[\"']?\s*:\s*)(\"[^\"]*\"|'[^']*'|[^\s,}}][^,}}]*)", re.IGNORECASE)
+_SECRET = re.compile(rf"((?:{SECRET_NAMES})[\w.]*[\"']?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s,}}][^,}}]*)", re.IGNORECASE)
 """A password that is written into the file: a shown line hides it."""
 
 
