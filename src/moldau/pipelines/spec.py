@@ -13,6 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from moldau.client.secret_properties import masked, secret_values
+
 RecordFormat = Literal["json", "csv", "avro", "text", "raw"]
 FileFormat = Literal["csv", "json", "parquet", "orc", "text"]
 TableFormat = Literal["parquet", "delta", "iceberg"]
@@ -113,7 +115,8 @@ class TopicSource:
     fail_above: float | None = None
     """Percentage of bad records above which a run fails."""
     max_per_trigger: int | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """May hold passwords: kafka.sasl.jaas.config."""
 
     @property
     def streaming(self) -> bool:
@@ -209,7 +212,8 @@ class TopicSink:
     """In Spark's notation ("5 seconds"); the pipeline's trigger if the sink has none of its own."""
     shares: str | None = None
     """`with` in the file: the sink above whose query this sink shares."""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """May hold passwords: kafka.sasl.jaas.config."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +273,12 @@ class Pipeline:
     def at(self, bootstrap: str | None) -> Pipeline:
         """Return the pipeline with this bootstrap address; without one its own, else the default address."""
         return replace(self, bootstrap=bootstrap or self.bootstrap or DEFAULT_BOOTSTRAP)
+
+    def masked(self, text: str) -> str:
+        """Return the text without the passwords and keys of the connection."""
+        topics = [each for each in (*self.sources.values(), *self.sinks) if isinstance(each, TopicSource | TopicSink)]
+        secrets = [secret_values(each) for each in (self.kafka, *(topic.options for topic in topics))]
+        return masked(text, frozenset().union(*secrets))
 
     def place_of(self, path: str) -> Place:
         """Return where the value at a dotted path begins. For a default, which the file does not contain, return the

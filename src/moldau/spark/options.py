@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from moldau.base.ids import TopicPartition
@@ -105,7 +105,8 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     bootstrap: str
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = field(repr=False)
+    """Client properties, which may hold passwords."""
     subscription: Subscription
     start: Place
     end: Place
@@ -140,7 +141,8 @@ class ExactlyOnce:
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     bootstrap: str
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = field(repr=False)
+    """Client properties, which may hold passwords."""
     topic: str | None
     include_timestamp: bool
     acks: int

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from moldau.client.secret_properties import SECRET_NAMES
 from moldau.spark import archive
 from moldau.spark.class_archive import class_archive
 from moldau.spark.java import BrokenJava, JavaHome, find_java
@@ -52,6 +53,8 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     # Timestamps reach Python with the session's time zone; lake formats accept only UTC.
     "spark.sql.session.timeZone": "UTC",
+    # Options that a plan does not show. Spark's own pattern is only `url`, and its list of secrets has no private keys.
+    "spark.sql.redaction.options.regex": f"(?i)url|{SECRET_NAMES}",
 }
 
 # How a streaming query writes its checkpoint. Spark's default goes through Hadoop's FileContext and takes some 80 ms
@@ -101,12 +104,19 @@ def start(
     with _named_java_errors(), _environment(environment):
         if SparkContext._gateway is None and not _is_submitted():
             on_phase("starting Java")
-            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
+            # PySpark puts these on Java's command line, which everybody can read. The session below gets all of them.
+            shown = [(key, value) for key, value in conf.items() if not is_secret_setting(key)]
+            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(shown))
         on_phase("starting Spark")
         session = SparkSession.builder.config(map={**conf}).getOrCreate()
     conversion.install()
     _register_sources(session)
     return session
+
+
+def is_secret_setting(key: str) -> bool:
+    """Return whether a setting of Spark is one that Spark itself does not show (spark.redaction.regex)."""
+    return re.search(r"secret|password|token|access[.]?key", key, re.IGNORECASE) is not None
 
 
 @contextmanager

@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from moldau.base.properties import render
 from moldau.spark import archive
 from moldau.spark.java import find_java
+from moldau.spark.spark_session import is_secret_setting
 
 PROGRAM: Final = Path(__file__).parents[1] / "__main__.py"
 
@@ -33,7 +35,7 @@ class Submission:
     master: str
     name: str
     pipeline: Path
-    conf: Mapping[str, str] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     modules: Sequence[Path] = ()
     """Python modules beside the pipeline's file that steps use."""
     files: Sequence[Path] = ()
@@ -50,15 +52,27 @@ def submit(submission: Submission) -> int:
     program = Path(_find_spark_home()) / "bin" / "spark-submit"
     with tempfile.TemporaryDirectory(prefix="moldau-archive-") as directory:
         built = archive.build(Path(directory) / archive.ARCHIVE_NAME)
+        secret = {key: value for key, value in submission.conf.items() if is_secret_setting(key)}
+        secrets = write_private(Path(directory) / "secrets.conf", render(secret)) if secret else None
         environment = os.environ | {"JAVA_HOME": str(find_java().path)}
-        return subprocess.run(command_line(submission, program, built), env=environment).returncode
+        return subprocess.run(command_line(submission, program, built, secrets), env=environment).returncode
 
 
-def command_line(submission: Submission, spark_submit: Path, built: Path) -> list[str]:
-    """Return the command line to run. Call `check` first."""
+def write_private(path: Path, text: str) -> Path:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def command_line(submission: Submission, spark_submit: Path, built: Path, secrets: Path | None = None) -> list[str]:
+    """Return the command line to run. Call `check` first. `secrets` is a file with the secret settings: every user of
+    the machine can read a command line."""
     line = [str(spark_submit), "--master", submission.master, "--deploy-mode", "cluster", "--name", submission.name]
+    if secrets is not None:
+        line += ["--load-spark-defaults", "--properties-file", str(secrets)]
     for key, value in submission.conf.items():
-        line += ["--conf", f"{key}={value}"]
+        if not is_secret_setting(key):
+            line += ["--conf", f"{key}={value}"]
     line += ["--py-files", ",".join(map(str, [built, *submission.modules]))]
     line += ["--files", ",".join(map(str, [submission.pipeline, *submission.files]))]
     return [*line, str(PROGRAM), "pipeline", "run", submission.pipeline.name, *submission.words]

@@ -335,3 +335,39 @@ def test_a_file_with_a_similar_name_is_suggested(run: Run, tmp_path: Path) -> No
     (tmp_path / "lifts.yaml").write_text("name: lifts\n")
     message = run("validate", str(tmp_path / "lifts.yml"), status=1).stderr
     assert "lifts.yml does not exist, did you mean 'lifts.yaml'; give a pipeline's file" in message
+
+
+SECURED = SHOP + "kafka:\n  sasl.password: ${env:SHOP_PASSWORD}\n  security.protocol: SASL_PLAINTEXT\n"
+PLANTED = "pl4nted"
+
+
+def test_only_commands_that_connect_need_the_password(run: Run, file: Path, directory: StateDirectory) -> None:
+    file.write_text(SECURED)
+    missing = "pipeline.yaml:14:18: the environment has no variable 'SHOP_PASSWORD'"
+    assert missing in run("validate", "--yaml-only", status=1).stderr
+    assert missing in run("run", status=1).stderr
+    assert "shop.events" in run("graph").stdout
+    position = {"shop.events": {"0": 5}}
+    query = replace(STATUS.queries[0], position=position)
+    directory.path.mkdir(parents=True)
+    directory.write_status(replace(STATUS, state="stopped", file=str(file), queries=(query,)).to_json())
+    status = json.loads(run("status", "--format", "json").stdout)
+    assert (status["queries"][0]["name"], status["queries"][0]["lag_records"]) == ("big-ones", None)
+    (row,) = json.loads(run("list", "--format", "json").stdout)
+    assert (row["name"], row["state"]) == ("shop", "stopped")
+    assert "is not running" in run("stop", status=1).stderr
+
+
+def test_no_command_shows_the_password(run: Run, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", PLANTED)
+    file.write_text(SECURED)
+    outputs = [run("validate", "--yaml-only").output, run("graph").output, run("list").output]
+    file.write_text(
+        SECURED + f"  ssl.key.password: {PLANTED}\n  bootstrap.servers: x\n  x: {{sasl.password: {PLANTED}}}\n"
+    )
+    outputs += [run("validate", "--yaml-only", status=1).output, run("run", status=1).output]
+    # `run` connects before it starts Spark: nobody listens there, and the mechanism is not set.
+    file.write_text(SECURED)
+    outputs.append(run("run", "-b", "127.0.0.1:1", status=1).output)
+    assert "kafka: sasl.mechanism: expected one of" in outputs[-1]
+    assert [output for output in outputs if PLANTED in output] == []

@@ -106,6 +106,13 @@ def test_records_of_all_kinds(tmp_path: Path) -> None:
     ]
 
 
+def test_headers_may_be_a_list_as_consume_prints_them(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"value": 1, "headers": [{"key": "h", "value": "1"}, {"key": "i", "value": "2"}]}\n')
+    assert read_input(path)[0].headers == {"h": "1", "i": "2"}
+    assert read_expected(path)[0]["headers"] == {"h": "1", "i": "2"}
+
+
 @pytest.mark.parametrize(
     ("line", "misspelt"),
     [
@@ -145,7 +152,9 @@ def test_lines_of_csv_and_txt_files_are_values(tmp_path: Path) -> None:
         ('{"value": 1, "partition": -1}', "a.jsonl", "-1 is no partition"),
         ('{"value": 1, "partition": true}', "a.jsonl", "true is no partition"),
         ('{"value": 1, "timestamp": true}', "a.jsonl", "true is no time"),
-        ('{"value": 1, "headers": [1]}', "a.jsonl", "headers are an object of strings"),
+        ('{"value": 1, "headers": [1]}', "a.jsonl", "headers are an object"),
+        ('{"value": 1, "headers": "h"}', "a.jsonl", "headers are an object"),
+        ('{"value": 1, "headers": [{"key": "h"}, {"key": "h"}]}', "a.jsonl", "two headers of one name"),
         ("", "a.parquet", "records for a topic come from"),
     ],
 )

@@ -128,6 +128,19 @@ def test_finished_queries_end_the_run(directory: StateDirectory, view: Recording
     assert RunStatus.from_json(content) == status
 
 
+def test_no_password_is_in_messages_and_files(directory: StateDirectory, view: RecordingView) -> None:
+    error = ValueError("SASL_AUTHENTICATION_FAILED with pl4nted")
+    run = make_run(directory, view, one=[ended(error=error)])
+    run.masked = lambda text: text.replace("pl4nted", "***")
+    run.debug = True
+    status = run.to_the_end()
+    assert status.state == "failed"
+    assert "SASL_AUTHENTICATION_FAILED with ***" in str(status.message)
+    written = "".join(path.read_text() for path in directory.path.iterdir() if path.is_file())
+    assert "with ***" in written
+    assert "pl4nted" not in f"{status} {vars(view)} {written}"
+
+
 def test_queries_that_a_run_leaves_out_are_shown_with_their_lag(directory: StateDirectory, view: RecordingView) -> None:
     class Ends(running.NoBroker):
         def exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None:

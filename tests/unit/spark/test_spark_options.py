@@ -147,6 +147,13 @@ def test_durations(text: str, ms: int) -> None:
     assert duration_ms("maxTriggerDelay", text) == ms
 
 
+def test_no_representation_shows_a_password() -> None:
+    secret = {"kafka.sasl.password": "pl4nted", "kafka.ssl.keystore.key": "pl4nted"}
+    read, written = batch(**secret), sink({**secret, "deliveryGuarantee": "exactly-once"})
+    assert read.properties["sasl.password"] == written.properties["sasl.password"] == "pl4nted"
+    assert "pl4nted" not in repr(read) + repr(written)
+
+
 def test_a_misspelt_property_is_named_where_it_is_missed() -> None:
     with pytest.raises(ValueError, match=r"servers is missing \(given is kafka.bootstrap.server\)"):
         read_options({"kafka.bootstrap.server": "localhost:9092", "subscribe": "t"}, is_stream=False)

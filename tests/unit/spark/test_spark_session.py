@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,12 @@ def test_local_masters(master: str, cores: int) -> None:
 )
 def test_masters_of_clusters(master: str) -> None:
     assert local_cores(master) is None
+
+
+@pytest.mark.parametrize("name", ["kafka.sasl.jaas.config", "kafka.ssl.keystore.key", "kafka.ssl.key.pem", "jdbc.url"])
+def test_plans_do_not_show_secret_options(conf_dir: Path, name: str) -> None:
+    assert re.search(conf_for()["spark.sql.redaction.options.regex"], name)
+    assert not re.search(conf_for()["spark.sql.redaction.options.regex"], "kafka.ssl.truststore.location")
 
 
 @pytest.mark.parametrize(

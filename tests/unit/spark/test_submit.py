@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.spark.submit import PROGRAM, CannotSubmit, Submission, check, command_line
+from moldau.spark.submit import PROGRAM, CannotSubmit, Submission, check, command_line, write_private
 
 BOOKSTORE = Submission(
     master="k8s://https://example.org:6443",
@@ -32,6 +32,16 @@ def test_the_driver_gets_moldau_the_pipeline_and_what_lies_beside_it() -> None:
         *(str(PROGRAM), "pipeline", "run", "pipeline.yaml", "--set", "lake=s3a://books/lake"),
     ]
     assert PROGRAM.is_file()
+
+
+def test_a_secret_setting_is_not_on_the_command_line(tmp_path: Path) -> None:
+    submission = replace(BOOKSTORE, conf={**BOOKSTORE.conf, "spark.hadoop.fs.s3a.secret.key": "pl4nted"})
+    secrets = write_private(tmp_path / "secrets.conf", "x")
+    line = command_line(submission, Path("/spark/bin/spark-submit"), Path("/built/moldau.zip"), secrets)
+    assert "pl4nted" not in " ".join(line) + repr(submission)
+    assert line[line.index("--properties-file") + 1] == str(secrets)
+    assert "--load-spark-defaults" in line, "else the file would replace spark-defaults.conf"
+    assert secrets.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(

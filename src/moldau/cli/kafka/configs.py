@@ -11,11 +11,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import ToolFailed, run, trace
+from moldau.client.secret_properties import is_secret
 from moldau.wire.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -133,9 +135,19 @@ def _main(arguments: Arguments, words: Sequence[str]) -> int:
                 command.alter(*changes)
         except clients.ResponseError as error:
             trace()
-            command_line = re.sub(r"(password=)[^,\]\s]*", r"\1[hidden]", " ".join(words))
+            command_line = " ".join(_without_secrets(words))
             raise ToolFailed(f"Error while executing config command with args '{command_line}': {error}") from error
     return 0
+
+
+def _without_secrets(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words. The whole value of an --add-config with a secret in it is hidden: a password may have any
+    character, so nobody knows where it ends."""
+    flag = "--add-config"
+    for before, word in pairwise(["", *words]):
+        is_changes = before == flag or word.startswith(f"{flag}=")
+        hidden = "[hidden]" if before == flag else f"{flag}=[hidden]"
+        yield hidden if is_changes and is_secret(word) else word
 
 
 @dataclass(slots=True)

@@ -138,7 +138,7 @@ def graph(chosen: Chosen, form: str | None, output: Path | None) -> None:
     from moldau.pipelines.drawing.graph import graph as graph_of
     from moldau.pipelines.drawing.terminal import draw_terminal
 
-    flow = graph_of(chosen.pipeline)
+    flow = graph_of(chosen.unconnected)
     form = form or _form_of(output)
     if form == "terminal" and output is None and sys.stdout.isatty():
         from rich.console import Console

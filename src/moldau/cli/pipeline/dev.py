@@ -31,7 +31,7 @@ def complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str) 
     from moldau.pipelines.problems import InvalidPipeline
 
     try:
-        pipeline = Chosen(Path(ctx.params.get("file") or DEFAULT_FILE), {}, None, None).pipeline
+        pipeline = Chosen(Path(ctx.params.get("file") or DEFAULT_FILE), {}, None, None).unconnected
     except (InvalidPipeline, CommandFailed, ImportError, OSError):
         return []
     names = [*pipeline.sources, *(step.name for step in pipeline.steps)]

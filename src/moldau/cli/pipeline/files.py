@@ -102,8 +102,15 @@ class Chosen:
         return load(existing(self.file), self.settings).at(self.bootstrap)
 
     @functools.cached_property
+    def unconnected(self) -> Pipeline:
+        """Load the file for a command that does not connect to the cluster, so that it needs none of the passwords."""
+        from moldau.pipelines.reading.loading import load
+
+        return load(existing(self.file), self.settings, connects=False).at(self.bootstrap)
+
+    @functools.cached_property
     def directory(self) -> StateDirectory:
-        return state_directory(self.pipeline, self.state)
+        return state_directory(self.unconnected, self.state)
 
 
 def state_directory(pipeline: Pipeline, state: Path | None) -> StateDirectory:
@@ -150,7 +157,7 @@ def complete_sinks(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
     file = Path(ctx.params.get("file") or DEFAULT_FILE)
     try:
-        pipeline = Chosen(file, {}, None, None).pipeline
+        pipeline = Chosen(file, {}, None, None).unconnected
     except (InvalidPipeline, CommandFailed, ImportError, OSError):
         return []
     return [CompletionItem(sink.name) for sink in pipeline.sinks if sink.name.startswith(incomplete)]

@@ -174,7 +174,7 @@ def _refuse_namesake(chosen: Chosen) -> None:
     if last is None or not Path(last).exists() or Path(last).samefile(chosen.file):
         return
     try:
-        name = Chosen(Path(last), {}, None, None).pipeline.name
+        name = Chosen(Path(last), {}, None, None).unconnected.name
     except InvalidPipeline:
         return
     if name == chosen.pipeline.name:

@@ -153,7 +153,7 @@ def _with_queries_of_file(current: RunStatus, directory: StateDirectory) -> RunS
     from moldau.pipelines.running.launching import waiting_query
     from moldau.pipelines.running.view import BATCH
 
-    pipeline = _pipeline_of(current)
+    pipeline = _pipeline_of(current, connects=False)
     if pipeline is None or current.mode == BATCH:
         return current
     names = of_pipeline(pipeline)
@@ -172,7 +172,7 @@ def _with_current_lag(current: RunStatus) -> RunStatus:
 
     positions = [offsets_in(query.position) for query in current.queries]
     partitions = {where for position in positions for where in position}
-    pipeline = _pipeline_of(current)
+    pipeline = _pipeline_of(current, connects=True)
     ends = ends_now(pipeline, partitions) if partitions and pipeline else None
     queries = tuple(
         replace(query, lag_records=behind(position, ends), lag_seconds=None)
@@ -181,12 +181,14 @@ def _with_current_lag(current: RunStatus) -> RunStatus:
     return replace(current, queries=queries)
 
 
-def _pipeline_of(current: RunStatus) -> Pipeline | None:
-    """Load the file as it is now, for the cluster of that run; None if the file is gone or has mistakes."""
+def _pipeline_of(current: RunStatus, connects: bool) -> Pipeline | None:
+    """Load the file as it is now, for the cluster of that run; None if the file is gone or has mistakes, or if it
+    connects with passwords that are not known here."""
     from moldau.pipelines.problems import InvalidPipeline
 
+    chosen = Chosen(Path(current.file or ""), {}, current.bootstrap, None)
     try:
-        return Chosen(Path(current.file or ""), {}, current.bootstrap, None).pipeline
+        return chosen.pipeline if connects else chosen.unconnected
     except (CommandFailed, InvalidPipeline):
         return None
 
@@ -279,7 +281,7 @@ def _row(file: Path) -> _Row | None:
     from moldau.pipelines.problems import InvalidPipeline
 
     try:
-        pipeline = Chosen(file, {}, None, None).pipeline
+        pipeline = Chosen(file, {}, None, None).unconnected
     except InvalidPipeline as error:
         if not looks_like_a_pipeline(file):
             return None

@@ -24,7 +24,7 @@ def submit_pipeline(chosen: Chosen, master: str | None, conf: Mapping[str, str],
             "--deploy-mode cluster needs --state DIR on storage that the driver sees wherever it runs:"
             " the checkpoints of a driver's own disk are gone with it"
         )
-    pipeline = chosen.pipeline
+    pipeline = chosen.unconnected  # the driver in the cluster reads the passwords
     submission = Submission(
         master=master,
         name=pipeline.name,

@@ -134,7 +134,23 @@ def _envelope(path: Path, number: int, line: str) -> dict[str, Any]:
             f"{path}:{number}: unknown key {misspelt[0]}, did you mean {misspelt[1]}?"
             ' If the whole line is a value, write it as {"value": …}'
         )
-    return envelope(content)
+    record = envelope(content)
+    return {**record, "headers": _headers(path, number, record["headers"])} if record.get("headers") else record
+
+
+def _headers(path: Path, number: int, headers: Any) -> dict[str, Any]:
+    """Return headers by name. They may also be a list, as `moldau consume --json` prints them."""
+    if isinstance(headers, dict):
+        return headers
+    if not isinstance(headers, list) or not all(isinstance(each, dict) and "key" in each for each in headers):
+        raise BadCase(
+            f'{path}:{number}: headers are an object of texts, such as {{"type": "login"}},'
+            ' or a list, such as [{"key": "type", "value": "login"}]'
+        )
+    by_name = {str(each["key"]): each.get("value") for each in headers}
+    if len(by_name) < len(headers):
+        raise BadCase(f"{path}:{number}: a test cannot have two headers of one name")
+    return by_name
 
 
 def to_bytes(value: Any) -> bytes | None:
@@ -146,8 +162,6 @@ def to_bytes(value: Any) -> bytes | None:
 def _input_record(path: Path, number: int, line: str) -> InputRecord:
     record = _envelope(path, number, line)
     headers, partition = record.get("headers") or {}, record.get("partition")
-    if not isinstance(headers, dict):
-        raise BadCase(f'{path}:{number}: headers are an object of strings, such as {{"type": "login"}}')
     if partition is not None and not _is_natural(partition):
         raise BadCase(f"{path}:{number}: {json.dumps(partition)} is no partition")
     return InputRecord(

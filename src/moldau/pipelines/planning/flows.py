@@ -9,7 +9,7 @@ sinks that share one query.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
@@ -97,7 +97,7 @@ class TopicTarget:
     """Writes records with the connector; `options` has the topic. Spark's own connector writes at least once."""
 
     connector: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
 
     def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
         if mode == "append":

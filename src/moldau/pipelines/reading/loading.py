@@ -16,31 +16,25 @@ from typing import Final
 
 from moldau.pipelines.problems import InvalidPipeline, Problem, did_you_mean, quoted
 from moldau.pipelines.queries import QUERY_NAME_LENGTH_MAX, sinks_by_query
+from moldau.pipelines.reading.connection import read_connection, without_connection
 from moldau.pipelines.reading.positions import FILE_BYTES_MAX, MappingNode, Node, ScalarNode, SequenceNode, read_yaml
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sinks import check_sharing, check_table, read_sink
 from moldau.pipelines.reading.sources import Folder, read_source, reads
 from moldau.pipelines.reading.steps import read_step
-from moldau.pipelines.reading.variables import replace_variables
+from moldau.pipelines.reading.value_files import ValueFiles
+from moldau.pipelines.reading.variables import Outside, replace_variables
 from moldau.pipelines.spec import Connector, Pipeline, Place, Sink, Source, Step, TextMap, TopicSink, TopicSource
 
 _CONNECTORS: Final[tuple[Connector, ...]] = ("moldau", "kafka")
 _SYNONYMS: Final = {
     "variables": "vars", "bootstrap_servers": "bootstrap", "bootstrap.servers": "bootstrap", "brokers": "bootstrap",
+    "command-config": "command_config", "properties": "command_config",
     "source": "sources", "inputs": "sources", "transforms": "steps", "outputs": "sinks", "interval": "trigger",
 }  # fmt: skip
 _PIPELINE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _VIEW_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 _ADDRESS: Final = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[0-9a-zA-Z._%-]+):(\d{1,5})")
-_SET_ELSEWHERE: Final = {
-    "bootstrap.servers": "give the address with 'bootstrap'",
-    "auto.offset.reset": "say where to begin with 'start' of a source",
-    "enable.auto.commit": "Spark's checkpoint holds the position",
-    "key.deserializer": "say what records are with 'format'",
-    "value.deserializer": "say what records are with 'format'",
-    "key.serializer": "say what records are with 'format'",
-    "value.serializer": "say what records are with 'format'",
-}
 RESERVED_WORDS: Final = {
     "and", "as", "by", "case", "cross", "except", "from", "full", "group", "having", "in", "inner", "intersect", "is",
     "join", "lateral", "left", "natural", "not", "null", "on", "or", "order", "outer", "right", "select", "stream",
@@ -56,14 +50,18 @@ def load(
     *,
     environ: Mapping[str, str] | None = None,
     check_files: bool = True,
+    connects: bool = True,
 ) -> Pipeline:
     """Read a pipeline. `variables` are those of --set; `bootstrap` overrides the file's. With `check_files` off, files
-    that sources read need not exist, as in a test that brings its own."""
+    that sources read need not exist, as in a test that brings its own. With `connects` off, the pipeline has no
+    settings of TLS and SASL, and their passwords need not be known."""
     file = Path(path)
+    folder = file.absolute().parent
     root = read_yaml(str(path), _read_bytes(file))
-    tree, problems = replace_variables(root, variables or {}, os.environ if environ is None else environ)
+    outside = Outside(os.environ if environ is None else environ, ValueFiles(folder), is_complete=connects)
+    tree, problems = replace_variables(root if connects else without_connection(root), variables or {}, outside)
     section = Section(tree, "", Place(file=str(path), line=1, column=1), problems)
-    pipeline = _PipelineReader(section, Folder(file.absolute().parent, check_files)).pipeline(file, bootstrap)
+    pipeline = _PipelineReader(section, Folder(folder, check_files)).pipeline(file, bootstrap)
     if problems:
         raise InvalidPipeline(problems)
     return pipeline
@@ -101,13 +99,14 @@ class _PipelineReader:
         section = self.section
         name = self._name()
         address, trigger = self._bootstrap(), section.duration("trigger")
+        kafka, address_of_file = read_connection(section, ValueFiles(self.folder.path))
         sources = self._sources()
         steps = self._steps(sources)
         pipeline = Pipeline(
             name=name,
             file=file.absolute(),
-            bootstrap=bootstrap or address,
-            kafka=self._kafka(),
+            bootstrap=bootstrap or address or address_of_file,
+            kafka=kafka,
             spark=self._spark(),
             trigger=trigger,
             connector=section.choice("connector", _CONNECTORS, "moldau"),
@@ -137,17 +136,6 @@ class _PipelineReader:
                 place = self.section.value_place("bootstrap")
                 self.section.refuse(f"{quoted(address)} is not host:port", place)
         return text
-
-    def _kafka(self) -> Mapping[str, str]:
-        properties = self.section.mapping("kafka")
-        inner = self.section.entries.values.get("kafka")
-        places = inner.keys if isinstance(inner, MappingNode) else {}
-        for name in properties:
-            if name in _SET_ELSEWHERE:
-                self.section.refuse(f"'{name}' cannot be set under 'kafka': {_SET_ELSEWHERE[name]}", places[name])
-            elif name.startswith("kafka."):
-                self.section.refuse(f"write '{name.removeprefix('kafka.')}', without 'kafka.'", places[name])
-        return properties
 
     def _spark(self) -> Mapping[str, str]:
         settings = self.section.mapping("spark")

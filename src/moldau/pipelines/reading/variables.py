@@ -1,7 +1,8 @@
-"""Replaces ${name} and ${env:NAME} in the texts of a pipeline file, before anything else uses them.
+"""Replaces ${name}, ${env:NAME} and ${file:PATH} in the texts of a pipeline file, before anything else uses them.
 
-`vars` gives values, --set overrides them, and ${env:NAME} reads the environment. $${ is a plain ${.
-A replaced text still knows the places of its characters. The environment is an argument, never read from the process.
+`vars` gives values, --set overrides them, ${env:NAME} reads the environment, ${file:PATH} a file, and
+${file:PATH:KEY} a property of a file. $${ is a plain ${. A replaced text still knows the places of its characters. The
+environment and the files are arguments. Values may be passwords: no message quotes them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from moldau.pipelines.problems import Problem, did_you_mean, quoted
 from moldau.pipelines.reading.positions import MappingNode, Node, ScalarNode, SequenceNode
+from moldau.pipelines.reading.value_files import UnreadableValue, ValueFiles
 from moldau.pipelines.spec import Place, Run, TextMap
 
 REPLACED_LENGTH_MAX = 1024 * 1024
@@ -20,13 +22,24 @@ REPLACED_LENGTH_MAX = 1024 * 1024
 _USE = re.compile(r"\$\$\{|\$\{([^}\n]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _ENV = "env:"
+_FILE = "file:"
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Where values come from that are not in the pipeline's file."""
+
+    environ: Mapping[str, str] = field(repr=False)
+    files: ValueFiles
+    is_complete: bool = True
+    """Whether all values have to be there. If not, only those of variables that are used."""
 
 
 def replace_variables(
-    root: MappingNode, settings: Mapping[str, str], environ: Mapping[str, str]
+    root: MappingNode, settings: Mapping[str, str], outside: Outside
 ) -> tuple[MappingNode, list[Problem]]:
     """Return the tree without `vars` and with all variables replaced, and the problems of the variables."""
-    replacement = _Replacement(settings, environ)
+    replacement = _Replacement(settings, outside)
     declared = root.values.get("vars")
     if isinstance(declared, MappingNode):
         replacement.declare(declared)
@@ -43,11 +56,13 @@ class _Replacement:
     """Replaces the variables of one file. `settings` are the values of --set."""
 
     settings: Mapping[str, str]
-    environ: Mapping[str, str]
+    outside: Outside
     problems: list[Problem] = field(default_factory=list)
     _values: dict[str, str] = field(default_factory=dict)
     _declared: set[str] = field(default_factory=set)
     _used: set[str] = field(default_factory=set)
+    _postponed: dict[str, list[Problem]] = field(default_factory=dict)
+    """Problems of variables that are reported if the variable is used."""
     _length: int = 0
     _done: dict[int, tuple[Node, Node]] = field(default_factory=dict)
     """Old and new node by id of the old: a node that aliases repeat is replaced and reported once. Keeping the old
@@ -79,7 +94,11 @@ class _Replacement:
                 )
                 self._values[name] = ""
             else:
+                before = len(self.problems)
                 self._values[name] = self.scalar(value).text
+                if not self.outside.is_complete:
+                    self._postponed[name] = self.problems[before:]
+                    del self.problems[before:]
 
     def refuse_unused(self, place: Place) -> None:
         for name in self.settings.keys() - self._declared - self._used:
@@ -103,12 +122,13 @@ class _Replacement:
 
     def scalar(self, scalar: ScalarNode) -> ScalarNode:
         """Return the text with variables replaced. It counts as plain even if quoted: `"${n}"`, which YAML requires
-        inside {…}, may be a number."""
+        inside {…}, may be a number. But a variable without text is an empty text, not a key without a value."""
         if "${" not in scalar.text:
             return scalar
         uses = list(_USE.finditer(scalar.text))
-        plain = scalar.plain or any(use.group(1) is not None for use in uses)
-        return replace(scalar, map=self._replaced_map(scalar.map, uses), plain=plain)
+        replaced = self._replaced_map(scalar.map, uses)
+        plain = replaced.text != "" and (scalar.plain or any(use.group(1) is not None for use in uses))
+        return replace(scalar, map=replaced, plain=plain)
 
     def _replaced_map(self, old: TextMap, uses: list[re.Match[str]]) -> TextMap:
         parts: list[str] = []
@@ -146,7 +166,10 @@ class _Replacement:
             return ""
         if name.startswith(_ENV):
             return self._from_environment(name.removeprefix(_ENV), place)
+        if name.startswith(_FILE):
+            return self._from_file(name.removeprefix(_FILE), place)
         self._used.add(name)
+        self.problems += self._postponed.get(name, ())
         if name in self._values:
             return self._values[name]
         if name in self._declared:
@@ -158,10 +181,18 @@ class _Replacement:
         return ""
 
     def _from_environment(self, name: str, place: Place) -> str:
-        if name not in self.environ:
-            suggestion = did_you_mean(name, self.environ)
+        environ = self.outside.environ
+        if name not in environ:
+            suggestion = did_you_mean(name, environ)
             self.refuse(f"the environment has no variable {quoted(name)}{suggestion}", place)
-        return self.environ.get(name, "")
+        return environ.get(name, "")
+
+    def _from_file(self, written: str, place: Place) -> str:
+        try:
+            return self.outside.files.value(written)
+        except UnreadableValue as unreadable:
+            self.refuse(str(unreadable), place)
+            return ""
 
 
 def _shift_runs(old: TextMap, start: int, end: int, by: int) -> list[Run]:

@@ -22,13 +22,15 @@ BYTES_MAX: Final = 1 << 20
 class FailureLog:
     path: Path
     now: Callable[[], str]
+    masked: Callable[[str], str] = str
+    """Returns a text without passwords."""
 
     def write(self, query: str, message: str, error: BaseException) -> None:
         """Append the failure. Ignore errors of the file system: they must not cause a second failure."""
         with suppress(OSError):
             self._rotate()
             with self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(f"== {self.now()} {query}: {message}\n{format_error(error)}\n")
+                file.write(self.masked(f"== {self.now()} {query}: {message}\n{format_error(error)}\n"))
 
     def _rotate(self) -> None:
         if self.path.exists() and self.path.stat().st_size > BYTES_MAX:

@@ -123,6 +123,7 @@ def launch(
             view.say(line)
         run = Run(jobs, directory, view, stop, status, random.random, options.debug)
         run.pulse = lambda: _tasks_done(spark)
+        run.masked = pipeline.masked
         run.bad_records = bad_records
         if not is_batch:
             run.left_out = [waiting_query(directory, name) for name in queries if name not in names]

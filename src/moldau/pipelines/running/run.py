@@ -145,6 +145,8 @@ class Run:
     """Returns a value that changes as long as batches make progress."""
     broker: Broker = field(default_factory=NoBroker)
     bad_records: BadRecords = field(default_factory=lambda: BadRecords((), set()))
+    masked: Callable[[str], str] = str
+    """Returns a text without the passwords of the pipeline."""
     left_out: Sequence[Gauge] = ()
     """Queries of the pipeline that are not part of this run: their growing lag is shown."""
     _watched: list[_Watched] = field(default_factory=list)
@@ -214,12 +216,12 @@ class Run:
             each.gauge.set_state("stopped" if self.status.state == "stopping" else "finished")
 
     def _on_failure(self, each: _Watched, error: Exception) -> None:
-        failure = _failure(error)
+        failure = self._failure(error)
         status = each.gauge.status
         pause_s = each.restarts.pause_after(failure, status.batch_id, time.monotonic())
-        FailureLog(self.directory.failures, utc_now).write(each.job.name, failure.message, error)
+        FailureLog(self.directory.failures, utc_now, self.masked).write(each.job.name, failure.message, error)
         if self.debug:
-            self.view.say(f"{each.job.name}: {error}")
+            self.view.say(self.masked(f"{each.job.name}: {error}"))
         if pause_s is None or self.status.state != "running":
             each.gauge.set_state("failed", last_error=failure.message)
             if self.status.state == "running":
@@ -252,6 +254,10 @@ class Run:
         each.looks_getting_offsets = each.looks_getting_offsets + 1 if message.startswith("Getting") else 0
         is_computing = message.startswith("Processing") and each.job.has_submitted(query)
         return message.startswith(IDLE) or is_computing or each.looks_getting_offsets >= GETTING_OFFSETS_LOOKS
+
+    def _failure(self, error: Exception) -> Failure:
+        failure = _failure(error)
+        return replace(failure, message=self.masked(failure.message))
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -295,7 +301,7 @@ class Run:
         try:
             query.stop()
         except Exception as error:  # the query will end with the session, and the run must end too
-            self.view.say(f"{each.job.name} does not stop: {_failure(error).message}")
+            self.view.say(f"{each.job.name} does not stop: {self._failure(error).message}")
         self._read_progress(each, query)
         each.query = None
         each.gauge.set_state("stopped")

@@ -53,4 +53,4 @@ class Bench:
                 yield run_case(case, self._test_pipeline(bootstrap), self.spark)
 
     def _test_pipeline(self, bootstrap: str) -> Pipeline:
-        return load(self.file, self.settings, bootstrap, environ=self.environ, check_files=False)
+        return load(self.file, self.settings, bootstrap, environ=self.environ, check_files=False, connects=False)

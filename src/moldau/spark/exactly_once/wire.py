@@ -163,7 +163,10 @@ class KafkaTransactionRequests:
             )
             for topic in response.topics:
                 for partition in topic.partitions:
-                    self._check(partition.error_code)
+                    # Most ACLs for a writer have only WRITE.
+                    needed = "; an exactly-once sink needs READ on its topic too, to note its micro-batches"
+                    is_denied = partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    self._check(partition.error_code, f"topic {topic.name}{needed}" if is_denied else None)
 
         self._retry(send)
 

@@ -13,11 +13,13 @@ from moldau.base.errors import MalformedData
 from moldau.cli.kafka.java.exceptions import PACKAGE
 from moldau.cli.kafka.log_dump.message_json import json_text, message_fields
 from moldau.cli.kafka.log_dump.metadata_records import KAFKA_ONLY_RECORDS
-from moldau.metadata.records import FRAME_VERSION, RECORD_TYPES, ClientQuotaRecord, MetadataRecord
+from moldau.client.secret_properties import is_secret
+from moldau.metadata.records import FRAME_VERSION, RECORD_TYPES, ClientQuotaRecord, ConfigRecord, MetadataRecord
 from moldau.wire.codec import decode_from, read_uvarint
 from moldau.wire.records import Record
 
 INT16_MAX: Final = 2**15 - 1
+HIDDEN: Final = "[hidden]"
 _ALL_TYPES: Final = RECORD_TYPES | {record.TYPE: record for record in KAFKA_ONLY_RECORDS}
 _NEXT_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _DOUBLE: Final = re.compile(r'(?<=[^\\]":)-?\d[^,}]*(?=,"remove":)')
@@ -29,6 +31,8 @@ def metadata_texts(record: Record) -> tuple[None, str]:
         decoded, version = _read(record.value or b"")
     except MalformedData as error:
         return None, f"Error at {record.offset}, skipping. {error}"
+    if isinstance(decoded, ConfigRecord) and decoded.value and is_secret(decoded.name):
+        decoded.value = HIDDEN  # Kafka prints it; but dumps are sent to others who look for a fault
     text = json_text({"type": _type_name(decoded), "version": version, "data": message_fields(decoded, version)})
     if isinstance(decoded, ClientQuotaRecord):
         text = _DOUBLE.sub(lambda number: java_double(float(number[0])), text)
