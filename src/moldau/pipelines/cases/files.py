@@ -144,7 +144,7 @@ def _headers(path: Path, number: int, headers: Any) -> dict[str, Any]:
         return headers
     if not isinstance(headers, list) or not all(isinstance(each, dict) and "key" in each for each in headers):
         raise BadCase(
-            f'{path}:{number}: headers are an object of texts, such as {{"type": "login"}},'
+            f'{path}:{number}: headers are an object of strings, such as {{"type": "login"}},'
             ' or a list, such as [{"key": "type", "value": "login"}]'
         )
     by_name = {str(each["key"]): each.get("value") for each in headers}
