@@ -99,6 +99,8 @@ class Settings:
     authorizer: AuthorizerSettings
     quota_window_num: int
     quota_window_size_seconds: int
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
     sasl: SaslSettings
     tls: Mapping[str, TlsSettings]
     """By listener, for those that use TLS: those of this node, and the controllers' that it connects to."""
@@ -250,6 +252,8 @@ def _build_settings(
         authorizer=read_authorizer(values),
         quota_window_num=values.integer("quota.window.num"),
         quota_window_size_seconds=values.integer("quota.window.size.seconds"),
+        controller_quota_window_num=values.integer("controller.quota.window.num"),
+        controller_quota_window_size_seconds=values.integer("controller.quota.window.size.seconds"),
         sasl=read_sasl(values, sasl_use, jaas_file or {}),
         tls=read_node_tls(values, listeners),
         properties={key: each.text for key, each in texts.items() if broker_config(key)},

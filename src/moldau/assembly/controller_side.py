@@ -22,6 +22,8 @@ from moldau.runtime.controller.duties import ControllerDuties
 from moldau.runtime.controller.first_records import read_first_records
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.driver import QuorumDriver
+from moldau.security.principals import Client
+from moldau.security.quotas.mutations import MutationLimits
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.controller.describe_cluster import DescribeControllers
@@ -78,16 +80,21 @@ class ControllerSide:
             settings.default_replication_factor,
             settings.delete_topic_enable,
             world.rng,
+            world.clock,
+            MutationLimits(settings.controller_quota_window_num * settings.controller_quota_window_size_seconds),
             ignores_case,
         )
         self.router = Router()
         self._serve(current, cluster_id, world.rng)
 
-    def ask(self, api: ApiKey, request: Message, version: int) -> Promise[Any]:
-        """Handle a request to the controller; the response may be a KafkaError NOT_CONTROLLER."""
+    def ask(self, api: ApiKey, request: Message, version: int, client: Client | None = None) -> Promise[Any]:
+        """Handle a request to the controller; the response may be a KafkaError NOT_CONTROLLER. `client` is the one for
+        which a broker forwards it, if there is one."""
         if api in QUORUM_APIS:
             return self._ask_quorum(request, version)
-        return self.reports.ask(api, request) if api in self.reports else self.admin.ask(api, request)
+        if api in self.reports:
+            return self.reports.ask(api, request)
+        return self.admin.ask(api, request, version, client)
 
     def _ask_quorum(self, request: Message, version: int) -> Promise[Any]:
         if not self._driver.is_leader:

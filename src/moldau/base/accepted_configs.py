@@ -213,10 +213,8 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("telemetry.max.bytes", INT, 1_048_576, Range(1)),
     ConfigDef("replication.quota.window.num", INT, 11, Range(1)),
     ConfigDef("alter.log.dirs.replication.quota.window.num", INT, 11, Range(1)),
-    ConfigDef("controller.quota.window.num", INT, 11, Range(1)),
     ConfigDef("replication.quota.window.size.seconds", INT, 1, Range(1)),
     ConfigDef("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, Range(1)),
-    ConfigDef("controller.quota.window.size.seconds", INT, 1, Range(1)),
     ConfigDef("client.quota.callback.class", CLASS, None),
     # Security. Of SASL there are the mechanisms PLAIN and SCRAM. The keys here only cause the warning: they protect
     # nothing.

@@ -88,6 +88,8 @@ _ROWS: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("allow.everyone.if.no.acl.found", BOOLEAN, False, internal=True),
     ConfigDef("quota.window.num", INT, 11, Range(1)),
     ConfigDef("quota.window.size.seconds", INT, 1, Range(1)),
+    ConfigDef("controller.quota.window.num", INT, 11, Range(1)),
+    ConfigDef("controller.quota.window.size.seconds", INT, 1, Range(1)),
     # Topics
     ConfigDef("num.partitions", INT, 1, Range(1)),
     ConfigDef("default.replication.factor", INT, 1),
@@ -264,6 +266,8 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "allow.everyone.if.no.acl.found": "Whether everybody may use a resource that no ACL covers.",
     "quota.window.num": "The number of samples over which the rate of a client is measured.",
     "quota.window.size.seconds": "The length of each of these samples.",
+    "controller.quota.window.num": "Times the next key: how many seconds of controller_mutation_rate may come at once.",
+    "controller.quota.window.size.seconds": "See controller.quota.window.num.",
     # Topics
     "num.partitions": "Partitions of a new topic, if the request does not set them.",
     "default.replication.factor": "Replicas of a new topic, if the request does not set them.",

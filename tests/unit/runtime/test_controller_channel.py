@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.promise import Promise
+from moldau.base.promise import Promise, resolved
 from moldau.runtime.controller.channel import RETRY_DELAY_MS, ControllerChannel
+from moldau.security.principals import Client, Principal
 from moldau.server.handlers.controller.envelope import Envelope
 from moldau.server.router import Caller
 from moldau.testing.clock import FakeTimers
@@ -64,7 +65,7 @@ class Desk:
     def leader_address(self) -> tuple[str, int] | None:
         return self.address
 
-    def local(self, api: ApiKey, request: Message, version: int) -> Promise[Any]:
+    def local(self, api: ApiKey, request: Message, version: int, client: Any = None) -> Promise[Any]:
         self.asked_here.append(api)
         answer: Promise[Any] = Promise()
         answer.complete(BrokerHeartbeatResponse())
@@ -162,7 +163,7 @@ def opened(envelope: EnvelopeRequest, given: Any) -> tuple[EnvelopeResponse, lis
     """Return the envelope's response when the other side's controller responds with `given`."""
     seen: list[tuple[ApiKey, Any, int]] = []
 
-    def ask(api: ApiKey, request: Message, version: int) -> Promise[Any]:
+    def ask(api: ApiKey, request: Message, version: int, client: Any = None) -> Promise[Any]:
         seen.append((api, request, version))
         answer: Promise[Any] = Promise()
         answer.complete(given)
@@ -222,3 +223,30 @@ def test_an_unreadable_response_is_an_unknown_server_error(desk: Desk) -> None:
 def test_an_envelope_may_contain_only_forwarded_apis(data: bytes, code: ErrorCode) -> None:
     response, seen = opened(EnvelopeRequest(data), CreateTopicsResponse())
     assert (response.error_code, response.response_data, seen) == (code, None, [])
+
+
+def test_an_envelope_carries_the_client_for_its_quotas(desk: Desk) -> None:
+    client = Client(Principal("User", "ann", by_token=True), "app")
+    asked: list[Client | None] = []
+
+    def ask(api: ApiKey, request: Message, version: int, client: Client | None = None) -> Promise[Any]:
+        asked.append(client)
+        return resolved(CreateTopicsResponse())
+
+    desk.channel.forward(ApiKey.CREATE_TOPICS, CreateTopicsRequest(), 7, client)
+    desk.channel.create_topics(CreateTopicsRequest())
+    envelopes = [each.request for each in desk.sent]
+    assert envelopes[0].request_principal == b"\0\0\x05User\x04ann\x01\0", "the bytes of Kafka's DefaultPrincipalData"
+    for envelope in envelopes:
+        Envelope(ask).answer(envelope, CALLER)
+    assert asked == [client, None]
+
+
+@pytest.mark.parametrize("principal", [b"", b"\0\1\x05User\x04ann\0\0", b"\0\0\x05User\x09ann"])
+def test_an_envelope_with_a_malformed_principal_is_refused(desk: Desk, principal: bytes) -> None:
+    desk.channel.forward(ApiKey.CREATE_TOPICS, CreateTopicsRequest(), 7)
+    envelope = desk.sent[0].request
+    envelope.request_principal = principal
+    response = Envelope(desk.local).answer(envelope, CALLER)
+    assert isinstance(response, EnvelopeResponse)
+    assert response.error_code == ErrorCode.INVALID_REQUEST

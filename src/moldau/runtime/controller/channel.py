@@ -1,23 +1,24 @@
 """Sends requests to the active controller, on this node or on the node that leads the quorum.
 
 Brokers send requests of their own and forward those of clients: a request that only the controller can decide is sent
-unchanged in an envelope, and so is its response. While there is no leader, or if it changes meanwhile, the request is
-retried until its timeout.
+unchanged in an envelope, together with its client's principal, and so is its response. While there is no leader, or if
+it changes meanwhile, the request is retried until its timeout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.promise import Promise
 from moldau.client.peers import Peer, Peers
+from moldau.security.principals import Client
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from moldau.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from moldau.wire.principal_data import PrincipalData, principal_bytes
 from moldau.wire.schema import Message
 
 RETRY_DELAY_MS: Final = 50
@@ -39,9 +40,17 @@ class Leadership(Protocol):
 
 
 class TopicCreator(Protocol):
-    def create_topics(self, request: CreateTopicsRequest) -> Promise[CreateTopicsResponse | KafkaError]:
-        """Create topics that the broker itself needs."""
+    def create_topics(
+        self, request: CreateTopicsRequest, client: Client | None = None
+    ) -> Promise[CreateTopicsResponse | KafkaError]:
+        """Create topics that a client needs, or the broker itself."""
         ...
+
+
+class AskController(Protocol):
+    """A call of the controller. The result may be a KafkaError."""
+
+    def __call__(self, api: ApiKey, request: Message, version: int, client: Client | None = None) -> Promise[Any]: ...
 
 
 class ControllerChannel:
@@ -50,7 +59,7 @@ class ControllerChannel:
     def __init__(
         self,
         leadership: Leadership,
-        local: Callable[[ApiKey, Message, int], Promise[Any]] | None,
+        local: AskController | None,
         peers: Peers,
         clock: Clock,
         timers: Timers,
@@ -70,13 +79,21 @@ class ControllerChannel:
         return self._start(_PendingRequest(api, request, purpose, self._clock.elapsed_ms() + timeout_ms, None))
 
     def forward(
-        self, api: ApiKey, request: Message, version: int, timeout_ms: int = FORWARD_TIMEOUT_MS
+        self,
+        api: ApiKey,
+        request: Message,
+        version: int,
+        client: Client | None = None,
+        timeout_ms: int = FORWARD_TIMEOUT_MS,
     ) -> Promise[Any]:
         """Forward a client's request in the version in which it came."""
-        return self._start(_PendingRequest(api, request, "forward", self._clock.elapsed_ms() + timeout_ms, version))
+        deadline_ms = self._clock.elapsed_ms() + timeout_ms
+        return self._start(_PendingRequest(api, request, "forward", deadline_ms, version, client))
 
-    def create_topics(self, request: CreateTopicsRequest) -> Promise[CreateTopicsResponse | KafkaError]:
-        return self.forward(ApiKey.CREATE_TOPICS, request, CREATE_TOPICS_VERSION)
+    def create_topics(
+        self, request: CreateTopicsRequest, client: Client | None = None
+    ) -> Promise[CreateTopicsResponse | KafkaError]:
+        return self.forward(ApiKey.CREATE_TOPICS, request, CREATE_TOPICS_VERSION, client)
 
     def leader_changed(self) -> None:
         """Send requests that wait for the old leader to the new one, because the old one may never respond. While no
@@ -97,7 +114,7 @@ class ControllerChannel:
     def _try(self, pending: _PendingRequest) -> None:
         if self._leadership.is_leader and self._local is not None:
             version = APIS[pending.api].highest if pending.version is None else pending.version
-            self._local(pending.api, pending.request, version).then(
+            self._local(pending.api, pending.request, version, pending.client).then(
                 lambda response: self._on_response(pending, response)
             )
             return
@@ -113,9 +130,7 @@ class ControllerChannel:
                 lambda response: self._on_response(pending, response)
             )
         else:
-            frame = request_frame(pending.api, pending.version, 0, None, pending.request)
-            envelope = EnvelopeRequest(bytes(frame[4:]), None)
-            peer.ask(ApiKey.ENVELOPE, envelope, remaining_ms).then(
+            peer.ask(ApiKey.ENVELOPE, _envelope(pending, pending.version), remaining_ms).then(
                 lambda response: self._on_envelope(pending, response)
             )
 
@@ -152,15 +167,31 @@ class ControllerChannel:
             self._timers.after_ms(RETRY_DELAY_MS, lambda: self._try(pending))
 
 
+def _envelope(pending: _PendingRequest, version: int) -> EnvelopeRequest:
+    client = pending.client
+    frame = request_frame(pending.api, version, 0, None if client is None else client.client_id, pending.request)
+    principal = None if client is None else principal_bytes(PrincipalData(*client.principal))
+    return EnvelopeRequest(bytes(frame[4:]), principal)
+
+
 class _PendingRequest:
     """A request that waits for its response, with its deadline and its promise."""
 
-    __slots__ = ("answer", "api", "deadline_ms", "purpose", "request", "version")
+    __slots__ = ("answer", "api", "client", "deadline_ms", "purpose", "request", "version")
 
-    def __init__(self, api: ApiKey, request: Message, purpose: str, deadline_ms: int, version: int | None) -> None:
+    def __init__(
+        self,
+        api: ApiKey,
+        request: Message,
+        purpose: str,
+        deadline_ms: int,
+        version: int | None,
+        client: Client | None = None,
+    ) -> None:
         self.api = api
         self.request = request
         self.purpose = purpose
         self.deadline_ms = deadline_ms
         self.version = version
+        self.client = client
         self.answer: Promise[Any] = Promise()
