@@ -9,6 +9,7 @@ from typing import Any
 from moldau.assembly.world import World
 from moldau.base.cluster_settings import VoterAddress
 from moldau.base.config_def import BrokerLayers
+from moldau.base.counters import Counters
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise, resolved
 from moldau.metadata.broker_configs import broker_layers
@@ -24,6 +25,7 @@ from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.security.principals import Client
 from moldau.security.quotas.mutations import MutationLimits
+from moldau.server.audit import AuditLog, audited
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.controller.describe_cluster import DescribeControllers
@@ -52,6 +54,8 @@ class ControllerSide:
         current: CurrentImage,
         cluster_id: str,
         ignores_case: bool,
+        counters: Counters,
+        audit: AuditLog,
     ) -> None:
         """`ignores_case`: whether the file system of the data directory ignores case."""
         self._settings = settings
@@ -82,10 +86,11 @@ class ControllerSide:
             world.rng,
             world.clock,
             MutationLimits(settings.controller_quota_window_num * settings.controller_quota_window_size_seconds),
+            counters,
             ignores_case,
         )
         self.router = Router()
-        self._serve(current, cluster_id, world.rng)
+        self._serve(current, cluster_id, world.rng, audit)
 
     def ask(self, api: ApiKey, request: Message, version: int, client: Client | None = None) -> Promise[Any]:
         """Handle a request to the controller; the response may be a KafkaError NOT_CONTROLLER. `client` is the one for
@@ -101,13 +106,13 @@ class ControllerSide:
             return resolved(KafkaError(ErrorCode.NOT_CONTROLLER))
         return resolved(self._driver.answer(request, version))
 
-    def _serve(self, current: CurrentImage, cluster_id: str, rng: Random) -> None:
+    def _serve(self, current: CurrentImage, cluster_id: str, rng: Random, audit: AuditLog) -> None:
         quorum = quorum_handlers(self._driver)
         has_authorizer = self._settings.authorizer.is_enabled
-        forwarded = forwarded_handlers(self.ask, authorize_functions(current, rng, has_authorizer))
+        forwarded = audited(forwarded_handlers(self.ask, authorize_functions(current, rng, has_authorizer)), audit)
         self.router.serve(
             [
-                *quorum,
+                *audited(quorum, audit),
                 *(handler for handler in forwarded if handler.api not in QUORUM_APIS),
                 *report_handlers(self.ask, self.duties.heard_of),
                 Envelope(self.ask),

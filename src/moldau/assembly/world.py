@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -33,3 +34,5 @@ class World:
     """For requests to controllers; None to use `peers`."""
     cleans: Cleans | None = None
     """Compacts logs; None to use `run_in_thread`."""
+    connection_descriptors: int = sys.maxsize
+    """How many open files the connections of this node may use."""

@@ -11,8 +11,10 @@ import struct
 from collections import deque
 from collections.abc import Callable
 
+from moldau.base.connection_settings import ConnectionLimits
+from moldau.base.counters import Counters
 from moldau.base.errors import MalformedData
-from moldau.base.limits import FRAME_TRUSTED_BYTES, REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX
+from moldau.base.limits import FRAME_TRUSTED_BYTES
 from moldau.base.promise import Promise
 from moldau.wire.codec import Outgoing
 
@@ -23,18 +25,33 @@ Reply = Outgoing | Promise[Outgoing] | None
 _LENGTH = struct.Struct(">i")
 
 
-class ReceiveBudget:
-    """The memory that all connections together may use for incomplete frames."""
+class OutOfMemory(MalformedData):
+    """The connections together use as much memory as they may."""
 
-    __slots__ = ("free",)
 
-    def __init__(self, total_bytes: int) -> None:
+class ConnectionBudget:
+    """The memory that all connections together may use for incomplete frames and for responses that clients do not
+    read, the limits of each connection, and how often they were reached."""
+
+    __slots__ = ("counters", "free", "limits", "unsent_free")
+
+    def __init__(
+        self, total_bytes: int, limits: ConnectionLimits | None = None, counters: Counters | None = None
+    ) -> None:
         self.free = total_bytes
+        self.limits = limits or ConnectionLimits()
+        self.unsent_free = self.limits.unsent_budget_bytes
+        self.counters = counters or Counters()
 
     def take(self, size: int) -> None:
         if size > self.free:
-            raise MalformedData("the memory for requests that are still arriving is used up")
+            raise OutOfMemory("the memory for requests that are still arriving is used up")
         self.free -= size
+
+    def hold_unsent(self, before: int, now: int) -> bool:
+        """Change how many unsent bytes a connection has; return whether all connections together have too many."""
+        self.unsent_free -= now - before
+        return self.unsent_free < 0 and now > before
 
     def give(self, size: int) -> None:
         self.free += size
@@ -53,7 +70,9 @@ class Conversation:
         "_pending",
         "_pending_bytes",
         "_received",
+        "_requests_max",
         "_trusted_bytes",
+        "_unsent_bytes_max",
         "_wake",
         "held",
     )
@@ -63,11 +82,13 @@ class Conversation:
         answer: Callable[[memoryview], Reply],
         wake: Callable[[], None],
         frame_bytes_max: int,
-        budget: ReceiveBudget,
+        budget: ConnectionBudget,
     ) -> None:
         self._answer = answer
         self._wake = wake
         self._budget = budget
+        self._requests_max = budget.limits.requests_max
+        self._unsent_bytes_max = budget.limits.unsent_bytes_max
         self.limit_frames(frame_bytes_max)
         self._pending: deque[Outgoing | Promise[Outgoing]] = deque()
         self._pending_bytes = 0
@@ -81,7 +102,7 @@ class Conversation:
     @property
     def is_full(self) -> bool:
         """Whether so many replies are pending, or such large ones, that no more requests should be read."""
-        return len(self._pending) >= REQUESTS_IN_FLIGHT_MAX or self._pending_bytes > UNSENT_BYTES_MAX
+        return len(self._pending) >= self._requests_max or self._pending_bytes > self._unsent_bytes_max
 
     @property
     def is_idle(self) -> bool:
@@ -91,6 +112,11 @@ class Conversation:
     @property
     def is_answered(self) -> bool:
         return not self._pending and not self.held
+
+    @property
+    def arriving(self) -> tuple[bytearray, int] | None:
+        """The buffer of the incomplete frame, which is always the same object, and how much of it has arrived."""
+        return None if self._frame is None else (self._frame, self._received)
 
     def limit_frames(self, bytes_max: int, trusted_bytes: int = FRAME_TRUSTED_BYTES) -> None:
         """Set the largest size of a frame, and the size up to which a frame gets its whole buffer at once. It holds

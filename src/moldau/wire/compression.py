@@ -67,8 +67,12 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buff
             return bytes(cramjam.zstd.compress(data, level=level))
 
 
+class DecompressedTooLarge(MalformedData):
+    """The data would grow beyond the limit: it may be a decompression bomb."""
+
+
 def decompress(codec: Compression, data: Buffer, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """MalformedData for an invalid stream, and for one that would grow beyond `bytes_max`."""
+    """MalformedData for an invalid stream, DecompressedTooLarge for one that would grow beyond `bytes_max`."""
     match codec:
         case Compression.NONE:
             return data
@@ -232,4 +236,4 @@ def _fit_into(into: Callable[[Buffer, Buffer], int], data: Buffer, room: Buffer)
 
 
 def _too_long(bytes_max: int) -> MalformedData:
-    return MalformedData(f"the records expand beyond {bytes_max} bytes")
+    return DecompressedTooLarge(f"the records expand beyond {bytes_max} bytes")

@@ -12,6 +12,7 @@ import pytest
 from scripted_peer import HEARTBEAT, ScriptedPeer, heartbeat, run, until
 
 from moldau.base.clock import SystemClock
+from moldau.base.connection_settings import ConnectionCounts
 from moldau.base.errors import ErrorCode, KafkaError, UnusableProperty
 from moldau.client import peer_connections
 from moldau.client.channel import Channel, Security
@@ -21,11 +22,13 @@ from moldau.metadata.current import CurrentImage
 from moldau.runtime.timers import LoopTimers
 from moldau.security.acls.access import Access, Unrestricted
 from moldau.security.principals import Principal
+from moldau.security.quotas.connections import ConnectionQuotas
+from moldau.security.quotas.rates import Window
 from moldau.security.sasl.client import ClientLogin
 from moldau.security.sasl.mechanism import SCRAM_MECHANISMS, SUPPORTED_MECHANISMS
 from moldau.security.sasl.scram_messages import ScramKeys
 from moldau.security.sasl.settings import SaslListenerSettings
-from moldau.server.conversation import ReceiveBudget
+from moldau.server.conversation import ConnectionBudget
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.sasl import SaslAuthenticate, SaslHandshake
 from moldau.server.listener import Listener
@@ -66,8 +69,9 @@ class SaslPeer:
         }
         timers = LoopTimers(asyncio.get_running_loop())
         sasl = SaslServer(settings.mechanisms(lambda: stored, b"", lambda: "nonce"), 10_000, 5, SystemClock(), timers)
+        quotas = ConnectionQuotas(ConnectionCounts(), Window())
         self.listener = Listener(
-            "SASL", router, ReceiveBudget(1 << 20), 1 << 20, 10, 10, 600_000, access=self._access, sasl=sasl
+            "SASL", router, ConnectionBudget(1 << 20), 1 << 20, quotas, 600_000, access=self._access, sasl=sasl
         )
         _, self.port = self.listener.bind("127.0.0.1", 0)
         self.listener.start()

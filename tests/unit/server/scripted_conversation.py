@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from moldau.base.promise import Promise
-from moldau.server.conversation import Conversation, ReceiveBudget, Reply
+from moldau.server.conversation import ConnectionBudget, Conversation, Reply
 from moldau.wire.codec import Outgoing
 
 FRAME_BYTES_MAX = 100_000
@@ -34,7 +34,7 @@ class ScriptedConversation:
 
     def __init__(self, budget_bytes: int = BUDGET_BYTES, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.budget_bytes = budget_bytes
-        self.budget = ReceiveBudget(budget_bytes)
+        self.budget = ConnectionBudget(budget_bytes)
         self.requests: list[bytes] = []
         self.late: list[tuple[bytes, Promise[Outgoing]]] = []
         self.replies: list[bytes] = []

@@ -8,6 +8,7 @@ from typing import Any
 
 from moldau.base.clock import Clock
 from moldau.base.config_def import BrokerLayers
+from moldau.base.counters import MUTATIONS_THROTTLED, Counters
 from moldau.base.promise import Promise
 from moldau.base.topic_configs import check_topic_configs, effective_topic_configs
 from moldau.metadata.broker_configs import broker_layers
@@ -52,6 +53,7 @@ class Admin:
         rng: Random,
         clock: Clock,
         mutations: MutationLimits,
+        counters: Counters,
         ignores_case: bool = False,
     ) -> None:
         self._controller = controller
@@ -62,7 +64,8 @@ class Admin:
         self._delete_enabled = delete_enabled
         self._ignores_case = ignores_case
         self._clock = clock
-        self.mutations = mutations
+        self._limits = mutations
+        self._counters = counters
         self._mutations: dict[ApiKey, DecideMutation] = {
             ApiKey.CREATE_TOPICS: lambda image, request, charge: decide_create_topics(
                 image, request, self._defaults(image), rng, charge
@@ -112,12 +115,12 @@ class Admin:
         version: int,
         client: Client | None,
     ) -> Decision[Any]:
-        quota = self.mutations.quota(image.client_quotas, api, version, client, self._clock.elapsed_ms())
+        quota = self._limits.quota(image.client_quotas, api, version, client, self._clock.elapsed_ms())
         if quota is None:
             return decide(image, request, unlimited)
         decision = decide(image, request, quota.charge)
         if quota.pause_ms:
-            self.mutations.exceeded += 1
+            self._counters.add(MUTATIONS_THROTTLED)
             decision.response.throttle_time_ms = quota.pause_ms
         return decision
 

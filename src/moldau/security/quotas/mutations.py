@@ -56,8 +56,6 @@ class MutationLimits:
     def __init__(self, burst_seconds: float) -> None:
         self._burst_seconds = burst_seconds
         self._buckets: dict[Hashable, TokenBucket] = {}
-        self.exceeded = 0
-        """Requests that were refused or whose client was paused."""
 
     def quota(self, quotas: Quotas, api: int, version: int, client: Client | None, now_ms: int) -> MutationQuota | None:
         """Return the quota of a request; None if it is not limited: no quota is for its client, the request is of
