@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -63,19 +63,20 @@ def read_connection_limits(values: Values) -> ConnectionLimits:
     )
 
 
-def connection_counts(layers: BrokerLayers, listeners: Iterable[str], descriptors_max: int) -> ConnectionCounts:
-    """Return the counts of a node with these listeners. No listener has more connections than `descriptors_max`."""
+def connection_counts(layers: BrokerLayers, listeners: Mapping[str, int], descriptors_max: int) -> ConnectionCounts:
+    """Return the counts of a node. It has at most `descriptors_max` connections, and each of its listeners as many as
+    `listeners` says."""
     return ConnectionCounts(
-        connections_max=_integer(MAX_CONNECTIONS, layers),
+        connections_max=min(_integer(MAX_CONNECTIONS, layers), descriptors_max),
         rate_max=_integer(CREATION_RATE, layers),
         per_ip_max=_integer("max.connections.per.ip", layers),
         per_ip_overrides=parse_address_counts(str(broker_value("max.connections.per.ip.overrides", layers) or "")),
         listeners={
             name: ListenerLimits(
-                min(_of_listener(name, MAX_CONNECTIONS, layers), descriptors_max),
+                min(_of_listener(name, MAX_CONNECTIONS, layers), of_listener),
                 _of_listener(name, CREATION_RATE, layers),
             )
-            for name in listeners
+            for name, of_listener in listeners.items()
         },
     )
 

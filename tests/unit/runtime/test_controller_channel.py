@@ -242,7 +242,7 @@ def test_an_envelope_carries_the_client_for_its_quotas(desk: Desk) -> None:
     assert asked == [client, None]
 
 
-@pytest.mark.parametrize("principal", [b"", b"\0\1\x05User\x04ann\0\0", b"\0\0\x05User\x09ann"])
+@pytest.mark.parametrize("principal", [b"\0", b"\0\1\x05User\x04ann\0\0", b"\0\0\x05User\x09ann"])
 def test_an_envelope_with_a_malformed_principal_is_refused(desk: Desk, principal: bytes) -> None:
     desk.channel.forward(ApiKey.CREATE_TOPICS, CreateTopicsRequest(), 7)
     envelope = desk.sent[0].request

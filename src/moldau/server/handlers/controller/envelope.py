@@ -62,7 +62,7 @@ class Envelope:
 def _client(envelope: EnvelopeRequest, client_id: str | None) -> Client | None:
     """Return the client of the request; None if a broker sends it for itself. Raise MalformedData for a principal that
     cannot be read."""
-    if envelope.request_principal is None:
+    if not envelope.request_principal:
         return None
     data = read_principal(envelope.request_principal)
     return Client(Principal(data.type, data.name, data.token_authenticated), client_id or "")
