@@ -21,8 +21,8 @@ from moldau.server.conversation import ConnectionBudget
 from moldau.settings import Settings
 
 INTERNAL_SHARE: Final = 4
-"""The listener of the brokers, if there is another one, and that of the controllers may have a quarter of the connections
-of clients, besides them."""
+"""The listener of the brokers, if there is another one, and that of the controllers may have a quarter of the
+connections of clients, besides them."""
 
 
 class NodeConnections:
