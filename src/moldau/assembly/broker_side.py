@@ -139,10 +139,14 @@ class BrokerSide:
         self.handlers = audited(handlers(self._handler_dependencies(channel)), audit)
         self.router.serve(self.handlers)
         self._laying_out = ChunkedLayout(self._on_image, world.timers)
-        registered = RegistrationGate(settings.node_id, self.lifecycle.incarnation_id, self._laying_out.on_image)
+        self._follow_images()
+
+    def _follow_images(self) -> None:
+        node_id, current = self._settings.node_id, self._current
+        registered = RegistrationGate(node_id, self.lifecycle.incarnation_id, self._laying_out.on_image)
         current.add_listener(registered.on_image)
-        leaderships = LeadershipLog(settings.node_id, current)
-        gate = RegistrationGate(settings.node_id, self.lifecycle.incarnation_id, leaderships.on_image)
+        leaderships = LeadershipLog(node_id, current)
+        gate = RegistrationGate(node_id, self.lifecycle.incarnation_id, leaderships.on_image)
         current.add_listener(gate.on_image)
         current.add_listener(self.lifecycle.on_image)
 
