@@ -90,14 +90,14 @@ def set_limits(directory: Path, address: str, connections_per_second: int) -> No
 
 
 @contextmanager
-def crowd(sasl: str, tls: str, idle: int, hostile: int) -> Iterator[Counter[str]]:
+def crowd(sasl: str, tls: str, idle: int, hostile: int, only: str) -> Iterator[Counter[str]]:
     """Run idle and hostile clients. The counter is filled at the end."""
     disconnects: Counter[str] = Counter()
     if not idle and not hostile:
         yield disconnects
         return
     words = ["--sasl", sasl, "--tls", tls, "--idle", str(idle), "--hostile", str(hostile), "--login", ":".join(GOOD)]
-    command = [sys.executable, "-m", "bench.hostile_clients", *words]
+    command = [sys.executable, "-m", "bench.hostile_clients", "--only", only, *words]
     clients = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert clients.stdout is not None
     try:
@@ -167,6 +167,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--idle", type=int, default=5_000, help="idle clients (default 5000)")
     parser.add_argument("--hostile", type=int, default=200, help="hostile clients (default 200)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only hostile clients with this in their name")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each turn (default 20)")
     parser.add_argument("--every-ms", type=float, default=5.0, help="between two requests (default 5)")
@@ -186,7 +187,7 @@ def main() -> None:
         producing.run(2.0, 0.005)
         for number in range(given.rounds):
             for name, idle, hostile in zip(TURNS, (0, given.idle, given.idle), (0, 0, given.hostile), strict=True):
-                with crowd(sasl, tls, idle, hostile) as disconnects:
+                with crowd(sasl, tls, idle, hostile, given.only) as disconnects:
                     time.sleep(1.0)  # the first burst of hostile clients is over
                     measure(turns[name], server, producing, given)
                 turns[name].disconnects += disconnects

@@ -252,9 +252,9 @@ class Crowd:
         for _ in range(count):
             await ready.get()
 
-    def attack(self, count: int) -> None:
-        """Start hostile clients, of all kinds in turn."""
-        kinds = list(KINDS)
+    def attack(self, count: int, only: str = "") -> None:
+        """Start hostile clients, of all kinds in turn, or of those with this text in their name."""
+        kinds = [kind for kind in KINDS if only in kind]
         self._tasks += [
             asyncio.create_task(attack_forever(kinds[number % len(kinds)], self.target)) for number in range(count)
         ]
@@ -271,7 +271,7 @@ async def main(options: argparse.Namespace) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     crowd = Crowd(Target(options.sasl, options.tls, options.source))
     await crowd.open_idle(options.idle, tuple(options.login.split(":", 1)))
-    crowd.attack(options.hostile)
+    crowd.attack(options.hostile, options.only)
     print("ready", flush=True)
     await stop.wait()
     print(json.dumps(crowd.target.disconnects), flush=True)
@@ -294,6 +294,7 @@ if __name__ == "__main__":
     parser.add_argument("--tls", required=True, help="the listener with TLS, HOST:PORT")
     parser.add_argument("--login", default="good:good-secret", help="USER:PASSWORD of the idle clients")
     parser.add_argument("--source", default=SOURCE, help="the address of hostile clients")
+    parser.add_argument("--only", default="", help="only kinds of hostile clients with this text in their name")
     parser.add_argument("--idle", type=int, default=0)
     parser.add_argument("--hostile", type=int, default=0)
     asyncio.run(main(parser.parse_args()))

@@ -13,6 +13,10 @@ HEADER_TAGS_MAX: Final = 64
 REQUESTS_IN_FLIGHT_MAX: Final = 64
 """Requests of one connection that may wait for a response; then the socket is not read. Clients pipeline 5."""
 
+REQUESTS_PER_TURN_MAX: Final = 8
+"""Requests of one connection that are answered before the others get their turn. A request takes a tenth of a
+millisecond, and a client may send many at once."""
+
 PRODUCER_BATCHES_KEPT: Final = 5
 """Batches remembered per producer and partition to detect duplicates (Kafka's own number)."""
 
@@ -87,7 +91,7 @@ TLS_SEND_BYTES: Final = 128 << 10
 HANDSHAKES_PER_TURN_MAX: Final = 2
 """Steps of TLS handshakes before other connections get their turn: one takes one to three milliseconds."""
 
-ACCEPTS_PER_TURN_MAX: Final = 64
+ACCEPTS_PER_TURN_MAX: Final = 8
 """New connections accepted before existing ones get their turn."""
 
 QUORUM_REQUEST_BYTES_MAX: Final = 64 << 10

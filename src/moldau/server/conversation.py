@@ -14,7 +14,7 @@ from collections.abc import Callable
 from moldau.base.connection_settings import ConnectionLimits
 from moldau.base.counters import Counters
 from moldau.base.errors import MalformedData
-from moldau.base.limits import FRAME_TRUSTED_BYTES
+from moldau.base.limits import FRAME_TRUSTED_BYTES, REQUESTS_PER_TURN_MAX
 from moldau.base.promise import Promise
 from moldau.wire.codec import Outgoing
 
@@ -75,6 +75,7 @@ class Conversation:
         "_unsent_bytes_max",
         "_wake",
         "held",
+        "is_turn_over",
     )
 
     def __init__(
@@ -93,7 +94,10 @@ class Conversation:
         self._pending: deque[Outgoing | Promise[Outgoing]] = deque()
         self._pending_bytes = 0
         self.held = b""
-        """Requests that arrived while too many replies were pending. Nothing more is read until they are answered."""
+        """Requests that arrived while too many replies were pending, or too many at once. Nothing more is read until
+        they are answered."""
+        self.is_turn_over = False
+        """Whether requests are held back because other connections must get their turn first."""
         self._frame: bytearray | None = None
         self._received = 0
         self._frame_size = 0
@@ -130,14 +134,19 @@ class Conversation:
         if self._frame is not None:
             view = self._fill(view)
         size = len(view)
-        position = 0
+        position = answered = 0
+        self.is_turn_over = False
         # Sending a reply may close the connection. The requests after it are then dropped.
         while size - position >= 4 and not self.is_full and not self._is_closed:
             end = position + 4 + self._length(view, position)
             if end > size:
                 break
+            if answered == REQUESTS_PER_TURN_MAX:
+                self.is_turn_over = True
+                break
             self._handle(view[position + 4 : end])
             position = end
+            answered += 1
         if position < size and not self._is_closed:
             self._keep_rest(view[position:])
 
@@ -208,7 +217,7 @@ class Conversation:
     def _keep_rest(self, rest: memoryview) -> None:
         """Store the bytes after the last complete frame: the start of the next frame, or requests that are held
         back."""
-        if self.is_full:
+        if self.is_full or self.is_turn_over:
             self._budget.take(len(rest))
             self.held = bytes(rest)
             return

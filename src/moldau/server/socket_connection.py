@@ -79,9 +79,8 @@ class SocketConnection:
         self._unsent = 0
         """Bytes of responses that the client has not read, as the budget counts them."""
         self.blocked_since: float | None = None
-        """Since when the socket takes less than there is to send."""
+        """Since when the socket takes less than there is to send, and how much it took since then."""
         self.sent_since = 0
-        """Bytes sent since then."""
         self.closed_by = CLOSED_MALFORMED
         """The counter for the reason of closing."""
         self._closed = False
@@ -212,7 +211,13 @@ class SocketConnection:
                 self._queue(reply)
             if self._out and not self._writing and not self._fetching:
                 self._pump()
-            if not conversation.held or self._muted or (self._out and self._is_slow()) or not self._resume():
+            if not conversation.held or self._muted or (self._out and self._is_slow()):
+                break
+            if conversation.is_turn_over:
+                conversation.is_turn_over = False
+                self._loop.call_soon(self._flush)
+                break
+            if not self._resume():
                 break
         self._pace()
 
@@ -228,13 +233,15 @@ class SocketConnection:
         if self._closed:
             return
         is_slow = self._out and self._is_slow()
-        should_read = not (is_slow or self._stopped or self._muted or self._conversation.is_full)
+        conversation = self._conversation
+        should_read = not (is_slow or self._stopped or self._muted or conversation.held or conversation.is_full)
         if should_read != self._reading:
             self._reading = should_read
             if should_read:
                 self._await_readable()
             else:
-                self._budget.counters.add(READING_PAUSED)
+                if is_slow or conversation.is_full:
+                    self._budget.counters.add(READING_PAUSED)
                 self._ignore_readable()
 
     def _await_readable(self) -> None:

@@ -58,10 +58,12 @@ class ScriptedConversation:
         self.on_wake()
 
     def feed(self, data: bytes) -> None:
-        """Feed bytes as a socket would: the buffer is overwritten after the call."""
+        """Feed bytes as a socket would: the buffer is overwritten after the call. Turns follow at once."""
         scratch = bytearray(data)
         self.conversation.feed(memoryview(scratch))
         scratch[:] = b"\xee" * len(scratch)
+        while self.conversation.is_turn_over and self.conversation.resume():
+            pass
 
     def read(self, data: bytes) -> None:
         """Like `feed`, but write bytes of a half-received frame directly into its buffer where there is one."""
