@@ -266,7 +266,15 @@ class Crowd:
         await asyncio.sleep(0)  # aborted transports close their sockets in the next turn
 
 
+def give_way() -> None:
+    """Take CPU time only when the broker and the producer need none: hostile clients would be on other machines."""
+    with suppress(AttributeError, OSError):  # macOS has no such call
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    os.nice(5)
+
+
 async def main(options: argparse.Namespace) -> None:
+    give_way()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     crowd = Crowd(Target(options.sasl, options.tls, options.source))

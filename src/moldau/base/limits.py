@@ -88,10 +88,10 @@ for a megabyte."""
 TLS_SEND_BYTES: Final = 128 << 10
 """Bytes that are encrypted and sent in one call: small responses and the starts of records go together."""
 
-HANDSHAKES_PER_TURN_MAX: Final = 2
+HANDSHAKES_PER_TURN_MAX: Final = 1
 """Steps of TLS handshakes before other connections get their turn: one takes one to three milliseconds."""
 
-ACCEPTS_PER_TURN_MAX: Final = 8
+ACCEPTS_PER_TURN_MAX: Final = 2
 """New connections accepted before existing ones get their turn."""
 
 QUORUM_REQUEST_BYTES_MAX: Final = 64 << 10

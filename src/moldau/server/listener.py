@@ -224,15 +224,16 @@ class Listener:
             self._warn(f"connection from {host} refused: too many open files; raise the limit (`ulimit -n`)")
             sock.close()
             return
+        refusal = self._quotas.enter(self.name, host, self._now_ms())
+        if refusal is not None:
+            self._refuse(sock, host, refusal)
+            return
         try:
             self._set_options(sock)
         except OSError as error:  # macOS: the client has disconnected already, or the buffer is larger than allowed
             self._warn(f"connection from {host} closed: the socket options could not be set: {error.strerror}")
+            self._quotas.leave(self.name, host)
             sock.close()
-            return
-        refusal = self._quotas.enter(self.name, host, self._now_ms())
-        if refusal is not None:
-            self._refuse(sock, host, refusal)
             return
         self._counters.add(counters.CONNECTIONS_ACCEPTED)
         self._connections.add(self._connection(sock, host, f"{host}:{port}"))

@@ -120,6 +120,15 @@ def test_an_address_above_its_rate_is_refused_with_a_delay_and_not_counted() -> 
     assert quotas.enter(CLIENTS, HOST, 12_000) is None
 
 
+def test_refused_connections_do_not_keep_an_address_out() -> None:
+    quotas = quotas_of()
+    quotas.set_quotas(ip_quota(1))
+    enter(quotas, 10)
+    for _ in range(1000):
+        assert quotas.enter(CLIENTS, HOST, 5_000) is not None
+    assert quotas.enter(CLIENTS, HOST, 12_000) is None
+
+
 def test_the_default_is_the_rate_of_each_address_without_its_own() -> None:
     quotas = quotas_of()
     quotas.set_quotas({**ip_quota(1, None), **ip_quota(100)})
