@@ -22,7 +22,6 @@ from moldau.base.errors import ListenFault, StorageFault
 from moldau.base.limits import (
     DESCRIPTORS_RESERVED_FOR_CONNECTIONS,
     DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES,
-    RECEIVE_BUDGET_BYTES,
     reserved_descriptors,
 )
 from moldau.base.listeners import Listener as Address
@@ -38,8 +37,8 @@ from moldau.runtime.node_tls import NodeTls
 from moldau.runtime.running_clock import RunningClock
 from moldau.runtime.timers import LoopTimers
 from moldau.security.delegation_tokens import TokenHmacs
+from moldau.security.quotas.connections import ConnectionQuotas
 from moldau.security.sasl.token_credentials import TokenCredentials
-from moldau.server.conversation import ReceiveBudget
 from moldau.server.listener import Listener, bound_socket
 from moldau.server.router import Router
 from moldau.server.sasl_session import SaslServer
@@ -143,6 +142,8 @@ class Node:
             boot_id=boot_id(),
             on_fault=self._fail,
             cleans=CleaningProcess(loop) if self._uses_cleaning_process else None,
+            # Connections get half of the open files: a log that cannot open its files would stop the node.
+            connection_descriptors=open_files_limit() // 2,
         )
 
     async def _begin(self) -> None:
@@ -219,29 +220,33 @@ class Node:
 
     def _open_listeners(self, sockets: Mapping[Address, socket.socket]) -> None:
         settings = self.settings
-        budget = ReceiveBudget(max(RECEIVE_BUDGET_BYTES, 2 * settings.socket_request_max_bytes))
+        connections = self.assembly.connections
         broker, controller = self.assembly.broker_side, self.assembly.controller_side
         if controller is not None:
             for address in settings.controller_listeners:
-                self._open(address, sockets[address], controller.router, budget, self._controller_listeners)
+                self._open(
+                    address, sockets[address], controller.router, connections.controllers, self._controller_listeners
+                )
         if broker is not None:
             for address in settings.listeners:
-                opened = self._open(address, sockets[address], broker.router, budget, self._listeners)
+                opened = self._open(address, sockets[address], broker.router, connections.clients, self._listeners)
                 self.addresses.append(opened)
 
     def _open(
-        self, address: Address, bound: socket.socket, router: Router, budget: ReceiveBudget, listeners: list[Listener]
+        self,
+        address: Address,
+        bound: socket.socket,
+        router: Router,
+        quotas: ConnectionQuotas,
+        listeners: list[Listener],
     ) -> Address:
         settings = self.settings
-        count = len(settings.listeners) + len(settings.controller_listeners)
         listener = Listener(
             address.name,
             router,
-            budget,
+            self.assembly.connections.budget,
             settings.socket_request_max_bytes,
-            # Connections get half of the open files: a log that cannot open its files would stop the node.
-            min(settings.max_connections, open_files_limit() // 2 // count),
-            settings.max_connections_per_ip,
+            quotas,
             settings.connections_max_idle_ms,
             settings.socket_send_buffer_bytes,
             settings.socket_receive_buffer_bytes,
@@ -274,6 +279,7 @@ class Node:
             sasl.failure_delay_ms,
             self._clock,
             LoopTimers(asyncio.get_running_loop()),
+            self.settings.connection_limits.authentication_ms_max,
         )
 
     def _tokens(self) -> TokenCredentials | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from moldau.base import own_configs
 from moldau.base.broker_configs import BROKER_CONFIGS, broker_config
 from moldau.base.cluster_settings import (
     BalanceSettings,
@@ -26,6 +27,7 @@ from moldau.base.cluster_settings import (
     read_sessions,
 )
 from moldau.base.config_def import BrokerLayers, ConfigValue
+from moldau.base.connection_settings import ConnectionLimits, read_connection_limits
 from moldau.base.ids import NodeId
 from moldau.base.listener_settings import ListenerSettings, read_listeners
 from moldau.base.listeners import WILDCARD_HOSTS, Listener
@@ -81,9 +83,8 @@ class Settings:
     default_replication_factor: int
     auto_create_topics_enable: bool
     delete_topic_enable: bool
-    max_connections: int
-    """Kafka's default is no limit; the listeners also respect the system's limit of open files."""
-    max_connections_per_ip: int
+    connection_limits: ConnectionLimits
+    decompressed_bytes_max: int
     connections_max_idle_ms: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
@@ -111,6 +112,8 @@ class Settings:
     authorizer: AuthorizerSettings
     quota_window_num: int
     quota_window_size_seconds: int
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
     sasl: SaslSettings
     delegation_tokens: TokenSettings
     tls: Mapping[str, TlsSettings]
@@ -252,8 +255,8 @@ def _build_settings(
         default_replication_factor=values.integer("default.replication.factor"),
         auto_create_topics_enable=values.boolean("auto.create.topics.enable"),
         delete_topic_enable=values.boolean("delete.topic.enable"),
-        max_connections=values.integer("max.connections"),
-        max_connections_per_ip=values.integer("max.connections.per.ip"),
+        connection_limits=read_connection_limits(values),
+        decompressed_bytes_max=values.integer(own_configs.DECOMPRESSED_BYTES_MAX),
         connections_max_idle_ms=values.integer("connections.max.idle.ms"),
         socket_request_max_bytes=values.integer("socket.request.max.bytes"),
         socket_send_buffer_bytes=values.integer("socket.send.buffer.bytes"),
@@ -281,6 +284,8 @@ def _build_settings(
         authorizer=read_authorizer(values),
         quota_window_num=values.integer("quota.window.num"),
         quota_window_size_seconds=values.integer("quota.window.size.seconds"),
+        controller_quota_window_num=values.integer("controller.quota.window.num"),
+        controller_quota_window_size_seconds=values.integer("controller.quota.window.size.seconds"),
         sasl=read_sasl(values, sasl_use, jaas_file or {}, _token_source, urls),
         delegation_tokens=read_delegation_tokens(values),
         tls=read_node_tls(values, listeners),
@@ -309,6 +314,7 @@ def _read_transactions(values: Values) -> TransactionSettings:
     return TransactionSettings(
         timeout_max_ms=values.integer("transaction.max.timeout.ms"),
         id_expiration_ms=values.integer("transactional.id.expiration.ms"),
+        ids_max=values.integer(own_configs.TRANSACTIONAL_IDS_MAX),
     )
 
 

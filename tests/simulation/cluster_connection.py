@@ -11,7 +11,7 @@ from cluster_process import Process
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.promise import Promise
 from moldau.security.acls.access import UNRESTRICTED
-from moldau.server.conversation import Conversation, ReceiveBudget
+from moldau.server.conversation import ConnectionBudget, Conversation
 from moldau.server.router import Router
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.codec import Outgoing
@@ -230,7 +230,7 @@ class Connection:
             lambda frame: listening.router.answer(listening.name, self._client_address, UNRESTRICTED, frame),
             self._send_replies,
             FRAME_BYTES_MAX,
-            ReceiveBudget(FRAME_BYTES_MAX),
+            ConnectionBudget(FRAME_BYTES_MAX),
         )
         self._back.send(lambda: self._owner.act(self._opened))
 

@@ -6,8 +6,10 @@ import logging
 from collections.abc import Sequence
 
 from moldau.assembly.broker_side import BrokerSide
+from moldau.assembly.connections import NodeConnections
 from moldau.assembly.controller_side import ControllerSide
 from moldau.assembly.world import World
+from moldau.base.counters import Counters
 from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
 from moldau.base.listeners import Listener
 from moldau.base.promise import Promise, resolved
@@ -83,7 +85,9 @@ class Assembly:
 
     def _build(self) -> None:
         settings, world = self.settings, self._world
-        self.audit = AuditLog(world.clock)
+        self.counters = Counters()
+        self.connections = NodeConnections(settings, self.current, self.counters, world.connection_descriptors)
+        self.audit = AuditLog(world.clock, self.counters)
         self.authorizer = settings.authorizer.authorizer()
         if self.authorizer is not None:
             self.current.add_listener(self._change_acls)
@@ -96,7 +100,15 @@ class Assembly:
         self.controller_side: ControllerSide | None = None
         if settings.is_controller:
             self.controller_side = ControllerSide(
-                settings, world, self.driver, committed, self.current, self.cluster_id, self.store.ignores_case
+                settings,
+                world,
+                self.driver,
+                committed,
+                self.current,
+                self.cluster_id,
+                self.store.ignores_case,
+                self.counters,
+                self.audit,
             )
         local = None if self.controller_side is None else self.controller_side.ask
         self.channel = ControllerChannel(self.driver, local, controller_peers, world.clock, world.timers)
@@ -120,6 +132,8 @@ class Assembly:
                 self.driver.kraft_version,
                 self.cluster_id,
                 self._directory_id,
+                self.counters,
+                self.audit,
             )
 
     def _metadata_log(self) -> MetadataLog:

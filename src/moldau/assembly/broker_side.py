@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from moldau.assembly.world import World
+from moldau.base import own_configs
+from moldau.base.counters import Counters
 from moldau.base.ids import Uuid
 from moldau.base.listeners import Listener
 from moldau.base.promise import Promise
@@ -52,6 +54,7 @@ from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
 from moldau.security.quotas.limits import ClientLimits
 from moldau.security.quotas.rates import Window
+from moldau.server.audit import AuditLog, audited
 from moldau.server.handlers import HandlerDependencies, handlers
 from moldau.server.router import Router
 from moldau.server.throttling import Throttling
@@ -78,6 +81,8 @@ class BrokerSide:
         kraft_version: Callable[[], int],
         cluster_id: str,
         directory_id: Uuid,
+        counters: Counters,
+        audit: AuditLog,
     ) -> None:
         self._settings = settings
         self._world = world
@@ -86,6 +91,7 @@ class BrokerSide:
         self._kraft_version = kraft_version
         self._cluster_id = cluster_id
         self._directory_id = directory_id
+        self._counters = counters
         self._boot_marker = BootMarker(world.files, settings.log_dirs[0], world.boot_id)
         self.lifecycle = BrokerLifecycle(
             settings.node_id,
@@ -130,13 +136,17 @@ class BrokerSide:
         )
         self.throttling = self._client_throttling()
         self.router = Router(self.throttling)
-        self.handlers = handlers(self._handler_dependencies(channel))
+        self.handlers = audited(handlers(self._handler_dependencies(channel)), audit)
         self.router.serve(self.handlers)
         self._laying_out = ChunkedLayout(self._on_image, self._remove_some, world.timers)
-        registered = RegistrationGate(settings.node_id, self.lifecycle.incarnation_id, self._laying_out.on_image)
+        self._follow_images()
+
+    def _follow_images(self) -> None:
+        node_id, current = self._settings.node_id, self._current
+        registered = RegistrationGate(node_id, self.lifecycle.incarnation_id, self._laying_out.on_image)
         current.add_listener(registered.on_image)
-        leaderships = LeadershipLog(settings.node_id, current)
-        gate = RegistrationGate(settings.node_id, self.lifecycle.incarnation_id, leaderships.on_image)
+        leaderships = LeadershipLog(node_id, current)
+        gate = RegistrationGate(node_id, self.lifecycle.incarnation_id, leaderships.on_image)
         current.add_listener(gate.on_image)
         current.add_listener(self.lifecycle.on_image)
 
@@ -275,6 +285,7 @@ class BrokerSide:
             rng=world.rng,
             has_authorizer=settings.authorizer.is_enabled,
             delegation_tokens=settings.delegation_tokens,
+            counters=self._counters,
         )
 
     def _on_image(self, image: MetadataImage, changes: Changes) -> None:
@@ -299,7 +310,7 @@ class BrokerSide:
         settings = self._settings
         window = Window(settings.quota_window_num, settings.quota_window_size_seconds * 1000)
         self._current.add_listener(self._set_quotas)
-        return Throttling(ClientLimits(window), self._world.clock)
+        return Throttling(ClientLimits(window), self._world.clock, self._counters)
 
     def _set_quotas(self, image: MetadataImage, changes: Changes) -> None:
         if changes.has_client_quotas:
@@ -384,4 +395,5 @@ class BrokerSide:
 
     def _topic_configs(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:
         """All configs of a topic with these overrides, as texts."""
-        return topic_config_texts(overrides, broker_layers(image, self._settings.node_id, self._static))
+        texts = topic_config_texts(overrides, broker_layers(image, self._settings.node_id, self._static))
+        return {**texts, own_configs.DECOMPRESSED_BYTES_MAX: str(self._settings.decompressed_bytes_max)}

@@ -9,6 +9,7 @@ from typing import Any
 from moldau.assembly.world import World
 from moldau.base.cluster_settings import VoterAddress
 from moldau.base.config_def import BrokerLayers
+from moldau.base.counters import Counters
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise, resolved
 from moldau.metadata.broker_configs import broker_layers
@@ -23,7 +24,9 @@ from moldau.runtime.controller.duties import ControllerDuties
 from moldau.runtime.controller.first_records import read_first_records
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.driver import QuorumDriver
-from moldau.security.principals import Principal
+from moldau.security.principals import ANONYMOUS, Client
+from moldau.security.quotas.mutations import MutationLimits
+from moldau.server.audit import AuditLog, audited
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.controller.describe_cluster import DescribeControllers
@@ -52,6 +55,8 @@ class ControllerSide:
         current: CurrentImage,
         cluster_id: str,
         ignores_case: bool,
+        counters: Counters,
+        audit: AuditLog,
     ) -> None:
         """`ignores_case`: whether the file system of the data directory ignores case."""
         self._settings = settings
@@ -80,6 +85,9 @@ class ControllerSide:
             settings.default_replication_factor,
             settings.delete_topic_enable,
             world.rng,
+            world.clock,
+            MutationLimits(settings.controller_quota_window_num * settings.controller_quota_window_size_seconds),
+            counters,
             ignores_case,
         )
         self.tokens = ControllerTokens(
@@ -87,28 +95,31 @@ class ControllerSide:
         )
         self.controller.on_active(self.tokens)
         self.router = Router()
-        self._serve(current, cluster_id, world.rng)
+        self._serve(current, cluster_id, world.rng, audit)
 
-    def ask(self, api: ApiKey, request: Message, version: int, principal: Principal) -> Promise[Any]:
-        """Handle a request of this principal to the controller; the response may be a KafkaError NOT_CONTROLLER."""
+    def ask(self, api: ApiKey, request: Message, version: int, client: Client | None = None) -> Promise[Any]:
+        """Handle a request to the controller; the response may be a KafkaError NOT_CONTROLLER. `client` is the one for
+        which a broker forwards it, if there is one."""
         if api in QUORUM_APIS:
             return self._ask_quorum(request, version)
         if api in self.tokens:
-            return self.tokens.ask(api, request, principal)
-        return self.reports.ask(api, request) if api in self.reports else self.admin.ask(api, request)
+            return self.tokens.ask(api, request, ANONYMOUS if client is None else client.principal)
+        if api in self.reports:
+            return self.reports.ask(api, request)
+        return self.admin.ask(api, request, version, client)
 
     def _ask_quorum(self, request: Message, version: int) -> Promise[Any]:
         if not self._driver.is_leader:
             return resolved(KafkaError(ErrorCode.NOT_CONTROLLER))
         return resolved(self._driver.answer(request, version))
 
-    def _serve(self, current: CurrentImage, cluster_id: str, rng: Random) -> None:
+    def _serve(self, current: CurrentImage, cluster_id: str, rng: Random, audit: AuditLog) -> None:
         quorum = quorum_handlers(self._driver)
         has_authorizer = self._settings.authorizer.is_enabled
-        forwarded = forwarded_handlers(self.ask, authorize_functions(current, rng, has_authorizer))
+        forwarded = audited(forwarded_handlers(self.ask, authorize_functions(current, rng, has_authorizer)), audit)
         self.router.serve(
             [
-                *quorum,
+                *audited(quorum, audit),
                 *(handler for handler in forwarded if handler.api not in QUORUM_APIS),
                 *report_handlers(self.ask, self.duties.heard_of),
                 Envelope(self.ask),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -37,3 +38,5 @@ class World:
     """Closes the logs at a stop."""
     cleans: Cleans | None = None
     """Compacts logs; None to use `run_in_thread`."""
+    connection_descriptors: int = sys.maxsize
+    """How many open files the connections of this node may use."""

@@ -36,10 +36,7 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("unstable.api.versions.enable", BOOLEAN, False, internal=True),
     ConfigDef("unstable.feature.versions.enable", BOOLEAN, False, internal=True),
     ConfigDef("server.max.startup.time.ms", LONG, LONG_MAX, Range(0), internal=True),
-    ConfigDef("max.connections.per.ip.overrides", STRING, "", update_mode=CLUSTER_WIDE),
-    ConfigDef("max.connection.creation.rate", INT, INT_MAX, Range(0), update_mode=CLUSTER_WIDE),
     ConfigDef("queued.max.requests", INT, 500, Range(1)),
-    ConfigDef("queued.max.request.bytes", LONG, -1),
     ConfigDef("num.network.threads", INT, 3, Range(1), update_mode=CLUSTER_WIDE),
     ConfigDef("socket.listen.backlog.size", INT, 50, Range(1)),
     ConfigDef("fetch.purgatory.purge.interval.requests", INT, 1000),
@@ -213,10 +210,8 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("telemetry.max.bytes", INT, 1_048_576, Range(1)),
     ConfigDef("replication.quota.window.num", INT, 11, Range(1)),
     ConfigDef("alter.log.dirs.replication.quota.window.num", INT, 11, Range(1)),
-    ConfigDef("controller.quota.window.num", INT, 11, Range(1)),
     ConfigDef("replication.quota.window.size.seconds", INT, 1, Range(1)),
     ConfigDef("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, Range(1)),
-    ConfigDef("controller.quota.window.size.seconds", INT, 1, Range(1)),
     ConfigDef("client.quota.callback.class", CLASS, None),
     # Security. Of SASL there are the mechanisms PLAIN, SCRAM and OAUTHBEARER. The keys here only cause the warning:
     # they protect nothing.

@@ -1,8 +1,8 @@
 """All broker keys, and the effective value when a key is set in several places.
 
-`implemented_configs` has the keys that Moldau implements. `accepted_configs` has Kafka's other keys: they are known and
-their values are checked, but they have no effect. `topic_configs` defines how a topic falls back to a broker key.
-`settings` reads files and the environment.
+`implemented_configs` has the keys that Moldau implements, `own_configs` those that only Moldau has. `accepted_configs`
+has Kafka's other keys: they are known and their values are checked, but they have no effect. `topic_configs` defines
+how a topic falls back to a broker key. `settings` reads files and the environment.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from moldau.base.config_def import (
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.implemented_configs import IMPLEMENTED
 from moldau.base.oauth_configs import OAUTH_NAMES
+from moldau.base.own_configs import OWN
 
-IMPLEMENTED_NAMES: Final = frozenset(definition.name for definition in IMPLEMENTED)
+IMPLEMENTED_NAMES: Final = frozenset(definition.name for definition in (*IMPLEMENTED, *OWN))
 BROKER_CONFIGS: Final[Mapping[str, ConfigDef]] = {
-    definition.name: definition for definition in (*IMPLEMENTED, *ACCEPTED)
+    definition.name: definition for definition in (*IMPLEMENTED, *OWN, *ACCEPTED)
 }
 
 _UNIT_SYNONYMS: Final = (
@@ -47,7 +48,14 @@ _LISTENER_PREFIX: Final = re.compile(
     r"(?:(?P<mechanism>plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?(?P<base>.+)"
 )
 _PER_LISTENER: Final = frozenset(
-    ("sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.server.max.receive.size", "connections.max.reauth.ms")
+    (
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+        "sasl.server.max.receive.size",
+        "connections.max.reauth.ms",
+        "max.connections",
+        "max.connection.creation.rate",
+    )
 )
 """Keys that Moldau implements for single listeners too, besides those of TLS and OAUTHBEARER."""
 _OF_OAUTHBEARER_ONLY: Final = frozenset(("sasl.server.callback.handler.class", "sasl.login.callback.handler.class"))

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from moldau.base.address_counts import AddressCounts
 from moldau.base.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigType, OneOf, Range, UpdateMode
 from moldau.base.oauth_configs import OAUTH
 
@@ -53,6 +54,9 @@ _ROWS: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("socket.request.max.bytes", INT, 104_857_600, Range(1)),
     ConfigDef("max.connections", INT, INT_MAX, Range(0), update_mode=CLUSTER_WIDE),
     ConfigDef("max.connections.per.ip", INT, INT_MAX, Range(0), update_mode=CLUSTER_WIDE),
+    ConfigDef("max.connections.per.ip.overrides", STRING, "", AddressCounts(), update_mode=CLUSTER_WIDE),
+    ConfigDef("max.connection.creation.rate", INT, INT_MAX, Range(0), update_mode=CLUSTER_WIDE),
+    ConfigDef("queued.max.request.bytes", LONG, -1),
     ConfigDef("connections.max.idle.ms", LONG, 600_000),
     ConfigDef("fetch.max.bytes", INT, 57_671_680, Range(1024)),
     ConfigDef("max.incremental.fetch.session.cache.slots", INT, 1000, Range(0)),
@@ -93,6 +97,8 @@ _ROWS: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("allow.everyone.if.no.acl.found", BOOLEAN, False, internal=True),
     ConfigDef("quota.window.num", INT, 11, Range(1)),
     ConfigDef("quota.window.size.seconds", INT, 1, Range(1)),
+    ConfigDef("controller.quota.window.num", INT, 11, Range(1)),
+    ConfigDef("controller.quota.window.size.seconds", INT, 1, Range(1)),
     # Topics
     ConfigDef("num.partitions", INT, 1, Range(1)),
     ConfigDef("default.replication.factor", INT, 1),
@@ -231,8 +237,11 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "socket.send.buffer.bytes": "Send buffer of a client's socket; -1 is the system's default.",
     "socket.receive.buffer.bytes": "Receive buffer of a client's socket; -1 is the system's default.",
     "socket.request.max.bytes": "Largest request; a larger one closes its connection.",
-    "max.connections": "Most connections of a listener; further ones are refused.",
-    "max.connections.per.ip": "Most connections from one address.",
+    "max.connections": "Most connections of the broker, and of each listener; new ones wait until another is closed.",
+    "max.connections.per.ip": "Most connections from one address; further ones are closed.",
+    "max.connections.per.ip.overrides": "The same for single addresses: address:count, with commas between them.",
+    "max.connection.creation.rate": "New connections per second, of the broker and of each listener; the rest waits.",
+    "queued.max.request.bytes": "Memory for requests that are still arriving, of all connections; -1 is 512 MiB.",
     "connections.max.idle.ms": "A connection that is idle for this long is closed.",
     "fetch.max.bytes": "Most bytes of a fetch response, whatever the client requests.",
     "max.incremental.fetch.session.cache.slots": "Most incremental fetch sessions at a time.",
@@ -273,6 +282,8 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "allow.everyone.if.no.acl.found": "Whether everybody may use a resource that no ACL covers.",
     "quota.window.num": "The number of samples over which the rate of a client is measured.",
     "quota.window.size.seconds": "The length of each of these samples.",
+    "controller.quota.window.num": "Times the next key: how many seconds of controller_mutation_rate may come at once.",
+    "controller.quota.window.size.seconds": "See controller.quota.window.num.",
     # Topics
     "num.partitions": "Partitions of a new topic, if the request does not set them.",
     "default.replication.factor": "Replicas of a new topic, if the request does not set them.",

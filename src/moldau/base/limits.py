@@ -1,4 +1,4 @@
-"""Limits of the server that are not settings of Kafka."""
+"""Limits of the server that are not settings of Kafka. Those that are defaults of settings are in `own_configs` too."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ HEADER_TAGS_MAX: Final = 64
 REQUESTS_IN_FLIGHT_MAX: Final = 64
 """Requests of one connection that may wait for a response; then the socket is not read. Clients pipeline 5."""
 
+REQUESTS_PER_TURN_MAX: Final = 8
+"""Requests of one connection that are answered before the others get their turn. A request takes a tenth of a
+millisecond, and a client may send many at once."""
+
 PRODUCER_BATCHES_KEPT: Final = 5
 """Batches remembered per producer and partition to detect duplicates (Kafka's own number)."""
 
 DECOMPRESSED_BYTES_MAX: Final = 128 << 20
 """Largest size of one batch after decompression: a decompression bomb is refused."""
+
+OPENED_RECORDS_MAX: Final = 1 << 18
+"""Most records of a batch that the broker itself must read, which takes about two microseconds for each. A batch of a
+megabyte has at most half as many, unless it is compressed."""
 
 DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES: Final = 16
 """Open files that neither connections nor segments may use: a checkpoint, a snapshot or a flush needs one for a
@@ -30,13 +38,24 @@ FRAME_TRUSTED_BYTES: Final = 1 << 20
 """A frame up to this size gets its whole buffer at once; a larger one grows by doubling as its bytes arrive."""
 
 RECEIVE_BUDGET_BYTES: Final = 512 << 20
-"""Memory of all incomplete frames together."""
+"""Memory of all incomplete frames together, if `queued.max.request.bytes` is not set."""
+
+REQUEST_BYTES_PER_SECOND_MIN: Final = 1 << 10
+"""A request must arrive at this rate. The slowest modem is faster; a client that sends a byte a second is not."""
+
+REQUEST_GRACE_S: Final = 30.0
+"""The time over which that rate is measured."""
+
+RESPONSE_BYTES_PER_SECOND_MIN: Final = 1 << 10
+"""A response must be read at this rate. It is measured over `connections.max.idle.ms`: a consumer may be busy for
+minutes with the records that it has."""
 
 UNAUTHENTICATED_TRUSTED_BYTES: Final = 1 << 10
 """The same for a client that has not authenticated yet: its buffer holds little more than it has sent."""
 
 AUTHENTICATION_MS_MAX: Final = 30_000
-"""How long a client may take to authenticate, however slowly it sends; then its connection is closed."""
+"""How long a client may take for a TLS handshake, and to authenticate, however slowly it sends; then its connection is
+closed."""
 
 SCRATCH_BYTES: Final = 256 << 10
 """The receive buffer that all connections of a listener share: complete frames in it are never copied."""
@@ -50,6 +69,15 @@ UNSENT_PIECES_MAX: Final = 16
 UNSENT_BYTES_MAX: Final = 1 << 20
 """Bytes of responses, without records in files, that may wait for a slow client before it is no longer read."""
 
+UNSENT_BUDGET_BYTES: Final = 256 << 20
+"""The same of all connections together. A single response may have megabytes, and there may be thousands of clients."""
+
+THROTTLED_SOCKETS_MAX: Final = 256
+"""Connections above the rate of their address that are open until their pause ends. Further ones are closed at once."""
+
+TRANSACTIONAL_IDS_MAX: Final = 10_000
+"""Transactional ids of one partition of `__transaction_state`: 500,000 in the 50 partitions of a cluster."""
+
 SEND_FILE_BYTES: Final = 4 << 20
 """Size of one `sendfile` call: both ends of its range are looked up in the page cache first."""
 
@@ -60,13 +88,10 @@ for a megabyte."""
 TLS_SEND_BYTES: Final = 128 << 10
 """Bytes that are encrypted and sent in one call: small responses and the starts of records go together."""
 
-HANDSHAKES_PER_TURN_MAX: Final = 2
+HANDSHAKES_PER_TURN_MAX: Final = 1
 """Steps of TLS handshakes before other connections get their turn: one takes one to three milliseconds."""
 
-HANDSHAKE_S_MAX: Final = 30.0
-"""After this time a connection without a complete TLS handshake is closed."""
-
-ACCEPTS_PER_TURN_MAX: Final = 64
+ACCEPTS_PER_TURN_MAX: Final = 2
 """New connections accepted before existing ones get their turn."""
 
 QUORUM_REQUEST_BYTES_MAX: Final = 64 << 10

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from moldau.base.ids import TopicPartition
+from moldau.base.limits import DECOMPRESSED_BYTES_MAX
 from moldau.wire.compression import Compression
 from moldau.wire.crc import crc32c
 
@@ -48,6 +49,8 @@ class LogConfig:
     file_delete_delay_ms: int = 60 * 1000
     preallocate: bool = False
     """Accepted without effect: files grow as they are written."""
+    moldau_max_decompressed_bytes: int = DECOMPRESSED_BYTES_MAX
+    """A setting of the broker, not of the topic."""
 
     @property
     def is_compacted(self) -> bool:

@@ -207,7 +207,7 @@ class Log:
         """Apply the topic's config: require keys, recompress, set the log append time. Return (batch, fields, time)."""
         attributes = fields[5]
         if origin is Origin.CLIENT and self.config.is_compacted:
-            check_keys(batch)
+            check_keys(batch, self.config)
         target = self._target_compression
         if target is not None and target != attributes & CODEC_MASK and not attributes & CONTROL_BIT:
             batch = memoryview(recompress(batch, target, self.config))

@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.limits import OPENED_RECORDS_MAX
 from moldau.log.config import LOG_APPEND_TIME, LogConfig
 from moldau.wire.batch import (
     ATTRIBUTES_LOW_BYTE,
@@ -27,7 +28,7 @@ from moldau.wire.batch import (
     BatchHeader,
     stamp_create_time,
 )
-from moldau.wire.compression import Compression
+from moldau.wire.compression import Compression, DecompressedTooLarge
 from moldau.wire.crc import crc32c
 from moldau.wire.records import Record, build_batch, decode_records
 
@@ -57,6 +58,13 @@ class RecordsRejected(KafkaError):
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
         self.record_errors = record_errors
+
+
+class BatchExpandsTooMuch(KafkaError):
+    """The records would take too much memory or time: it may be a decompression bomb."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
 
 
 HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
@@ -125,11 +133,11 @@ def one_batch(records: memoryview) -> memoryview:
     return records[:size]
 
 
-def check_keys(batch: memoryview) -> None:
+def check_keys(batch: memoryview, config: LogConfig) -> None:
     """Reject records without a key: a compacted topic keeps the last record of each key."""
     errors = [
         (index, "A compacted topic cannot accept a record without a key.")
-        for index, record in enumerate(open_records(batch))
+        for index, record in enumerate(open_records(batch, config))
         if record.key is None
     ]
     if errors:
@@ -140,7 +148,7 @@ def recompress(batch: memoryview, target: Compression, config: LogConfig) -> byt
     """Return the same records in the codec that the topic asks for."""
     header = BatchHeader._make(BATCH_HEADER.unpack_from(batch))
     recompressed = build_batch(
-        open_records(batch),
+        open_records(batch, config),
         base_offset=header.base_offset,
         compression=target,
         compression_level=config.compression_level(target),
@@ -154,9 +162,16 @@ def recompress(batch: memoryview, target: Compression, config: LogConfig) -> byt
     return recompressed
 
 
-def open_records(batch: memoryview) -> list[Record]:
+def open_records(batch: memoryview, config: LogConfig) -> list[Record]:
+    """Return the records of a batch. Raise BatchExpandsTooMuch before they use much memory or time."""
+    header = BatchHeader._make(BATCH_HEADER.unpack_from(batch))
+    if header.record_count > OPENED_RECORDS_MAX:
+        count = f"{header.record_count} records, at most {OPENED_RECORDS_MAX} are read"
+        raise BatchExpandsTooMuch(f"The batch has {count}.")
     try:
-        return decode_records(batch)
+        return decode_records(batch, header, config.moldau_max_decompressed_bytes)
+    except DecompressedTooLarge as error:
+        raise BatchExpandsTooMuch(f"The records cannot be read: {error}.") from error
     except MalformedData as error:
         raise _invalid(f"The records cannot be read: {error}.") from error
 
@@ -174,7 +189,7 @@ def _check_timestamps(batch: memoryview, config: LogConfig, now_ms: int) -> Head
     If there are none, the header is wrong and is corrected, as Kafka does.
     """
     is_log_append_time = bool(batch[ATTRIBUTES_LOW_BYTE] & LOG_APPEND_TIME_BIT)
-    records = open_records(batch)
+    records = open_records(batch, config)
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
     if config.message_timestamp_type == LOG_APPEND_TIME:

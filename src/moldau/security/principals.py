@@ -19,6 +19,13 @@ class Principal(NamedTuple):
         return f"{self.type}:{self.name}"
 
 
+class Client(NamedTuple):
+    """Who sent a request, as quotas count it."""
+
+    principal: Principal
+    client_id: str
+
+
 ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
 """The principal of connections without authentication."""
 ANYBODY: Final = Principal(USER, "*")

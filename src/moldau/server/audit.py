@@ -1,32 +1,72 @@
-"""The audit log: who was refused what. One line each, as key=value, on the logger moldau.audit.
+"""The audit log: who was refused what, and who changed what. One line each, as key=value, on the logger moldau.audit.
 
-A flood of refusals must not fill the disk: of each second only so many lines are written, and the rest is counted.
+A flood of refusals must neither fill the disk nor hide what administrators did: of each second only so many lines of
+each kind are written, and the rest is counted.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from moldau.base.clock import Clock
+from moldau.base.counters import AUDIT_LINES_DROPPED, DENIED, Counters
+from moldau.base.limits import DEFAULT_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise
 from moldau.security.acls.access import Needs
 from moldau.security.acls.authorizer import Decision
+from moldau.server.admin_actions import ADMIN_ACTIONS, AdminAction, admin_actions, is_administrative, result_name
+from moldau.server.router import Caller, Handler
+from moldau.wire.apis import APIS, ApiKey
+from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.audit")
 LINES_PER_SECOND_MAX: Final = 50
+ADMIN_LINES_PER_SECOND_MAX: Final = 200
 VALUE_LENGTH_MAX: Final = 300
+COMMIT_EVERY_MS: Final = 60_000
+"""A consumer that assigns partitions itself commits like a tool that resets offsets: one line a minute is enough."""
+COMMITTERS_MAX: Final = 1000
 
 
-class AuditLog:
-    def __init__(self, clock: Clock) -> None:
+class LineLimit:
+    """Lets only so many lines of each second through."""
+
+    def __init__(self, clock: Clock, counters: Counters, lines_max: int) -> None:
         self._clock = clock
+        self._counters = counters
+        self._lines_max = lines_max
         self._second = -1
         self._lines = self._suppressed = 0
 
+    def may_write(self) -> bool:
+        second = self._clock.elapsed_ms() // 1000
+        if second != self._second:
+            if self._suppressed:
+                log.warning("%d more lines of the audit log were left out", self._suppressed)
+            self._second, self._lines, self._suppressed = second, 0, 0
+        self._lines += 1
+        if self._lines > self._lines_max:
+            self._suppressed += 1
+            self._counters.add(AUDIT_LINES_DROPPED)
+            return False
+        return True
+
+
+class AuditLog:
+    def __init__(self, clock: Clock, counters: Counters | None = None) -> None:
+        self._clock = clock
+        self._counters = counters or Counters()
+        self._refusals = LineLimit(clock, self._counters, LINES_PER_SECOND_MAX)
+        self._actions = LineLimit(clock, self._counters, ADMIN_LINES_PER_SECOND_MAX)
+        self._commits: dict[tuple[str, str], int] = {}
+        """When the last line about the offsets of a group was written, by principal and group."""
+
     def denied(self, principal: str, host: str, needs: Needs, name: str, decide: Callable[[], Decision]) -> None:
         """Log that a principal may not do something. `decide` is called only for a line that is written."""
-        if not self._may_write():
+        self._counters.add(DENIED)
+        if not self._refusals.may_write():
             return
         decision = decide()
         operation = needs.operation.name.lower()
@@ -37,23 +77,75 @@ class AuditLog:
             *map(quoted, (principal, host, operation, resource, rule)),
         )
 
-    def _may_write(self) -> bool:
-        second = self._clock.elapsed_ms() // 1000
-        if second != self._second:
-            if self._suppressed:
-                log.warning("%d more lines of the audit log were left out", self._suppressed)
-            self._second, self._lines, self._suppressed = second, 0, 0
-        self._lines += 1
-        if self._lines > LINES_PER_SECOND_MAX:
-            self._suppressed += 1
-            return False
-        return True
+    def answered(self, api: ApiKey, request: Any, response: Any, caller: Caller) -> None:
+        """Log what an administrative request changed, or tried to change."""
+        who = str(caller.access.principal)
+        for action in admin_actions(api, request, response):
+            if api is ApiKey.OFFSET_COMMIT and self._is_repeated_commit(who, action):
+                continue
+            if not self._actions.may_write():
+                continue
+            fields = (
+                who,
+                caller.address.rpartition(":")[0],
+                caller.client_id or "",
+                APIS[api].name,
+                action.resource,
+                result_name(action.error_code),
+                action.detail,
+            )
+            log.info(
+                "admin principal=%s host=%s client=%s action=%s resource=%s result=%s detail=%s", *map(quoted, fields)
+            )
+
+    def _is_repeated_commit(self, who: str, action: AdminAction) -> bool:
+        key, now_ms = (who, action.resource), self._clock.elapsed_ms()
+        last_ms = self._commits.get(key)
+        if last_ms is not None and now_ms - last_ms < COMMIT_EVERY_MS:
+            return True
+        self._commits.pop(key, None)
+        self._commits[key] = now_ms
+        if len(self._commits) > COMMITTERS_MAX:
+            del self._commits[next(iter(self._commits))]
+        return False
+
+
+class AuditedHandler:
+    """A handler whose answered requests go into the audit log."""
+
+    def __init__(self, handler: Handler, audit: AuditLog) -> None:
+        self.api = handler.api
+        self.versions = handler.versions
+        self.request_bytes_max: int = getattr(handler, "request_bytes_max", DEFAULT_REQUEST_BYTES_MAX)
+        self._handler = handler
+        self._audit = audit
+
+    def answer(self, request: Any, caller: Caller) -> Message | Promise[Any] | None:
+        reply = self._handler.answer(request, caller)
+        if reply is None or not is_administrative(self.api, request):
+            return reply
+        if isinstance(reply, Promise):
+            return reply.map(lambda response: self._logged(request, response, caller))
+        return self._logged(request, reply, caller)
+
+    def _logged(self, request: Any, response: Message, caller: Caller) -> Message:
+        try:
+            self._audit.answered(self.api, request, response, caller)
+        except Exception:  # a promise completes replies of several clients: a fault here must not stop the others
+            log.exception("the audit line of %s cannot be written", APIS[self.api].name)
+        return response
+
+
+def audited(handlers: Iterable[Handler], audit: AuditLog) -> list[Handler]:
+    """Return the same handlers; those of administrative APIs write to the audit log."""
+    return [AuditedHandler(each, audit) if each.api in ADMIN_ACTIONS else each for each in handlers]
 
 
 def quoted(value: str) -> str:
-    """Return the value for a key=value line: in quotes if it has spaces or quotes, and without control characters."""
+    """Return the value for a key=value line: in quotes if it is empty or has spaces, quotes or `=`, and without control
+    characters."""
     cut = value if len(value) <= VALUE_LENGTH_MAX else value[:VALUE_LENGTH_MAX] + "…"
     escaped = cut.encode("unicode_escape").decode("ascii")
-    if any(char in escaped for char in ' "='):
+    if not escaped or any(char in escaped for char in ' "='):
         return '"' + escaped.replace('"', '\\"') + '"'
     return escaped

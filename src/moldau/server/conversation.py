@@ -11,8 +11,10 @@ import struct
 from collections import deque
 from collections.abc import Callable
 
+from moldau.base.connection_settings import ConnectionLimits
+from moldau.base.counters import Counters
 from moldau.base.errors import MalformedData
-from moldau.base.limits import FRAME_TRUSTED_BYTES, REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX
+from moldau.base.limits import FRAME_TRUSTED_BYTES, REQUESTS_PER_TURN_MAX
 from moldau.base.promise import Promise
 from moldau.wire.codec import Outgoing
 
@@ -23,18 +25,33 @@ Reply = Outgoing | Promise[Outgoing] | None
 _LENGTH = struct.Struct(">i")
 
 
-class ReceiveBudget:
-    """The memory that all connections together may use for incomplete frames."""
+class OutOfMemory(MalformedData):
+    """The connections together use as much memory as they may."""
 
-    __slots__ = ("free",)
 
-    def __init__(self, total_bytes: int) -> None:
+class ConnectionBudget:
+    """The memory that all connections together may use for incomplete frames and for responses that clients do not
+    read, the limits of each connection, and how often they were reached."""
+
+    __slots__ = ("counters", "free", "limits", "unsent_free")
+
+    def __init__(
+        self, total_bytes: int, limits: ConnectionLimits | None = None, counters: Counters | None = None
+    ) -> None:
         self.free = total_bytes
+        self.limits = limits or ConnectionLimits()
+        self.unsent_free = self.limits.unsent_budget_bytes
+        self.counters = counters or Counters()
 
     def take(self, size: int) -> None:
         if size > self.free:
-            raise MalformedData("the memory for requests that are still arriving is used up")
+            raise OutOfMemory("the memory for requests that are still arriving is used up")
         self.free -= size
+
+    def hold_unsent(self, before: int, now: int) -> bool:
+        """Change how many unsent bytes a connection has; return whether all connections together have too many."""
+        self.unsent_free -= now - before
+        return self.unsent_free < 0 and now > before
 
     def give(self, size: int) -> None:
         self.free += size
@@ -53,9 +70,12 @@ class Conversation:
         "_pending",
         "_pending_bytes",
         "_received",
+        "_requests_max",
         "_trusted_bytes",
+        "_unsent_bytes_max",
         "_wake",
         "held",
+        "is_turn_over",
     )
 
     def __init__(
@@ -63,16 +83,21 @@ class Conversation:
         answer: Callable[[memoryview], Reply],
         wake: Callable[[], None],
         frame_bytes_max: int,
-        budget: ReceiveBudget,
+        budget: ConnectionBudget,
     ) -> None:
         self._answer = answer
         self._wake = wake
         self._budget = budget
+        self._requests_max = budget.limits.requests_max
+        self._unsent_bytes_max = budget.limits.unsent_bytes_max
         self.limit_frames(frame_bytes_max)
         self._pending: deque[Outgoing | Promise[Outgoing]] = deque()
         self._pending_bytes = 0
         self.held = b""
-        """Requests that arrived while too many replies were pending. Nothing more is read until they are answered."""
+        """Requests that arrived while too many replies were pending, or too many at once. Nothing more is read until
+        they are answered."""
+        self.is_turn_over = False
+        """Whether requests are held back because other connections must get their turn first."""
         self._frame: bytearray | None = None
         self._received = 0
         self._frame_size = 0
@@ -81,7 +106,7 @@ class Conversation:
     @property
     def is_full(self) -> bool:
         """Whether so many replies are pending, or such large ones, that no more requests should be read."""
-        return len(self._pending) >= REQUESTS_IN_FLIGHT_MAX or self._pending_bytes > UNSENT_BYTES_MAX
+        return len(self._pending) >= self._requests_max or self._pending_bytes > self._unsent_bytes_max
 
     @property
     def is_idle(self) -> bool:
@@ -91,6 +116,11 @@ class Conversation:
     @property
     def is_answered(self) -> bool:
         return not self._pending and not self.held
+
+    @property
+    def arriving(self) -> tuple[bytearray, int] | None:
+        """The buffer of the incomplete frame, which is always the same object, and how much of it has arrived."""
+        return None if self._frame is None else (self._frame, self._received)
 
     def limit_frames(self, bytes_max: int, trusted_bytes: int = FRAME_TRUSTED_BYTES) -> None:
         """Set the largest size of a frame, and the size up to which a frame gets its whole buffer at once. It holds
@@ -104,14 +134,19 @@ class Conversation:
         if self._frame is not None:
             view = self._fill(view)
         size = len(view)
-        position = 0
+        position = answered = 0
+        self.is_turn_over = False
         # Sending a reply may close the connection. The requests after it are then dropped.
         while size - position >= 4 and not self.is_full and not self._is_closed:
             end = position + 4 + self._length(view, position)
             if end > size:
                 break
+            if answered == REQUESTS_PER_TURN_MAX:
+                self.is_turn_over = True
+                break
             self._handle(view[position + 4 : end])
             position = end
+            answered += 1
         if position < size and not self._is_closed:
             self._keep_rest(view[position:])
 
@@ -182,7 +217,7 @@ class Conversation:
     def _keep_rest(self, rest: memoryview) -> None:
         """Store the bytes after the last complete frame: the start of the next frame, or requests that are held
         back."""
-        if self.is_full:
+        if self.is_full or self.is_turn_over:
             self._budget.take(len(rest))
             self.held = bytes(rest)
             return

@@ -1,5 +1,5 @@
-"""Accepts connections on one address: limits their number, closes idle ones, and stops in an orderly way, answering
-every request that was read.
+"""Accepts connections on one address: limits their number and rate, closes idle and slow ones, and stops in an orderly
+way, answering every request that was read.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ import errno
 import logging
 import socket
 import sys
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from moldau.base.limits import ACCEPTS_PER_TURN_MAX, SCRATCH_BYTES
+from moldau.base import counters
+from moldau.base.limits import ACCEPTS_PER_TURN_MAX, SCRATCH_BYTES, THROTTLED_SOCKETS_MAX
 from moldau.security.acls.access import UNRESTRICTED, Access
 from moldau.security.principals import ANONYMOUS, Principal
-from moldau.server.conversation import ReceiveBudget, Reply
+from moldau.security.quotas.connections import ConnectionQuotas, Refusal
+from moldau.server.conversation import ConnectionBudget, Reply
 from moldau.server.router import Router
 from moldau.server.sasl_session import SaslServer, SaslSession
 from moldau.server.socket_connection import SocketConnection
+from moldau.server.sweeping import Sweeper
 from moldau.server.tls_connection import Handshakes, ServerHandshake, ServerTls, TlsConnection
 
 log = logging.getLogger("moldau.server")
@@ -49,10 +51,9 @@ class Listener:
         self,
         name: str,
         router: Router,
-        budget: ReceiveBudget,
+        budget: ConnectionBudget,
         frame_bytes_max: int,
-        connections_max: int,
-        connections_per_ip_max: int,
+        quotas: ConnectionQuotas,
         idle_ms_max: int,
         send_buffer_bytes: int = SYSTEM_BUFFER,
         receive_buffer_bytes: int = SYSTEM_BUFFER,
@@ -62,17 +63,18 @@ class Listener:
         sasl: SaslServer | None = None,
         tls: ServerTls | None = None,
     ) -> None:
-        """`access` returns what a principal may do that connects from a host. `on_gone` is called with the address of
-        each connection that has ended. A connection whose file descriptor is above `descriptor_max` is refused: the
-        remaining descriptors are reserved for files. With `tls` all connections are encrypted; with `sasl` clients
-        authenticate before their first request."""
+        """`quotas` counts the connections of all listeners. `access` returns what a principal may do that connects from
+        a host. `on_gone` is called with the address of each connection that has ended. A connection whose file
+        descriptor is above `descriptor_max` is refused: the remaining descriptors are reserved for files. With `tls`
+        all connections are encrypted; with `sasl` clients authenticate before their first request."""
         self.name = name
         self._router = router
         self._budget = budget
         self._frame_bytes_max = frame_bytes_max
-        self._connections_max = connections_max
-        self._connections_per_ip_max = connections_per_ip_max
+        self._quotas = quotas
+        self._counters = budget.counters
         self._idle_s_max = idle_ms_max / 1000
+        self._sweeps = Sweeper(budget.limits, self._idle_s_max)
         self._buffers = ((socket.SO_SNDBUF, send_buffer_bytes), (socket.SO_RCVBUF, receive_buffer_bytes))
         self._access = access
         self._on_gone = on_gone
@@ -82,7 +84,8 @@ class Listener:
         self._tls = tls
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._connections: set[SocketConnection] = set()
-        self._per_ip: Counter[str] = Counter()
+        self._throttled: set[socket.socket] = set()
+        """Connections of addresses that come too fast: they are closed after a pause, and never read."""
         self._socket: socket.socket | None = None
         self._warned_second = self._warned = self._suppressed = 0
         self._next_accept_line_s = 0.0
@@ -109,7 +112,8 @@ class Listener:
         self._handshakes = Handshakes(self._loop)
         self._socket.setblocking(False)
         self._socket.listen(BACKLOG)
-        self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
+        self._is_accepting = False
+        self._resume_accepting()
         self._sweep()
 
     def release(self) -> None:
@@ -140,8 +144,9 @@ class Listener:
     def _stop_accepting(self) -> None:
         if self._sweeper is not None:
             self._sweeper.cancel()
-            if self._socket is not None:
-                self._loop.remove_reader(self._socket.fileno())
+            self._stop_waiting_for_clients()
+        for sock in list(self._throttled):
+            self._close_throttled(sock)
         self.release()
 
     def _check_drained(self) -> None:
@@ -156,52 +161,100 @@ class Listener:
     def _on_acceptable(self) -> None:
         assert self._socket is not None
         for _ in range(ACCEPTS_PER_TURN_MAX):
+            if not self._quotas.has_slot(self.name):
+                self._wait_for_slot()
+                return
             try:
                 sock, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as fault:
-                self._pause_accepting(fault)
+                self._on_accept_fault(fault)
                 return
             if address is None:  # macOS gives no address for a client that has disconnected already
                 sock.close()
                 continue
             self._accept(sock, address[0], address[1])
+            pause_ms = self._quotas.accept_pause_ms(self.name, self._now_ms())
+            if pause_ms:
+                self._counters.add(counters.ACCEPT_PAUSED_RATE)
+                self._pause(pause_ms / 1000, "max.connection.creation.rate is reached")
+                return
 
-    def _pause_accepting(self, fault: OSError) -> None:
-        """Stop accepting for a moment, because file descriptors or memory ran out. New connections wait in the backlog;
-        open ones continue."""
-        assert self._socket is not None
-        if fault.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-            raise fault
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def _wait_for_slot(self) -> None:
+        """Stop accepting until a connection is closed. New connections wait in the backlog, as with Kafka."""
+        self._counters.add(counters.ACCEPT_PAUSED_COUNT)
+        self._stop_waiting_for_clients()
+        self._log_pause("max.connections or the limit of open files is reached")
+        self._quotas.when_slot_is_free(self._resume_accepting)
+
+    def _pause(self, seconds: float, reason: str) -> None:
+        self._stop_waiting_for_clients()
+        self._log_pause(reason)
+        self._loop.call_later(seconds, self._resume_accepting)
+
+    def _log_pause(self, reason: str) -> None:
         if self._loop.time() >= self._next_accept_line_s:
             self._next_accept_line_s = self._loop.time() + ACCEPT_LINE_EVERY_S
-            log.warning("listener %s: new connections wait: %s; %s", self.name, fault.strerror, _next_step(fault))
-        fd = self._socket.fileno()
-        self._loop.remove_reader(fd)
-        self._loop.call_later(ACCEPT_RETRY_S, self._resume_accepting, fd)
+            log.warning("listener %s: new connections wait: %s", self.name, reason)
 
-    def _resume_accepting(self, fd: int) -> None:
-        if self._socket is not None:
-            self._loop.add_reader(fd, self._on_acceptable)
+    def _on_accept_fault(self, fault: OSError) -> None:
+        """Stop accepting for a moment, because file descriptors or memory ran out. New connections wait in the backlog;
+        open ones continue."""
+        if fault.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+            raise fault
+        self._pause(ACCEPT_RETRY_S, f"{fault.strerror}; {_next_step(fault)}")
+
+    def _resume_accepting(self) -> None:
+        if self._socket is not None and not self._is_accepting:
+            self._is_accepting = True
+            self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
+
+    def _stop_waiting_for_clients(self) -> None:
+        if self._socket is not None and self._is_accepting:
+            self._is_accepting = False
+            self._loop.remove_reader(self._socket.fileno())
 
     def _accept(self, sock: socket.socket, host: str, port: int) -> None:
-        if len(self._connections) >= self._connections_max or self._per_ip[host] >= self._connections_per_ip_max:
-            self._warn(f"connection from {host} refused: the limit of connections is reached")
-            sock.close()
-            return
         if sock.fileno() > self._descriptor_max:
+            self._counters.add(counters.CONNECTIONS_REFUSED_FILES)
             self._warn(f"connection from {host} refused: too many open files; raise the limit (`ulimit -n`)")
             sock.close()
+            return
+        refusal = self._quotas.enter(self.name, host, self._now_ms())
+        if refusal is not None:
+            self._refuse(sock, host, refusal)
             return
         try:
             self._set_options(sock)
         except OSError as error:  # macOS: the client has disconnected already, or the buffer is larger than allowed
             self._warn(f"connection from {host} closed: the socket options could not be set: {error.strerror}")
+            self._quotas.leave(self.name, host)
             sock.close()
             return
-        self._per_ip[host] += 1
+        self._counters.add(counters.CONNECTIONS_ACCEPTED)
         self._connections.add(self._connection(sock, host, f"{host}:{port}"))
+
+    def _refuse(self, sock: socket.socket, host: str, refusal: Refusal) -> None:
+        """Close a connection; if its address comes too fast, after a pause, so that it does not come again at once."""
+        self._warn(f"connection from {host} refused: {refusal.reason}")
+        if not refusal.delay_ms:
+            self._counters.add(counters.CONNECTIONS_REFUSED_PER_IP)
+            sock.close()
+            return
+        self._counters.add(counters.CONNECTIONS_REFUSED_RATE)
+        self._throttled.add(sock)
+        if len(self._throttled) > THROTTLED_SOCKETS_MAX:
+            self._close_throttled(sock)
+        else:
+            self._loop.call_later(refusal.delay_ms / 1000, self._close_throttled, sock)
+
+    def _close_throttled(self, sock: socket.socket) -> None:
+        self._throttled.discard(sock)
+        sock.close()
 
     def _connection(self, sock: socket.socket, host: str, peer: str) -> SocketConnection:
         limits = self._frame_bytes_max, self._budget, self._on_closed
@@ -231,6 +284,7 @@ class Listener:
     def _set_options(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # finds clients whose machine is gone
         for buffer, size in self._buffers:
             if size != SYSTEM_BUFFER:
                 sock.setsockopt(socket.SOL_SOCKET, buffer, size)
@@ -241,10 +295,9 @@ class Listener:
             session.end()
             # A client that ends the connection before it is refused still leaves a line.
             reason = reason or session.failure
-        host = connection.peer.rpartition(":")[0]
-        self._per_ip[host] -= 1
-        if not self._per_ip[host]:
-            del self._per_ip[host]
+        self._quotas.leave(self.name, connection.peer.rpartition(":")[0])
+        if reason or connection.closed_by == counters.CLOSED_IDLE:
+            self._counters.add(connection.closed_by)
         if reason:
             self._warn(f"connection from {connection.peer} closed: {reason}")
         self._on_gone(connection.peer)
@@ -263,10 +316,10 @@ class Listener:
             self._suppressed += 1
 
     def _sweep(self) -> None:
-        """Close connections without traffic for too long, including those with an incomplete frame."""
-        oldest = self._loop.time() - self._idle_s_max
-        for connection in [c for c in self._connections if c.last_active < oldest and not c.is_waiting_for_us]:
-            connection.close("idle for too long" if not connection.is_idle else "")
+        """Close connections that are idle or slow for too long, also with an incomplete frame."""
+        excess = self._quotas.excess(self.name)
+        for each in self._sweeps.to_close(self._connections, self._loop.time(), excess):
+            each.connection.close(each.reason, each.closed_by)
         self._sweeper = self._loop.call_later(max(0.05, min(self._idle_s_max / 4, 10.0)), self._sweep)
 
 

@@ -16,6 +16,8 @@ from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.limits import DEFAULT_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.security.acls.access import UNRESTRICTED, Access
+from moldau.security.principals import Client
+from moldau.security.quotas.mutations import STRICT_FROM_VERSION
 from moldau.server.conversation import Reply
 from moldau.server.throttling import Throttling
 from moldau.wire.apis import APIS, ApiKey, request_class
@@ -35,6 +37,11 @@ class Caller(NamedTuple):
     client_id: str | None
     version: int
     access: Access = UNRESTRICTED
+
+    @property
+    def client(self) -> Client:
+        """The client as quotas count it."""
+        return Client(self.access.principal, self.client_id or "")
 
 
 class Handler(Protocol):
@@ -63,6 +70,17 @@ class _Route(NamedTuple):
     decode: Decoder
     response: Framing
     bytes_max: int
+
+
+class PausingFraming(Framing):
+    """For APIs with a quota that the controller counts: the connection pauses for the time that the response says."""
+
+    __slots__ = ()
+
+    def frame(self, correlation_id: int, response: Any) -> Outgoing:
+        framed = super().frame(correlation_id, response)
+        framed.pause_ms = response.throttle_time_ms
+        return framed
 
 
 class Router:
@@ -127,7 +145,7 @@ class Router:
             answer=handler.answer,
             request=request_class(key),
             decode=decoder(request_class(key), version),
-            response=Framing(key, version),
+            response=PausingFraming(key, version) if key in STRICT_FROM_VERSION else Framing(key, version),
             bytes_max=sys.maxsize if key == ApiKey.PRODUCE else _bytes_max(handler),
         )
         return route
@@ -181,7 +199,7 @@ class Router:
             if pause_ms and hasattr(response, "throttle_time_ms"):
                 response.throttle_time_ms = max(response.throttle_time_ms, pause_ms)
             framed = route.response.frame(correlation_id, response)
-            framed.pause_ms = pause_ms
+            framed.pause_ms = max(framed.pause_ms, pause_ms)
             return framed
 
         reply = self._call_handler(route._replace(answer=answer), request, correlation_id, caller, frame)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from moldau.base.clock import Clock, Timer, Timers
+from moldau.base.counters import AUTHENTICATION_FAILED, CLOSED_NOT_AUTHENTICATED
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.limits import AUTHENTICATION_MS_MAX, FRAME_TRUSTED_BYTES, UNAUTHENTICATED_TRUSTED_BYTES
 from moldau.base.promise import Promise
@@ -56,7 +57,7 @@ class Connection(Protocol):
 
     def stop_reading(self) -> None: ...
 
-    def close(self, reason: str = "") -> None: ...
+    def close(self, reason: str = "", closed_by: str = ...) -> None: ...
 
 
 class SaslSession:
@@ -114,7 +115,9 @@ class SaslSession:
 
     def _on_timeout(self) -> None:
         self._timer = None
-        self._connection.close(f"it did not authenticate within {self._server.time_ms_max} ms")
+        self._connection.close(
+            f"it did not authenticate within {self._server.time_ms_max} ms", CLOSED_NOT_AUTHENTICATED
+        )
 
     def _on_authenticated(self) -> None:
         self._cancel_timer()
@@ -233,7 +236,7 @@ class SaslSession:
             self._timer = None
             if reply is not None:
                 late_reply.complete(reply)
-            self._connection.close(f"authentication failed: {reason}")
+            self._connection.close(f"authentication failed: {reason}", AUTHENTICATION_FAILED)
 
         self._timer = self._server.timers.after_ms(self._server.failure_delay_ms, close)
         return None if reply is None else late_reply

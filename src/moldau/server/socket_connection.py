@@ -14,12 +14,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import ClassVar
 
+from moldau.base.counters import CLOSED_MALFORMED, CLOSED_MEMORY, READING_PAUSED
 from moldau.base.errors import MalformedData
-from moldau.base.limits import SEND_FILE_BYTES, SEND_TURN_BYTES, UNSENT_BYTES_MAX, UNSENT_PIECES_MAX
+from moldau.base.limits import SEND_FILE_BYTES, SEND_TURN_BYTES, UNSENT_PIECES_MAX
 from moldau.log.reading import Slice
 from moldau.platforms import page_cache
 from moldau.platforms.file_sending import is_peer_gone, send_file
-from moldau.server.conversation import Conversation, ReceiveBudget, Reply
+from moldau.server.conversation import ConnectionBudget, Conversation, OutOfMemory, Reply
 from moldau.wire.codec import Outgoing
 
 
@@ -27,6 +28,7 @@ class SocketConnection:
     TURN_BYTES: ClassVar = SEND_TURN_BYTES
 
     __slots__ = (
+        "_budget",
         "_cached_to",
         "_closed",
         "_conversation",
@@ -40,9 +42,13 @@ class SocketConnection:
         "_scratch",
         "_socket",
         "_stopped",
+        "_unsent",
         "_writing",
+        "blocked_since",
+        "closed_by",
         "last_active",
         "peer",
+        "sent_since",
     )
 
     def __init__(
@@ -53,7 +59,7 @@ class SocketConnection:
         scratch: memoryview,
         answer: Callable[[memoryview], Reply],
         frame_bytes_max: int,
-        budget: ReceiveBudget,
+        budget: ConnectionBudget,
         on_close: Callable[[SocketConnection, str], None],
     ) -> None:
         self._loop = loop
@@ -61,6 +67,7 @@ class SocketConnection:
         self._fd = sock.fileno()
         self.peer = peer
         self._scratch = scratch
+        self._budget = budget
         self._on_close = on_close
         self._out: deque[memoryview | Slice] = deque()
         self._writing = False
@@ -69,6 +76,13 @@ class SocketConnection:
         """While set, no requests are read: the client is above its quota."""
         self._cached_to = 0
         """Up to which position of the file at the head of the queue the records are in the page cache."""
+        self._unsent = 0
+        """Bytes of responses that the client has not read, as the budget counts them."""
+        self.blocked_since: float | None = None
+        """Since when the socket takes less than there is to send, and how much it took since then."""
+        self.sent_since = 0
+        self.closed_by = CLOSED_MALFORMED
+        """The counter for the reason of closing."""
         self._closed = False
         self._stopped = False
         self._conversation = Conversation(answer, self._flush, frame_bytes_max, budget)
@@ -101,11 +115,19 @@ class SocketConnection:
             self._reading = False
             self._ignore_readable()
 
-    def close(self, reason: str = "") -> None:
-        """Close the connection. A reason is logged; it means that the other side was at fault."""
+    @property
+    def arriving(self) -> tuple[bytearray, int] | None:
+        """The buffer of an incomplete request, and how much of it has arrived."""
+        return self._conversation.arriving
+
+    def close(self, reason: str = "", closed_by: str = CLOSED_MALFORMED) -> None:
+        """Close the connection. A reason is logged; it means that the other side was at fault. `closed_by` is the
+        counter of such connections."""
         if self._closed:
             return
         self._closed = True
+        self.closed_by = closed_by
+        self._hold_unsent(0)
         if self._muted is not None:
             self._muted.cancel()
         self.stop_reading()
@@ -167,18 +189,18 @@ class SocketConnection:
                 room.release()
                 conversation.filled(count)
         except MalformedData as error:
-            self._refuse(str(error))
+            self._refuse(error)
             return
         self._flush()
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, error: MalformedData) -> None:
         """Close the connection because of the bytes that were read; replies that are ready are sent first."""
         self.stop_reading()
         while (reply := self._conversation.next_reply()) is not None:
             self._queue(reply)
         if not self._writing and not self._fetching:
             self._pump()
-        self.close(reason)
+        self.close(str(error), CLOSED_MEMORY if isinstance(error, OutOfMemory) else CLOSED_MALFORMED)
 
     def _flush(self) -> None:
         """Send the replies that are ready, continue with requests that were held back for them, then resume or pause
@@ -189,7 +211,13 @@ class SocketConnection:
                 self._queue(reply)
             if self._out and not self._writing and not self._fetching:
                 self._pump()
-            if not conversation.held or self._muted or (self._out and self._is_slow()) or not self._resume():
+            if not conversation.held or self._muted or (self._out and self._is_slow()):
+                break
+            if conversation.is_turn_over:
+                conversation.is_turn_over = False
+                self._loop.call_soon(self._flush)
+                break
+            if not self._resume():
                 break
         self._pace()
 
@@ -197,7 +225,7 @@ class SocketConnection:
         try:
             return self._conversation.resume()
         except MalformedData as error:
-            self._refuse(str(error))
+            self._refuse(error)
             return False
 
     def _pace(self) -> None:
@@ -205,12 +233,15 @@ class SocketConnection:
         if self._closed:
             return
         is_slow = self._out and self._is_slow()
-        should_read = not (is_slow or self._stopped or self._muted or self._conversation.is_full)
+        conversation = self._conversation
+        should_read = not (is_slow or self._stopped or self._muted or conversation.held or conversation.is_full)
         if should_read != self._reading:
             self._reading = should_read
             if should_read:
                 self._await_readable()
             else:
+                if is_slow or conversation.is_full:
+                    self._budget.counters.add(READING_PAUSED)
                 self._ignore_readable()
 
     def _await_readable(self) -> None:
@@ -224,7 +255,21 @@ class SocketConnection:
         out = self._out
         if len(out) > UNSENT_PIECES_MAX:
             return True
-        return sum(len(piece) for piece in out if not isinstance(piece, Slice)) > UNSENT_BYTES_MAX
+        return self._unsent_bytes() > self._budget.limits.unsent_bytes_max
+
+    def _unsent_bytes(self) -> int:
+        """Return the bytes of responses in memory; records in files use none."""
+        return sum(len(piece) for piece in self._out if not isinstance(piece, Slice))
+
+    def _hold_unsent(self, size: int) -> None:
+        """Tell the budget how much waits for a slow client. Close the connection if all clients together read too
+        little."""
+        if size == self._unsent:
+            return
+        is_too_much = self._budget.hold_unsent(self._unsent, size)
+        self._unsent = size
+        if is_too_much:
+            self.close("the memory for responses that clients do not read is used up", CLOSED_MEMORY)
 
     def _mute(self, pause_ms: int) -> None:
         """Read no requests for this time, counted from now or from the end of a pause that is longer."""
@@ -277,12 +322,25 @@ class SocketConnection:
                     return
                 left -= self._send_head()
         except (BlockingIOError, InterruptedError):
-            self._await_writable()
+            self._on_blocked(self.TURN_BYTES - left)
             return
         except OSError as error:
             self.close(self._send_fault(error))
             return
+        if self.blocked_since is not None:
+            self.blocked_since = None
+            self._hold_unsent(0)
         self._stop_writing()
+
+    def _on_blocked(self, sent: int) -> None:
+        """Called when the socket takes no more: the client reads slower than we send."""
+        if self.blocked_since is None:
+            self.blocked_since = self._loop.time()
+            self.sent_since = 0
+        else:
+            self.sent_since += sent
+        self._await_writable()
+        self._hold_unsent(self._unsent_bytes())
 
     def _send_file(self, head: Slice) -> tuple[int, Slice | None]:
         sent = send_file(self._fd, head.file.fileno(), head.position, min(head.length, SEND_FILE_BYTES))

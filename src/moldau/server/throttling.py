@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from moldau.base.clock import Clock
+from moldau.base.counters import REQUESTS_THROTTLED, Counters
 from moldau.security.principals import Principal
 from moldau.security.quotas.entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, Quotas
 from moldau.security.quotas.limits import ClientLimits
@@ -29,10 +30,17 @@ PERCENT_PER_SECOND: Final = 100.0
 
 
 class Throttling:
-    def __init__(self, limits: ClientLimits, clock: Clock, now_s: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        limits: ClientLimits,
+        clock: Clock,
+        counters: Counters | None = None,
+        now_s: Callable[[], float] = time.perf_counter,
+    ) -> None:
         """`now_s` returns the time by which requests are measured."""
         self.limits = limits
         self._clock = clock
+        self._counters = counters or Counters()
         self.now_s = now_s
         self.is_active = False
         """Whether any client has a quota."""
@@ -56,6 +64,8 @@ class Throttling:
             used = took_s * PERCENT_PER_SECOND
             time_pause = self.limits.record(REQUEST_PERCENTAGE, user, client_id, used, now_ms)
             pause = max(pause, min(time_pause, TIME_PAUSE_MS_MAX))
+        if pause:
+            self._counters.add(REQUESTS_THROTTLED)
         return pause
 
     def fetch_pause_ms(self, principal: Principal, client_id: str, request: Message, response: FetchResponse) -> int:
@@ -63,7 +73,10 @@ class Throttling:
         if _is_follower(request):
             return 0
         size = sum(size_of(data.records) for topic in response.responses for data in topic.partitions if data.records)
-        return self.limits.record(CONSUMER_BYTE_RATE, principal.name, client_id, size, self._clock.elapsed_ms())
+        pause = self.limits.record(CONSUMER_BYTE_RATE, principal.name, client_id, size, self._clock.elapsed_ms())
+        if pause:
+            self._counters.add(REQUESTS_THROTTLED)
+        return pause
 
 
 def _is_follower(request: Message) -> bool:

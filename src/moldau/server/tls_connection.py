@@ -22,9 +22,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import ClassVar, Final, NamedTuple, Protocol
 
+from moldau.base.counters import AUTHENTICATION_FAILED, CLOSED_MALFORMED, CLOSED_NOT_AUTHENTICATED
 from moldau.base.errors import MalformedData
 from moldau.base.limits import (
-    HANDSHAKE_S_MAX,
     HANDSHAKES_PER_TURN_MAX,
     SCRATCH_BYTES,
     TLS_SEND_BYTES,
@@ -35,7 +35,7 @@ from moldau.platforms import page_cache
 from moldau.security.principals import Principal
 from moldau.security.tls.context import handshake_fault
 from moldau.security.tls.mapping_rules import NoRuleApplies
-from moldau.server.conversation import Conversation, ReceiveBudget, Reply
+from moldau.server.conversation import ConnectionBudget, Conversation, Reply
 from moldau.server.socket_connection import SocketConnection
 
 HANDSHAKE_RECORD: Final = b"\x16"
@@ -95,7 +95,6 @@ class TlsConnection(SocketConnection):
     TURN_BYTES: ClassVar = TLS_TURN_BYTES
 
     __slots__ = (
-        "_budget",
         "_frame_bytes_max",
         "_handshake",
         "_is_established",
@@ -113,7 +112,7 @@ class TlsConnection(SocketConnection):
         scratch: memoryview,
         handshake: ServerHandshake,
         frame_bytes_max: int,
-        budget: ReceiveBudget,
+        budget: ConnectionBudget,
         on_close: Callable[[SocketConnection, str], None],
     ) -> None:
         self._handshake = handshake
@@ -123,9 +122,9 @@ class TlsConnection(SocketConnection):
         self._send_wants_read = self._receive_wants_write = False
         super().__init__(loop, sock, peer, scratch, _answer_before_handshake, frame_bytes_max, budget, on_close)
         loop.add_reader(self._fd, self._on_first_bytes)
-        self._timeout = loop.call_later(HANDSHAKE_S_MAX, self._on_handshake_timeout)
+        self._timeout = loop.call_later(budget.limits.authentication_ms_max / 1000, self._on_handshake_timeout)
 
-    def close(self, reason: str = "") -> None:
+    def close(self, reason: str = "", closed_by: str = CLOSED_MALFORMED) -> None:
         if self._closed:
             return
         self._timeout.cancel()
@@ -134,7 +133,7 @@ class TlsConnection(SocketConnection):
         if self._is_established:
             with suppress(OSError, ValueError):  # tell the client, if the socket takes it; its answer is not awaited
                 self._socket.unwrap()
-        super().close(reason)
+        super().close(reason, closed_by)
 
     # --- the handshake ------------------------------------------------------------------------------------------
 
@@ -150,7 +149,7 @@ class TlsConnection(SocketConnection):
         if not first:
             self.close()
         elif first != HANDSHAKE_RECORD:
-            self.close("it does not use TLS; this listener does")
+            self.close("it does not use TLS; this listener does", AUTHENTICATION_FAILED)
         else:
             self._loop.remove_reader(self._fd)
             try:
@@ -177,9 +176,9 @@ class TlsConnection(SocketConnection):
         except ssl.SSLWantWriteError:
             self._loop.add_writer(self._fd, self._on_handshake_ready)
         except (ssl.SSLEOFError, ConnectionError):
-            self.close("it ended the TLS handshake")
+            self.close("it ended the TLS handshake", AUTHENTICATION_FAILED)
         except OSError as error:
-            self.close(f"TLS handshake failed: {_tls_fault(error)}")
+            self.close(f"TLS handshake failed: {_tls_fault(error)}", AUTHENTICATION_FAILED)
         else:
             self._establish()
 
@@ -190,7 +189,7 @@ class TlsConnection(SocketConnection):
         try:
             principal = self._handshake.tls.principal(self._socket.getpeercert(binary_form=True))
         except (NoRuleApplies, MalformedData) as error:
-            self.close(str(error))
+            self.close(str(error), AUTHENTICATION_FAILED)
             return
         answer = self._handshake.session(principal)
         self._conversation = Conversation(answer, self._flush, self._frame_bytes_max, self._budget)
@@ -198,7 +197,8 @@ class TlsConnection(SocketConnection):
         self._await_readable()
 
     def _on_handshake_timeout(self) -> None:
-        self.close(f"no TLS handshake within {HANDSHAKE_S_MAX:.0f} s")
+        seconds = self._budget.limits.authentication_ms_max / 1000
+        self.close(f"no TLS handshake within {seconds:g} s", CLOSED_NOT_AUTHENTICATED)
 
     # --- receiving ----------------------------------------------------------------------------------------------
 

@@ -51,11 +51,18 @@ class TestBroker(SecuredClients):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._fault: BaseException | None = None
+        self._node: Node | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         """The address for clients."""
         return self._ready.result(START_TIMEOUT_S)
+
+    @property
+    def limit_counters(self) -> Mapping[str, int]:
+        """How often each limit was reached: docs/security.md lists the names."""
+        assert self._node is not None, "the broker has been started"
+        return self._node.assembly.counters.values
 
     def start(self) -> TestBroker:
         """Return when clients can connect; raise the error if the start fails."""
@@ -87,7 +94,7 @@ class TestBroker(SecuredClients):
 
     async def _run(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        node = Node(self._settings)
+        node = self._node = Node(self._settings)
         await node.start()
         self._ready.set_result(node.addresses[0].address)
         await self._stopping.wait()

@@ -67,8 +67,12 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buff
             return bytes(cramjam.zstd.compress(data, level=level))
 
 
+class DecompressedTooLarge(MalformedData):
+    """The data would grow beyond the limit: it may be a decompression bomb."""
+
+
 def decompress(codec: Compression, data: Buffer, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """MalformedData for an invalid stream, and for one that would grow beyond `bytes_max`."""
+    """MalformedData for an invalid stream, DecompressedTooLarge for one that would grow beyond `bytes_max`."""
     match codec:
         case Compression.NONE:
             return data
@@ -145,7 +149,7 @@ def _snappy_compress(data: Buffer) -> bytes:
 def _snappy_decompress(data: Buffer, bytes_max: int) -> bytes:
     view = memoryview(data)
     if bytes(view[:8]) != _XERIAL_MAGIC:
-        return _snappy_block(view, bytes_max)
+        return _snappy_block(view, bytes_max, 0)
     parts: list[bytes] = []
     size, position = 0, len(_XERIAL_HEADER)
     while position < len(view):
@@ -155,17 +159,17 @@ def _snappy_decompress(data: Buffer, bytes_max: int) -> bytes:
         position += _INT32.size
         if not 0 <= length <= len(view) - position:
             raise MalformedData(f"snappy: a block claims {length} bytes, {len(view) - position} are there")
-        part = _snappy_block(view[position : position + length], bytes_max - size)
+        part = _snappy_block(view[position : position + length], bytes_max, size)
         parts.append(part)
         size += len(part)
         position += length
     return b"".join(parts)
 
 
-def _snappy_block(block: memoryview, bytes_max: int) -> bytes:
+def _snappy_block(block: memoryview, bytes_max: int, size_before: int) -> bytes:
     """Raw snappy starts with its length: limit it before decompressing (CVE-2023-34455)."""
     try:
-        if cramjam.snappy.decompress_raw_len(block) > bytes_max:
+        if cramjam.snappy.decompress_raw_len(block) > bytes_max - size_before:
             raise _too_long(bytes_max)
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
@@ -232,4 +236,4 @@ def _fit_into(into: Callable[[Buffer, Buffer], int], data: Buffer, room: Buffer)
 
 
 def _too_long(bytes_max: int) -> MalformedData:
-    return MalformedData(f"the records expand beyond {bytes_max} bytes")
+    return DecompressedTooLarge(f"the records expand beyond {bytes_max} bytes")

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from moldau.base.errors import MalformedData
+from moldau.base.limits import DECOMPRESSED_BYTES_MAX
 from moldau.wire.batch import (
     BATCH_HEADER,
     BATCH_HEADER_BYTES,
@@ -206,7 +207,9 @@ _new_record = partial(tuple.__new__, Record)
 """Makes a Record without its own constructor."""
 
 
-def decode_records(batch: Buffer, header: BatchHeader | None = None) -> list[Record]:
+def decode_records(
+    batch: Buffer, header: BatchHeader | None = None, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> list[Record]:
     """Return all records of one complete batch. The caller checks the CRC."""
     if header is None:
         header = read_header(batch)
@@ -214,7 +217,7 @@ def decode_records(batch: Buffer, header: BatchHeader | None = None) -> list[Rec
         raise MalformedData("not one whole record batch of magic 2")
     payload: Buffer = memoryview(batch)[BATCH_HEADER_BYTES:]
     if header.attributes & CODEC_MASK:
-        payload = decompress(header.compression, payload)
+        payload = decompress(header.compression, payload, decompressed_bytes_max)
     body = bytes(payload)
     if not 0 <= header.record_count <= len(body) // _RECORD_BYTES_MIN:
         raise MalformedData(f"{header.record_count} records cannot be in {len(body)} bytes")

@@ -11,7 +11,7 @@ import pytest
 
 import moldau
 from moldau import settings
-from moldau.base import cluster_settings, transaction_settings
+from moldau.base import cluster_settings, connection_settings, own_configs, transaction_settings
 from moldau.base.accepted_configs import ACCEPTED
 from moldau.base.broker_configs import (
     BROKER_CONFIGS,
@@ -25,14 +25,15 @@ from moldau.base.broker_configs import (
 from moldau.base.config_def import BrokerLayers, ConfigSource, ConfigType, UpdateMode
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.implemented_configs import IMPLEMENTED
+from moldau.base.own_configs import OWN
 from moldau.base.topic_configs import TOPIC_CONFIGS
 from moldau.log.config import LogConfig
 from moldau.runtime.cleaning import settings as log_cleaner_settings
 
 
 def test_no_key_is_in_both_tables_and_served_ones_are_documented() -> None:
-    assert len(BROKER_CONFIGS) == len(IMPLEMENTED) + len(ACCEPTED)
-    assert all(definition.documentation for definition in IMPLEMENTED)
+    assert len(BROKER_CONFIGS) == len(IMPLEMENTED) + len(OWN) + len(ACCEPTED)
+    assert all(definition.documentation for definition in (*IMPLEMENTED, *OWN))
     assert {definition.name for definition in ACCEPTED}.isdisjoint(IMPLEMENTED_NAMES)
 
 
@@ -140,19 +141,25 @@ def test_exactly_the_served_keys_are_used() -> None:
     package = Path(moldau.__file__).parent
     node = "".join(path.read_text() for path in (package / "node.py", *(package / "assembly").glob("*.py")))
     wired = {name for name in BROKER_CONFIGS if re.search(rf"settings\.{name.replace('.', '_')}\b", node)}
-    of_topics = {field.name.replace("_", ".") for field in fields(LogConfig)} - {"preallocate"} | {
-        "min.insync.replicas"
-    }
+    of_topics = {field.name.replace("_", ".") for field in fields(LogConfig)} - {
+        "preallocate",
+        own_configs.DECOMPRESSED_BYTES_MAX,
+    } | {"min.insync.replicas"}
     defaults = {synonym.name for name in of_topics for synonym in TOPIC_CONFIGS[name].synonyms}
     of_groups = set(re.findall(r'"([a-z.]+)"', inspect.getsource(settings._read_groups)))
     of_cluster = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(cluster_settings))) & IMPLEMENTED_NAMES
     of_cleaner = set(re.findall(r'"(log\.cleaner\.[a-z.]+)"', inspect.getsource(log_cleaner_settings)))
     of_transactions = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(transaction_settings)))
+    sources = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "own_configs.py")
+    own_names = {value: name for name, value in vars(own_configs).items() if str(value).startswith("moldau.")}
+    of_own = {value for value, name in own_names.items() if f"own_configs.{name}" in sources}
+    of_connections = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(connection_settings)))
     of_security = {
         key
         for path in (package / "security").rglob("*settings.py")
         for key in re.findall(r'"([a-z.]+\.[a-z.]+)"', path.read_text())
         if key in IMPLEMENTED_NAMES
     }
-    of_settings = wired | defaults | of_groups | of_cluster | of_cleaner | of_transactions | of_security
+    of_settings = wired | defaults | of_groups | of_cluster | of_cleaner | of_transactions | of_security | of_own
+    of_settings |= of_connections & IMPLEMENTED_NAMES
     assert of_settings | USED_INDIRECTLY == IMPLEMENTED_NAMES

@@ -12,6 +12,7 @@ import pytest
 from scripted_peer import HEARTBEAT, ScriptedPeer, heartbeat, run, until
 
 from moldau.base.clock import SystemClock
+from moldau.base.connection_settings import ConnectionCounts
 from moldau.base.errors import ErrorCode, KafkaError, UnusableProperty
 from moldau.base.promise import Promise, resolved
 from moldau.client import peer_connections
@@ -22,12 +23,14 @@ from moldau.metadata.current import CurrentImage
 from moldau.runtime.timers import LoopTimers
 from moldau.security.acls.access import Access, Unrestricted
 from moldau.security.principals import Principal
+from moldau.security.quotas.connections import ConnectionQuotas
+from moldau.security.quotas.rates import Window
 from moldau.security.sasl.client import ClientLogin
 from moldau.security.sasl.mechanism import SCRAM_MECHANISMS, SUPPORTED_MECHANISMS
 from moldau.security.sasl.oauthbearer.server import AccessToken, TokenRefused, Verdict
 from moldau.security.sasl.scram_messages import ScramKeys
 from moldau.security.sasl.settings import SaslListenerSettings
-from moldau.server.conversation import ReceiveBudget
+from moldau.server.conversation import ConnectionBudget
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.sasl import SaslAuthenticate, SaslHandshake
 from moldau.server.listener import Listener
@@ -88,16 +91,9 @@ class SaslPeer:
             clock=SystemClock(),
             timers=timers,
         )
+        quotas = ConnectionQuotas(ConnectionCounts(), Window())
         self.listener = Listener(
-            "SASL",
-            router,
-            ReceiveBudget(1 << 20),
-            frame_bytes_max=1 << 20,
-            connections_max=10,
-            connections_per_ip_max=10,
-            idle_ms_max=600_000,
-            access=self._access,
-            sasl=sasl,
+            "SASL", router, ConnectionBudget(1 << 20), 1 << 20, quotas, 600_000, access=self._access, sasl=sasl
         )
         _, self.port = self.listener.bind("127.0.0.1", 0)
         self.listener.start()

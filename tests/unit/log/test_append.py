@@ -8,9 +8,10 @@ import pytest
 from making_logs import NOW_MS, batch_of, new_log, read_records, read_values
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.log import validate
 from moldau.log.config import LogConfig
 from moldau.log.log import Appended, Log
-from moldau.log.validate import Origin, RecordsRejected
+from moldau.log.validate import BatchExpandsTooMuch, Origin, RecordsRejected
 from moldau.wire.batch import read_header, stamp, stamp_crc
 from moldau.wire.compression import Compression
 from moldau.wire.records import (
@@ -253,3 +254,25 @@ def test_a_follower_may_begin_far_ahead() -> None:
     append(log, memoryview(leaders_bytes((2**41, 3))), Origin.REPLICATION)
     assert [segment.base_offset for segment in log.segments] == [2**40, 2**41]
     assert sorted(read_values(log)) == [2**40, 2**40 + 1, 2**41, 2**41 + 1]
+
+
+COMPACTED = LogConfig(cleanup_policy=frozenset({"compact"}), moldau_max_decompressed_bytes=1 << 20)
+
+
+@pytest.mark.parametrize("compression", [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD])
+def test_a_batch_that_expands_too_much_is_refused_if_the_broker_must_read_it(compression: Compression) -> None:
+    log = new_log(COMPACTED)
+    bomb = batch_of([bytes(2 << 20)], compression=compression)
+    with pytest.raises(BatchExpandsTooMuch, match="the records expand beyond 1048576 bytes") as refusal:
+        append(log, bomb)
+    assert refusal.value.code is ErrorCode.INVALID_RECORD
+    assert log.end_offset == 0
+    append(log, batch_of([bytes(1 << 19)], compression=compression))
+
+
+def test_a_batch_of_very_many_records_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validate, "OPENED_RECORDS_MAX", 3)
+    log = new_log(COMPACTED)
+    append(log, batch_of([b"v"] * 3))
+    with pytest.raises(BatchExpandsTooMuch, match="The batch has 4 records, at most 3 are read"):
+        append(log, batch_of([b"v"] * 4))

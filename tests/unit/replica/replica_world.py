@@ -12,6 +12,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from moldau.base.counters import Counters
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
@@ -256,7 +257,7 @@ class Node:
         brokers = Brokers(self.id, self.current, self, LISTENER, "transactions", self._no_transactions)
         verifier = TransactionVerifier(lambda _: self.id, brokers, self)
         gate = TransactionGate(Verifications(), verifier, self.clock, self, Patience(20, 100), lambda: True)
-        self.produce = Produce(self.current, self.partitions, gate, self.clock, self)
+        self.produce = Produce(self.current, self.partitions, gate, self.clock, self, Counters())
         self.list_offsets = ListOffsets(self.partitions)
         self.delete_records = DeleteRecords(self.partitions, self)
         self.router = Router()

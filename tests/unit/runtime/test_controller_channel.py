@@ -9,7 +9,7 @@ import pytest
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.runtime.controller.channel import RETRY_DELAY_MS, ControllerChannel
-from moldau.security.principals import ANONYMOUS, Principal
+from moldau.security.principals import Client, Principal
 from moldau.server.handlers.controller.envelope import Envelope
 from moldau.server.router import Caller
 from moldau.testing.clock import FakeTimers
@@ -66,7 +66,7 @@ class Desk:
     def leader_address(self) -> tuple[str, int] | None:
         return self.address
 
-    def local(self, api: ApiKey, request: Message, version: int, principal: Principal) -> Promise[Any]:
+    def local(self, api: ApiKey, request: Message, version: int, client: Any = None) -> Promise[Any]:
         self.asked_here.append(api)
         answer: Promise[Any] = Promise()
         answer.complete(BrokerHeartbeatResponse())
@@ -157,16 +157,18 @@ def test_without_a_known_leader_the_old_one_may_still_respond(desk: Desk) -> Non
 
 # --- envelopes ----------------------------------------------------------------------------------------------------
 
-ANN = Principal("User", "ann", by_token=True)
+ANN = Client(Principal("User", "ann", by_token=True), "app")
 ASK = CreateTopicsRequest([CreatableTopic("a", 3, 2)])
 
 
-def opened(envelope: EnvelopeRequest, given: Any) -> tuple[EnvelopeResponse, list[tuple[ApiKey, Any, int, Principal]]]:
+def opened(
+    envelope: EnvelopeRequest, given: Any
+) -> tuple[EnvelopeResponse, list[tuple[ApiKey, Any, int, Client | None]]]:
     """Return the envelope's response when the other side's controller responds with `given`."""
-    seen: list[tuple[ApiKey, Any, int, Principal]] = []
+    seen: list[tuple[ApiKey, Any, int, Client | None]] = []
 
-    def ask(api: ApiKey, request: Message, version: int, principal: Principal) -> Promise[Any]:
-        seen.append((api, request, version, principal))
+    def ask(api: ApiKey, request: Message, version: int, client: Client | None = None) -> Promise[Any]:
+        seen.append((api, request, version, client))
         answer: Promise[Any] = Promise()
         answer.complete(given)
         return answer
@@ -228,12 +230,12 @@ def test_an_envelope_may_contain_only_forwarded_apis(data: bytes, code: ErrorCod
 
 
 def enveloped(principal: bytes | None) -> EnvelopeRequest:
-    return EnvelopeRequest(bytes(request_frame(ApiKey.CREATE_TOPICS, 7, 0, None, ASK))[4:], principal)
+    return EnvelopeRequest(bytes(request_frame(ApiKey.CREATE_TOPICS, 7, 0, "app", ASK))[4:], principal)
 
 
-def test_the_envelope_of_an_earlier_release_has_no_principal() -> None:
+def test_the_envelope_of_a_broker_itself_or_of_an_earlier_release_has_no_client() -> None:
     _, seen = opened(enveloped(None), CreateTopicsResponse())
-    assert [who for *_, who in seen] == [ANONYMOUS]
+    assert [client for *_, client in seen] == [None]
 
 
 @pytest.mark.parametrize(
@@ -254,6 +256,8 @@ def test_an_unreadable_principal_is_refused(principal: bytes) -> None:
     assert (response.error_code, seen) == (ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, [])
 
 
-def test_the_principal_is_written_as_apache_writes_it(desk: Desk) -> None:
+def test_an_envelope_carries_the_client_as_apache_writes_it(desk: Desk) -> None:
     desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 7, ANN)
+    desk.channel.create_topics(ASK)
     assert desk.sent[0].request.request_principal == b"\0\0\5User\4ann\1\0"
+    assert [opened(each.request, CreateTopicsResponse())[1][0][3] for each in desk.sent] == [ANN, None]

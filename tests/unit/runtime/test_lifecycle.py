@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
+
+import pytest
 
 from moldau.base.cluster_settings import BrokerSessionSettings
 from moldau.base.errors import ErrorCode, KafkaError
@@ -159,3 +162,20 @@ def test_the_last_broker_leaves_at_once() -> None:
 def test_an_unregistered_broker_leaves_at_once() -> None:
     assert Life().lifecycle.leave().done
     assert Life(controlled_shutdown_enabled=False).unfenced().lifecycle.leave().done
+
+
+def test_a_refused_heartbeat_is_logged_once_for_each_change(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "moldau.lifecycle")
+    life = Life().unfenced()
+    refusal = BrokerHeartbeatResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    accepted = BrokerHeartbeatResponse(is_fenced=False)
+    unanswered = KafkaError(ErrorCode.NOT_CONTROLLER)
+    for answer in (refusal, refusal, accepted, accepted, refusal, unanswered):
+        life.timers.advance(BEAT_MS)
+        life.answer(answer)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "broker 7: heartbeat refused, retrying: CLUSTER_AUTHORIZATION_FAILED"),
+        ("INFO", "broker 7: heartbeats are accepted again"),
+        ("WARNING", "broker 7: heartbeat refused, retrying: CLUSTER_AUTHORIZATION_FAILED"),
+        ("WARNING", "broker 7: heartbeat not answered, retrying: NOT_CONTROLLER"),
+    ]

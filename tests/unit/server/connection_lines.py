@@ -15,7 +15,7 @@ from scripted_conversation import NEVER, reply_to
 
 from moldau.base.limits import SCRATCH_BYTES
 from moldau.security.principals import ANONYMOUS, Principal
-from moldau.server.conversation import ReceiveBudget, Reply
+from moldau.server.conversation import ConnectionBudget, Reply
 from moldau.server.socket_connection import SocketConnection
 from moldau.server.tls_connection import Handshakes, ServerHandshake, TlsConnection
 from moldau.wire.codec import Outgoing
@@ -38,7 +38,7 @@ class Line:
         self.client, ours = socket.socketpair()
         self.client.setblocking(False)
         ours.setblocking(False)
-        self.budget = ReceiveBudget(BUDGET_BYTES)
+        self.budget = ConnectionBudget(BUDGET_BYTES)
         self.ends: list[str] = []
         self.requests = 0
         self._answer = answer

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from moldau.base.promise import Promise
-from moldau.server.conversation import Conversation, ReceiveBudget, Reply
+from moldau.server.conversation import ConnectionBudget, Conversation, Reply
 from moldau.wire.codec import Outgoing
 
 FRAME_BYTES_MAX = 100_000
@@ -34,7 +34,7 @@ class ScriptedConversation:
 
     def __init__(self, budget_bytes: int = BUDGET_BYTES, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.budget_bytes = budget_bytes
-        self.budget = ReceiveBudget(budget_bytes)
+        self.budget = ConnectionBudget(budget_bytes)
         self.requests: list[bytes] = []
         self.late: list[tuple[bytes, Promise[Outgoing]]] = []
         self.replies: list[bytes] = []
@@ -58,10 +58,12 @@ class ScriptedConversation:
         self.on_wake()
 
     def feed(self, data: bytes) -> None:
-        """Feed bytes as a socket would: the buffer is overwritten after the call."""
+        """Feed bytes as a socket would: the buffer is overwritten after the call. Turns follow at once."""
         scratch = bytearray(data)
         self.conversation.feed(memoryview(scratch))
         scratch[:] = b"\xee" * len(scratch)
+        while self.conversation.is_turn_over and self.conversation.resume():
+            pass
 
     def read(self, data: bytes) -> None:
         """Like `feed`, but write bytes of a half-received frame directly into its buffer where there is one."""

@@ -3,18 +3,51 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from restricted_node import RestrictedNode
 
 from moldau.base.acl_operations import AclOperation
+from moldau.base.counters import AUDIT_LINES_DROPPED, DENIED, Counters
+from moldau.base.errors import ErrorCode
+from moldau.metadata.records import ConfigResource
 from moldau.security.acls.access import Needs
 from moldau.security.acls.authorizer import Decision
 from moldau.security.acls.bindings import ResourceType
 from moldau.server import audit
+from moldau.server.admin_actions import ADMIN_ACTIONS, admin_actions, is_administrative
+from moldau.server.handlers.forwarded import FORWARDED
+from moldau.server.router import Caller
 from moldau.testing.clock import FakeClock
-from moldau.wire.apis import ApiKey
+from moldau.wire.apis import APIS, ApiKey, request_class, response_class
+from moldau.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    OpData,
+    RequestEntityData,
+    RequestEntryData,
+)
+from moldau.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
+from moldau.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from moldau.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from moldau.wire.messages.delete_topics import DeleteTopicsRequest
+from moldau.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 
 READ_TOPIC = Needs(AclOperation.READ, ResourceType.TOPIC)
 
@@ -75,3 +108,126 @@ def test_a_flood_is_counted(caplog: pytest.LogCaptureFixture) -> None:
         f"{1000 - audit.LINES_PER_SECOND_MAX} more lines of the audit log were left out",
         'denied principal=User:bob host=h operation=read resource=topic:t rule="no ACL allows it"',
     ]
+
+
+def admin_lines(node: RestrictedNode, caplog: pytest.LogCaptureFixture, api: ApiKey, request: Any, version: int) -> Any:
+    """Let root send a request; return the lines without who sent it, and check that all lines name root."""
+    caplog.clear()
+    node.completed(node.ask(api, request, version, "root"))
+    start = f"admin principal=User:root host=10.0.0.1 client=test action={APIS[api].name} "
+    assert all(line.startswith(start) for line in lines(caplog)), lines(caplog)
+    return [line.removeprefix(start) for line in lines(caplog)]
+
+
+@pytest.fixture
+def node(caplog: pytest.LogCaptureFixture) -> RestrictedNode:
+    started = RestrictedNode()
+    started.start()
+    caplog.set_level(logging.INFO, "moldau.audit")
+    return started
+
+
+def test_topics_that_are_created_grown_and_deleted_are_lines(
+    node: RestrictedNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    create = CreateTopicsRequest([CreatableTopic("orders", 2, 1), CreatableTopic("bad name", 1, 1)])
+    assert admin_lines(node, caplog, ApiKey.CREATE_TOPICS, create, 7) == [
+        'resource=topic:orders result=OK detail="partitions=2 replicas=1"',
+        'resource="topic:bad name" result=INVALID_TOPIC_EXCEPTION detail=""',
+    ]
+    grow = CreatePartitionsRequest([CreatePartitionsTopic("orders", 3, None)])
+    assert admin_lines(node, caplog, ApiKey.CREATE_PARTITIONS, grow, 3) == [
+        'resource=topic:orders result=OK detail="partitions=3"'
+    ]
+    delete = DeleteTopicsRequest(topic_names=["orders"])
+    assert admin_lines(node, caplog, ApiKey.DELETE_TOPICS, delete, 5) == ['resource=topic:orders result=OK detail=""']
+    only_checked = CreateTopicsRequest([CreatableTopic("other", 2, 1)], validate_only=True)
+    assert admin_lines(node, caplog, ApiKey.CREATE_TOPICS, only_checked, 7) == [], "nothing has changed"
+
+
+def test_secrets_are_in_no_line(node: RestrictedNode, caplog: pytest.LogCaptureFixture) -> None:
+    configs = [AlterableConfig("ssl.key.password", 0, "hunter2"), AlterableConfig("log.retention.ms", 1, None)]
+    alter = IncrementalAlterConfigsRequest([AlterConfigsResource(ConfigResource.BROKER, "1", configs)])
+    assert admin_lines(node, caplog, ApiKey.INCREMENTAL_ALTER_CONFIGS, alter, 1) == [
+        "resource=broker:1 result=OK detail=set:ssl.key.password,delete:log.retention.ms"
+    ]
+    upsertion = ScramCredentialUpsertion("ann", 1, 4096, b"saltsalt", b"hunter2hunter2hunter2hunter2hunt")
+    scram = AlterUserScramCredentialsRequest(upsertions=[upsertion])
+    assert admin_lines(node, caplog, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, scram, 0) == [
+        "resource=user:ann result=OK detail=set:SCRAM-SHA-256"
+    ]
+    assert "hunter2" not in caplog.text
+
+
+def test_acls_and_quotas_are_lines(node: RestrictedNode, caplog: pytest.LogCaptureFixture) -> None:
+    creation = AclCreation(ResourceType.TOPIC, "orders", 3, "User:ann", "*", AclOperation.READ, 3)
+    rule = 'detail="User:ann from * may READ TOPIC:LITERAL:orders"'
+    assert admin_lines(node, caplog, ApiKey.CREATE_ACLS, CreateAclsRequest([creation]), 3) == [
+        f"resource=topic:orders result=OK {rule}"
+    ]
+    everything = DeleteAclsFilter(ResourceType.ANY, None, 1, None, None, AclOperation.ANY, 1)
+    assert admin_lines(node, caplog, ApiKey.DELETE_ACLS, DeleteAclsRequest([everything]), 3) == [
+        f"resource=topic:orders result=OK {rule}"
+    ]
+    changes = [OpData("producer_byte_rate", 1024.0), OpData("request_percentage", 0.0, True)]
+    entry = RequestEntryData([RequestEntityData("user", "ann"), RequestEntityData("client-id", None)], changes)
+    assert admin_lines(node, caplog, ApiKey.ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest([entry]), 1) == [
+        'resource="quota:client-id=<default>,user=ann" result=OK'
+        ' detail="producer_byte_rate=1024,delete:request_percentage"'
+    ]
+
+
+def test_a_reset_of_offsets_is_a_line_but_not_the_commits_of_members() -> None:
+    reset = OffsetCommitRequest("g", -1, "")
+    member, simple_consumer_of_a_group = OffsetCommitRequest("g", 3, "m"), OffsetCommitRequest("g", 3, "")
+    assert is_administrative(ApiKey.OFFSET_COMMIT, reset)
+    assert not is_administrative(ApiKey.OFFSET_COMMIT, member)
+    assert not is_administrative(ApiKey.OFFSET_COMMIT, simple_consumer_of_a_group)
+
+
+def test_commits_without_a_member_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "moldau.audit")
+    clock = FakeClock()
+    log = audit.AuditLog(clock)
+    topic = OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(0, 7)])
+    done = OffsetCommitResponse(
+        topics=[OffsetCommitResponseTopic(name="t", partitions=[OffsetCommitResponsePartition(0, 0)])]
+    )
+    caller = Caller("PLAINTEXT", "10.0.0.1:5", "tool", 9)
+    for group in ("a", "a", "b", "a"):
+        log.answered(ApiKey.OFFSET_COMMIT, OffsetCommitRequest(group, -1, "", topics=[topic]), done, caller)
+    assert [line.partition("action=")[2] for line in lines(caplog)] == [
+        'OffsetCommit resource=group:a result=OK detail="t-0=7"',
+        'OffsetCommit resource=group:b result=OK detail="t-0=7"',
+    ]
+    clock.move(audit.COMMIT_EVERY_MS)
+    log.answered(ApiKey.OFFSET_COMMIT, OffsetCommitRequest("a", -1, "", topics=[topic]), done, caller)
+    assert len(lines(caplog)) == 3
+
+
+def test_a_flood_of_refusals_does_not_hide_what_administrators_do(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "moldau.audit")
+    counters = Counters()
+    log = audit.AuditLog(FakeClock(), counters)
+    for _ in range(1000):
+        log.denied("User:ann", "h", READ_TOPIC, "t", decide)
+    result = DeleteGroupsResponse(results=[DeletableGroupResult("g", ErrorCode.NON_EMPTY_GROUP)])
+    log.answered(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(["g"]), result, Caller("", "10.0.0.1:5", None, 2))
+    assert lines(caplog)[-1] == (
+        'admin principal=User:ANONYMOUS host=10.0.0.1 client="" action=DeleteGroups resource=group:g'
+        ' result=NON_EMPTY_GROUP detail=""'
+    )
+    assert counters[DENIED] == 1000
+    assert counters[AUDIT_LINES_DROPPED] == 1000 - audit.LINES_PER_SECOND_MAX
+
+
+def test_every_api_that_changes_something_for_others_is_audited() -> None:
+    """Requests that the controller decides are audited, except those that only read."""
+    reading = {ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.DESCRIBE_QUORUM}
+    assert FORWARDED.keys() - reading <= ADMIN_ACTIONS.keys()
+
+
+@pytest.mark.parametrize("api", ADMIN_ACTIONS, ids=lambda api: api.name)
+def test_an_empty_request_of_each_audited_api_can_be_described(api: ApiKey) -> None:
+    """Nothing is missing in a message that a function reads."""
+    list(admin_actions(api, request_class(api)(), response_class(api)()))

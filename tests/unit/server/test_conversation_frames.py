@@ -18,11 +18,12 @@ from scripted_conversation import (
     ScriptedConversation,
     expected_replies,
     frame,
+    reply_to,
     request,
 )
 
 from moldau.base.errors import MalformedData
-from moldau.base.limits import FRAME_TRUSTED_BYTES, REQUESTS_IN_FLIGHT_MAX
+from moldau.base.limits import FRAME_TRUSTED_BYTES, REQUESTS_IN_FLIGHT_MAX, REQUESTS_PER_TURN_MAX
 
 THREE = [request(0, NOW, 9), request(1, NOW, 1 + len("now 1 ")), request(2, NOW, 30)]
 STREAM = b"".join(map(frame, THREE))
@@ -211,3 +212,17 @@ def test_an_invalid_length_behind_held_back_requests_is_found_when_they_are_resu
         talk.conversation.resume()
     talk.conversation.close()
     assert talk.budget.free == BUDGET_BYTES
+
+
+def test_other_connections_get_their_turn_between_many_requests_at_once() -> None:
+    talk = ScriptedConversation()
+    bodies = [request(number, NOW) for number in range(3 * REQUESTS_PER_TURN_MAX - 1)]
+    talk.conversation.feed(memoryview(bytearray(b"".join(map(frame, bodies)))))
+    turns = [len(talk.requests)]
+    while talk.conversation.is_turn_over:
+        assert talk.budget.free < talk.budget_bytes, "what is held back is counted"
+        assert talk.conversation.resume()
+        turns.append(len(talk.requests))
+    assert turns == [REQUESTS_PER_TURN_MAX, 2 * REQUESTS_PER_TURN_MAX, 3 * REQUESTS_PER_TURN_MAX - 1]
+    assert talk.collect() == [reply_to(body) for body in bodies]
+    assert talk.budget.free == talk.budget_bytes

@@ -17,7 +17,7 @@ from scripted_conversation import (
 )
 
 from moldau.base.promise import Promise
-from moldau.server.conversation import Conversation, ReceiveBudget
+from moldau.server.conversation import ConnectionBudget, Conversation
 from moldau.wire.codec import Outgoing
 
 
@@ -62,7 +62,7 @@ def test_an_already_completed_promise_wakes_too() -> None:
     promise: Promise[Outgoing] = Promise()
     promise.complete(Outgoing(b"done"))
     wakes: list[int] = []
-    conversation = Conversation(lambda _: promise, lambda: wakes.append(1), 1000, ReceiveBudget(1000))
+    conversation = Conversation(lambda _: promise, lambda: wakes.append(1), 1000, ConnectionBudget(1000))
     conversation.feed(memoryview(bytearray(frame(b"x"))))
     assert wakes == [1]
     assert conversation.next_reply() is promise.value()

@@ -13,9 +13,22 @@ import pytest
 from patience import PATIENCE_S
 from scripted_conversation import until
 
+from moldau.base.connection_settings import ConnectionCounts, ConnectionLimits, ListenerLimits
+from moldau.base.counters import (
+    ACCEPT_PAUSED_COUNT,
+    ACCEPT_PAUSED_RATE,
+    CLOSED_EVICTED,
+    CLOSED_IDLE,
+    CONNECTIONS_ACCEPTED,
+    CONNECTIONS_REFUSED_PER_IP,
+    CONNECTIONS_REFUSED_RATE,
+)
 from moldau.base.promise import Promise
+from moldau.security.quotas.connections import ConnectionQuotas
+from moldau.security.quotas.entities import CONNECTION_CREATION_RATE, entity
+from moldau.security.quotas.rates import Window
 from moldau.server import listener as listener_module
-from moldau.server.conversation import ReceiveBudget
+from moldau.server.conversation import ConnectionBudget
 from moldau.server.listener import Listener
 from moldau.server.router import Caller, Router
 from moldau.wire.apis import ApiKey
@@ -43,13 +56,22 @@ class Heartbeats:
 
 
 class RunningListener:
-    def __init__(self, **limits: int) -> None:
+    def __init__(
+        self,
+        counts: ConnectionCounts | None = None,
+        quotas: ConnectionQuotas | None = None,
+        name: str = "PLAINTEXT",
+        limits: ConnectionLimits | None = None,
+        idle_ms_max: int = 600_000,
+        **settings: Any,
+    ) -> None:
         self.heartbeats = Heartbeats()
         router = Router()
         router.serve([self.heartbeats])
-        self.budget = ReceiveBudget(BUDGET_BYTES)
-        given = {"connections_max": 100, "connections_per_ip_max": 100, "idle_ms_max": 600_000} | limits
-        self.listener = Listener("PLAINTEXT", router, self.budget, 1 << 20, **given)
+        self.budget = ConnectionBudget(BUDGET_BYTES, limits)
+        self.counters = self.budget.counters
+        self.quotas = quotas or ConnectionQuotas(counts or ConnectionCounts(), Window())
+        self.listener = Listener(name, router, self.budget, 1 << 20, self.quotas, idle_ms_max, **settings)
         _, self.port = self.listener.bind("127.0.0.1", 0)
         self.listener.start()
 
@@ -74,10 +96,14 @@ def run(test: Coroutine[Any, Any, None]) -> None:
         runner.run(asyncio.wait_for(test, PATIENCE_S))
 
 
-@pytest.mark.parametrize("limits", [{"connections_max": 2}, {"connections_per_ip_max": 2}])
-def test_connections_are_limited_and_a_closed_one_makes_place_for_another(limits: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "counts",
+    [ConnectionCounts(per_ip_max=2), ConnectionCounts(per_ip_overrides={"127.0.0.1": 2})],
+    ids=["default", "override"],
+)
+def test_connections_of_an_address_are_limited_and_a_closed_one_makes_place(counts: ConnectionCounts) -> None:
     async def visit() -> None:
-        door = RunningListener(**limits)
+        door = RunningListener(counts)
         guests = [await door.come_in() for _ in range(2)]
         assert [await answered(guest) for guest in guests] == [True, True]
         refused = await door.come_in()
@@ -87,8 +113,95 @@ def test_connections_are_limited_and_a_closed_one_makes_place_for_another(limits
         late = await door.come_in()
         assert await answered(late)
         assert await answered(guests[1])
+        assert door.counters[CONNECTIONS_REFUSED_PER_IP] == 1
+        assert door.counters[CONNECTIONS_ACCEPTED] == 3
         await door.listener.stop(0)
         for _, writer in (*guests, refused, late):
+            writer.close()
+
+    run(visit())
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [ConnectionCounts(connections_max=2), ConnectionCounts(listeners={"PLAINTEXT": ListenerLimits(2)})],
+    ids=["node", "listener"],
+)
+def test_above_max_connections_clients_wait_until_another_one_leaves(counts: ConnectionCounts) -> None:
+    async def visit() -> None:
+        door = RunningListener(counts)
+        guests = [await door.come_in() for _ in range(2)]
+        assert [await answered(guest) for guest in guests] == [True, True]
+        waiting = await door.come_in()
+        asked = asyncio.create_task(answered(waiting))
+        await until(lambda: door.counters[ACCEPT_PAUSED_COUNT] == 1)
+        assert not asked.done()
+        assert await answered(guests[1]), "those who are connected notice nothing"
+        assert door.listener.connections == 2
+        guests[0][1].close()
+        assert await asked
+        await door.listener.stop(0)
+        for _, writer in (*guests, waiting):
+            writer.close()
+
+    run(visit())
+
+
+def test_clients_do_not_keep_brokers_out_and_the_least_active_client_makes_place() -> None:
+    counts = ConnectionCounts(connections_max=2, listeners={"CLIENTS": ListenerLimits(), "BROKERS": ListenerLimits()})
+    quotas = ConnectionQuotas(counts, Window(), "BROKERS")
+
+    async def visit() -> None:
+        # The interval of the sweep is a quarter of idle_ms_max.
+        clients = RunningListener(quotas=quotas, name="CLIENTS", idle_ms_max=200_000)
+        brokers = RunningListener(quotas=quotas, name="BROKERS")
+        guests = [await clients.come_in() for _ in range(2)]
+        assert [await answered(guest) for guest in guests] == [True, True]
+        broker = await brokers.come_in()
+        assert await answered(broker)
+        assert quotas.total == 3
+        assert await answered(guests[0])
+        clients.listener._sweep()
+        assert await guests[1][0].read() == b""
+        assert await answered(guests[0])
+        assert clients.counters[CLOSED_EVICTED] == 1
+        for door in (clients, brokers):
+            await door.listener.stop(0)
+        for _, writer in (*guests, broker):
+            writer.close()
+
+    run(visit())
+
+
+def test_new_connections_wait_above_their_rate_and_nobody_else_does() -> None:
+    async def visit() -> None:
+        door = RunningListener(quotas=ConnectionQuotas(ConnectionCounts(rate_max=10), Window(2, 50)))
+        first = await door.come_in()
+        assert await answered(first)
+        late = [await door.come_in() for _ in range(3)]
+        assert await answered(first)
+        assert all([await answered(each) for each in late])
+        assert door.counters[ACCEPT_PAUSED_RATE] > 0
+        await door.listener.stop(0)
+        for _, writer in (first, *late):
+            writer.close()
+
+    run(visit())
+
+
+def test_an_address_above_its_rate_is_closed_after_a_pause_and_not_counted() -> None:
+    async def visit() -> None:
+        door = RunningListener()
+        door.quotas.set_quotas({entity(ip="127.0.0.1"): {CONNECTION_CREATION_RATE: 0.1}})
+        first, second = await door.come_in(), await door.come_in()
+        assert await answered(first)
+        await until(lambda: door.counters[CONNECTIONS_REFUSED_RATE] == 1)
+        assert door.quotas.total == 1
+        assert not await answered(second)
+        assert await answered(first)
+        assert not door.listener._throttled
+        await door.listener.stop(0)
+        for _, writer in (first, second):
             writer.close()
 
     run(visit())
@@ -103,6 +216,7 @@ def test_idle_connections_are_closed_even_with_half_a_frame() -> None:
         assert await half[0].read() == b""
         await until(lambda: door.listener.connections == 0)
         assert door.budget.free == BUDGET_BYTES
+        assert door.counters[CLOSED_IDLE] == 2
         await door.listener.stop(0)
         for _, writer in (silent, half):
             writer.close()

@@ -21,7 +21,7 @@ from moldau.security.sasl.plain import PlainServer
 from moldau.security.sasl.scram import ScramServer, ScramUsers
 from moldau.security.sasl.scram_messages import ScramKeys
 from moldau.security.scram_credentials import ScramMechanism
-from moldau.server.conversation import Conversation, ReceiveBudget
+from moldau.server.conversation import ConnectionBudget, Conversation
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.sasl import SaslAuthenticate, SaslHandshake
 from moldau.server.router import Caller, Router
@@ -80,7 +80,7 @@ class Line:
         server = SaslServer(mechanisms, RECEIVE_BYTES_MAX, DELAY_MS, self.timers.clock, self.timers)
         self.accesses: list[Unrestricted] = []
         self.session = SaslSession(server, router, "SASL_PLAINTEXT", "client:1", 1 << 20, self._access)
-        self.budget = ReceiveBudget(BUDGET_BYTES)
+        self.budget = ConnectionBudget(BUDGET_BYTES)
         self.conversation = Conversation(self.session, lambda: None, 1 << 20, self.budget)
         self.is_reading = True
         self.closed: str | None = None
@@ -97,7 +97,7 @@ class Line:
     def stop_reading(self) -> None:
         self.is_reading = False
 
-    def close(self, reason: str = "") -> None:
+    def close(self, reason: str = "", closed_by: str = "") -> None:
         self._collect()
         self.conversation.close()
         if self.closed is None:

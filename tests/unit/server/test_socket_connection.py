@@ -14,6 +14,8 @@ from connection_lines import Line, MakeLine, TlsLine, TlsLineInSmallSteps, open_
 from patience import PATIENCE_S
 from scripted_conversation import LATER, NOW, frame, reply_to, request, until
 
+from moldau.base.connection_settings import ConnectionLimits
+from moldau.base.counters import CLOSED_MEMORY
 from moldau.base.limits import REQUESTS_IN_FLIGHT_MAX
 from moldau.base.promise import Promise
 from moldau.log.reading import Slice
@@ -271,5 +273,47 @@ def test_a_paused_connection_sends_its_reply_and_reads_nothing_until_the_pause_i
             this.connection.close()
             assert this.connection._muted is not None
             assert this.connection._muted.cancelled()
+
+    run(talk())
+
+
+def test_clients_that_do_not_read_use_bounded_memory_together(line: MakeLine) -> None:
+    """The response of one is larger than all clients together may leave unread: it is closed, and the memory is free
+    again. Another client is served."""
+
+    async def talk() -> None:
+        limits = ConnectionLimits(unsent_budget_bytes=8 << 20)
+
+        def large(view: memoryview) -> Reply:
+            return Outgoing(bytes(32 << 20))
+
+        with line(large) as greedy, line() as other:
+            for each in (greedy, other):
+                each.budget.limits = limits
+                each.budget.unsent_free = limits.unsent_budget_bytes
+            await greedy.send(frame(request(1, NOW)))
+            await until(lambda: greedy.ends)
+            assert greedy.ends == ["the memory for responses that clients do not read is used up"]
+            assert greedy.connection.closed_by == CLOSED_MEMORY
+            assert greedy.budget.unsent_free == limits.unsent_budget_bytes
+            await other.send(frame(request(2, NOW)))
+            assert await other.receive(len(reply_to(request(2, NOW)))) == reply_to(request(2, NOW))
+
+    run(talk())
+
+
+def test_a_slow_reader_gives_its_memory_back_when_it_has_read(line: MakeLine) -> None:
+    async def talk() -> None:
+        def large(view: memoryview) -> Reply:
+            return Outgoing(bytes(8 << 20))
+
+        with line(large) as this:
+            free = this.budget.unsent_free
+            await this.send(frame(request(1, NOW)))
+            await until(lambda: this.connection.blocked_since is not None)
+            assert this.budget.unsent_free < free
+            assert len(await this.receive(8 << 20)) == 8 << 20
+            await until(lambda: this.connection.blocked_since is None)
+            assert this.budget.unsent_free == free
 
     run(talk())

@@ -20,6 +20,8 @@ from patience import PATIENCE_S
 from scripted_conversation import NOW, frame, reply_to, request, until
 
 from moldau.base.broker_configs import BROKER_CONFIGS
+from moldau.base.connection_settings import ConnectionCounts, ConnectionLimits
+from moldau.base.counters import CLOSED_NOT_AUTHENTICATED
 from moldau.base.limits import HANDSHAKES_PER_TURN_MAX
 from moldau.base.promise import Promise
 from moldau.base.setting_sources import SettingsError
@@ -29,10 +31,11 @@ from moldau.platforms import page_cache
 from moldau.platforms.key_files import DiskKeyFiles
 from moldau.security.acls.access import UNRESTRICTED, Access
 from moldau.security.principals import Principal
+from moldau.security.quotas.connections import ConnectionQuotas
+from moldau.security.quotas.rates import Window
 from moldau.security.tls.renewal import ListenerTls
 from moldau.security.tls.settings import read_tls
-from moldau.server import tls_connection
-from moldau.server.conversation import ReceiveBudget, Reply
+from moldau.server.conversation import ConnectionBudget, Reply
 from moldau.server.listener import Listener
 from moldau.server.router import Caller, Router
 from moldau.server.tls_connection import Handshakes, TlsConnection
@@ -325,13 +328,15 @@ def listener_tls(settings: dict[str, str]) -> ListenerTls:
 
 
 class RunningListener:
-    def __init__(self, vault: Vault, **settings: str) -> None:
+    def __init__(self, vault: Vault, authentication_ms_max: int = 30_000, **settings: str) -> None:
         self.principals: list[str] = []
         router = Router()
         router.serve([Heartbeats()])
-        self.budget = ReceiveBudget(1 << 20)
+        limits = ConnectionLimits(authentication_ms_max=authentication_ms_max)
+        self.budget = ConnectionBudget(1 << 20, limits)
         tls = listener_tls(vault.server(**settings))
-        self.listener = Listener("SSL", router, self.budget, 1 << 20, 100, 100, 600_000, access=self._access, tls=tls)
+        quotas = ConnectionQuotas(ConnectionCounts(), Window())
+        self.listener = Listener("SSL", router, self.budget, 1 << 20, quotas, 600_000, access=self._access, tls=tls)
         _, self.port = self.listener.bind("127.0.0.1", 0)
         self.listener.start()
 
@@ -525,17 +530,14 @@ async def recorded_hello() -> bytes:
     return to_server.read()
 
 
-def test_a_handshake_has_a_time_limit(
-    run: Run, vault: Vault, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tls_connection, "HANDSHAKE_S_MAX", 0.05)
-
+def test_a_handshake_has_a_time_limit(run: Run, vault: Vault, caplog: pytest.LogCaptureFixture) -> None:
     async def visit() -> None:
-        door = RunningListener(vault)
+        door = RunningListener(vault, authentication_ms_max=50)
         _, writer = await asyncio.open_connection("127.0.0.1", door.port)
         writer.write(HELLO[:10])
         await until(lambda: caplog.records)
-        assert "no TLS handshake within" in caplog.text
+        assert "no TLS handshake within 0.05 s" in caplog.text
+        assert door.budget.counters[CLOSED_NOT_AUTHENTICATED] == 1
         assert door.listener.connections == 0
         writer.close()
         await door.listener.stop(1)

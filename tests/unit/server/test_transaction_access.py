@@ -8,6 +8,7 @@ import pytest
 from coordinator_node import PUBLIC, SECRET, CoordinatorNode
 
 from moldau.base.acl_operations import AclOperation
+from moldau.base.counters import MARKERS_REFUSED
 from moldau.base.errors import ErrorCode
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.security.acls.bindings import ResourceType
@@ -293,6 +294,7 @@ def test_write_txn_markers_needs_alter_or_cluster_action(
         (producer[0], [[CLUSTER_DENIED] * 2, [CLUSTER_DENIED]]),
         (producer[0], [[CLUSTER_DENIED]]),
     ]
+    assert node.in_memory.assembly.counters[MARKERS_REFUSED] == 2
     node.allow(operation, ResourceType.CLUSTER)
     allowed = node.ask(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersRequest(markers), version).markers
     assert codes(allowed[0].topics) == [[NONE] * 2, [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from moldau.base.limits import TRANSACTIONAL_IDS_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
@@ -11,3 +13,5 @@ class TransactionSettings:
     """transaction.max.timeout.ms"""
     id_expiration_ms: int = 7 * 24 * 3_600_000
     """transactional.id.expiration.ms"""
+    ids_max: int = TRANSACTIONAL_IDS_MAX
+    """moldau.max.transactional.ids.per.partition"""

@@ -102,6 +102,9 @@ class Transactions:
         assert request.transactional_id is not None
         before = self.transactions.get(request.transactional_id)
         if before is None:
+            if len(self.transactions) >= self._settings.ids_max:
+                # Kafka has no such limit, and no error for it. Clients show this one, and do not retry.
+                raise KafkaError(ErrorCode.POLICY_VIOLATION)
             return initializing.create(request.transactional_id, self._take_producer_id(), timeout_ms, now_ms)
         return initializing.initialize(before, expected, timeout_ms, now_ms, self._version(), self._take_producer_id)
 

@@ -48,6 +48,13 @@ from moldau.wire.messages.delete_topics import (
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """Kafka's limit of one request: a typing error should not create a million files."""
 
+Charge = Callable[[int], None]
+"""Counts partitions for the client's quota. Raises KafkaError THROTTLING_QUOTA_EXCEEDED if it is exceeded."""
+
+
+def unlimited(partitions: int) -> None:
+    """Count nothing: the client has no quota."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopicDefaults:
@@ -65,7 +72,11 @@ class TopicDefaults:
 
 
 def decide_create_topics(
-    image: MetadataImage, request: CreateTopicsRequest, defaults: TopicDefaults, rng: Random
+    image: MetadataImage,
+    request: CreateTopicsRequest,
+    defaults: TopicDefaults,
+    rng: Random,
+    charge: Charge = unlimited,
 ) -> Decision[CreateTopicsResponse]:
     counts = Counter(topic.name for topic in request.topics)
     new_names: dict[str, str] = {}
@@ -78,6 +89,7 @@ def decide_create_topics(
             if counts[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             result, topic_records = _create(image, topic, new_names, lowered, defaults, rng, partitions_left)
+            charge(result.num_partitions)
         except KafkaError as refused:
             results.append(_topic_error(topic.name, refused))
             continue
@@ -223,7 +235,7 @@ def _topic_error(name: str, refused: KafkaError) -> CreatableTopicResult:
 
 
 def decide_create_partitions(
-    image: MetadataImage, request: CreatePartitionsRequest, rng: Random
+    image: MetadataImage, request: CreatePartitionsRequest, rng: Random, charge: Charge = unlimited
 ) -> Decision[CreatePartitionsResponse]:
     counts = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
@@ -233,6 +245,7 @@ def decide_create_partitions(
             if counts[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             new_partitions = _new_partitions(image, topic, rng)
+            charge(len(new_partitions))
         except KafkaError as refused:
             results[topic.name] = CreatePartitionsTopicResult(topic.name, refused.code, refused.message)
             continue
@@ -282,7 +295,7 @@ def _assigned_new_replicas(
 
 
 def decide_delete_topics(
-    image: MetadataImage, request: DeleteTopicsRequest, defaults: TopicDefaults
+    image: MetadataImage, request: DeleteTopicsRequest, defaults: TopicDefaults, charge: Charge = unlimited
 ) -> Decision[DeleteTopicsResponse]:
     requested = list(request.topics) or [DeleteTopicState(name=name) for name in request.topic_names]
     results: list[DeletableTopicResult] = []
@@ -293,6 +306,8 @@ def decide_delete_topics(
             if counts[topic.name, topic.topic_id] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
             deleted = _find_deletable(image, topic, defaults)
+            if deleted.id not in records:  # it may be named and also given by its id
+                charge(len(deleted.partitions))
         except KafkaError as refused:
             results.append(DeletableTopicResult(topic.name, topic.topic_id, refused.code, refused.message))
             continue

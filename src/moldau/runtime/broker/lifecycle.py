@@ -54,6 +54,7 @@ class BrokerLifecycle:
         """The epoch of the current registration; fetches and ISR proposals carry it."""
         self._last_error = ErrorCode.NONE
         """The error of the last registration attempt, so that a repeated error is logged once."""
+        self._last_heartbeat_error = ErrorCode.NONE
         self._is_request_pending = False
         self._timer: Timer | None = None
         self._serving: Promise[None] = Promise()
@@ -153,6 +154,7 @@ class BrokerLifecycle:
             log.warning("broker %d: heartbeat refused, registering again: %s", self._node_id, code.name)
             self._register()
             return
+        self._log_heartbeat_error(code, isinstance(response, KafkaError))
         # An error means that no controller responded for a whole session: nobody is left to take over.
         if self._is_leaving and (isinstance(response, KafkaError) or response.should_shut_down):
             self._finish_leaving()
@@ -161,6 +163,17 @@ class BrokerLifecycle:
         interval_ms = self._settings.heartbeat_interval_ms
         delay_ms = min(interval_ms, REGISTER_RETRY_DELAY_MS) if is_waiting else interval_ms
         self._timer = self._timers.after_ms(delay_ms, self._beat)
+
+    def _log_heartbeat_error(self, code: ErrorCode, is_unanswered: bool) -> None:
+        """Log each change of the error once: a broker whose heartbeats are refused is fenced soon."""
+        if code is self._last_heartbeat_error:
+            return
+        self._last_heartbeat_error = code
+        if code is ErrorCode.NONE:
+            log.info("broker %d: heartbeats are accepted again", self._node_id)
+        else:
+            what = "not answered" if is_unanswered else "refused"
+            log.warning("broker %d: heartbeat %s, retrying: %s", self._node_id, what, code.name)
 
     def _finish_leaving(self) -> None:
         if not self._left.done:

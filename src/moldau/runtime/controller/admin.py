@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
+from moldau.base.clock import Clock
 from moldau.base.config_def import BrokerLayers
+from moldau.base.counters import MUTATIONS_THROTTLED, Counters
 from moldau.base.promise import Promise
 from moldau.base.topic_configs import check_topic_configs, effective_topic_configs
 from moldau.metadata.broker_configs import broker_layers
@@ -19,19 +21,24 @@ from moldau.metadata.controller.features import decide_update_features
 from moldau.metadata.controller.reassignments import decide_alter_reassignments, decide_list_reassignments
 from moldau.metadata.controller.scram_credentials import decide_alter_user_scram_credentials
 from moldau.metadata.controller.topics import (
+    Charge,
     TopicDefaults,
     decide_create_partitions,
     decide_create_topics,
     decide_delete_topics,
     new_uuid,
+    unlimited,
 )
 from moldau.metadata.image import MetadataImage
 from moldau.runtime.controller.active import Controller
+from moldau.security.principals import Client
+from moldau.security.quotas.mutations import MutationLimits
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopicConfigs
 from moldau.wire.schema import Message
 
 Decide = Callable[[MetadataImage, Any], Decision[Any]]
+DecideMutation = Callable[[MetadataImage, Any, Charge], Decision[Any]]
 
 
 class Admin:
@@ -44,6 +51,9 @@ class Admin:
         replication_factor: int,
         delete_enabled: bool,
         rng: Random,
+        clock: Clock,
+        mutations: MutationLimits,
+        counters: Counters,
         ignores_case: bool = False,
     ) -> None:
         self._controller = controller
@@ -53,12 +63,21 @@ class Admin:
         self._replication_factor = replication_factor
         self._delete_enabled = delete_enabled
         self._ignores_case = ignores_case
-        self._decisions: dict[ApiKey, Decide] = {
-            ApiKey.CREATE_TOPICS: lambda image, request: decide_create_topics(
-                image, request, self._defaults(image), rng
+        self._clock = clock
+        self._limits = mutations
+        self._counters = counters
+        self._mutations: dict[ApiKey, DecideMutation] = {
+            ApiKey.CREATE_TOPICS: lambda image, request, charge: decide_create_topics(
+                image, request, self._defaults(image), rng, charge
             ),
-            ApiKey.DELETE_TOPICS: lambda image, request: decide_delete_topics(image, request, self._defaults(image)),
-            ApiKey.CREATE_PARTITIONS: lambda image, request: decide_create_partitions(image, request, rng),
+            ApiKey.DELETE_TOPICS: lambda image, request, charge: decide_delete_topics(
+                image, request, self._defaults(image), charge
+            ),
+            ApiKey.CREATE_PARTITIONS: lambda image, request, charge: decide_create_partitions(
+                image, request, rng, charge
+            ),
+        }
+        self._decisions: dict[ApiKey, Decide] = {
             ApiKey.ALTER_CONFIGS: lambda image, request: decide_alter_configs(image, request, self._layers(image)),
             ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda image, request: decide_incremental_alter_configs(
                 image, request, self._layers(image)
@@ -76,12 +95,34 @@ class Admin:
         }
 
     def __contains__(self, api: ApiKey) -> bool:
-        return api in self._decisions
+        return api in self._decisions or api in self._mutations
 
-    def ask(self, api: ApiKey, request: Message) -> Promise[Any]:
-        """Return a promise of the response, or of KafkaError NOT_CONTROLLER if this node is not the leader."""
+    def ask(self, api: ApiKey, request: Message, version: int = 0, client: Client | None = None) -> Promise[Any]:
+        """Return a promise of the response, or of KafkaError NOT_CONTROLLER if this node is not the leader. `client` is
+        the one whose quotas count; None for requests of the brokers themselves."""
+        mutate = self._mutations.get(api)
+        if mutate is not None:
+            return self._controller.submit(lambda image: self._mutate(mutate, image, api, request, version, client))
         decide = self._decisions[api]
         return self._controller.submit(lambda image: decide(image, request))
+
+    def _mutate(
+        self,
+        decide: DecideMutation,
+        image: MetadataImage,
+        api: ApiKey,
+        request: Message,
+        version: int,
+        client: Client | None,
+    ) -> Decision[Any]:
+        quota = self._limits.quota(image.client_quotas, api, version, client, self._clock.elapsed_ms())
+        if quota is None:
+            return decide(image, request, unlimited)
+        decision = decide(image, request, quota.charge)
+        if quota.pause_ms:
+            self._counters.add(MUTATIONS_THROTTLED)
+            decision.response.throttle_time_ms = quota.pause_ms
+        return decision
 
     def _layers(self, image: MetadataImage) -> BrokerLayers:
         return broker_layers(image, self._node_id, self._static)

@@ -1,13 +1,12 @@
 """Sends requests to the active controller, on this node or on the node that leads the quorum.
 
 Brokers send requests of their own and forward those of clients: a request that only the controller can decide is sent
-unchanged in an envelope, with its client's principal, and so is its response. While there is no leader, or if it
-changes meanwhile, the request is retried until its timeout.
+unchanged in an envelope, together with its client's principal, and so is its response. While there is no leader, or if
+it changes meanwhile, the request is retried until its timeout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from moldau.base.clock import Clock, Timers
@@ -15,7 +14,7 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.promise import Promise
 from moldau.client.peers import Peer, Peers
 from moldau.security.principal_data import principal_bytes
-from moldau.security.principals import ANONYMOUS, Principal
+from moldau.security.principals import Client
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -41,9 +40,17 @@ class Leadership(Protocol):
 
 
 class TopicCreator(Protocol):
-    def create_topics(self, request: CreateTopicsRequest) -> Promise[CreateTopicsResponse | KafkaError]:
-        """Create topics that the broker itself needs."""
+    def create_topics(
+        self, request: CreateTopicsRequest, client: Client | None = None
+    ) -> Promise[CreateTopicsResponse | KafkaError]:
+        """Create topics that a client needs, or the broker itself."""
         ...
+
+
+class AskController(Protocol):
+    """A call of the controller. The result may be a KafkaError."""
+
+    def __call__(self, api: ApiKey, request: Message, version: int, client: Client | None = None) -> Promise[Any]: ...
 
 
 class ControllerChannel:
@@ -52,7 +59,7 @@ class ControllerChannel:
     def __init__(
         self,
         leadership: Leadership,
-        local: Callable[[ApiKey, Message, int, Principal], Promise[Any]] | None,
+        local: AskController | None,
         peers: Peers,
         clock: Clock,
         timers: Timers,
@@ -76,15 +83,17 @@ class ControllerChannel:
         api: ApiKey,
         request: Message,
         version: int,
-        principal: Principal = ANONYMOUS,
+        client: Client | None = None,
         timeout_ms: int = FORWARD_TIMEOUT_MS,
     ) -> Promise[Any]:
-        """Forward a request of the client that is this principal, in the version in which it came."""
+        """Forward a request of a client in the version in which it came."""
         deadline_ms = self._clock.elapsed_ms() + timeout_ms
-        return self._start(_PendingRequest(api, request, "forward", deadline_ms, version, principal))
+        return self._start(_PendingRequest(api, request, "forward", deadline_ms, version, client))
 
-    def create_topics(self, request: CreateTopicsRequest) -> Promise[CreateTopicsResponse | KafkaError]:
-        return self.forward(ApiKey.CREATE_TOPICS, request, CREATE_TOPICS_VERSION)
+    def create_topics(
+        self, request: CreateTopicsRequest, client: Client | None = None
+    ) -> Promise[CreateTopicsResponse | KafkaError]:
+        return self.forward(ApiKey.CREATE_TOPICS, request, CREATE_TOPICS_VERSION, client)
 
     def leader_changed(self) -> None:
         """Send requests that wait for the old leader to the new one, because the old one may never respond. While no
@@ -105,7 +114,7 @@ class ControllerChannel:
     def _try(self, pending: _PendingRequest) -> None:
         if self._leadership.is_leader and self._local is not None:
             version = APIS[pending.api].highest if pending.version is None else pending.version
-            self._local(pending.api, pending.request, version, pending.principal).then(
+            self._local(pending.api, pending.request, version, pending.client).then(
                 lambda response: self._on_response(pending, response)
             )
             return
@@ -121,9 +130,7 @@ class ControllerChannel:
                 lambda response: self._on_response(pending, response)
             )
         else:
-            frame = request_frame(pending.api, pending.version, 0, None, pending.request)
-            envelope = EnvelopeRequest(bytes(frame[4:]), principal_bytes(pending.principal))
-            peer.ask(ApiKey.ENVELOPE, envelope, remaining_ms).then(
+            peer.ask(ApiKey.ENVELOPE, _envelope(pending, pending.version), remaining_ms).then(
                 lambda response: self._on_envelope(pending, response)
             )
 
@@ -160,10 +167,17 @@ class ControllerChannel:
             self._timers.after_ms(RETRY_DELAY_MS, lambda: self._try(pending))
 
 
+def _envelope(pending: _PendingRequest, version: int) -> EnvelopeRequest:
+    client = pending.client
+    frame = request_frame(pending.api, version, 0, None if client is None else client.client_id, pending.request)
+    principal = None if client is None else principal_bytes(client.principal)
+    return EnvelopeRequest(bytes(frame[4:]), principal)
+
+
 class _PendingRequest:
     """A request that waits for its response, with its deadline and its promise."""
 
-    __slots__ = ("answer", "api", "deadline_ms", "principal", "purpose", "request", "version")
+    __slots__ = ("answer", "api", "client", "deadline_ms", "purpose", "request", "version")
 
     def __init__(
         self,
@@ -172,12 +186,12 @@ class _PendingRequest:
         purpose: str,
         deadline_ms: int,
         version: int | None,
-        principal: Principal = ANONYMOUS,
+        client: Client | None = None,
     ) -> None:
         self.api = api
         self.request = request
         self.purpose = purpose
         self.deadline_ms = deadline_ms
         self.version = version
-        self.principal = principal
+        self.client = client
         self.answer: Promise[Any] = Promise()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from moldau.base.clock import Clock, Timers
+from moldau.base.counters import Counters
 from moldau.base.ports import DiskSpace
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partitions import Partitions
@@ -87,12 +88,13 @@ class HandlerDependencies:
     rng: Random
     has_authorizer: bool
     delegation_tokens: TokenSettings
+    counters: Counters
 
 
 def handlers(node: HandlerDependencies) -> list[Handler]:
     current, partitions, channel = node.current, node.partitions, node.channel
     return [
-        Produce(current, partitions, node.gate, node.clock, node.timers),
+        Produce(current, partitions, node.gate, node.clock, node.timers, node.counters),
         Fetch(
             current,
             partitions,
@@ -111,7 +113,7 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         SaslHandshake(),
         SaslAuthenticate(),
         DeleteRecords(partitions, node.timers),
-        InitProducerId(node.producer_ids, node.transactions),
+        InitProducerId(node.producer_ids, node.transactions, node.counters),
         OffsetForLeaderEpoch(partitions),
         DescribeConfigs(current, node.node_id, node.static),
         DescribeLogDirs(partitions, node.log_dir, node.disk_space),
@@ -137,7 +139,7 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         AddOffsetsToTxn(node.transactions, node.groups),
         EndTxn(node.transactions),
         TxnOffsetCommit(current, node.groups, partitions, node.gate),
-        WriteTxnMarkers(partitions, node.groups, node.verifications, node.clock, node.timers),
+        WriteTxnMarkers(partitions, node.groups, node.verifications, node.clock, node.timers, node.counters),
         ListTransactions(node.transactions, node.timers),
         DescribeTransactions(node.transactions),
         DescribeAcls(current, node.has_authorizer),

@@ -12,21 +12,18 @@ v1–2. They are implemented in `metadata/controller/` and `raft/`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from moldau.base.errors import KafkaError
 from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.security.principals import Principal
+from moldau.runtime.controller.channel import AskController
 from moldau.server.handlers.authorized_requests.authorized import Authorize
 from moldau.server.handlers.error_responses import error_response
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.schema import Message
-
-SendToController = Callable[[ApiKey, Message, int, Principal], Promise[Any]]
-"""Sends a request in that version, of that principal, to the controller; the result may be a KafkaError."""
 
 FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.CREATE_TOPICS: (2, 7),
@@ -58,7 +55,7 @@ class ForwardedHandler:
     request_bytes_max = CONTROLLER_REQUEST_BYTES_MAX
 
     def __init__(
-        self, api: ApiKey, versions: tuple[int, int], send_to_controller: SendToController, authorize: Authorize
+        self, api: ApiKey, versions: tuple[int, int], send_to_controller: AskController, authorize: Authorize
     ) -> None:
         self.api = api
         self.versions = versions
@@ -69,7 +66,7 @@ class ForwardedHandler:
         allowed, complete = self._authorize(request, caller.access)
         if allowed is None:
             return complete(response_class(self.api)())
-        reply = self._send_to_controller(self.api, allowed, caller.version, caller.access.principal)
+        reply = self._send_to_controller(self.api, allowed, caller.version, caller.client)
         return reply.map(
             lambda response: complete(
                 error_response(allowed, response) if isinstance(response, KafkaError) else response
@@ -78,6 +75,6 @@ class ForwardedHandler:
 
 
 def forwarded_handlers(
-    send_to_controller: SendToController, authorize: Mapping[ApiKey, Authorize]
+    send_to_controller: AskController, authorize: Mapping[ApiKey, Authorize]
 ) -> list[ForwardedHandler]:
     return [ForwardedHandler(api, versions, send_to_controller, authorize[api]) for api, versions in FORWARDED.items()]

@@ -6,8 +6,9 @@ owner.
 
 from __future__ import annotations
 
+from moldau.base.counters import TRANSACTIONAL_IDS_REFUSED, Counters
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.promise import Promise
+from moldau.base.promise import Promise, when_ready
 from moldau.runtime.broker.producer_ids import ProducerIds
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Access
@@ -24,8 +25,9 @@ class InitProducerId:
     api = ApiKey.INIT_PRODUCER_ID
     versions = (0, 5)
 
-    def __init__(self, producer_ids: ProducerIds, coordinator: TransactionCoordinator) -> None:
+    def __init__(self, producer_ids: ProducerIds, coordinator: TransactionCoordinator, counters: Counters) -> None:
         self._producer_ids = producer_ids
+        self._counters = counters
         self._coordinator = coordinator
 
     def answer(
@@ -40,7 +42,7 @@ class InitProducerId:
         if transactional_id is None:
             return self._producer_ids.next().map(_response)
         client = client_of(caller)
-        return reply_or_error(
+        reply = reply_or_error(
             lambda: self._coordinator.with_producer_id(
                 lambda: self._coordinator.submit(
                     transactional_id, lambda transactions: transactions.init_producer_id(request, client)
@@ -48,6 +50,12 @@ class InitProducerId:
             ),
             lambda error: _error_response(error.code),
         )
+        return when_ready(reply, self._count)
+
+    def _count(self, response: InitProducerIdResponse) -> InitProducerIdResponse:
+        if response.error_code == ErrorCode.POLICY_VIOLATION:
+            self._counters.add(TRANSACTIONAL_IDS_REFUSED)
+        return response
 
 
 def _denied_code(transactional_id: str | None, access: Access) -> ErrorCode | None:

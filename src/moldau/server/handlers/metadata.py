@@ -67,7 +67,7 @@ class Metadata:
         if not to_create:
             return self._response_for_requested(request, caller, denied)
         create = CreateTopicsRequest([CreatableTopic(name, -1, -1) for name in to_create])
-        return self._creator.create_topics(create).map(
+        return self._creator.create_topics(create, caller.client).map(
             lambda response: self._response_for_requested(
                 request, caller, denied | _creation_errors(to_create, response)
             )

@@ -11,12 +11,13 @@ from contextlib import suppress
 from functools import partial
 
 from moldau.base.clock import Clock, Timers
+from moldau.base.counters import BOMBS_REFUSED, UNVERIFIED_REFUSED, Counters
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.limits import UNVERIFIED_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.topic_names import INTERNAL_TOPICS
 from moldau.log.log import Appended
-from moldau.log.validate import RecordsRejected
+from moldau.log.validate import BatchExpandsTooMuch, RecordsRejected
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import ACKS_ALL, Partition
 from moldau.replica.partitions import Partitions
@@ -50,7 +51,13 @@ class Produce:
     versions = (3, 13)
 
     def __init__(
-        self, current: CurrentImage, partitions: Partitions, gate: TransactionGate, clock: Clock, timers: Timers
+        self,
+        current: CurrentImage,
+        partitions: Partitions,
+        gate: TransactionGate,
+        clock: Clock,
+        timers: Timers,
+        counters: Counters,
     ) -> None:
         self._current = current
         self._partitions = partitions
@@ -58,6 +65,7 @@ class Produce:
         self._clock = clock
         self._timers = timers
         self._unverified_bytes = 0
+        self._counters = counters
 
     def answer(self, request: ProduceRequest, caller: Caller) -> ProduceResponse | Promise[ProduceResponse] | None:
         if request.transactional_id is None:
@@ -83,6 +91,7 @@ class Produce:
             return self._produce(request, caller, write)
         size = _size(request)
         if self._unverified_bytes + size > UNVERIFIED_BYTES_MAX and self._unverified_bytes:
+            self._counters.add(UNVERIFIED_REFUSED)
             write.refuse(write.sequences, KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
             return self._produce(request, caller, write)
         self._unverified_bytes += size
@@ -170,6 +179,8 @@ class Produce:
             else:
                 appended = partition.append(data.records, request.acks, now_ms)
         except KafkaError as error:
+            if isinstance(error, BatchExpandsTooMuch):
+                self._counters.add(BOMBS_REFUSED)
             refused.append(_error_response(data.index, error))
             return refused[-1]
         result = PartitionProduceResponse(

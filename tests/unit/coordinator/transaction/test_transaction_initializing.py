@@ -10,6 +10,7 @@ from in_memory_transaction_shard import FIRST_PRODUCER_ID, NO_PRODUCER, T0, InMe
 
 from moldau.base.errors import ErrorCode
 from moldau.coordinator.machine import ProducerIdAndEpoch
+from moldau.coordinator.transaction.settings import TransactionSettings
 from moldau.coordinator.transaction.transaction import PRODUCER_EPOCH_MAX, State
 
 LAST_EPOCH = PRODUCER_EPOCH_MAX - 1
@@ -169,3 +170,16 @@ def test_fencing_the_last_epoch_leads_to_another_producer_id(version: int) -> No
 def test_no_producer_is_the_default() -> None:
     shard = InMemoryTransactionShard()
     assert result(shard.init(expected=NO_PRODUCER)) == (0, FIRST_PRODUCER_ID, 0)
+
+
+def test_transactional_ids_do_not_grow_without_end() -> None:
+    shard = InMemoryTransactionShard(settings=TransactionSettings(ids_max=2, id_expiration_ms=1000))
+    shard.producer("a")
+    shard.producer("b")
+    logged = len(shard.log)
+    assert result(shard.init("c")) == (ErrorCode.POLICY_VIOLATION, -1, -1)
+    assert len(shard.log) == logged, "a refused id leaves no record"
+    assert shard.producer("a").producer_epoch == 1, "ids that exist are served"
+    shard.advance(1001)
+    shard.expire()
+    assert shard.producer("c").producer_epoch == 0, "unused ids make place"

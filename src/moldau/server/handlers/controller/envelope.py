@@ -1,7 +1,8 @@
 """Envelope v0. A client's request that a broker forwards: unpacked, given to the controller, its response packed again.
 
 The envelope's error code says whether the controller could be asked; the result of the request is inside. The broker
-has authorized the client's request, and tells whose it is; here only the broker itself is authorized.
+has authorized the client's request, and tells whose it is; here only the broker itself is authorized. Quotas and
+delegation tokens need the client's principal and client id.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.runtime.controller.channel import AskController
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_ACTION
 from moldau.security.principal_data import read_principal
-from moldau.security.principals import ANONYMOUS, Principal
-from moldau.server.handlers.forwarded import FORWARDED, SendToController
+from moldau.security.principals import Client
+from moldau.server.handlers.forwarded import FORWARDED
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, request_class
 from moldau.wire.codec import decode_from
 from moldau.wire.frames import Framing, read_request_header
 from moldau.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
-OVERHEAD_BYTES_MAX: Final = 1 << 10
-"""The largest size of an envelope without the request in it."""
+OVERHEAD_BYTES_MAX: Final = 64 << 10
+"""The largest size of an envelope without the request in it: the name of a certificate may be long."""
 
 
 class Envelope:
@@ -31,7 +33,7 @@ class Envelope:
     versions = (0, 0)
     request_bytes_max = CONTROLLER_REQUEST_BYTES_MAX + OVERHEAD_BYTES_MAX
 
-    def __init__(self, send_to_controller: SendToController) -> None:
+    def __init__(self, send_to_controller: AskController) -> None:
         self._send_to_controller = send_to_controller
 
     def answer(self, envelope: EnvelopeRequest, caller: Caller) -> EnvelopeResponse | Promise[EnvelopeResponse]:
@@ -42,7 +44,7 @@ class Envelope:
             header, position = read_request_header(data)
             api = _forwardable_api(header.api_key, header.api_version)
             request, _ = decode_from(request_class(api), data, header.api_version, position)
-            principal = _principal(envelope.request_principal)
+            client = _client(envelope, header.client_id)
         except MalformedData:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
         except KafkaError as error:
@@ -54,15 +56,16 @@ class Envelope:
             frame = Framing(api, header.api_version).frame(header.correlation_id, response)
             return EnvelopeResponse(bytes(frame[4:]))
 
-        return self._send_to_controller(api, request, header.api_version, principal).map(wrap_response)
+        return self._send_to_controller(api, request, header.api_version, client).map(wrap_response)
 
 
-def _principal(data: bytes | None) -> Principal:
-    """Return whose request it is: brokers of earlier releases do not tell. Raise KafkaError if it cannot be read."""
-    if data is None:
-        return ANONYMOUS
+def _client(envelope: EnvelopeRequest, client_id: str | None) -> Client | None:
+    """Return whose request it is; None if a broker sends it for itself, or is of an earlier release. Raise KafkaError
+    if the principal cannot be read."""
+    if envelope.request_principal is None:
+        return None
     try:
-        return read_principal(data)
+        return Client(read_principal(envelope.request_principal), client_id or "")
     except MalformedData as malformed:
         raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(malformed)) from None
 

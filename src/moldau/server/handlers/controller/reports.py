@@ -10,9 +10,9 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import ALTER_PARTITION_BYTES_MAX, QUORUM_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.runtime.controller.channel import AskController
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_ACTION
-from moldau.server.handlers.forwarded import SendToController
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -33,7 +33,7 @@ class ReportHandler:
         self,
         api: ApiKey,
         versions: tuple[int, int],
-        send_to_controller: SendToController,
+        send_to_controller: AskController,
         on_heartbeat: Callable[[int, str], None],
     ) -> None:
         self.api = api
@@ -46,7 +46,7 @@ class ReportHandler:
     def answer(self, request: Message, caller: Caller) -> Message | Promise[Message]:
         if not caller.access.allows(CLUSTER_ACTION):
             return self._response(denied(CLUSTER_ACTION))
-        promise = self._send_to_controller(self.api, request, caller.version, caller.access.principal)
+        promise = self._send_to_controller(self.api, request, caller.version)
         if isinstance(request, BrokerHeartbeatRequest):
             broker_id = request.broker_id
             return promise.map(lambda result: self._heartbeat_response(result, broker_id, caller.address))
@@ -67,7 +67,5 @@ class ReportHandler:
         return result
 
 
-def report_handlers(
-    send_to_controller: SendToController, on_heartbeat: Callable[[int, str], None]
-) -> list[ReportHandler]:
+def report_handlers(send_to_controller: AskController, on_heartbeat: Callable[[int, str], None]) -> list[ReportHandler]:
     return [ReportHandler(api, versions, send_to_controller, on_heartbeat) for api, versions in REPORTS.items()]

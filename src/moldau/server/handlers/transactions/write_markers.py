@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from moldau.base.clock import Clock, Timers
+from moldau.base.counters import MARKERS_REFUSED, Counters
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import TopicPartition
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
@@ -53,18 +54,21 @@ class WriteTxnMarkers:
         verifications: Verifications,
         clock: Clock,
         timers: Timers,
+        counters: Counters,
     ) -> None:
         self._partitions = partitions
         self._groups = groups
         self._verifications = verifications
         self._clock = clock
         self._timers = timers
+        self._counters = counters
 
     def answer(
         self, request: WriteTxnMarkersRequest, caller: Caller
     ) -> WriteTxnMarkersResponse | Promise[WriteTxnMarkersResponse]:
         requested = [(marker, _partitions(marker)) for marker in request.markers]
         if not (caller.access.allows_quietly(CLUSTER_ALTER) or caller.access.allows(CLUSTER_ACTION)):
+            self._counters.add(MARKERS_REFUSED, len(requested))
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             return WriteTxnMarkersResponse(
                 [_result(marker, dict.fromkeys(partitions, code)) for marker, partitions in requested]

@@ -1,0 +1,251 @@
+"""What an administrative request changed, for the audit log: the resources, how they were changed, and the results.
+
+Values of configs, passwords and hashes are never part of it: a config may be a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from moldau.base.acl_operations import AclOperation
+from moldau.base.errors import ErrorCode
+from moldau.metadata.records import ConfigResource
+from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType
+from moldau.wire.apis import ApiKey
+
+NAMES_MAX: Final = 20
+"""Names of configs or partitions in one line; the rest is counted."""
+CONFIG_OPERATIONS: Final = {0: "set", 1: "delete", 2: "append", 3: "subtract"}
+SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+
+
+class AdminAction(NamedTuple):
+    resource: str
+    """KIND:NAME"""
+    error_code: int
+    detail: str = ""
+
+
+def _joined(items: Sequence[object]) -> str:
+    rest = f",+{len(items) - NAMES_MAX}" if len(items) > NAMES_MAX else ""
+    return ",".join(map(str, items[:NAMES_MAX])) + rest
+
+
+def _create_topics(request: Any, response: Any) -> Iterator[AdminAction]:
+    for result in response.topics:
+        detail = "" if result.error_code else f"partitions={result.num_partitions} replicas={result.replication_factor}"
+        yield AdminAction(f"topic:{result.name}", result.error_code, detail)
+
+
+def _delete_topics(request: Any, response: Any) -> Iterator[AdminAction]:
+    for result in response.responses:
+        name = result.name if result.name is not None else f"id-{result.topic_id.hex()}"
+        yield AdminAction(f"topic:{name}", result.error_code)
+
+
+def _create_partitions(request: Any, response: Any) -> Iterator[AdminAction]:
+    counts = {topic.name: topic.count for topic in request.topics}
+    for result in response.results:
+        yield AdminAction(f"topic:{result.name}", result.error_code, f"partitions={counts.get(result.name)}")
+
+
+def _alter_configs(request: Any, response: Any) -> Iterator[AdminAction]:
+    """The names of the configs, not their values."""
+    changes: dict[tuple[int, str], str] = {}
+    for resource in request.resources:
+        names = [
+            f"{CONFIG_OPERATIONS.get(getattr(config, 'config_operation', 0), 'set')}:{config.name}"
+            for config in resource.configs
+        ]
+        changes[resource.resource_type, resource.resource_name] = _joined(names)
+    for result in response.responses:
+        kind = _config_kind(result.resource_type)
+        detail = changes.get((result.resource_type, result.resource_name), "")
+        yield AdminAction(f"{kind}:{result.resource_name}", result.error_code, detail)
+
+
+def _config_kind(code: int) -> str:
+    try:
+        return ConfigResource(code).name.lower()
+    except ValueError:
+        return str(code)
+
+
+def _create_acls(request: Any, response: Any) -> Iterator[AdminAction]:
+    for creation, result in zip(request.creations, response.results, strict=False):
+        yield _acl(creation, creation.resource_pattern_type, result.error_code)
+
+
+def _delete_acls(request: Any, response: Any) -> Iterator[AdminAction]:
+    for result in response.filter_results:
+        if result.error_code:
+            yield AdminAction("acl:", result.error_code)
+        for removed in result.matching_acls:
+            yield _acl(removed, removed.pattern_type, removed.error_code)
+
+
+def _acl(acl: Any, pattern_type: int, error_code: int) -> AdminAction:
+    kind = ResourceType(acl.resource_type)
+    binding = AclBinding(
+        kind,
+        acl.resource_name,
+        PatternType(pattern_type),
+        acl.principal,
+        acl.host,
+        AclOperation(acl.operation),
+        Permission(acl.permission_type),
+    )
+    return AdminAction(f"{kind.name.lower()}:{acl.resource_name}", error_code, str(binding))
+
+
+def _alter_scram(request: Any, response: Any) -> Iterator[AdminAction]:
+    changes: dict[str, list[str]] = {}
+    for verb, credentials in (("delete", request.deletions), ("set", request.upsertions)):
+        for each in credentials:
+            mechanism = SCRAM_MECHANISMS.get(each.mechanism, str(each.mechanism))
+            changes.setdefault(each.name, []).append(f"{verb}:{mechanism}")
+    for result in response.results:
+        yield AdminAction(f"user:{result.user}", result.error_code, _joined(changes.get(result.user, [])))
+
+
+def _alter_quotas(request: Any, response: Any) -> Iterator[AdminAction]:
+    changes = {
+        _quota_entity(entry.entity): _joined(
+            [f"delete:{change.key}" if change.remove else f"{change.key}={change.value:g}" for change in entry.ops]
+        )
+        for entry in request.entries
+    }
+    for result in response.entries:
+        entity = _quota_entity(result.entity)
+        yield AdminAction(f"quota:{entity}", result.error_code, changes.get(entity, ""))
+
+
+def _quota_entity(parts: Sequence[Any]) -> str:
+    names = ("<default>" if part.entity_name is None else part.entity_name for part in parts)
+    return ",".join(sorted(f"{part.entity_type}={name}" for part, name in zip(parts, names, strict=True)))
+
+
+def _reassign(request: Any, response: Any) -> Iterator[AdminAction]:
+    wanted = {
+        (topic.name, each.partition_index): "cancel" if each.replicas is None else f"replicas={_joined(each.replicas)}"
+        for topic in request.topics
+        for each in topic.partitions
+    }
+    if response.error_code:
+        yield AdminAction("cluster:", response.error_code, f"partitions={len(wanted)}")
+    for topic in response.responses:
+        for each in topic.partitions:
+            detail = wanted.get((topic.name, each.partition_index), "")
+            yield AdminAction(f"partition:{topic.name}-{each.partition_index}", each.error_code, detail)
+
+
+def _elect_leaders(request: Any, response: Any) -> Iterator[AdminAction]:
+    kind = "unclean" if request.election_type else "preferred"
+    if response.error_code:
+        yield AdminAction("cluster:", response.error_code, kind)
+    for topic in response.replica_election_results:
+        for each in topic.partition_result:
+            yield AdminAction(f"partition:{topic.topic}-{each.partition_id}", each.error_code, kind)
+
+
+def _update_features(request: Any, response: Any) -> Iterator[AdminAction]:
+    levels = [f"{update.feature}={update.max_version_level}" for update in request.feature_updates]
+    yield AdminAction("cluster:", response.error_code, _joined(levels))
+
+
+def _unregister_broker(request: Any, response: Any) -> Iterator[AdminAction]:
+    yield AdminAction(f"broker:{request.broker_id}", response.error_code)
+
+
+def _raft_voter(request: Any, response: Any) -> Iterator[AdminAction]:
+    yield AdminAction(f"voter:{request.voter_id}", response.error_code)
+
+
+def _delete_groups(request: Any, response: Any) -> Iterator[AdminAction]:
+    for result in response.results:
+        yield AdminAction(f"group:{result.group_id}", result.error_code)
+
+
+def _delete_offsets(request: Any, response: Any) -> Iterator[AdminAction]:
+    names = [f"{topic.name}-{each.partition_index}" for topic in request.topics for each in topic.partitions]
+    yield AdminAction(f"group:{request.group_id}", response.error_code or _first_error(response), _joined(names))
+
+
+def _reset_offsets(request: Any, response: Any) -> Iterator[AdminAction]:
+    names = [
+        f"{topic.name or topic.topic_id.hex()}-{each.partition_index}={each.committed_offset}"
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    yield AdminAction(f"group:{request.group_id}", _first_error(response), _joined(names))
+
+
+def _first_error(response: Any) -> int:
+    return next((each.error_code for topic in response.topics for each in topic.partitions if each.error_code), 0)
+
+
+def _delete_records(request: Any, response: Any) -> Iterator[AdminAction]:
+    for topic in response.topics:
+        for each in topic.partitions:
+            yield AdminAction(
+                f"partition:{topic.name}-{each.partition_index}", each.error_code, f"before={each.low_watermark}"
+            )
+
+
+Describe = Callable[[Any, Any], Iterator[AdminAction]]
+def _create_token(request: Any, response: Any) -> Iterator[AdminAction]:
+    owner = f"{response.principal_type}:{response.principal_name}"
+    detail = "" if response.error_code else f"owner={owner} expires={response.expiry_timestamp_ms}"
+    yield AdminAction(f"delegation_token:{response.token_id}", response.error_code, detail)
+
+
+def _change_token(request: Any, response: Any) -> Iterator[AdminAction]:
+    """The request has no id of the token, and its HMAC is a secret."""
+    detail = "" if response.error_code else f"expires={response.expiry_timestamp_ms}"
+    yield AdminAction("delegation_token:", response.error_code, detail)
+
+
+ADMIN_ACTIONS: Final[Mapping[ApiKey, Describe]] = {
+    ApiKey.CREATE_TOPICS: _create_topics,
+    ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.CREATE_PARTITIONS: _create_partitions,
+    ApiKey.ALTER_CONFIGS: _alter_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _alter_configs,
+    ApiKey.CREATE_ACLS: _create_acls,
+    ApiKey.DELETE_ACLS: _delete_acls,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_scram,
+    ApiKey.ALTER_CLIENT_QUOTAS: _alter_quotas,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _reassign,
+    ApiKey.ELECT_LEADERS: _elect_leaders,
+    ApiKey.UPDATE_FEATURES: _update_features,
+    ApiKey.UNREGISTER_BROKER: _unregister_broker,
+    ApiKey.ADD_RAFT_VOTER: _raft_voter,
+    ApiKey.REMOVE_RAFT_VOTER: _raft_voter,
+    ApiKey.DELETE_GROUPS: _delete_groups,
+    ApiKey.OFFSET_DELETE: _delete_offsets,
+    ApiKey.OFFSET_COMMIT: _reset_offsets,
+    ApiKey.DELETE_RECORDS: _delete_records,
+    ApiKey.CREATE_DELEGATION_TOKEN: _create_token,
+    ApiKey.RENEW_DELEGATION_TOKEN: _change_token,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _change_token,
+}
+"""The APIs that are audited. Each function returns the actions of a request that was answered."""
+
+
+def is_administrative(api: ApiKey, request: Any) -> bool:
+    """Return whether a request of an audited API is to be logged: not if it only validates, and commits of offsets only
+    without a member. Tools reset offsets so, but also consumers that assign partitions themselves commit so."""
+    if api is ApiKey.OFFSET_COMMIT:
+        return not request.member_id and request.generation_id_or_member_epoch < 0
+    return not getattr(request, "validate_only", False)
+
+
+def admin_actions(api: ApiKey, request: Any, response: Any) -> Iterator[AdminAction]:
+    """Return what the request changed, or tried to change."""
+    return ADMIN_ACTIONS[api](request, response)
+
+
+def result_name(error_code: int) -> str:
+    """Return OK, or the name of the error."""
+    return ErrorCode(error_code).name if error_code else "OK"
