@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from moldau import node
+from moldau.node import node
 from moldau.log.files import DiskFiles
 from moldau.testing import broker
 

@@ -60,7 +60,7 @@ MAY_IMPORT = {
     "local_cluster": set(),
     "secure_setup": {"platforms", "base", "security", "log", "raft", "metadata", "local_cluster"},
 }
-"""A package may import itself and these. `node.py` sees everyone; nobody but the command line and testing sees it."""
+"""A package may import itself and these. `node` sees everyone; nobody but the command line and testing sees it."""
 
 PIPELINES_MAY_IMPORT = {
     "reading": set(),

@@ -194,6 +194,8 @@ def _delete_records(request: Any, response: Any) -> Iterator[AdminAction]:
 
 
 Describe = Callable[[Any, Any], Iterator[AdminAction]]
+
+
 def _create_token(request: Any, response: Any) -> Iterator[AdminAction]:
     owner = f"{response.principal_type}:{response.principal_name}"
     detail = "" if response.error_code else f"owner={owner} expires={response.expiry_timestamp_ms}"
