@@ -81,8 +81,7 @@ class SocketConnection:
         self.blocked_since: float | None = None
         """Since when the socket takes less than there is to send, and how much it took since then."""
         self.sent_since = 0
-        self.closed_by = CLOSED_MALFORMED
-        """The counter for the reason of closing."""
+        self.closed_by = CLOSED_MALFORMED  # the counter for the reason
         self._closed = False
         self._stopped = False
         self._conversation = Conversation(answer, self._flush, frame_bytes_max, budget)
@@ -121,8 +120,7 @@ class SocketConnection:
         return self._conversation.arriving
 
     def close(self, reason: str = "", closed_by: str = CLOSED_MALFORMED) -> None:
-        """Close the connection. A reason is logged; it means that the other side was at fault. `closed_by` is the
-        counter of such connections."""
+        """Close the connection. A reason is logged and counted; it means that the other side was at fault."""
         if self._closed:
             return
         self._closed = True
@@ -211,7 +209,10 @@ class SocketConnection:
                 self._queue(reply)
             if self._out and not self._writing and not self._fetching:
                 self._pump()
-            if not conversation.held or self._muted or (self._out and self._is_slow()):
+            if not conversation.held or self._muted:
+                break
+            if conversation.is_full or (self._out and self._is_slow()):
+                self._budget.counters.add(READING_PAUSED)
                 break
             if conversation.is_turn_over:
                 conversation.is_turn_over = False
@@ -240,7 +241,7 @@ class SocketConnection:
             if should_read:
                 self._await_readable()
             else:
-                if is_slow or conversation.is_full:
+                if not conversation.held:
                     self._budget.counters.add(READING_PAUSED)
                 self._ignore_readable()
 
@@ -262,8 +263,7 @@ class SocketConnection:
         return sum(len(piece) for piece in self._out if not isinstance(piece, Slice))
 
     def _hold_unsent(self, size: int) -> None:
-        """Tell the budget how much waits for a slow client. Close the connection if all clients together read too
-        little."""
+        """Tell the budget how much waits for a slow client; close the connection if all together read too little."""
         if size == self._unsent:
             return
         is_too_much = self._budget.hold_unsent(self._unsent, size)
