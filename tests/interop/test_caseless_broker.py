@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from moldau.node import node
 from moldau.log.files import DiskFiles
+from moldau.node import node
 from moldau.testing import broker
 
 pytestmark = pytest.mark.moldau_only
