@@ -132,7 +132,10 @@ def _pkcs12_key_store(store: StoreSettings, data: bytes) -> KeyStore:
     if loaded.key is None or loaded.cert is None:
         raise tls_error(store.prefix, store.location, "contains no private key with a certificate")
     key = loaded.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-    chain = _in_order(loaded.cert.certificate, [each.certificate for each in loaded.additional_certs])
+    try:  # the fields of a certificate are read only when they are asked for
+        chain = _in_order(loaded.cert.certificate, [each.certificate for each in loaded.additional_certs])
+    except ValueError:
+        raise tls_error(store.prefix, store.location, "a certificate in it is damaged") from None
     return KeyStore(key, None, tuple(each.public_bytes(Encoding.PEM).decode() for each in chain))
 
 
