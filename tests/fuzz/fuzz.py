@@ -28,26 +28,26 @@ for folder in ("", "unit/wire", "unit/server", "unit/replica", "unit/security/tl
     sys.path.insert(0, str(HERE.parent / folder))
 sys.path.insert(0, str(HERE))
 
-from fuzz_checks import LogLines, Target, run_case  # noqa: E402: the paths come first
+from fuzz_checks import LogLines, Target, run_case  # noqa: E402
 from fuzz_requests import Produced, Requests  # noqa: E402
 from fuzz_sasl import Exchanges, HostileServer  # noqa: E402
 from fuzz_security import Certificates, Jaas, Properties, Rules, Settings, Stores  # noqa: E402
 from fuzz_wire import Batches, Decompression, Messages  # noqa: E402
 
 TARGETS: dict[str, tuple[Callable[[], Target], int]] = {
-    "messages": (Messages, 450),
-    "records": (Batches, 100),
-    "compression": (Decompression, 100),
-    "requests": (Requests, 30),
-    "produce": (Produced, 30),
-    "sasl": (Exchanges, 30),
-    "sasl client": (HostileServer, 60),
-    "certificates": (Certificates, 60),
-    "stores": (Stores, 4),
-    "mapping rules": (Rules, 30),
+    "messages": (Messages, 500),
+    "records": (Batches, 90),
+    "compression": (Decompression, 110),
+    "requests": (Requests, 25),
+    "produce": (Produced, 25),
+    "sasl": (Exchanges, 25),
+    "sasl client": (HostileServer, 50),
+    "certificates": (Certificates, 50),
+    "stores": (Stores, 5),
+    "mapping rules": (Rules, 25),
     "jaas": (Jaas, 50),
-    "properties": (Properties, 50),
-    "settings": (Settings, 6),
+    "properties": (Properties, 40),
+    "settings": (Settings, 5),
 }
 """How each is made, and how many of a thousand cases it gets."""
 FAILURES_SHOWN = 10

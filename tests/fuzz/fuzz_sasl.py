@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from fuzz_checks import PLANTED, Limits, Violation, check_line
 from fuzz_mutations import mutate, mutate_text
@@ -28,13 +28,28 @@ PASSWORDS = {"ann": "secret", "bob": "secret"}
 SALT, ITERATIONS = b"salt", 4096
 SHA_256 = ScramMechanism.SCRAM_SHA_256
 MECHANISMS = ("PLAIN", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-256", "SCRAM-SHA-512", "", PLANTED)
-SCRAM_WORDS = (",", "=", "n=", "r=", "p=", "c=biws", "a=ann", ",ext=1", "=2C", "=3D", "tokenauth=true", "\0", "y,,", "p=x,,")
+SCRAM_WORDS = (
+    ",",
+    "=",
+    "n=",
+    "r=",
+    "p=",
+    "c=biws",
+    "a=ann",
+    ",ext=1",
+    "=2C",
+    "=3D",
+    "tokenauth=true",
+    "\0",
+    "y,,",
+    "p=x,,",
+)
 
 
 class QuickKeys(ScramKeys):
     """Derives a key once: thousands of hashes for each case would be most of the work."""
 
-    _derived: dict[tuple[str, bytes, int], bytes] = {}  # noqa: RUF012: shared on purpose
+    _derived: ClassVar[dict[tuple[str, bytes, int], bytes]] = {}
 
     def salted_password(self, password: str, salt: bytes, iterations: int) -> bytes:
         key = (password, salt, iterations if iterations == ITERATIONS else 0)
@@ -64,7 +79,12 @@ class Made(NamedTuple):
 
 
 KINDS = ("handshake", "token", "token", "token", "versions", "request", "raw", "wait")
-SPOILS = ("", "", "", "token", "token", "text", "frame", "body")
+SPOILS = ("token", "token", "short", "short", "text", "frame", "body")
+
+
+def _random_step(rng: Random) -> Step:
+    spoil = rng.choice(("", *SPOILS))
+    return Step(rng.choice(KINDS), rng.randrange(-1, 5), rng.choice(MECHANISMS), spoil, rng.getrandbits(32))
 
 
 class Exchanges(Stateless):
@@ -79,7 +99,8 @@ class Exchanges(Stateless):
         if rng.random() < 0.7:  # an ordinary exchange, with something wrong in it
             version = rng.choice((1, 1, 0))
             token = "token" if version else "raw"
-            steps = [Step("handshake", version, mechanism), *[Step(token, rng.randrange(3)) for _ in range(2)]]
+            tokens = 1 if mechanism == "PLAIN" else 2
+            steps = [Step("handshake", version, mechanism), *[Step(token, rng.randrange(3)) for _ in range(tokens)]]
             steps.append(Step("request", 4))
             if rng.random() < 0.3:
                 steps.insert(0, Step("versions", 3))
@@ -91,10 +112,7 @@ class Exchanges(Stateless):
             if rng.random() < 0.2:
                 steps.insert(rng.randrange(len(steps)), steps[rng.randrange(len(steps))])
         else:
-            steps = [
-                Step(rng.choice(KINDS), rng.randrange(-1, 5), rng.choice(MECHANISMS), rng.choice(SPOILS), rng.getrandbits(32))
-                for _ in range(rng.randint(1, 8))
-            ]  # fmt: skip
+            steps = [_random_step(rng) for _ in range(rng.randint(1, 8))]
         return Made(
             tuple(steps),
             rng.choice(("ann", "ann", "ann", "bob", "eve", PLANTED)),
@@ -115,12 +133,11 @@ class Exchanges(Stateless):
                 continue
             line.feed(client.frame(step))
             client.read(line.sent)
+            if line.who.callers and line.who.callers[-1] not in client.allowed:
+                raise Violation(f"served as {line.who.callers[-1]}")
         line.timers.advance(31_000 if line.closed is None and not line.who.callers else 200)
         if line.closed:
             check_line(line.closed.encode("unicode_escape").decode())
-        for caller in line.who.callers:
-            if caller not in client.allowed:
-                raise Violation(f"served as {caller}")
         line.close()
         if line.budget.free != 1 << 20:
             raise Violation("the memory for incomplete frames was not given back")
@@ -135,8 +152,8 @@ class _Client:
         self._answer: bytes | None = None
         self._mechanism = ""
         self._correlation_ids = itertools.count(1)
-        knows = PASSWORDS.get(made.user) == made.password
-        self.allowed = {f"User:{made.user}"} if knows else set()
+        self.allowed: set[str] = set()
+        """As whom it may be served: whose password it has sent, or proven to know."""
 
     def frame(self, step: Step) -> bytes:
         rng = Random(step.seed)
@@ -169,6 +186,8 @@ class _Client:
         token = self._right_token()
         if step.spoil == "token":
             token = bytes(mutate(token or b"\0", rng))
+        elif step.spoil == "short":
+            token = token[: rng.randrange(len(token) + 1)]
         elif step.spoil == "text":
             token = mutate_text(token.decode(), rng, words=SCRAM_WORDS).encode()
         if token.count(b"\0") == 2:  # what was spoilt may be right, too
@@ -179,8 +198,10 @@ class _Client:
 
     def _right_token(self) -> bytes:
         if self._mechanism.startswith("SCRAM"):
+            made = self._made
+            if PASSWORDS.get(made.user) == made.password:
+                self.allowed.add(f"User:{made.user}")
             if self._scram is None:
-                made = self._made
                 self._scram = ScramClient(QuickKeys(SHA_256), made.user, made.password, made.nonce)
                 return self._scram.first()
             return self._answer or b""
@@ -229,5 +250,3 @@ class HostileServer(Stateless):
             check_line(str(failed))
         else:
             raise Violation("a server was trusted that does not know the password")
-
-

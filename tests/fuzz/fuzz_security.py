@@ -97,7 +97,17 @@ class Stores(Stateless):
             return mutate_der(identity().p12, rng)
         if chance < 0.4:
             return bytes(mutate(identity().p12, rng))
-        words = ("-----BEGIN ", "-----END ", "-----", "CERTIFICATE", "PRIVATE KEY", "ENCRYPTED ", "Proc-Type:", "=", "\n\n")
+        words = (
+            "-----BEGIN ",
+            "-----END ",
+            "-----",
+            "CERTIFICATE",
+            "PRIVATE KEY",
+            "ENCRYPTED ",
+            "Proc-Type:",
+            "=",
+            "\n\n",
+        )
         text = identity().pem.replace("\n", " ") if chance < 0.5 else identity().pem
         return mutate_text(text, rng, words=words).encode()
 
@@ -118,7 +128,7 @@ class Stores(Stateless):
 def _check_one_line(line: str, made: bytes) -> None:
     """An error about a key store has nothing of the key."""
     key = identity().pem.splitlines()[1]
-    if "\n" in line or len(line) > 1000 or any(key[at : at + 8] in line for at in range(0, len(key) - 8)):
+    if "\n" in line or len(line) > 1000 or any(key[at : at + 8] in line for at in range(len(key) - 8)):
         raise Violation(f"an error about a key store says too much: {line[:300]!r} for {len(made)} bytes")
 
 
@@ -211,7 +221,27 @@ compression.type=zstd
 auto.create.topics.enable=false
 group.consumer.assignors=uniform,range
 """
-PROPERTY_WORDS = ("=", ":", "\n", "\\\n", "\\u12", "\\uD800", "#", "!", " ", "://", ",", "@", "-1", "0", "9" * 30, "1e9", "[::1]", "é", "\0")
+PROPERTY_WORDS = (
+    "=",
+    ":",
+    "\n",
+    "\\\n",
+    "\\u12",
+    "\\uD800",
+    "#",
+    "!",
+    " ",
+    "://",
+    ",",
+    "@",
+    "-1",
+    "0",
+    "9" * 30,
+    "1e9",
+    "[::1]",
+    "é",
+    "\0",
+)
 
 
 class Properties(Stateless):

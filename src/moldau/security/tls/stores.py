@@ -153,7 +153,9 @@ def _pkcs12_trust_store(store: StoreSettings, data: bytes) -> str:
 
 def _load_pkcs12(store: StoreSettings, data: bytes) -> PKCS12KeyAndCertificates:
     try:
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import pkcs12
+        from cryptography.x509 import InvalidVersion
     except ImportError:
         raise tls_error(
             store.prefix,
@@ -162,6 +164,8 @@ def _load_pkcs12(store: StoreSettings, data: bytes) -> PKCS12KeyAndCertificates:
         ) from None
     try:
         return pkcs12.load_pkcs12(data, None if store.password is None else store.password.encode())
+    except (UnsupportedAlgorithm, InvalidVersion) as wrong:
+        raise tls_error(store.prefix, store.location, f"cannot be read: {wrong}") from None
     except ValueError:
         password = f"{store.prefix}.password"
         reason = f"{password} is wrong, or the file is damaged" if store.password else f"set {password}"
