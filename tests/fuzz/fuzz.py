@@ -215,13 +215,16 @@ class Tally:
 def run(cases: int, seed: int, jobs: int, only: str | None) -> int:
     work = blocks(cases, seed, only)
     tally = Tally(sum(block.count for block in work))
-    if jobs == 1:
-        for block in work:
-            tally.add(run_in_process(block))
-    else:
-        with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-            for result in pool.imap_unordered(run_in_process, work):
-                tally.add(result)
+    try:
+        if jobs == 1:
+            for block in work:
+                tally.add(run_in_process(block))
+        else:
+            with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+                for result in pool.imap_unordered(run_in_process, work):
+                    tally.add(result)
+    except KeyboardInterrupt:
+        print("stopped before the end")
     print(tally.table())
     print(f"seed {seed}; {len(tally.failures)} failures; largest process {max(tally.memory_bytes) >> 20} MiB")
     if jobs == 1 and len(work) > 50 and tally.growth_bytes > GROWTH_BYTES_MAX:

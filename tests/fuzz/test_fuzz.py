@@ -18,13 +18,18 @@ import fuzz_wire
 import pytest
 from depth import deep
 from fuzz_checks import Limits, LogLines, Violation, check_line
+from tls_files import MemoryKeyFiles
 
 from moldau.base.errors import MalformedData
+from moldau.base.setting_sources import SettingsError
 from moldau.log import validate
 from moldau.security.sasl.mechanism import SaslRefusal, Step
 from moldau.security.sasl.plain import PlainServer
 from moldau.security.tls import der, names
+from moldau.security.tls.settings import StoreSettings
+from moldau.security.tls.stores import read_key_store
 from moldau.server.router import Router
+from moldau.settings import from_properties
 from moldau.wire import compression, records
 
 SEED = int(os.environ.get("MOLDAU_FUZZ_SEED", "0"))
@@ -63,6 +68,29 @@ def test_a_case_is_the_same_again() -> None:
         for case in (0, 77, 999_999):
             first = one.make(fuzz.case_generator(name, SEED, case))
             assert other.make(fuzz.case_generator(name, SEED, case)) == first
+
+
+# --- what it found ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("valid", "damaged"),
+    [
+        (b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x01"),  # a version of certificates that does not exist
+        (b"\x13\x02CZ", b"\x13\x02\xffZ"),  # a name that is read only when the chain is put in order
+    ],
+)
+def test_a_damaged_certificate_in_a_pkcs12_store_is_an_error_in_one_line(valid: bytes, damaged: bytes) -> None:
+    data = fuzz_security.identity().p12
+    assert valid in data
+    files = MemoryKeyFiles({"store": data.replace(valid, damaged)})
+    with pytest.raises(SettingsError, match=r"^ssl.keystore.location=store: [^\n]+$"):
+        read_key_store(StoreSettings("ssl.keystore", "PKCS12", "store", "secret"), files)
+
+
+def test_an_error_about_a_setting_with_a_line_end_is_one_line() -> None:
+    with pytest.raises(SettingsError, match=r"^[^\n]*16\\n8[^\n]*$"):
+        from_properties({"log.retention.hours": "16\n8"})
 
 
 # --- the fuzzer bites ---------------------------------------------------------------------------------------------
