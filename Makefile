@@ -22,7 +22,7 @@ DIST := $(VENV)/.installed-dist
 DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help setup same-python demo quickstart test test-front test-middle test-back unit deep simulate interop spark examples chaos coverage lint format bench bench-groups bench-cluster bench-transactions bench-spark bench-startup bench-edits scale dist lock clean
+.PHONY: help setup same-python demo quickstart test test-front test-middle test-back unit deep fuzz simulate interop spark examples chaos coverage lint format bench bench-groups bench-cluster bench-transactions bench-spark bench-startup bench-edits scale dist lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ unit: $(TEST) ## the tests without sockets, in seconds
 
 deep: $(TEST) ## the tests without sockets, with DEPTH=10 times as many random inputs
 	MOLDAU_TEST_DEPTH=$(or $(DEPTH),10) $(BIN)/python -m pytest tests/unit
+
+fuzz: $(TEST) ## mutated requests, batches, SASL exchanges, certificates and files: CASES=1000000 SEED=0 JOBS=1 WHAT=sasl
+	$(BIN)/python tests/fuzz/fuzz.py --cases $(or $(CASES),1000000) --seed $(or $(SEED),0) --jobs $(or $(JOBS),1) $(if $(WHAT),--target '$(WHAT)')
 
 simulate: $(TEST) ## clusters and groups in virtual time under everything that can befall them: SEEDS=200 SIZE=small WHAT=cluster, on all cores
 	$(BIN)/python tests/simulation/simulate.py --seeds $(or $(SEEDS),200) --first $(or $(FIRST),0) --size $(or $(SIZE),small) $(if $(WHAT),--what $(WHAT))

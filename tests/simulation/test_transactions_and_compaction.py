@@ -17,7 +17,7 @@ from groups_world import Violation
 from seed_runs import SeedRuns
 from transactions_broken import COMPACTION_DEFECTS, TRANSACTION_DEFECTS, Defect
 
-DEFAULT_SEEDS = 6
+DEFAULT_SEEDS = 7
 SEEDS = int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS))
 TRIES = 12
 EXPECTED_FAULTS = {

@@ -231,6 +231,6 @@ COMPACTION_DEFECTS: dict[Defect, int] = {
     tombstones_go_at_once: 0,
     what_is_not_decided_is_cleaned: 0,
     what_was_aborted_takes_the_place_of_what_was_not: 0,
-    nobody_waits_for_those_who_are_away: 161,
+    nobody_waits_for_those_who_are_away: 12,
 }
 """Each defect with a seed that is known to show it soon."""

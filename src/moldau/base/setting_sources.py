@@ -15,7 +15,14 @@ from moldau.base.errors import KafkaError, MalformedData
 
 
 class SettingsError(Exception):
-    """A setting that is invalid or not supported, in one line."""
+    """A setting that is invalid or not supported, in one line: control characters of a quoted value are escaped."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text if text.isprintable() else "".join(map(_printable, text)))
+
+
+def _printable(char: str) -> str:
+    return char if char.isprintable() else char.encode("unicode_escape").decode()
 
 
 class SettingText(NamedTuple):

@@ -34,6 +34,10 @@ from moldau.wire.records import Record, build_batch, decode_records
 
 CODEC_MAX: Final = max(Compression)
 
+TIMESTAMP_MIN: Final = -(1 << 63)
+TIMESTAMP_MAX: Final = (1 << 63) - 1
+"""The sum of a batch's base timestamp and a record's delta may be beyond these."""
+
 LENGTH_PREFIX_BYTES: Final = LENGTH_PREFIX.size
 LEGACY_BATCH_BYTES_MIN: Final = LENGTH_PREFIX_BYTES + 14
 """The smallest message of magic 0 with its offset and length: a smaller size cannot be a batch."""
@@ -147,8 +151,11 @@ def check_keys(batch: memoryview, config: LogConfig) -> None:
 def recompress(batch: memoryview, target: Compression, config: LogConfig) -> bytearray:
     """Return the same records in the codec that the topic asks for."""
     header = BatchHeader._make(BATCH_HEADER.unpack_from(batch))
+    records = open_records(batch, config)
+    if any(record.offset != offset for offset, record in enumerate(records, header.base_offset)):
+        raise _invalid("The offsets of the records in the batch are not consecutive.")
     recompressed = build_batch(
-        open_records(batch, config),
+        records,
         base_offset=header.base_offset,
         compression=target,
         compression_level=config.compression_level(target),
@@ -169,11 +176,14 @@ def open_records(batch: memoryview, config: LogConfig) -> list[Record]:
         count = f"{header.record_count} records, at most {OPENED_RECORDS_MAX} are read"
         raise BatchExpandsTooMuch(f"The batch has {count}.")
     try:
-        return decode_records(batch, header, config.moldau_max_decompressed_bytes)
+        records = decode_records(batch, header, config.moldau_max_decompressed_bytes)
     except DecompressedTooLarge as error:
         raise BatchExpandsTooMuch(f"The records cannot be read: {error}.") from error
     except MalformedData as error:
         raise _invalid(f"The records cannot be read: {error}.") from error
+    if any(not TIMESTAMP_MIN <= record.timestamp <= TIMESTAMP_MAX for record in records):
+        raise _invalid("A timestamp in the batch has more than 64 bits.")
+    return records
 
 
 def too_large(size: int, config: LogConfig) -> KafkaError:

@@ -84,10 +84,11 @@ class ConsumerReads:
                 if self.is_committed:
                     aborted = () if records is None else _aborted(log.aborted_in(records, fetch.fetch_offset, up_to))
         except KafkaError as error:
-            return PartitionData(index, error.code, -1, records=EMPTY), 0
+            return PartitionData(index, error.code, -1, aborted_transactions=None, records=EMPTY), 0
         except StorageFault as fault:
             partition.report_fault(f"{partition.name}: records cannot be read", fault)
-            return PartitionData(index, ErrorCode.KAFKA_STORAGE_ERROR, -1, records=EMPTY), 0
+            refused = PartitionData(index, ErrorCode.KAFKA_STORAGE_ERROR, -1, aborted_transactions=None, records=EMPTY)
+            return refused, 0
         data = PartitionData(
             index,
             0,
@@ -145,10 +146,11 @@ class ReplicaReads:
                 limit = min(bytes_left, fetch.partition_max_bytes)
                 records = log.read(fetch.fetch_offset, limit, log.end_offset, at_least_one=is_first)
         except KafkaError as error:
-            return PartitionData(index, error.code, -1, records=EMPTY), 0
+            return PartitionData(index, error.code, -1, aborted_transactions=None, records=EMPTY), 0
         except StorageFault as fault:
             partition.report_fault(f"{partition.name}: records cannot be read", fault)
-            return PartitionData(index, ErrorCode.KAFKA_STORAGE_ERROR, -1, records=EMPTY), 0
+            refused = PartitionData(index, ErrorCode.KAFKA_STORAGE_ERROR, -1, aborted_transactions=None, records=EMPTY)
+            return refused, 0
         data = PartitionData(
             index,
             0,

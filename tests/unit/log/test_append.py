@@ -193,6 +193,19 @@ def test_recompression(source: Compression, target: Compression) -> None:
     assert [r.value for r in read_records(log)] == [*values, b"next"]
 
 
+def test_records_that_cannot_be_recompressed_are_refused() -> None:
+    """Offsets that do not go up, and a timestamp that is beyond 64 bits with its delta."""
+    log = new_log(LogConfig(compression_type="gzip"))
+    stamped = [Record(IN_LINE, NOW_MS, None, value) for value in (b"a", b"b")]
+    repeated = memoryview(build_batch(stamped))
+    second_offset_delta = len(repeated) - 5
+    assert repeated[second_offset_delta] == 2, "a zigzag number"
+    assert refused(changed(repeated, second_offset_delta, b"\0"), log) is ErrorCode.INVALID_RECORD
+    late = memoryview(build_batch([Record(IN_LINE, NOW_MS, None, b"a"), Record(IN_LINE, NOW_MS + 1, None, b"b")]))
+    assert refused(changed(late, 27, struct.pack(">qq", 2**63 - 1, NOW_MS)), log) is ErrorCode.INVALID_RECORD
+    assert refused(changed(late, 27, struct.pack(">qq", 2**63 - 1, 2**63 - 1))) is ErrorCode.INVALID_RECORD
+
+
 def test_recompressed_batches_must_still_fit() -> None:
     log = new_log(LogConfig(compression_type="uncompressed", max_message_bytes=1000))
     assert refused(batch_of([b"x" * 5000], compression=Compression.ZSTD), log) is ErrorCode.MESSAGE_TOO_LARGE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ from moldau.security.sasl.exchange import Mechanism
 from moldau.security.sasl.oauthbearer.messages import client_first
 from moldau.security.sasl.oauthbearer.server import AccessToken, OAuthBearerServer, TokenRefused, Verdict
 from moldau.security.sasl.plain import PlainServer
-from moldau.security.sasl.scram import ScramServer, ScramUsers
+from moldau.security.sasl.scram import Credentials, ScramServer, ScramUsers
 from moldau.security.sasl.scram_messages import ScramKeys
 from moldau.security.scram_credentials import ScramMechanism
 from moldau.server.conversation import ConnectionBudget, Conversation
@@ -41,6 +43,13 @@ DELAY_MS = 100
 LIFETIME_MS = 60_000
 PLAIN_TOKEN = b"\0ann\0secret"
 SHA_256 = ScramMechanism.SCRAM_SHA_256
+
+
+@cache
+def stored_credentials() -> Credentials:
+    """Return what the server knows of ann's password. It takes thousands of hashes."""
+    keys = ScramKeys(SHA_256)
+    return {(int(SHA_256), "ann"): keys.credential(keys.salted_password("secret", b"salt", 4096), b"salt", 4096)}
 
 
 class WhoAmI:
@@ -69,9 +78,7 @@ class Line:
         router.serve(
             [self.who, ApiVersions(CurrentImage(), router.served, lambda: 1), SaslHandshake(), SaslAuthenticate()]
         )
-        keys = ScramKeys(SHA_256)
-        stored = {(int(SHA_256), "ann"): keys.credential(keys.salted_password("secret", b"salt", 4096), b"salt", 4096)}
-        users = ScramUsers(SHA_256, lambda: stored, b"")
+        users = ScramUsers(SHA_256, stored_credentials, b"")
         mechanisms = {
             "PLAIN": Mechanism(lambda: PlainServer({"ann": "secret", "bob": "secret"}), lifetime_ms),
             "SCRAM-SHA-256": Mechanism(lambda: ScramServer(users, lambda: "server"), lifetime_ms),

@@ -39,7 +39,7 @@ def describe(state: GroupState, group_id: str, version: int, operations: int) ->
     """`operations` are those that the client may do with the group, as bits."""
     group = state.groups.get(group_id)
     if not isinstance(group, ClassicGroup):
-        return not_found(group_id, group, version)
+        return not_found(group_id, group, version, operations)
     is_stable = group.state is State.STABLE
     return DescribedGroup(
         group_id=group_id,
@@ -51,9 +51,9 @@ def describe(state: GroupState, group_id: str, version: int, operations: int) ->
     )
 
 
-def not_found(group_id: str, group: Group | None, version: int) -> DescribedGroup:
+def not_found(group_id: str, group: Group | None, version: int, operations: int) -> DescribedGroup:
     if version < GROUP_NOT_FOUND_MIN_VERSION:
-        return DescribedGroup(group_id=group_id, group_state="Dead", authorized_operations=OPERATIONS_OMITTED)
+        return DescribedGroup(group_id=group_id, group_state="Dead", authorized_operations=operations)
     message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
     code = ErrorCode.GROUP_ID_NOT_FOUND
     return DescribedGroup(code, message, group_id, "Dead", authorized_operations=OPERATIONS_OMITTED)

@@ -81,7 +81,9 @@ def _decide(
         error, message = 0, None
         try:
             _check_resource(image, key, duplicates, [config.name for config in resource.configs])
-            records += _config_records(image, key, new_configs(resource), broker_configs)
+            changes = _config_records(image, key, new_configs(resource), broker_configs)
+            _check_existence(image, key)
+            records += changes
         except KafkaError as refused:
             error, message = refused.code, refused.message
         outcomes.append((error, message, key[0], key[1]))
@@ -100,14 +102,18 @@ def _check_resource(
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
     if len(set(names)) < len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    if kind == ConfigResource.TOPIC:
-        if name not in image.topics:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    elif kind == ConfigResource.BROKER:
+    if kind == ConfigResource.BROKER:
         if name != CLUSTER_DEFAULT and not _is_broker(image, name):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"No broker with id {name!r} is registered.")
-    else:
+    elif kind != ConfigResource.TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}.")
+
+
+def _check_existence(image: MetadataImage, key: tuple[int, str]) -> None:
+    """Kafka checks the configs first: an invalid one of a missing topic is INVALID_CONFIG."""
+    kind, name = key
+    if kind == ConfigResource.TOPIC and name not in image.topics:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
 
 def _is_broker(image: MetadataImage, name: str) -> bool:

@@ -39,6 +39,10 @@ SUPPORTED: Final[dict[str, tuple[int, int]]] = {
 }
 
 NOT_SUPPORTED: Final = (0, 0)
+ABSENT_FEATURES: Final = frozenset(
+    ("kraft.version", "share.version", "streams.version", "eligible.leader.replicas.version")
+)
+"""Features of Kafka that cannot be updated in this release: they may be set to level 0, which they have."""
 
 
 class UpgradeType(IntEnum):
@@ -81,6 +85,8 @@ def _check(image: MetadataImage, update: FeatureUpdateKey) -> None:
     if level < 0:
         raise _invalid(update, "A feature version cannot be less than 0.")
     for node, supported in _nodes(image):
+        if update.feature not in supported and update.feature not in ABSENT_FEATURES:
+            raise _invalid(update, f"{node} does not support this feature.")
         low, high = supported.get(update.feature, NOT_SUPPORTED)
         if not low <= level <= high:
             reason = f"only supports versions {low}-{high}" if high else "does not support this feature."

@@ -258,7 +258,7 @@ def decide_create_partitions(
 def _new_partitions(image: MetadataImage, request: CreatePartitionsTopic, rng: Random) -> list[PartitionRecord]:
     topic = image.topics.get(request.name)
     if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     current = len(topic.partitions)
     if request.count == current:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")

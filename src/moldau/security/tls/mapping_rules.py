@@ -1,18 +1,22 @@
 """`ssl.principal.mapping.rules`: which user a certificate's subject is. The grammar and its errors are Kafka's.
 
 A value is a list of `DEFAULT` (the subject itself) and `RULE:pattern/replacement/[LU]`. The first rule whose pattern
-matches the whole subject decides. Patterns are Python's regular expressions, which write all that mapping rules
-usually contain as Java's do.
+matches the whole subject decides. RE2 matches the patterns, which write all that mapping rules usually contain as
+Java's do: its time is linear, whatever the pattern and the subject. Python's regular expressions are only for patterns
+that RE2 cannot read (lookahead, back references) and where google-re2 is not installed; then subjects must be short.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+import warnings
+from typing import Any, Final, NamedTuple
 
 DEFAULT_RULES: Final = "DEFAULT"
 SUBJECT_LENGTH_MAX: Final = 4096
-"""A pattern may take quadratic time; real subjects have a few dozen characters."""
+BACKTRACKED_LENGTH_MAX: Final = 256
+"""Of a subject that Python's `re` matches. A usual pattern, `^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?)$`, takes time
+that grows with the fifth power of the length. Real subjects have a few dozen characters."""
 
 _RULE_TEXT: Final = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|(?:.*?)"
 _RULE: Final = re.compile(_RULE_TEXT)
@@ -25,8 +29,8 @@ class NoRuleApplies(Exception):
 
 
 class Rule(NamedTuple):
-    pattern: re.Pattern[str] | None
-    """None for DEFAULT."""
+    pattern: Any
+    """Of RE2 or `re`; None for DEFAULT."""
     replacement: str = ""
     case: str = ""
     """L for lower, U for upper."""
@@ -34,12 +38,14 @@ class Rule(NamedTuple):
     def apply(self, subject: str) -> str | None:
         if self.pattern is None:
             return subject
+        if isinstance(self.pattern, re.Pattern) and len(subject) > BACKTRACKED_LENGTH_MAX:
+            raise NoRuleApplies(f"the subject of the certificate has {len(subject)} characters")
         if self.pattern.fullmatch(subject) is None:
             return None
-        name = self.pattern.sub(self._expand, subject)
+        name: str = self.pattern.sub(self._expand, subject)
         return name.lower() if self.case == "L" else name.upper() if self.case == "U" else name
 
-    def _expand(self, match: re.Match[str]) -> str:
+    def _expand(self, match: Any) -> str:
         return _REPLACED.sub(lambda part: _replaced(part, match), self.replacement)
 
     def __str__(self) -> str:
@@ -77,8 +83,8 @@ def _parse(text: str) -> Rule | None:
     if match[2] is None:
         return None
     try:
-        pattern = re.compile(match[2])
-    except re.error as wrong:
+        pattern = _compile(match[2])
+    except (re.error, FutureWarning) as wrong:
         raise ValueError(f"Invalid rule: `{text}`: {wrong}") from None
     for part in _REPLACED.finditer(match[3]):
         if part[2] is not None and part[2] not in pattern.groupindex:
@@ -88,7 +94,24 @@ def _parse(text: str) -> Rule | None:
     return Rule(pattern, match[3], match[4])
 
 
-def _replaced(part: re.Match[str], match: re.Match[str]) -> str:
+def _compile(text: str) -> Any:
+    """Return the pattern of RE2, or else of `re`. A set inside a set is refused: it means something else in Java."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        backtracking = re.compile(text)
+    try:
+        import re2
+    except ModuleNotFoundError:
+        return backtracking
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(text, options)
+    except re2.error:
+        return backtracking
+
+
+def _replaced(part: re.Match[str], match: Any) -> str:
     """Return the text for a `\\x`, `${name}` or `$n` of a replacement. Of `$12` with one group, 2 is an ordinary
     character; with no group at all, everything is."""
     if part[1] is not None:

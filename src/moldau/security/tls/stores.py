@@ -132,7 +132,10 @@ def _pkcs12_key_store(store: StoreSettings, data: bytes) -> KeyStore:
     if loaded.key is None or loaded.cert is None:
         raise tls_error(store.prefix, store.location, "contains no private key with a certificate")
     key = loaded.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-    chain = _in_order(loaded.cert.certificate, [each.certificate for each in loaded.additional_certs])
+    try:  # the fields of a certificate are read only when they are asked for
+        chain = _in_order(loaded.cert.certificate, [each.certificate for each in loaded.additional_certs])
+    except ValueError:
+        raise tls_error(store.prefix, store.location, "a certificate in it is damaged") from None
     return KeyStore(key, None, tuple(each.public_bytes(Encoding.PEM).decode() for each in chain))
 
 
@@ -150,7 +153,9 @@ def _pkcs12_trust_store(store: StoreSettings, data: bytes) -> str:
 
 def _load_pkcs12(store: StoreSettings, data: bytes) -> PKCS12KeyAndCertificates:
     try:
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import pkcs12
+        from cryptography.x509 import InvalidVersion
     except ImportError:
         raise tls_error(
             store.prefix,
@@ -159,6 +164,8 @@ def _load_pkcs12(store: StoreSettings, data: bytes) -> PKCS12KeyAndCertificates:
         ) from None
     try:
         return pkcs12.load_pkcs12(data, None if store.password is None else store.password.encode())
+    except (UnsupportedAlgorithm, InvalidVersion) as wrong:
+        raise tls_error(store.prefix, store.location, f"cannot be read: {wrong}") from None
     except ValueError:
         password = f"{store.prefix}.password"
         reason = f"{password} is wrong, or the file is damaged" if store.password else f"set {password}"

@@ -35,6 +35,11 @@ _ALTER: Final[Mapping[int, Needs]] = {
 }
 
 
+def is_known_kind(kind: int) -> bool:
+    """Whether Kafka has such resources, whether or not they are supported here."""
+    return kind in _DESCRIBE
+
+
 def describing_error(access: Access, kind: int, name: str) -> KafkaError | None:
     """Return the error for a client that may not describe the configs of this resource; None if it may."""
     return _error(access, _DESCRIBE.get(kind), name)

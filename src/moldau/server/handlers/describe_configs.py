@@ -16,7 +16,7 @@ from moldau.metadata.broker_configs import CLUSTER_DEFAULT, broker_layers
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.records import ConfigResource
 from moldau.security.acls.access import Access
-from moldau.server.handlers.config_access import describing_error
+from moldau.server.handlers.config_access import describing_error, is_known_kind
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_configs import (
@@ -39,6 +39,16 @@ class DescribeConfigs:
         self._static = static
 
     def answer(self, request: DescribeConfigsRequest, caller: Caller) -> DescribeConfigsResponse:
+        unknown = next((each for each in request.resources if not is_known_kind(each.resource_type)), None)
+        if unknown is not None:  # as in Kafka, the whole request is refused
+            message = f"Unexpected resource type {unknown.resource_type} for resource {unknown.resource_name}"
+            refused = (ErrorCode.INVALID_REQUEST, message)
+            return DescribeConfigsResponse(
+                results=[
+                    DescribeConfigsResult(*refused, each.resource_type, each.resource_name)
+                    for each in request.resources
+                ]
+            )
         results = [self._describe(resource, request, caller.access) for resource in request.resources]
         return DescribeConfigsResponse(results=results)
 
@@ -51,7 +61,9 @@ class DescribeConfigs:
                 raise denial
             entries = self._entries(resource.resource_type, resource.resource_name)
         except KafkaError as error:
-            return DescribeConfigsResult(error.code, error.message, resource.resource_type, resource.resource_name)
+            return DescribeConfigsResult(
+                error.code, error.message or "", resource.resource_type, resource.resource_name
+            )
         requested_names = resource.configuration_keys
         results = [
             _result(entry, request)

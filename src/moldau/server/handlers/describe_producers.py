@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.topic_names import topic_name_problem
 from moldau.replica.partitions import Partitions
@@ -16,6 +18,8 @@ from moldau.wire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+
+UNKNOWN_MESSAGE: Final = "This server does not host this topic-partition."
 
 
 class DescribeProducers:
@@ -44,7 +48,8 @@ class DescribeProducers:
             partition = self._partitions.get(topic, index)
             partition.check_leader_epoch(-1)
         except KafkaError as error:
-            return PartitionResponse(index, error.code, error.message)
+            message = UNKNOWN_MESSAGE if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.message
+            return PartitionResponse(index, error.code, message)
         producers = [
             ProducerState(
                 entry.producer_id,

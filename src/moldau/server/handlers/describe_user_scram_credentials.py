@@ -32,14 +32,16 @@ class DescribeUserScramCredentials:
         self, request: DescribeUserScramCredentialsRequest, caller: Caller
     ) -> DescribeUserScramCredentialsResponse:
         if not caller.access.allows(CLUSTER_DESCRIBE):
-            return DescribeUserScramCredentialsResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED)
+            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # once more for each user, without its name, as in Kafka
+            results = [DescribeUserScramCredentialsResult("", code, DENIED) for _ in request.users or ()]
+            return DescribeUserScramCredentialsResponse(0, code, DENIED, results)
         by_user: dict[str, list[CredentialInfo]] = {}
         credentials: Iterable[tuple[tuple[int, str], ScramCredential]] = self._current.image.scram_credentials.items()
         for (mechanism, user), credential in sorted(credentials):
             by_user.setdefault(user, []).append(CredentialInfo(mechanism, credential.iterations))
         named = Counter(user.name for user in request.users or ()) or Counter(by_user.keys())
         results = [_result(user, count, by_user.get(user)) for user, count in named.items()]
-        return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+        return DescribeUserScramCredentialsResponse(error_message="", results=results)
 
 
 def _result(user: str, count: int, infos: list[CredentialInfo] | None) -> DescribeUserScramCredentialsResult:

@@ -84,10 +84,10 @@ class ListOffsets:
     ) -> ListOffsetsPartitionResponse:
         index = requested.partition_index
         try:
-            partition = self._partitions.get(topic, index)
-            partition.check_leader_epoch(requested.current_leader_epoch, leader_only=request.replica_id != DEBUGGER_ID)
             if requested.timestamp < 0 and caller.version < MIN_VERSION.get(requested.timestamp, 0):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+            partition = self._partitions.get(topic, index)
+            partition.check_leader_epoch(requested.current_leader_epoch, leader_only=request.replica_id != DEBUGGER_ID)
             timestamp, offset = _look_up(partition, requested.timestamp, request)
             epoch = _leader_epoch(partition, requested.timestamp, offset)
         except KafkaError as error:

@@ -162,9 +162,12 @@ def _requested_topic_entry(
     topic = image.topics.get(name)
     if topic is not None:
         return _topic_entry(topic, live, request, access)
+    code = creation_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic_name_problem(name):
-        return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
-    return MetadataResponseTopic(creation_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    elif code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return MetadataResponseTopic(code, name)
+    return MetadataResponseTopic(code, name, topic_authorized_operations=_topic_bits(name, request, access))
 
 
 def _topic_entry(topic: TopicImage, live: set[int], request: MetadataRequest, access: Access) -> MetadataResponseTopic:
@@ -185,7 +188,12 @@ def _topic_entry(topic: TopicImage, live: set[int], request: MetadataRequest, ac
             )
             for index, state in enumerate(topic.partitions)
         ],
-        allowed_bits(access, ResourceType.TOPIC, topic.name)
-        if request.include_topic_authorized_operations
-        else OPERATIONS_OMITTED,
+        _topic_bits(topic.name, request, access),
     )
+
+
+def _topic_bits(name: str, request: MetadataRequest, access: Access) -> int:
+    """Return what the client may do with the topic, whether or not it exists, if the request asks for that."""
+    if not request.include_topic_authorized_operations:
+        return OPERATIONS_OMITTED
+    return allowed_bits(access, ResourceType.TOPIC, name)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.security.tls.mapping_rules import SUBJECT_LENGTH_MAX, MappingRules, NoRuleApplies
+from moldau.security.tls.mapping_rules import (
+    BACKTRACKED_LENGTH_MAX,
+    SUBJECT_LENGTH_MAX,
+    MappingRules,
+    NoRuleApplies,
+)
 
 USUAL = (
     "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/, RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L,"
@@ -41,6 +46,27 @@ def test_without_a_matching_rule_the_client_is_nobody() -> None:
         MappingRules("").user("CN=a")
     with pytest.raises(NoRuleApplies, match="characters"):
         MappingRules().user("x" * (SUBJECT_LENGTH_MAX + 1))
+
+
+@pytest.mark.needs_re2
+def test_a_usual_rule_takes_no_longer_for_a_hostile_subject() -> None:
+    """A client chooses its subject. With a pattern that tries every way to divide it, this test would not end."""
+    with pytest.raises(NoRuleApplies):
+        MappingRules("RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L").user(
+            "CN=a" + ",OU=b" * 150 + ",O=c" * 150 + ",L=d" * 150 + ",ST=e" * 150
+        )
+
+
+def test_a_pattern_that_only_python_reads_is_for_short_subjects() -> None:
+    rules = MappingRules("RULE:^CN=(?!x)(.*)$/$1/")
+    assert rules.user("CN=" + "a" * 200) == "a" * 200
+    with pytest.raises(NoRuleApplies, match="characters"):
+        rules.user("CN=" + "a" * BACKTRACKED_LENGTH_MAX)
+
+
+def test_a_pattern_that_means_something_else_in_java_is_refused() -> None:
+    with pytest.raises(ValueError, match="nested set"):
+        MappingRules("RULE:[[a]b/x/")
 
 
 @pytest.mark.parametrize("rules", ["default", "foo", "RULE:a/b", "RULE:a/b/LU", "RULE:a/b/garbage", "DEFAULT, x"])

@@ -24,6 +24,8 @@ TRANSACTION = 1
 SHARE = 2
 SHARE_MIN_VERSION = 6
 SEVERAL_KEYS_MIN_VERSION = 4
+SUCCESS_MESSAGE = "NONE"
+"""What Kafka says in versions with a single key if there is no error."""
 
 
 class _KeyType(NamedTuple):
@@ -99,7 +101,7 @@ def _unsupported_key_type(request: FindCoordinatorRequest, key: str, caller: Cal
         if not caller.access.allows(CLUSTER_ACTION):
             return _error(key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
         return _error(key, ErrorCode.INVALID_REQUEST, "Share groups are not served.")
-    return _error(key, ErrorCode.INVALID_REQUEST)
+    return _error(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {request.key_type}.")
 
 
 def _denied(key: str, key_type: _KeyType, caller: Caller) -> Coordinator:
@@ -118,7 +120,7 @@ def _response(coordinators: list[Coordinator], caller: Caller) -> FindCoordinato
     first = coordinators[0]
     return FindCoordinatorResponse(
         error_code=first.error_code,
-        error_message=first.error_message,
+        error_message=first.error_message if first.error_code else SUCCESS_MESSAGE,
         node_id=first.node_id,
         host=first.host,
         port=first.port,

@@ -1,0 +1,8 @@
+"""The fuzzed targets use modules of the unit tests; `fuzz.py` finds them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
