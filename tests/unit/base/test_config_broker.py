@@ -139,7 +139,7 @@ USED_INDIRECTLY = {
 
 def test_exactly_the_served_keys_are_used() -> None:
     package = Path(moldau.__file__).parent
-    node = "".join(path.read_text() for path in (package / "node.py", *(package / "assembly").glob("*.py")))
+    node = "".join(path.read_text() for path in (package / "node" / "node.py", *(package / "assembly").glob("*.py")))
     wired = {name for name in BROKER_CONFIGS if re.search(rf"settings\.{name.replace('.', '_')}\b", node)}
     of_topics = {field.name.replace("_", ".") for field in fields(LogConfig)} - {
         "preallocate",
