@@ -185,7 +185,7 @@ def from_properties(properties: Mapping[str, str], cluster_id: str | None = None
 
 
 def _warn_of_directories(values: Values) -> Iterator[str]:
-    if len(values.items("log.dirs")) > 1:
+    if len(values.strings("log.dirs")) > 1:
         yield f"{values.texts['log.dirs'].origin}: log.dirs: Moldau uses only the first of several directories"
 
 
@@ -200,7 +200,7 @@ def _warn_of_fallback_host(values: Values, listeners: ListenerSettings) -> Itera
     is_wildcard = any(each.host in WILDCARD_HOSTS for each in listeners.clients)
     if (
         is_wildcard
-        and not values.items("advertised.listeners")
+        and not values.strings("advertised.listeners")
         and any(a.host == FALLBACK_HOST for a in listeners.advertised)
     ):
         yield (
@@ -238,12 +238,12 @@ def _build_settings(
     listeners = read_listeners(values, _own_host)
     quorum = read_quorum(values)
     check_roles(values, node_id, listeners.clients, listeners.controllers, quorum)
-    is_alone = _is_alone(node_id, values.items("process.roles"), quorum)
+    is_alone = _is_alone(node_id, values.strings("process.roles"), quorum)
     sasl_use = SaslUse.of(listeners, is_alone)
     return Settings(
         node_id=node_id,
         cluster_id=cluster_id,
-        process_roles=values.items("process.roles"),
+        process_roles=values.strings("process.roles"),
         broker_rack=values.text("broker.rack"),
         listeners=listeners.clients,
         controller_listeners=listeners.controllers,
@@ -307,7 +307,7 @@ def log_dirs(texts: Mapping[str, SettingText]) -> tuple[str, ...]:
 
 
 def _read_log_dirs(values: Values) -> tuple[str, ...]:
-    return values.items("log.dirs") or values.items("log.dir")
+    return values.strings("log.dirs") or values.strings("log.dir")
 
 
 def _read_transactions(values: Values) -> TransactionSettings:
@@ -319,7 +319,7 @@ def _read_transactions(values: Values) -> TransactionSettings:
 
 
 def _read_groups(values: Values) -> GroupSettings:
-    assignors = values.items("group.consumer.assignors")
+    assignors = values.strings("group.consumer.assignors")
     for name in assignors:
         if name not in ASSIGNORS:
             raise values.error("group.consumer.assignors", f"{name!r} is unknown; expected {', '.join(ASSIGNORS)}")

@@ -80,9 +80,9 @@ def read_balance(values: Values) -> BalanceSettings:
 
 def read_quorum(values: Values) -> QuorumSettings:
     return QuorumSettings(
-        voters=tuple(_parse_voter(values, voter) for voter in values.items("controller.quorum.voters")),
+        voters=tuple(_parse_voter(values, voter) for voter in values.strings("controller.quorum.voters")),
         bootstrap_servers=tuple(
-            _parse_server(values, server) for server in values.items("controller.quorum.bootstrap.servers")
+            _parse_server(values, server) for server in values.strings("controller.quorum.bootstrap.servers")
         ),
         election_timeout_ms=values.integer("controller.quorum.election.timeout.ms"),
         election_backoff_max_ms=values.integer("controller.quorum.election.backoff.max.ms"),
@@ -118,7 +118,7 @@ def check_roles(
     quorum: QuorumSettings,
 ) -> None:
     """Raise SettingsError if the listeners or the voters do not fit the roles of this node."""
-    roles = set(values.items("process.roles"))
+    roles = set(values.strings("process.roles"))
     if not roles:
         raise values.error("process.roles", "is empty; expected broker, controller or both")
     voters = [voter.id for voter in quorum.voters]

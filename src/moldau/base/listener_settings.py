@@ -36,7 +36,7 @@ class ListenerSettings:
 
 def read_listeners(values: Values, own_host: Callable[[], str]) -> ListenerSettings:
     """`own_host` returns the name under which this machine is advertised if it listens on all interfaces."""
-    controller_names = [name.upper() for name in values.items("controller.listener.names")]
+    controller_names = [name.upper() for name in values.strings("controller.listener.names")]
     protocols = _read_protocols(values, set(controller_names))
     listeners = _parse_own_listeners(values, protocols)
     clients = tuple(each for each in listeners if each.name not in controller_names)
@@ -66,7 +66,7 @@ def _read_protocols(values: Values, controller_names: set[str]) -> dict[str, str
     except ValueError as wrong:
         raise values.error(key, str(wrong)) from None
     # As in Kafka, a controller's listener needs no entry only while the map is not set and no listener is secured.
-    names = {item.partition("://")[0].strip().upper() for item in values.items("listeners")} | controller_names
+    names = {item.partition("://")[0].strip().upper() for item in values.strings("listeners")} | controller_names
     if key in values or not names.isdisjoint(SECURITY_PROTOCOLS[1:]):
         return protocols
     return {**dict.fromkeys(controller_names, "PLAINTEXT"), **protocols}
@@ -74,7 +74,7 @@ def _read_protocols(values: Values, controller_names: set[str]) -> dict[str, str
 
 def _parse_listeners(values: Values, key: str, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
     try:
-        return tuple(parse_listener(text, protocols) for text in values.items(key))
+        return tuple(parse_listener(text, protocols) for text in values.strings(key))
     except ValueError as wrong:
         raise values.error(key, str(wrong)) from None
 
@@ -87,7 +87,7 @@ def _advertised_listeners(
     own_host: Callable[[], str],
 ) -> tuple[Listener, ...]:
     key = "advertised.listeners"
-    if not client_listeners or not values.items(key):
+    if not client_listeners or not values.strings(key):
         return tuple(
             each._replace(host=own_host()) if each.host in WILDCARD_HOSTS else each for each in client_listeners
         )

@@ -118,7 +118,7 @@ class Values:
         assert value is None or isinstance(value, str), f"{key} is no string"
         return value or None
 
-    def items(self, key: str) -> tuple[str, ...]:
+    def strings(self, key: str) -> tuple[str, ...]:
         value = self.value(key)
         assert value is None or isinstance(value, tuple), f"{key} is no list"
         return value or ()

@@ -295,7 +295,7 @@ class _Reader:
         return self._key(listener, name, OAUTHBEARER)
 
     def _enabled(self, listener: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self._values.items(self._key(listener, ENABLED_MECHANISMS))))
+        return tuple(dict.fromkeys(self._values.strings(self._key(listener, ENABLED_MECHANISMS))))
 
     def _key(self, listener: str, key: str, mechanism: str | None = None) -> str:
         """Return the most specific key that is set."""

@@ -18,7 +18,7 @@ def read_node_tls(values: Values, listeners: ListenerSettings) -> dict[str, TlsS
     controller_listener = listeners.controller_name
     served = [each.name for each in listeners.all if each.security_protocol in TLS_PROTOCOLS]
     tls = {name: read_listener_tls(values, name, is_server=True) for name in served}
-    if "controller" in values.items("process.roles"):
+    if "controller" in values.strings("process.roles"):
         return tls
     protocol = listeners.protocols.get(controller_listener)
     if protocol is None:
