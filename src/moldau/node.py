@@ -211,7 +211,8 @@ class Node:
         )
         for address in addresses:
             try:
-                sockets[address] = bound_socket(address.host, address.port)
+                is_shared = address.name == settings.shared_listener
+                sockets[address] = bound_socket(address.host, address.port, is_shared)
             except OSError as refused:
                 _close_all(sockets)
                 raise ListenFault(address.address, refused) from refused
@@ -373,7 +374,7 @@ async def _run(settings: Settings, announce: Announce) -> int:
         return 0
     _tune_garbage_collector()
     addresses = node.advertised() or settings.controller_listeners
-    addresses_text = ", ".join(address.address for address in addresses)
+    addresses_text = ", ".join(dict.fromkeys(address.address for address in addresses))
     announce(
         f"Moldau {__version__} is ready: {addresses_text} (node {settings.node_id}, data in {settings.log_dirs[0]}). "
         "Stop with Ctrl-C.",
