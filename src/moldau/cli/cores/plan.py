@@ -144,10 +144,12 @@ def node_settings(
     stores: tuple[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the server.properties of one node. `user` are the settings from files, variables and options: they
-    override defaults, but must not set what the plan sets. `stores` are the key and trust store of a secured machine."""
-    fixed = _fixed(plan, node, nodes, data_dir)
+    override defaults, but must not set what the plan sets. `stores` are the key and trust store of a secured
+    machine."""
+    fixed, first = _fixed(plan, node, nodes, data_dir), _fixed(plan, nodes[0], nodes, data_dir)
     for key, setting in user.items():
-        if key in fixed or key in OTHER_FIXED:
+        # The file of a single node may stay as it is: its id and roles are those of the first node.
+        if key in OTHER_FIXED or setting.text != first.get(key, setting.text):
             raise SettingsError(
                 f"{setting.origin}: {key}: --cores sets this for each node; remove it, or start each node with a"
                 " server.properties of its own (docs/cluster.md)"
