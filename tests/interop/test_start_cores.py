@@ -6,7 +6,6 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ class RunningBroker(RunningCluster):
 
     def __init__(self, data_dir: Path, port: int, cores: int, *words: str) -> None:
         self.port = port
-        listen = ["--listen", f"127.0.0.1:{port}", "-d", str(data_dir)]
+        listen = ["--listen", f"127.0.0.1:{port}", "-d", str(data_dir), "-o", "group.initial.rebalance.delay.ms=0"]
         self._begin(data_dir, ["start", "--cores", str(cores), *listen, *words])
 
     @property
@@ -112,11 +111,8 @@ def numbered(first: int, count: int) -> list[bytes]:
 
 
 @pytest.fixture
-def data_dir(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path / "data"
-    for pid in pids(tmp_path / "data"):  # a failed test may leave nodes behind
-        if lives(pid):
-            os.kill(pid, signal.SIGKILL)
+def data_dir(tmp_path: Path) -> Path:
+    return tmp_path / "data"
 
 
 def metadata_of(port: int) -> MetadataResponse:
@@ -183,3 +179,33 @@ def test_a_secured_broker(data_dir: Path) -> None:
         assert broker.terminate() == 0
     finally:
         broker.kill_what_is_left()
+
+
+def test_joined_machines_never_share_replicas_and_survive_the_loss_of_one(tmp_path: Path) -> None:
+    """A machine with two nodes and two with one: three racks, three controllers."""
+    ports = [free_port() for _ in range(3)]
+    machines = ["--machines", ",".join(f"127.0.0.1:{port}" for port in ports)]
+    brokers = [
+        RunningBroker(tmp_path / str(port), port, cores, *machines)
+        for port, cores in zip(ports, (2, 1, 1), strict=True)
+    ]
+    try:
+        for broker in brokers:
+            broker.line_with("is ready after")
+        assert brokers[2].create("orders").keys() <= {1, 2, 101, 201}
+        metadata = metadata_of(ports[1])
+        racks = {each.node_id: each.rack for each in metadata.brokers}
+        assert racks == {1: racks[2], 2: f"127.0.0.1:{ports[0]}", 101: racks[101], 201: racks[201]}
+        (topic,) = metadata.topics
+        for partition in topic.partitions:
+            assert len({racks[replica] for replica in partition.replica_nodes}) == 3
+        brokers[0].produce("orders", numbered(0, 8))
+        machine = pids(brokers[0].data_dir)
+        brokers[0].process.kill()
+        for pid in machine:
+            os.kill(pid, signal.SIGKILL)
+        brokers[1].produce("orders", numbered(8, 8))
+        assert brokers[2].consume("orders", 16, "readers") == numbered(0, 16)
+    finally:
+        for broker in brokers:
+            broker.kill_what_is_left()
