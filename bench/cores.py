@@ -10,7 +10,7 @@ one for each node, each with the partitions that its node leads. In every round 
     k req/s         by the clock. Counts only where clients and nodes have cores of their own: with N nodes on 2N cores
                     that nobody else uses. `taskset` gives the clients theirs: --client-cpus 8-15 --node-cpus 0-7
     k req/CPU s     requests per second of CPU time of the busiest node: what the nodes would answer with a core each,
-                    whoever else uses the machine. N times that of one node if the work is spread evenly and costs the same
+                    whoever else uses the machine. N times that of one node if work is spread evenly and costs the same
     CPU, others     CPU time of the supervisor and of the clients, beside that of all nodes
 
 On a busy machine CPU times of one request differ by some ten percent (caches and hyperthreads are shared): take the

@@ -148,6 +148,13 @@ def test_more_nodes_are_added_and_fewer_are_refused(tmp_path: Path) -> None:
         described(path, 2)
 
 
+def test_the_id_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    texts = {"log.dirs": SettingText(str(tmp_path / "d"), "-d")}
+    described(tmp_path / "d", 2)
+    with pytest.raises(CommandFailed, match=r"CLUSTER_ID differs"):
+        CoresStart(texts, {"CLUSTER_ID": "other"}, 2, None, None)._describe(LogOutput())
+
+
 def test_settings_are_written_at_each_start_for_their_owner_only(tmp_path: Path) -> None:
     described(tmp_path / "d", 2)
     described(tmp_path / "d", 2, num_partitions="7")

@@ -131,6 +131,10 @@ class CoresStart:
         else:
             _check_stored(self.directory.path, stored, plan, machines)
             cluster_id = stored.cluster_id
+            if self._environ.get("CLUSTER_ID") not in (None, "", cluster_id):
+                raise CommandFailed(
+                    f"{self.directory.path} is the data of cluster {cluster_id}, and CLUSTER_ID differs"
+                )
         nodes = plan_nodes(plan, *self._other_ports())
         variables = output.variables()
         return Description(cluster_id, nodes, {}, variables, plan.is_secure, plan.port, machines)
