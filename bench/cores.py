@@ -158,16 +158,22 @@ def client(address: str, topic: str, partitions: Sequence[int], work: Work, barr
             producers.append(Producing(connection, produce_frame(topic, partition, batch), IN_FLIGHT))
             producers[-1].wait_until_writable()
         if not work.is_fetch:
-            barrier.wait()
+            begin(barrier)
             all_together(producers, work.requests)
         else:
             all_together(producers, FILLED_BATCHES)
             fetches = [fetching(address, topic, partition, work, len(batch), cleanup) for partition in partitions]
-            barrier.wait()
+            begin(barrier)
             for fetch in fetches:
                 fetch.fetch_bytes(work.requests * FETCH_BYTES)
         barrier.wait()
         barrier.wait()  # the CPU time of this process is read
+
+
+def begin(barrier: Barrier) -> None:
+    """Wait until all clients are connected, and then until the CPU times before the work are read."""
+    barrier.wait()
+    barrier.wait()
 
 
 def fetching(address: str, topic: str, partition: int, work: Work, batch_bytes: int, cleanup: ExitStack) -> Fetching:
@@ -196,7 +202,9 @@ def measure(at: Broker, work: Work, partitions: int, client_cpus: str | None) ->
         pids = [each.pid for each in clients if each.pid is not None]
         supervisor = [at.supervisor] if at.supervisor is not None else []
         barrier.wait(TIMEOUT_S)
-        began, before = time.perf_counter(), cpu_of([*at.nodes, *supervisor, *pids])
+        before = cpu_of([*at.nodes, *supervisor, *pids])
+        began = time.perf_counter()
+        barrier.wait(TIMEOUT_S)
         barrier.wait(TIMEOUT_S)
         seconds, after = time.perf_counter() - began, cpu_of([*at.nodes, *supervisor, *pids])
         barrier.wait(TIMEOUT_S)

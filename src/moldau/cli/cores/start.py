@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -157,9 +158,10 @@ class CoresStart:
         if not entries:
             return None
         if META_PROPERTIES in entries:
+            old, aside, new = (shlex.quote(f"{path}{end}") for end in ("", "-1", "/node-1"))
             raise CommandFailed(
                 f"{path} is the data of a single node; to let it become node 1 of several, move it while it is stopped:"
-                f" `mv {path} {path}-1 && mkdir -p {path}/node-1 && mv {path}-1 {path}/node-1/data`"
+                f" `mv {old} {aside} && mkdir -p {new} && mv {aside} {new}/data`"
             )
         meta = read_meta_properties(DiskFiles(), str(self.directory.data_path(1))) if entries == ["node-1"] else None
         if meta is None:
