@@ -31,11 +31,11 @@ def broker_answers() -> None:
     """These tests do not use the shared broker of this directory."""
 
 
-def free_port() -> int:
+def free_port(count: int = 4) -> int:
     """Return a port that is free like those above it that the nodes use."""
     while True:
         port = random.randrange(20_000, 31_000)
-        if all(is_free(port + above + number) for above in (0, 1000, 2000) for number in range(4)):
+        if all(is_free(port + above + number) for above in (0, 1000, 2000) for number in range(count)):
             return port
 
 
@@ -181,10 +181,17 @@ def test_a_secured_broker(data_dir: Path) -> None:
         broker.kill_what_is_left()
 
 
+def whole_metadata(port: int) -> MetadataResponse | None:
+    metadata = metadata_of(port)
+    return metadata if len(metadata.brokers) == 4 and metadata.topics else None
+
+
 def test_joined_machines_never_share_replicas_and_survive_the_loss_of_one(tmp_path: Path) -> None:
     """A machine with two nodes and two with one: three racks, three controllers."""
-    ports = [free_port() for _ in range(3)]
+    first = free_port(30)
+    ports = [first, first + 10, first + 20]
     machines = ["--machines", ",".join(f"127.0.0.1:{port}" for port in ports)]
+    machines += ["-o", "broker.session.timeout.ms=3000", "-o", "broker.heartbeat.interval.ms=500"]
     brokers = [
         RunningBroker(tmp_path / str(port), port, cores, *machines)
         for port, cores in zip(ports, (2, 1, 1), strict=True)
@@ -193,7 +200,8 @@ def test_joined_machines_never_share_replicas_and_survive_the_loss_of_one(tmp_pa
         for broker in brokers:
             broker.line_with("is ready after")
         assert brokers[2].create("orders").keys() <= {1, 2, 101, 201}
-        metadata = metadata_of(ports[1])
+        # Another node may learn of the topic and of the nodes a moment later.
+        metadata = wait_until(lambda: whole_metadata(ports[1]), "the second machine knows the topic and all nodes")
         racks = {each.node_id: each.rack for each in metadata.brokers}
         assert racks == {1: racks[2], 2: f"127.0.0.1:{ports[0]}", 101: racks[101], 201: racks[201]}
         (topic,) = metadata.topics
