@@ -6,11 +6,13 @@ For `moldau cluster start`, where each node is a process, and for `moldau.testin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 HOST: Final = "127.0.0.1"
 REPLICAS: Final = 3
+BOOTSTRAP_LISTENER: Final = "BOOTSTRAP"
+"""The listener of `moldau start --cores` whose port all nodes share."""
 
 FAST_FAILOVER: Final = {
     "broker.heartbeat.interval.ms": "200",
@@ -29,13 +31,19 @@ class NodeAddress:
     id: int
     port: int
     controller_port: int
+    """0 if the node is only a broker."""
     internal_port: int = 0
-    """Where the brokers of a secured cluster reach each other; 0 if they use the clients' listener."""
+    """Where the brokers of this machine reach each other; 0 if they use the clients' listener."""
+    host: str = field(default=HOST, kw_only=True)
 
     @property
     def address(self) -> str:
         """The address for clients."""
-        return f"{HOST}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def roles(self) -> str:
+        return "broker,controller" if self.controller_port else "broker"
 
 
 def node_properties(node: NodeAddress, nodes: Sequence[NodeAddress], data_dir: str) -> dict[str, str]:

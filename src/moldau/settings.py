@@ -30,7 +30,7 @@ from moldau.base.config_def import BrokerLayers, ConfigValue
 from moldau.base.connection_settings import ConnectionLimits, read_connection_limits
 from moldau.base.ids import NodeId
 from moldau.base.listener_settings import ListenerSettings, read_listeners
-from moldau.base.listeners import WILDCARD_HOSTS, Listener
+from moldau.base.listeners import SHARED_LISTENER_VARIABLE, WILDCARD_HOSTS, Listener
 from moldau.base.setting_sources import SettingsError, SettingText, Values, read_environment, read_file
 from moldau.base.topic_configs import TOPIC_CONFIGS, topic_config_values
 from moldau.base.transaction_settings import TransactionLogSettings, read_transaction_log
@@ -69,6 +69,8 @@ class Settings:
     """From CLUSTER_ID; None means the id of meta.properties, or a new one for an empty directory."""
     process_roles: tuple[str, ...]
     broker_rack: str | None
+    shared_listener: str | None
+    """The listener whose port the nodes of one machine share (`moldau start --cores`)."""
     listeners: tuple[Listener, ...]
     """The listeners for clients and brokers, in the configured order."""
     controller_listeners: tuple[Listener, ...]
@@ -133,7 +135,7 @@ class Settings:
     @property
     def is_alone(self) -> bool:
         """Whether the settings name no other node."""
-        return _is_alone(self.node_id, self.process_roles, self.quorum)
+        return _is_alone(self.node_id, self.process_roles, self.quorum, self.shared_listener)
 
     def value(self, name: str) -> ConfigValue:
         """Return the value of any broker key, or its default."""
@@ -176,7 +178,8 @@ def from_texts(texts: Mapping[str, SettingText], environ: Mapping[str, str] | No
     java_options = environ.get("KAFKA_OPTS", "")
     found = _JAAS_FILE.search(java_options)
     jaas_file = read_jaas_file(found[1], "KAFKA_OPTS") if found else {}
-    return _build_settings(texts, environ.get("CLUSTER_ID") or None, jaas_file, allowed_urls(java_options))
+    cluster_id, shared_listener = environ.get("CLUSTER_ID") or None, environ.get(SHARED_LISTENER_VARIABLE) or None
+    return _build_settings(texts, cluster_id, jaas_file, allowed_urls(java_options), shared_listener)
 
 
 def from_properties(properties: Mapping[str, str], cluster_id: str | None = None) -> Settings:
@@ -228,6 +231,7 @@ def _build_settings(
     cluster_id: str | None,
     jaas_file: JaasFile | None = None,
     urls: frozenset[str] | None = None,
+    shared_listener: str | None = None,
 ) -> Settings:
     values = Values(texts)
     node_id = _read_node_id(values)
@@ -238,13 +242,14 @@ def _build_settings(
     listeners = read_listeners(values, _own_host)
     quorum = read_quorum(values)
     check_roles(values, node_id, listeners.clients, listeners.controllers, quorum)
-    is_alone = _is_alone(node_id, values.strings("process.roles"), quorum)
+    is_alone = _is_alone(node_id, values.strings("process.roles"), quorum, shared_listener)
     sasl_use = SaslUse.of(listeners, is_alone)
     return Settings(
         node_id=node_id,
         cluster_id=cluster_id,
         process_roles=values.strings("process.roles"),
         broker_rack=values.text("broker.rack"),
+        shared_listener=shared_listener,
         listeners=listeners.clients,
         controller_listeners=listeners.controllers,
         controller_listener_name=listeners.controller_name,
@@ -362,9 +367,10 @@ def _check_topic_defaults(values: Values) -> None:
             raise values.error(culprit, f"{complaint}, as {name} of a topic")
 
 
-def _is_alone(node_id: int, roles: tuple[str, ...], quorum: QuorumSettings) -> bool:
+def _is_alone(node_id: int, roles: tuple[str, ...], quorum: QuorumSettings, shared_listener: str | None) -> bool:
     others = [voter for voter in quorum.voters if voter.id != node_id]
-    return {"broker", "controller"} <= set(roles) and not others and len(quorum.bootstrap_servers) <= 1
+    names_others = bool(others) or len(quorum.bootstrap_servers) > 1 or shared_listener is not None
+    return {"broker", "controller"} <= set(roles) and not names_others
 
 
 def _own_host() -> str:

@@ -48,11 +48,14 @@ class RunningCluster:
     """`moldau cluster start` in a process of its own, and its output."""
 
     def __init__(self, data_dir: Path, nodes: int | None = None, *words: str) -> None:
-        self.data_dir = data_dir
         base = ["--base-port", str(free_base_port(nodes))] if nodes else []
         count = ["--nodes", str(nodes)] if nodes else []
+        self._begin(data_dir, ["cluster", "start", "-d", str(data_dir), *count, *base, *words])
+
+    def _begin(self, data_dir: Path, words: list[str]) -> None:
+        self.data_dir = data_dir
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "moldau", "cluster", "start", "-d", str(data_dir), *count, *base, *words],
+            [sys.executable, "-m", "moldau", *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

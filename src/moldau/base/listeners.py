@@ -15,6 +15,8 @@ TLS_PROTOCOLS: Final = frozenset(("SSL", "SASL_SSL"))
 SASL_PROTOCOLS: Final = frozenset(("SASL_PLAINTEXT", "SASL_SSL"))
 WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))
 """Hosts to listen on that mean every interface; clients cannot connect to them."""
+SHARED_LISTENER_VARIABLE: Final = "MOLDAU_SHARED_LISTENER"
+"""Names the listener whose port several nodes of one machine share; `moldau start --cores` sets it."""
 
 _LISTENER: Final = re.compile(
     r"(?P<name>\w+)://(?:\[(?P<ipv6>[0-9a-fA-F:.%]*)\]|(?P<host>[0-9a-zA-Z._%-]*)):(?P<port>[0-9]{1,5})", re.ASCII

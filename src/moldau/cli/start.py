@@ -14,11 +14,14 @@ from typing import Final
 import click
 
 from moldau.base.setting_sources import SettingsError, SettingText, parse_override
-from moldau.cli.kafka.server_start import serve
+from moldau.cli.cores.options import cores_option, machines_option
+from moldau.cli.kafka.server_start import choose_log_output, serve
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.log.options import log_format_option, log_level_option
 from moldau.cli.secure_options import secure_name_option
-from moldau.settings import from_texts, read_texts
+from moldau.cli.stop_signals import STOP_WITH_STDIN, stop_with_stdin
+from moldau.platforms.support import refusal
+from moldau.settings import from_texts, log_dirs, read_texts
 
 PORT_MAX: Final = 65_535
 DEFAULT_PORT: Final = 9092
@@ -30,6 +33,8 @@ DEFAULT_PORT: Final = 9092
 @click.option("--listen", "-l", metavar="HOST:PORT", help="Where to listen (listeners). Default: localhost:9092")
 @click.option("--advertise", metavar="HOST[:PORT]", help="What clients connect to (advertised.listeners).")
 @click.option("--override", "-o", "overrides", metavar="K=V", multiple=True, help="Any setting of Kafka's; repeatable.")
+@cores_option
+@machines_option
 @click.option("--secure", is_flag=True, help="TLS, passwords and ACLs, set up by themselves; listen on all interfaces.")
 @secure_name_option
 @log_level_option
@@ -42,6 +47,8 @@ def start(
     listen: str | None,
     advertise: str | None,
     overrides: tuple[str, ...],
+    cores: int,
+    machines: str | None,
     secure: bool,
     secure_names: tuple[str, ...],
     log_level: str | None,
@@ -55,8 +62,13 @@ def start(
     With --secure the first start makes an authority and certificates, a user `admin` with a random password, and
     client.properties in the data directory, which all tools take by --command-config. Later starts use them again.
 
+    With --cores N the broker is N nodes, each a process. Clients connect to one port, and learn from any node which of
+    them leads which partition; node K listens on the Kth port above. A node that dies is restarted. A partition is
+    served by one node, so topics need as many partitions as there are cores, or more.
+
     \b
     moldau start
+    moldau start --cores all
     moldau start --secure
     moldau start --secure --advertise kafka.example.com
     moldau start --listen localhost:19092 --data-dir /var/lib/moldau
@@ -65,12 +77,18 @@ def start(
     """
     if secure_names and not secure:
         raise click.UsageError("--secure-name needs --secure", ctx)
+    if os.environ.get(STOP_WITH_STDIN):
+        stop_with_stdin()
     flags = listener_flags(data_dir, listen, advertise, "SASL_SSL" if secure else "PLAINTEXT")
 
     def setting_texts() -> dict[str, SettingText]:
         return read_texts(file, os.environ, [parse_override(text) for text in overrides], flags)
 
     try:
+        if cores > 1 or machines is not None:
+            names = secure_names if secure else None
+            ctx.exit(_serve_by_cores(setting_texts, cores, machines, names, log_level, log_format))
+        _refuse_directory_of_nodes(setting_texts)
         if secure:
             ctx.exit(_serve_secured(setting_texts, secure_names, log_level, log_format))
         ctx.exit(serve(lambda: from_texts(setting_texts(), os.environ), log_level, log_format))
@@ -91,6 +109,37 @@ def _serve_secured(
     except SettingsError as error:
         raise ToolFailed(str(error)) from error
     return serve(secure_start.prepare, log_level, log_format, secure_start.announce)
+
+
+def _serve_by_cores(
+    setting_texts: Callable[[], dict[str, SettingText]],
+    cores: int,
+    machines: str | None,
+    secure_names: tuple[str, ...] | None,
+    log_level: str | None,
+    log_format: str | None,
+) -> int:
+    from moldau.cli.cores.start import CoresStart
+
+    if line := refusal("`moldau start --cores`"):
+        raise ToolFailed(line)
+    output = choose_log_output(log_level, log_format)
+    try:
+        return CoresStart(setting_texts(), os.environ, cores, machines, secure_names).run(output)
+    except SettingsError as error:
+        raise ToolFailed(str(error)) from error
+
+
+def _refuse_directory_of_nodes(setting_texts: Callable[[], dict[str, SettingText]]) -> None:
+    """Fail if the directory has a file that describes several nodes."""
+    try:
+        path = log_dirs(setting_texts())[0]
+    except SettingsError:
+        return  # reported when the settings are read, in the chosen format of log lines
+    if os.path.exists(os.path.join(path, "cluster.json")):
+        from moldau.cli.cores.start import directory_of_nodes
+
+        raise ToolFailed(directory_of_nodes(path))
 
 
 def listener_flags(

@@ -1,10 +1,29 @@
-"""Ctrl-C and SIGTERM for loops around librdkafka, which have to end in order: commit, leave the group, close."""
+"""Ctrl-C and SIGTERM for loops around librdkafka, which have to end in order: commit, leave the group, close. And the
+end of the process that started this one.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from typing import Any
+from typing import Any, Final
+
+STOP_WITH_STDIN: Final = "MOLDAU_STOP_WITH_STDIN"
+"""The variable that makes a node stop at the end of its standard input: its other end closes when the process that
+started the node ends, even if it was killed."""
+READ_BYTES: Final = 4096
+
+
+def stop_with_stdin() -> None:
+    """Send SIGTERM to this process when its standard input ends."""
+
+    def wait_for_end() -> None:
+        while os.read(0, READ_BYTES):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait_for_end, name="end of stdin", daemon=True).start()
 
 
 class StopSignals:

@@ -209,7 +209,8 @@ class Node:
         )
         for address in addresses:
             try:
-                sockets[address] = bound_socket(address.host, address.port)
+                is_shared = address.name == settings.shared_listener
+                sockets[address] = bound_socket(address.host, address.port, is_shared)
             except OSError as refused:
                 _close_all(sockets)
                 raise ListenFault(address.address, refused) from refused

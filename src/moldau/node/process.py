@@ -44,7 +44,7 @@ async def _run(settings: Settings, announce: Announce) -> int:
         return 0
     _tune_garbage_collector()
     addresses = node.advertised() or settings.controller_listeners
-    addresses_text = ", ".join(address.address for address in addresses)
+    addresses_text = ", ".join(dict.fromkeys(address.address for address in addresses))
     announce(
         f"Moldau {__version__} is ready: {addresses_text} (node {settings.node_id}, data in {settings.log_dirs[0]}). "
         "Stop with Ctrl-C.",

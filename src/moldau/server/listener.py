@@ -34,10 +34,15 @@ ACCEPT_LINE_EVERY_S = 10.0
 DRAIN_POLL_S = 0.005
 
 
-def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound to the address but does not listen yet."""
+def bound_socket(host: str, port: int, is_shared: bool = False) -> socket.socket:
+    """Return a socket that is bound to the address but does not listen yet.
+
+    Several processes of one user can listen on a shared address: the system gives each connection to one of them.
+    """
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         bound.bind((host, port))
     except OSError:

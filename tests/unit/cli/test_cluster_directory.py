@@ -181,7 +181,7 @@ def test_states_of_a_process(tmp_path: Path) -> None:
 def test_nodes_do_not_inherit_kafka_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_NODE_ID", "9")
     monkeypatch.setenv("CLUSTER_ID", "other")
-    environment = cluster_processes.node_environment("ours")
+    environment = cluster_processes.node_environment(Description("ours", ()))
     assert "KAFKA_NODE_ID" not in environment
     assert environment["CLUSTER_ID"] == "ours"
 

@@ -29,7 +29,7 @@ from moldau.security.quotas.entities import CONNECTION_CREATION_RATE, entity
 from moldau.security.quotas.rates import Window
 from moldau.server import listener as listener_module
 from moldau.server.conversation import ConnectionBudget
-from moldau.server.listener import Listener
+from moldau.server.listener import Listener, bound_socket
 from moldau.server.router import Caller, Router
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame
@@ -367,3 +367,17 @@ class ExhaustedSocket:
 
     def close(self) -> None:
         self._real.close()
+
+
+def test_a_shared_port_has_several_listeners_and_others_have_one() -> None:
+    with bound_socket("127.0.0.1", 0, is_shared=True) as first:
+        port = first.getsockname()[1]
+        first.listen()
+        with bound_socket("127.0.0.1", port, is_shared=True) as second:
+            second.listen()
+        with pytest.raises(OSError, match="in use"):
+            bound_socket("127.0.0.1", port)
+    with bound_socket("127.0.0.1", 0) as own:
+        own.listen()
+        with pytest.raises(OSError, match="in use"):
+            bound_socket("127.0.0.1", own.getsockname()[1], is_shared=True)

@@ -31,6 +31,7 @@ from moldau.cli.cluster.processes import (
     NodeProcess,
     NodeState,
     ProcessIdentity,
+    check_not_running,
     last_process,
     live_process,
     live_processes,
@@ -130,7 +131,7 @@ def start(
     from moldau.cli.kafka.storage import random_uuid
 
     directory = ClusterDirectory(Path(data_dir))
-    _check_not_running(directory)
+    check_not_running(directory)
     log_variables = _log_variables(log_level, log_format)
     if not secure and (listen or advertise or secure_names):
         raise CommandFailed("--listen, --advertise and --secure-name need --secure")
@@ -158,24 +159,6 @@ def _log_variables(level: str | None, format: str | None) -> dict[str, str]:
         return choose(level, format, os.environ).variables()
     except WrongLogChoice as error:
         raise CommandFailed(str(error)) from error
-
-
-def _check_not_running(directory: ClusterDirectory) -> None:
-    foreground = running_foreground(directory)
-    if foreground is not None:
-        raise CommandFailed(
-            f"the cluster in {directory.path} is running already (process {foreground.pid});"
-            " `moldau cluster stop` stops it"
-        )
-    try:
-        alive = live_processes(directory, directory.description())
-    except CommandFailed:
-        return
-    if alive:
-        nodes = ", ".join(str(process.node_id) for process in alive)
-        raise CommandFailed(
-            f"node {nodes} of the cluster in {directory.path} is running; `moldau cluster stop` stops it"
-        )
 
 
 @cluster.command(short_help="Stop all nodes in order.")
@@ -222,13 +205,15 @@ def status(data_dir: str, output_format: str) -> None:
 def _status_row(
     description: Description, node_id: int, process: NodeProcess | None, leader_id: int | None
 ) -> tuple[Any, ...]:
-    address = description.node(node_id).address
+    node = description.node(node_id)
     if process is None:
-        return node_id, None, "broker,controller", address, NodeState.DOWN.value, None, None
+        return node_id, None, node.roles, node.address, NodeState.DOWN.value, None, None
     state, memory = process.state(), PROCESSES.memory_bytes(process.identity.pid)
     quorum = None if leader_id is None else "leader" if node_id == leader_id else "follower"
+    if not node.controller_port:
+        quorum = None
     size = Bytes(memory) if memory is not None else None
-    return node_id, process.identity.pid, "broker,controller", address, state.value, quorum, size
+    return node_id, process.identity.pid, node.roles, node.address, state.value, quorum, size
 
 
 @cluster.command(short_help="Kill a node as a crash would (SIGKILL).")
@@ -241,7 +226,11 @@ def kill(node: int, data_dir: str) -> None:
     moldau cluster kill 2
     """
     _signal(data_dir, node, signal.SIGKILL)
-    click.echo(f"node {node} is killed; `moldau cluster restart {node}` brings it back")
+    directory = ClusterDirectory(Path(data_dir))
+    if directory.description().shared_port and running_foreground(directory) is not None:
+        click.echo(f"node {node} is killed; `moldau start --cores` restarts it")
+    else:
+        click.echo(f"node {node} is killed; `moldau cluster restart {node}` brings it back")
 
 
 @cluster.command(short_help="Suspend a node (SIGSTOP).")

@@ -19,7 +19,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -50,10 +50,28 @@ class Description:
     log_variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that set the nodes' log output; those of the last start, like the overrides."""
     is_secure: bool = False
+    shared_port: int = 0
+    """The port that all nodes share, of a broker that `moldau start --cores` runs; 0 for any other cluster."""
+    machines: tuple[str, ...] = ()
+    """All machines of the cluster, if `moldau start --cores` joins several."""
 
     @property
     def bootstrap_servers(self) -> str:
+        if self.shared_port:
+            return replace(self.nodes[0], port=self.shared_port).address
         return ",".join(node.address for node in self.nodes)
+
+    @property
+    def start_command(self) -> str:
+        return f"moldau start --cores {len(self.nodes)}" if self.shared_port else "moldau cluster start"
+
+    @property
+    def used_ports(self) -> dict[int, str]:
+        """Every port that the nodes listen on, and who needs it."""
+        ports = {self.shared_port: "the broker"} if self.shared_port else {}
+        for node in self.nodes:
+            ports |= dict.fromkeys((node.port, node.controller_port, node.internal_port), f"node {node.id}")
+        return {port: user for port, user in ports.items() if port}
 
     def node(self, node_id: int) -> NodeAddress:
         for node in self.nodes:
@@ -111,14 +129,15 @@ class ClusterDirectory:
 
     def description(self) -> Description:
         """Return the cluster in the directory; raise CommandFailed if the directory has none."""
-        description = self._read_description()
+        description = self.read_description()
         if description is None:
             raise CommandFailed(
                 f"there is no cluster in {self.path}; `moldau cluster start` makes one, --data-dir names another place"
             )
         return description
 
-    def _read_description(self) -> Description | None:
+    def read_description(self) -> Description | None:
+        """Return the cluster in the directory; None if there is none."""
         content = read_json(self.path / DESCRIPTION)
         if content is None:
             return None
@@ -130,6 +149,8 @@ class ClusterDirectory:
                 dict(content["overrides"]),
                 dict(content.get("log_variables", {})),
                 bool(content.get("is_secure", False)),
+                int(content.get("shared_port", 0)),
+                tuple(map(str, content.get("machines", ()))),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CommandFailed(
@@ -146,13 +167,15 @@ class ClusterDirectory:
         security: Security | None = None,
     ) -> Description:
         """Return the cluster to start: the one in the directory, or a new one. Write nothing yet."""
-        description = self._read_description()
+        description = self.read_description()
         is_secure = security is not None
         if description is None:
             self._check_no_foreign_content()
             count, port = nodes or DEFAULT_NODES, base_port or DEFAULT_BASE_PORT
             description = _new_description(count, port, uuid_text(new_id), is_secure)
         else:
+            if description.shared_port:
+                raise CommandFailed(f"{self.path} is the data of `{description.start_command}`; start it with that")
             _check_same_nodes_and_ports(self.path, description, nodes, base_port)
             _check_same_security(self.path, description, security)
         return Description(
@@ -162,7 +185,7 @@ class ClusterDirectory:
     def lay_out(self, description: Description, security: Security | None = None) -> str | None:
         """Write the files of the cluster; return the password of the admin user if one was made. A server.properties
         that exists is kept: the user may have edited it."""
-        password = self._secure(description, security) if security is not None else None
+        password = self.secure(description, security) if security is not None else None
         for node in description.nodes:
             self.node_path(node.id).mkdir(parents=True, exist_ok=True)
             properties = self.properties_path(node.id)
@@ -183,7 +206,7 @@ class ClusterDirectory:
             secured_node_properties(node, description.nodes, data, stores, listen, security.advertise)
         )
 
-    def _secure(self, description: Description, security: Security) -> str | None:
+    def secure(self, description: Description, security: Security) -> str | None:
         """Make keys and certificates, or renew them; return the password of the admin user if it is new."""
         from moldau.secure_setup.directory import SecureDirectory
         from moldau.secure_setup.problems import SetupFailed
@@ -191,7 +214,8 @@ class ClusterDirectory:
         secured, now = SecureDirectory(self.path), datetime.now(UTC)
         try:
             if not secured.is_set_up:
-                return secured.set_up(security.hosts(), [self.data_path(node.id) for node in description.nodes], now)
+                controllers = [node.id for node in description.nodes if node.controller_port]
+                return secured.set_up(security.hosts(), [self.data_path(each) for each in controllers], now)
             secured.renew_if_due(security.hosts(), now)
         except SetupFailed as failed:
             raise CommandFailed(f"--secure: {failed}") from failed
@@ -200,10 +224,10 @@ class ClusterDirectory:
     def renew_if_due(self, description: Description) -> None:
         """Renew the certificate of a secured cluster if it expires soon; running nodes notice the new file."""
         if description.is_secure:
-            self._secure(description, Security())
+            self.secure(description, Security())
 
-    def _check_no_foreign_content(self) -> None:
-        """Fail if a new cluster cannot be created in this directory."""
+    def check_path(self) -> None:
+        """Fail if the directory cannot hold nodes, whatever is in it."""
         if "," in str(self.path.absolute()):
             raise CommandFailed(
                 f"{self.path.absolute()} contains a comma, which separates directories in log.dirs;"
@@ -211,6 +235,10 @@ class ClusterDirectory:
             )
         if self.path.is_file():
             raise CommandFailed(f"{self.path} is a file; choose another --data-dir")
+
+    def _check_no_foreign_content(self) -> None:
+        """Fail if a new cluster cannot be created in this directory."""
+        self.check_path()
         if self.path.is_dir() and any(self.path.iterdir()):
             raise CommandFailed(
                 f"{self.path} is not empty and holds no cluster of `moldau cluster start`; choose another --data-dir"
@@ -251,15 +279,15 @@ def _new_description(count: int, base_port: int, cluster_id: str, is_secure: boo
     if ports[-1] > PORT_MAX:
         raise CommandFailed(f"--base-port {base_port} leaves no room for {count} ports; the last is {PORT_MAX}")
     used_ports = set(ports)
-    controller_ports = _ports_above([port + CONTROLLER_PORTS_ABOVE for port in ports], used_ports)
+    controller_ports = ports_above([port + CONTROLLER_PORTS_ABOVE for port in ports], used_ports)
     internal_ports = [0] * count
     if is_secure:
-        internal_ports = _ports_above([port + INTERNAL_PORTS_ABOVE for port in ports], used_ports)
+        internal_ports = ports_above([port + INTERNAL_PORTS_ABOVE for port in ports], used_ports)
     nodes = map(NodeAddress, range(1, count + 1), ports, controller_ports, internal_ports)
     return Description(cluster_id, tuple(nodes), is_secure=is_secure)
 
 
-def _ports_above(preferred: Sequence[int], used_ports: set[int]) -> list[int]:
+def ports_above(preferred: Sequence[int], used_ports: set[int]) -> list[int]:
     """Return the preferred ports, or for each that is not free the next free one. Not ephemeral ports: the system also
     uses those for connections, and a node that restarts must find its port free."""
     ports: list[int] = []
@@ -285,13 +313,14 @@ def is_free(port: int) -> bool:
 
 
 def check_ports_are_free(description: Description) -> None:
-    for node in description.nodes:
-        for port in filter(None, (node.port, node.controller_port, node.internal_port)):
-            if not is_free(port):
-                raise CommandFailed(
-                    f"port {port}, which node {node.id} needs, is in use; stop what listens there,"
-                    " or start a new cluster elsewhere: --data-dir DIR --base-port PORT"
-                )
+    elsewhere = (
+        "choose another: --listen HOST:PORT"
+        if description.shared_port
+        else "start a new cluster elsewhere: --data-dir DIR --base-port PORT"
+    )
+    for port, user in description.used_ports.items():
+        if not is_free(port):
+            raise CommandFailed(f"port {port}, which {user} needs, is in use; stop what listens there, or {elsewhere}")
 
 
 def properties_text(properties: Mapping[str, str]) -> str:

@@ -1,4 +1,5 @@
 """`moldau cluster start` while it runs: it starts the nodes, shows their output, reports those that die, and stops all.
+`moldau start --cores` does the same, and also restarts the nodes that die.
 
 It polls everything a few times a second: nodes may be killed, paused and restarted from other terminals, by
 `moldau cluster` or by `kill`.
@@ -14,6 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from moldau import __version__
 from moldau.cli.cluster.directory import (
     DEFAULT_DIRECTORY,
     ClusterDirectory,
@@ -22,6 +24,7 @@ from moldau.cli.cluster.directory import (
     write_json,
 )
 from moldau.cli.cluster.processes import LOOK_EVERY_S, NodeProcess, NodeState, spawn, this_process
+from moldau.cli.cluster.restarts import Restarts
 from moldau.cli.cluster.screen import Screen, Tail
 from moldau.cli.cluster.stopping import stop_all, stop_one
 from moldau.cli.connect import CommandFailed
@@ -46,9 +49,15 @@ class Foreground:
         self._tails: dict[int, Tail] = {}
         self._states: dict[int, NodeState] = {}
         self._stop_requests = 0
+        self._restarts = Restarts()
         self._is_announced = False
         self._is_delay_reported = False
         self._status = 0
+
+    @property
+    def _is_one_broker(self) -> bool:
+        """Whether the nodes are one broker for its users (`moldau start --cores`): dead nodes are then restarted."""
+        return self._description.shared_port != 0
 
     def run(self) -> int:
         """Run until a signal; return the exit status."""
@@ -80,7 +89,10 @@ class Foreground:
                 process.identity.signal(signal.SIGKILL)
 
     def _start(self, node_id: int) -> None:
-        process, child = spawn(self._directory, self._description, node_id)
+        if (ended := self._children.get(node_id)) is not None and ended.stdin is not None:
+            ended.stdin.close()
+        process, child = spawn(self._directory, self._description, node_id, is_tied=self._is_one_broker)
+        self._restarts.started(node_id, time.monotonic())
         self._processes[node_id], self._children[node_id] = process, child
         self._tails[node_id] = Tail(process.log_path, process.log_position)
         self._states[node_id] = NodeState.STARTING
@@ -92,6 +104,9 @@ class Foreground:
             self._show_lines(node_id)
             if self._directory.restart_path(node_id).exists():
                 self._restart(node_id)
+            elif self._restarts.is_due(node_id, time.monotonic()):
+                self._start(node_id)
+                self._print(f"node {node_id} is restarted")
             self._update_state(node_id)
         self._screen.states(self._states)
         if not self._is_announced:
@@ -109,7 +124,7 @@ class Foreground:
 
     def _show_lines(self, node_id: int) -> None:
         for line in self._tails[node_id].lines():
-            self._screen.line(f"[{node_id}] {line}")
+            self._screen.node_line(node_id, line)
 
     def _update_state(self, node_id: int) -> None:
         previous = self._states[node_id]
@@ -137,6 +152,9 @@ class Foreground:
             self._print(f"node {node_id} {reason} before it was ready; its log is {self._directory.log_path(node_id)}")
             self._stop_requests += 1
             self._status = 1
+        elif self._is_one_broker:
+            delay_s = self._restarts.ended(node_id, time.monotonic())
+            self._print(f"node {node_id} {reason}; it is restarted {f'in {delay_s:g} s' if delay_s else 'now'}")
         else:
             self._print(f"node {node_id} {reason}; `{restart}` restarts it")
 
@@ -161,7 +179,8 @@ class Foreground:
             for line in announcement(self._directory, self._description, waited_s):
                 self._screen.line(line)
             if self._description.is_secure:
-                address, client_file = self._description.nodes[0].address, self._directory.client_file
+                first_address = self._description.bootstrap_servers.partition(",")[0]
+                address, client_file = first_address, self._directory.client_file
                 for line in connect_lines(address, client_file, self._password, sys.stdout.isatty()):
                     self._screen.line(line)
             self._password = None
@@ -171,7 +190,7 @@ class Foreground:
             self._print(f"still waiting for node {names}; see the log {self._directory.log_path(nodes_not_ready[0])}")
 
     def _print(self, line: str) -> None:
-        self._screen.line(f"moldau cluster: {line}")
+        self._screen.line(f"moldau {'start' if self._is_one_broker else 'cluster'}: {line}")
 
     def _stop(self) -> None:
         running = [process for node_id, process in self._processes.items() if self._children[node_id].poll() is None]
@@ -181,12 +200,16 @@ class Foreground:
             self._status = 1
         for node_id, child in self._children.items():
             child.wait()
+            if child.stdin is not None:
+                child.stdin.close()
             self._show_lines(node_id)
         self._print("stopped" if not self._status else "stopped, but not all nodes in order")
 
 
 def announcement(directory: ClusterDirectory, description: Description, seconds: float) -> list[str]:
     nodes = description.nodes
+    if description.shared_port:
+        return [broker_announcement(directory, description, seconds)]
     last = nodes[-1].id
     address = nodes[0].address
     if description.is_secure:
@@ -204,6 +227,21 @@ def announcement(directory: ClusterDirectory, description: Description, seconds:
         f"  bootstrap servers: {description.bootstrap_servers}",
         *(f"  {command.ljust(width)}   {what}" for command, what in steps.items()),
     ]
+
+
+def broker_announcement(directory: ClusterDirectory, description: Description, seconds: float) -> str:
+    """Return one line with all ports. `moldau start` says the same of a single node."""
+    nodes, first = description.nodes, description.nodes[0]
+    ports = f"{first.port}" if len(nodes) == 1 else f"{first.port}-{nodes[-1].port}"
+    ids = f"node {first.id}" if len(nodes) == 1 else f"nodes {first.id}-{nodes[-1].id}"
+    others = [f"controller on port {node.controller_port}" for node in nodes if node.controller_port]
+    if first.internal_port:
+        others.append(f"among themselves {', '.join(str(node.internal_port) for node in nodes)}")
+    return (
+        f"Moldau {__version__} is ready after {seconds:.1f} s: {description.bootstrap_servers} ("
+        + ", ".join((f"{ids} on ports {ports}", *others, f"data in {directory.path}"))
+        + "). Stop with Ctrl-C."
+    )
 
 
 def _command(directory: ClusterDirectory, words: str) -> str:

@@ -21,8 +21,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from moldau.base.listeners import SHARED_LISTENER_VARIABLE
 from moldau.cli.cluster.directory import ClusterDirectory, Description, read_json, write_json
 from moldau.cli.connect import CommandFailed
+from moldau.cli.stop_signals import STOP_WITH_STDIN
+from moldau.local_cluster import BOOTSTRAP_LISTENER
 from moldau.platforms.processes import PROCESSES
 
 READY_WORDS: Final = b" is ready: "
@@ -120,6 +123,25 @@ def running_foreground(directory: ClusterDirectory) -> ProcessIdentity | None:
     return identity if identity is not None and identity.is_alive else None
 
 
+def check_not_running(directory: ClusterDirectory) -> None:
+    """Raise CommandFailed if the cluster in the directory, or a node of it, is running."""
+    foreground = running_foreground(directory)
+    if foreground is not None:
+        raise CommandFailed(
+            f"the cluster in {directory.path} is running already (process {foreground.pid});"
+            " `moldau cluster stop` stops it"
+        )
+    try:
+        alive = live_processes(directory, directory.description())
+    except CommandFailed:
+        return
+    if alive:
+        nodes = ", ".join(str(process.node_id) for process in alive)
+        raise CommandFailed(
+            f"node {nodes} of the cluster in {directory.path} is running; `moldau cluster stop` stops it"
+        )
+
+
 def _saved_identity(content: Mapping[str, Any]) -> ProcessIdentity:
     # A file without a start time is not ours, or of an older version: it counts as that of a process that has ended.
     return ProcessIdentity(int(content["pid"]), str(content.get("start_time", "")))
@@ -130,11 +152,12 @@ def this_process() -> ProcessIdentity:
 
 
 def spawn(
-    directory: ClusterDirectory, description: Description, node_id: int
+    directory: ClusterDirectory, description: Description, node_id: int, is_tied: bool = False
 ) -> tuple[NodeProcess, subprocess.Popen[bytes]]:
     """Start a node in a session of its own.
 
-    Ctrl-C then reaches only the foreground, the process of `moldau cluster start`, which stops the nodes in order.
+    Ctrl-C then reaches only the foreground, the process of `moldau cluster start`, which stops the nodes in order. A
+    node that is tied stops when this process ends, even if that is killed.
     """
     log_path = directory.log_path(node_id)
     if log_path.exists() and log_path.stat().st_size > LOG_BYTES_MAX:
@@ -146,11 +169,11 @@ def spawn(
         position = output.tell()
         child = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if is_tied else subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env={**node_environment(description.cluster_id), **description.log_variables},
+            env=node_environment(description, is_tied),
         )
     process = NodeProcess(
         node_id, ProcessIdentity(child.pid, PROCESSES.start_time(child.pid) or ""), log_path, position
@@ -160,10 +183,17 @@ def spawn(
     return process, child
 
 
-def node_environment(cluster_id: str) -> dict[str, str]:
+def node_environment(description: Description, is_tied: bool = False) -> dict[str, str]:
     """Return our environment without KAFKA_* settings of another broker; with the id that all nodes have to share."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("KAFKA_")}
-    return {**inherited, "CLUSTER_ID": cluster_id, "PYTHONUNBUFFERED": "1"}
+    own = {"CLUSTER_ID": description.cluster_id, "PYTHONUNBUFFERED": "1", **description.log_variables}
+    if description.shared_port:
+        own[SHARED_LISTENER_VARIABLE] = BOOTSTRAP_LISTENER
+        # The settings in KAFKA_* variables are in the server.properties; this one names a file for them.
+        own |= {key: os.environ[key] for key in ("KAFKA_OPTS",) if key in os.environ}
+    if is_tied:
+        own[STOP_WITH_STDIN] = "1"
+    return {**inherited, **own}
 
 
 def wait_for_end(processes: Iterable[NodeProcess], timeout_s: float) -> list[NodeProcess]:

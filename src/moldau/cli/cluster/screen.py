@@ -5,9 +5,11 @@ Without a terminal there is no status line and no escape code: state changes are
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -27,6 +29,8 @@ SIGNS: Final = {
 class Screen(Protocol):
     def line(self, text: str) -> None: ...
 
+    def node_line(self, node_id: int, text: str) -> None: ...
+
     def states(self, states: Mapping[int, NodeState]) -> None: ...
 
 
@@ -34,8 +38,31 @@ class PlainScreen:
     def line(self, text: str) -> None:
         click.echo(text)
 
+    def node_line(self, node_id: int, text: str) -> None:
+        self.line(f"[{node_id}] {text}")
+
     def states(self, states: Mapping[int, NodeState]) -> None:
         """Print nothing: without a terminal, `Foreground` prints each change of a state as a line."""
+
+
+class JsonScreen(PlainScreen):
+    """One JSON object per line. A node's log lines are that already, and name the node."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+
+    def line(self, text: str) -> None:
+        self._write({}, text)
+
+    def node_line(self, node_id: int, text: str) -> None:
+        if text.startswith("{"):
+            click.echo(text)
+        else:
+            self._write({"node": node_id}, text)
+
+    def _write(self, fields: Mapping[str, int], text: str) -> None:
+        time = self._now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        click.echo(json.dumps({"time": time, "level": "info", "logger": "moldau.start", **fields, "message": text}))
 
 
 class LiveScreen:
@@ -50,6 +77,9 @@ class LiveScreen:
 
         self._live.console.print(Text(text), soft_wrap=True)
 
+    def node_line(self, node_id: int, text: str) -> None:
+        self.line(f"[{node_id}] {text}")
+
     def states(self, states: Mapping[int, NodeState]) -> None:
         from rich.text import Text
 
@@ -63,7 +93,10 @@ class LiveScreen:
 
 
 @contextmanager
-def screen() -> Iterator[Screen]:
+def screen(is_json: bool = False) -> Iterator[Screen]:
+    if is_json:
+        yield JsonScreen(lambda: datetime.now(UTC))
+        return
     if not sys.stdout.isatty():
         yield PlainScreen()
         return

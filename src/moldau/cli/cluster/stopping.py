@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 REQUEST_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 15.0
 """A stopping node answers pending requests for ten seconds at most, then closes its logs."""
+BROKER_STOP_SECONDS: Final = 40.0
+"""The same for a broker with real data, which may have thousands of logs. There are two steps, and systemd waits 90
+seconds."""
 
 Print = Callable[[str], None]
 
@@ -34,16 +37,17 @@ def stop_all(
     leader_id = quorum_leader(directory, description, processes)
     leaders = [process for process in processes if process.node_id == leader_id]
     others = [process for process in processes if process.node_id != leader_id]
+    seconds = BROKER_STOP_SECONDS if description.shared_port else STOP_SECONDS
     # A list, not `and`: the leader has to be stopped even if another node was killed.
-    return all([_stop(others, print_line), _stop(leaders, print_line)])
+    return all([_stop(others, print_line, seconds), _stop(leaders, print_line, seconds)])
 
 
-def _stop(processes: Sequence[NodeProcess], print_line: Print) -> bool:
+def _stop(processes: Sequence[NodeProcess], print_line: Print, seconds: float = STOP_SECONDS) -> bool:
     for process in processes:
         ask_to_stop(process)
-    running = wait_for_end(processes, STOP_SECONDS)
+    running = wait_for_end(processes, seconds)
     for process in running:
-        print_line(f"node {process.node_id} did not stop within {STOP_SECONDS:.0f} s and is killed")
+        print_line(f"node {process.node_id} did not stop within {seconds:.0f} s and is killed")
         process.identity.signal(signal.SIGKILL)
     wait_for_end(running, STOP_SECONDS)
     return not running
@@ -57,11 +61,15 @@ def quorum_leader(
     directory: ClusterDirectory, description: Description, processes: Iterable[NodeProcess]
 ) -> int | None:
     """Ask each node that is up, until one knows the leader of the quorum."""
+    if description.shared_port and not description.machines:
+        return description.nodes[0].id  # the only controller
     security = _node_security(directory) if description.is_secure else None
     for process in processes:
         if process.state() is NodeState.UP:
             node = description.node(process.node_id)
-            leader_id = _request_leader(node.internal_port or node.port, security)
+            leader_id = _request_leader(
+                HOST if node.internal_port else node.host, node.internal_port or node.port, security
+            )
             if leader_id is not None:
                 return leader_id
     return None
@@ -78,7 +86,7 @@ def _node_security(directory: ClusterDirectory) -> Security:
         raise CommandFailed(str(error)) from error
 
 
-def _request_leader(port: int, security: Security | None) -> int | None:
+def _request_leader(host: str, port: int, security: Security | None) -> int | None:
     from moldau.client.channel import Channel
     from moldau.wire.apis import ApiKey
     from moldau.wire.messages.describe_quorum import (
@@ -90,7 +98,7 @@ def _request_leader(port: int, security: Security | None) -> int | None:
 
     request = DescribeQuorumRequest(topics=[RequestTopicData(METADATA_TOPIC, [RequestPartitionData(0)])])
     try:
-        with Channel(HOST, port, security, REQUEST_SECONDS) as channel:
+        with Channel(host, port, security, REQUEST_SECONDS) as channel:
             response = channel.ask(ApiKey.DESCRIBE_QUORUM, request, DescribeQuorumResponse)
     except (OSError, KafkaError, MalformedData):
         return None
