@@ -129,7 +129,7 @@ class BrokerSide:
             settings.max_incremental_fetch_session_cache_slots, FETCH_SESSION_EVICTION_MS, world.rng
         )
         self.throttling = self._client_throttling()
-        self.router = Router(self.throttling)
+        self.router = Router(self.throttling, world.run_in_thread)
         self.handlers = handlers(self._handler_dependencies(channel))
         self.router.serve(self.handlers)
         self._laying_out = ChunkedLayout(self._on_image, self._remove_some, world.timers)
