@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import pytest
 from fetch_requests import Key, fetch, immediate, parked, partition_results
 from in_memory_node import InMemoryNode, batch
 
 from moldau.base.errors import ErrorCode, StorageFault
 from moldau.base.ids import TopicPartition
-from moldau.log import layout
-from moldau.log.checkpoints import decode_offsets
+from moldau.base.promise import Promise
+from moldau.log import checkpoints, layout
+from moldau.log.checkpoints import decode_offsets, encode_offsets
 from moldau.runtime.housekeeping import Housekeeping
 from moldau.testing.ports import at_once
 
@@ -122,6 +125,22 @@ def test_idle_producers_expire_and_others_do_not(node: InMemoryNode) -> None:
     node.clock.move(DAY_MS // 2 + 1)
     chores(node).expire_producers()
     assert [entry.producer_id for entry in partition.log.producers.active()] == [2]
+
+
+def test_checkpoints_are_encoded_in_the_thread(node: InMemoryNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.create_topic("a", 3)
+    encoded: list[int] = []
+
+    def encode(offsets: Mapping[TopicPartition, int]) -> bytes:
+        encoded.append(len(offsets))
+        return encode_offsets(offsets)
+
+    monkeypatch.setattr(checkpoints, "encode_offsets", encode)
+    in_thread: list[Callable[[], None]] = []
+    chores(node).write_checkpoints(lambda work: in_thread.append(work) or Promise(), pytest.fail)
+    assert (encoded, len(in_thread)) == ([], 1)
+    in_thread[0]()
+    assert 3 in encoded
 
 
 def test_checkpoints_preserve_the_high_watermark_over_a_crash(node: InMemoryNode) -> None:

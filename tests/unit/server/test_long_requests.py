@@ -16,6 +16,7 @@ from moldau.server.router import LongReply
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame
+from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.delete_groups import DeleteGroupsRequest
 from moldau.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from moldau.wire.messages.describe_groups import DescribeGroupsRequest
@@ -140,3 +141,16 @@ def test_more_resources_than_the_limit_are_refused_with_a_reason() -> None:
     request = DescribeConfigsRequest([DescribeConfigsResource(2, "t", None)] * 10_001)
     outcome = cluster.ask(request, ApiKey.DESCRIBE_CONFIGS, 4, node=1, to_controller=False)
     assert {each.error_message for each in outcome.results} == {"10001 resources in one request; the limit is 10000"}
+
+
+def test_creating_many_topics_computes_their_configs_once() -> None:
+    cluster = AttackedCluster(1)
+
+    def cost(prefix: str, count: int) -> int:
+        request = CreateTopicsRequest([CreatableTopic(f"{prefix}{number}", 1, 1) for number in range(count)])
+        frame = bytearray(request_frame(ApiKey.CREATE_TOPICS, 7, 7, "client", request))
+        router = cluster.routers[9001]
+        return operations_of(lambda: router.answer("PLAINTEXT", "test:1", UNRESTRICTED, memoryview(frame)[4:]))
+
+    few, many = cost("a", 10), cost("b", 110)
+    assert (many - few) / 100 < 1_000, "lines of Python for each topic"

@@ -36,7 +36,7 @@ from moldau.wire.messages.describe_configs import (
 RESOURCES_A_TURN: Final = 10
 """A resource has some forty configs: it costs half a millisecond."""
 RESOURCES_MAX: Final = 10_000
-"""A request of 256 KiB could name 25,000; each takes 20 KiB of memory until it is sent."""
+"""A request of 256 KiB could name 25,000; each takes 11 KB of memory until it is sent."""
 
 
 class DescribeConfigs:
