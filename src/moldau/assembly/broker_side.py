@@ -340,7 +340,10 @@ class BrokerSide:
     def _start_chores(self) -> None:
         settings, keep, world = self._settings, self.housekeeping, self._world
         every = self._chores.every
-        every(settings.log_retention_check_interval_ms, lambda: keep.retain(world.run_in_thread, world.on_fault))
+        every(
+            settings.log_retention_check_interval_ms,
+            lambda: keep.retain(world.timers, world.run_in_thread, world.on_fault),
+        )
         every(OPEN_RETRY_MS, self._retry)
         every(min(settings.log_flush_scheduler_interval_ms, 1000), keep.flush_by_time)
         every(settings.producer_id_expiration_check_interval_ms, keep.expire_producers)
