@@ -135,7 +135,7 @@ class BrokerSide:
             settings.max_incremental_fetch_session_cache_slots, FETCH_SESSION_EVICTION_MS, world.rng
         )
         self.throttling = self._client_throttling()
-        self.router = Router(self.throttling)
+        self.router = Router(self.throttling, world.run_in_thread)
         self.handlers = audited(handlers(self._handler_dependencies(channel)), audit)
         self.router.serve(self.handlers)
         self._laying_out = ChunkedLayout(self._on_image, self._remove_some, world.timers)
@@ -301,7 +301,6 @@ class BrokerSide:
         self._fetchers.on_image(image, changes)
         self.groups.on_image(image, changes)
         self.transactions.on_image(image, changes)
-
         if any(kind == ConfigResource.BROKER for kind, _ in changes.configs):
             layers = broker_layers(image, self._settings.node_id, self._static)
             self.cleaner.reconfigure(cleaner_settings(layers))
@@ -319,8 +318,7 @@ class BrokerSide:
     def _retry(self) -> None:
         """Try again to open partitions whose log could not be opened."""
         image = self._current.image
-        opened = self.partitions.retry(image, self._world.clock.now_ms())
-        if opened:
+        if opened := self.partitions.retry(image, self._world.clock.now_ms()):
             self._on_partitions_changed(image, Changes(topics=opened))
 
     def start(self, advertised: Sequence[Listener], cleanly_left_epoch: int) -> Promise[None]:
@@ -351,7 +349,10 @@ class BrokerSide:
     def _start_chores(self) -> None:
         settings, keep, world = self._settings, self.housekeeping, self._world
         every = self._chores.every
-        every(settings.log_retention_check_interval_ms, lambda: keep.retain(world.run_in_thread, world.on_fault))
+        every(
+            settings.log_retention_check_interval_ms,
+            lambda: keep.retain(world.timers, world.run_in_thread, world.on_fault),
+        )
         every(OPEN_RETRY_MS, self._retry)
         every(min(settings.log_flush_scheduler_interval_ms, 1000), keep.flush_by_time)
         every(settings.producer_id_expiration_check_interval_ms, keep.expire_producers)

@@ -126,6 +126,17 @@ LOOKUP_REQUEST_BYTES_MAX: Final = 256 << 10
 """Largest request for coordinators or transactions by their ids. An id may have two bytes, and each one's response
 has a few dozen: with 8 MiB a client could block all others for seconds."""
 
+METADATA_REQUEST_BYTES_MAX: Final = 1 << 20
+"""Largest Metadata request: 10,000 topics with names of 100 bytes."""
+
+PARTITIONS_REQUEST_BYTES_MAX: Final = 2 << 20
+"""Largest request that lists partitions, such as Fetch: a follower's Fetch of 30,000 partitions, each of another topic,
+has 1.5 MB."""
+
+OFFSETS_REQUEST_BYTES_MAX: Final = 1 << 20
+"""Largest request about committed offsets: an OffsetCommit of 8,000 partitions has 141 KiB, and the log takes no more
+records than one batch."""
+
 DEFAULT_REQUEST_BYTES_MAX: Final = 8 << 20
 """Largest request of an API without a limit of its own, except Produce. Decoded objects need up to 56 times its size
 (measured). The records of a Produce request stay bytes, so it may be as large as `socket.request.max.bytes`."""

@@ -14,10 +14,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import Any, Final
 
 from moldau import __version__
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.loop_watch import LONG_CALL_S, LOOP_WATCH
 from moldau.base.promise import Promise
 from moldau.client.peer_login import exchange_tokens
 from moldau.client.peers import Peers
@@ -300,6 +302,7 @@ class PeerConnection:
         self._send_bytes(frame)
 
     def _on_frame(self, frame: memoryview) -> None:
+        began_s = monotonic()
         try:
             if self._offered is None:
                 self._on_versions(frame)
@@ -309,6 +312,9 @@ class PeerConnection:
             self._on_end(str(error), is_malformed=True)
             return
         promise.complete(response)
+        took_s = monotonic() - began_s
+        if took_s > LONG_CALL_S:
+            LOOP_WATCH.note(f"{type(response).__name__} of {self}", took_s)
 
     def _read(self, frame: memoryview) -> tuple[Promise[Any], Message]:
         if not self._in_flight:

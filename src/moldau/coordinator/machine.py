@@ -51,7 +51,7 @@ class Outcome(Generic[R]):
     """Appended all or none, unless `is_divisible`."""
     answers: Sequence[Answer] = ()
     """Responses to other requests that waited; sent when the records are committed."""
-    on_refused: Callable[[KafkaError], Outcome[None]] | None = None
+    on_refused: OnRefused | None = None
     """Called if the log refuses the records, for example as too large. Without it, the client gets that error."""
     on_applied: Callable[[], None] | None = None
     """Updates the soft state. Called right after the records were applied; not called if the log refused them."""
@@ -63,6 +63,7 @@ class Outcome(Generic[R]):
     """The records must be this much smaller than the log's limit: a later record is longer and must not be refused."""
 
 
+OnRefused = Callable[[KafkaError], Outcome[None]]
 NOTHING: Outcome[None] = Outcome(None)
 
 

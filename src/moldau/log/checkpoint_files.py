@@ -18,10 +18,10 @@ ALL: Final = (layout.RECOVERY_POINTS, layout.LOG_STARTS, layout.CLEANER_OFFSETS,
 
 
 class Checkpoint(NamedTuple):
-    """The content that a checkpoint file should have."""
+    """The offsets that a checkpoint file should have. They are encoded in the thread that writes the file."""
 
     name: str
-    content: bytes
+    offsets: Mapping[TopicPartition, int]
     turn: int
 
 
@@ -39,14 +39,15 @@ class CheckpointFiles:
         return checkpoints.read_offsets(self._files, path) or {}
 
     def computed(self, name: str, offsets: Mapping[TopicPartition, int]) -> Checkpoint:
-        return Checkpoint(name, checkpoints.encode_offsets(offsets), self._write_order.take())
+        return Checkpoint(name, offsets, self._write_order.take())
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Write the file if its content has changed. Thread-safe."""
+        content = checkpoints.encode_offsets(checkpoint.offsets)
         with self._write_order.at(checkpoint.turn) as is_current:
-            if is_current and self._written.get(checkpoint.name) != checkpoint.content:
-                checkpoints.replace_file(self._files, self._directory, checkpoint.name, checkpoint.content)
-                self._written[checkpoint.name] = checkpoint.content
+            if is_current and self._written.get(checkpoint.name) != content:
+                checkpoints.replace_file(self._files, self._directory, checkpoint.name, content)
+                self._written[checkpoint.name] = content
 
     def void(self) -> None:
         """Never write checkpoints that were computed before this call."""

@@ -22,6 +22,7 @@ from moldau.base.limits import (
     reserved_descriptors,
 )
 from moldau.base.listeners import Listener as Address
+from moldau.base.loop_watch import LOOP_WATCH
 from moldau.base.promise import Promise
 from moldau.client.peer_connections import PeerConnections, TlsContext
 from moldau.log.files import DiskFiles, Files
@@ -32,6 +33,7 @@ from moldau.runtime.cleaning.process import CleaningProcess
 from moldau.runtime.flusher import LogFlusher
 from moldau.runtime.node_tls import NodeTls
 from moldau.runtime.running_clock import RunningClock
+from moldau.runtime.slow_calls import log_slow_calls
 from moldau.runtime.timers import LoopTimers
 from moldau.security.delegation_tokens import TokenHmacs
 from moldau.security.quotas.connections import ConnectionQuotas
@@ -86,6 +88,7 @@ class Node:
         """Bind the addresses, open the data directory, join the quorum, create the partitions, and serve."""
         loop = asyncio.get_running_loop()
         self.failed = loop.create_future()
+        log_slow_calls(LOOP_WATCH, self._system_clock)
         self._clock = RunningClock(self._system_clock, LoopTimers(loop))
         self._flusher = LogFlusher(loop, self._fail, FLUSH_THREADS)
         self._quorum_flusher = LogFlusher(loop, self._fail, 1)

@@ -25,6 +25,7 @@ from moldau.replica.replication import IsrDecision, IsrProposal, Replication
 from moldau.replica.watching import Watchers
 
 ACKS_ALL = -1
+ACKS_LEADER = 1
 ANY_EPOCH = -1
 
 _Waiting = deque[tuple[int, Promise[ErrorCode]]]
@@ -96,6 +97,12 @@ class Partition:
         """Up to where this replica acknowledges: if `flush.messages` is 1, only what is on disk."""
         log = self.log
         return log.recovery_point if log.config.flush_messages == 1 else log.end_offset
+
+    @property
+    def has_enough_replicas(self) -> bool:
+        """Whether the in-sync set is as large as `min.insync.replicas` asks for, so that acks=all is accepted."""
+        state = self.state
+        return len(state.isr) >= min(self.min_insync_replicas, len(state.replicas))
 
     @property
     def leadership(self) -> Leadership | None:
@@ -200,7 +207,7 @@ class Partition:
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         state = self.state
-        if acks == ACKS_ALL and len(state.isr) < min(self.min_insync_replicas, len(state.replicas)):
+        if acks == ACKS_ALL and not self.has_enough_replicas:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.name} has {len(state.isr)} in-sync replicas")
         log = self.log
         try:

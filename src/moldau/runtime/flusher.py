@@ -11,8 +11,10 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
+from time import monotonic
 
 from moldau.base.errors import KafkaError, StorageFault
+from moldau.base.loop_watch import LONG_CALL_S, LOOP_WATCH
 from moldau.log.flush import FlushWork
 from moldau.replica.flushing import Flushable
 
@@ -87,10 +89,14 @@ class LogFlusher:
         done.result()
         self._unfinished -= 1
         if not self._unfinished:
+            began_s = monotonic()
             try:
                 self._report(works)
             finally:
                 self._begin()
+            took_s = monotonic() - began_s
+            if took_s > LONG_CALL_S:
+                LOOP_WATCH.note(f"the end of a flush of {len(works)} logs", took_s)
 
     def _report(self, works: _Works) -> None:
         for owner, work in works:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final
 
-from moldau.base.clock import Clock
+from moldau.base.clock import Clock, Timers
 from moldau.base.errors import StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.ports import RunInThread
@@ -15,6 +17,8 @@ from moldau.replica.flushing import Flusher
 from moldau.replica.partition import Partition
 
 log = logging.getLogger("moldau.housekeeping")
+PARTITIONS_A_TURN: Final = 100
+"""Partitions that retention looks at in one turn of the loop: the first pass after a start reads their indexes."""
 
 
 class Housekeeping:
@@ -34,6 +38,7 @@ class Housekeeping:
         self._clock = clock
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._is_cleaning = is_cleaning
+        self._is_retaining = False
         self._writing: Promise[StorageFault | None] | None = None
 
     def write_checkpoints(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
@@ -51,14 +56,40 @@ class Housekeeping:
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return {partition.name: partition.high_watermark for partition in self._partitions}
 
-    def retain(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
-        """Delete expired segments, and remove the files of segments that were deleted before."""
-        now_ms = self._clock.now_ms()
-        for partition in list(self._partitions):
-            deleted = 0 if self._is_cleaning(partition) else partition.delete_expired(now_ms)
-            if deleted:
-                log.info("%s: %d segments deleted by retention", partition.name, deleted)
+    def retain(self, timers: Timers, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
+        """Delete expired segments, some partitions in each turn of the loop; then remove the files of segments that
+        were deleted before."""
+        if not self._is_retaining:
+            self._is_retaining = True
+            self._retain_next(iter(list(self._partitions)), timers, run_in_thread, on_fault)
+
+    def _retain_next(
+        self,
+        partitions: Iterator[Partition],
+        timers: Timers,
+        run_in_thread: RunInThread,
+        on_fault: Callable[[StorageFault], None],
+    ) -> None:
+        some = list(islice(partitions, PARTITIONS_A_TURN))
+        try:
+            for partition in some:
+                self._delete_expired(partition)
+        except StorageFault as fault:
+            self._is_retaining = False
+            on_fault(fault)
+            return
+        if some:
+            timers.soon(lambda: self._retain_next(partitions, timers, run_in_thread, on_fault))
+            return
+        self._is_retaining = False
         self.purge(run_in_thread, on_fault)
+
+    def _delete_expired(self, partition: Partition) -> None:
+        if partition.is_closed or self._is_cleaning(partition):
+            return  # it may have been deleted since the pass began
+        deleted = partition.delete_expired(self._clock.now_ms())
+        if deleted:
+            log.info("%s: %d segments deleted by retention", partition.name, deleted)
 
     def purge(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
         """Remove the files whose deletion delay is over."""

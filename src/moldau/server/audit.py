@@ -48,10 +48,13 @@ class LineLimit:
             self._second, self._lines, self._suppressed = second, 0, 0
         self._lines += 1
         if self._lines > self._lines_max:
-            self._suppressed += 1
-            self._counters.add(AUDIT_LINES_DROPPED)
+            self.leave_out(1)
             return False
         return True
+
+    def leave_out(self, lines: int) -> None:
+        self._suppressed += lines
+        self._counters.add(AUDIT_LINES_DROPPED, lines)
 
 
 class AuditLog:
@@ -80,11 +83,13 @@ class AuditLog:
     def answered(self, api: ApiKey, request: Any, response: Any, caller: Caller) -> None:
         """Log what an administrative request changed, or tried to change."""
         who = str(caller.access.principal)
-        for action in admin_actions(api, request, response):
+        actions = iter(admin_actions(api, request, response))
+        for action in actions:
             if api is ApiKey.OFFSET_COMMIT and self._is_repeated_commit(who, action):
                 continue
             if not self._actions.may_write():
-                continue
+                self._actions.leave_out(sum(1 for _ in actions))
+                return
             fields = (
                 who,
                 caller.address.rpartition(":")[0],
@@ -125,7 +130,9 @@ class AuditedHandler:
         if reply is None or not is_administrative(self.api, request):
             return reply
         if isinstance(reply, Promise):
-            return reply.map(lambda response: self._logged(request, response, caller))
+            logged = type(reply)()  # a LongReply stays one
+            reply.then(lambda response: logged.complete(self._logged(request, response, caller)))
+            return logged
         return self._logged(request, reply, caller)
 
     def _logged(self, request: Any, response: Message, caller: Caller) -> Message:

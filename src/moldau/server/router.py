@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.limits import DEFAULT_REQUEST_BYTES_MAX
+from moldau.base.loop_watch import LOOP_WATCH
+from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
 from moldau.security.acls.access import UNRESTRICTED, Access
 from moldau.security.principals import Client
@@ -27,6 +29,12 @@ from moldau.wire.messages.fetch import FetchResponse
 from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.server")
+
+
+class LongReply(Promise[Any]):
+    """A promise of a long response. It is encoded in a thread: that may take longer than the loop may stop."""
+
+    __slots__ = ()
 
 
 class Caller(NamedTuple):
@@ -84,8 +92,9 @@ class PausingFraming(Framing):
 
 
 class Router:
-    def __init__(self, throttling: Throttling | None = None) -> None:
+    def __init__(self, throttling: Throttling | None = None, run_in_thread: RunInThread | None = None) -> None:
         self._throttling = throttling
+        self._run_in_thread = run_in_thread
         self._handlers: dict[int, Handler] = {}
         self._routes: dict[tuple[int, int], _Route] = {}
 
@@ -117,6 +126,7 @@ class Router:
             request, _ = route.decode(frame, position, size)
         except UNREADABLE as error:
             raise malformed(route.request, version, error) from error
+        LOOP_WATCH.api = route.name
         caller = _new_caller((listener, address, client_id, version, access))
         if self._throttling is not None and self._throttling.is_active:
             return self._call_throttled(self._throttling, route, request, correlation_id, caller, size)
@@ -169,6 +179,8 @@ class Router:
             response = route.answer(request, caller)
             if response is None:
                 return None
+            if isinstance(response, LongReply) and frame is None and self._run_in_thread is not None:
+                return response.and_then(partial(_frame_in_thread, self._run_in_thread, route, correlation_id))
             if isinstance(response, Promise):
                 return response.map(lambda message: _late_frame(route, correlation_id, message, frame))
             return route.response.frame(correlation_id, response) if frame is None else frame(response)
@@ -214,6 +226,18 @@ def _bytes_max(handler: Handler) -> int:
     """Return the handler's own limit, `request_bytes_max`, or the default."""
     limit: int = getattr(handler, "request_bytes_max", DEFAULT_REQUEST_BYTES_MAX)
     return limit
+
+
+def _frame_in_thread(
+    run_in_thread: RunInThread, route: _Route, correlation_id: int, response: Message
+) -> Promise[Outgoing]:
+    framed = Outgoing()
+
+    def work() -> None:
+        nonlocal framed
+        framed = _late_frame(route, correlation_id, response, None)
+
+    return run_in_thread(work).map(lambda _: framed)
 
 
 def _late_frame(

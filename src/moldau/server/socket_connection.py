@@ -12,11 +12,13 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import ClassVar
 
 from moldau.base.counters import CLOSED_MALFORMED, CLOSED_MEMORY, READING_PAUSED
 from moldau.base.errors import MalformedData
 from moldau.base.limits import SEND_FILE_BYTES, SEND_TURN_BYTES, UNSENT_PIECES_MAX
+from moldau.base.loop_watch import LONG_CALL_S, LOOP_WATCH
 from moldau.log.reading import Slice
 from moldau.platforms import page_cache
 from moldau.platforms.file_sending import is_peer_gone, send_file
@@ -28,28 +30,10 @@ class SocketConnection:
     TURN_BYTES: ClassVar = SEND_TURN_BYTES
 
     __slots__ = (
-        "_budget",
-        "_cached_to",
-        "_closed",
-        "_conversation",
-        "_fd",
-        "_fetching",
-        "_loop",
-        "_muted",
-        "_on_close",
-        "_out",
-        "_reading",
-        "_scratch",
-        "_socket",
-        "_stopped",
-        "_unsent",
-        "_writing",
-        "blocked_since",
-        "closed_by",
-        "last_active",
-        "peer",
-        "sent_since",
-    )
+        "_budget", "_cached_to", "_closed", "_conversation", "_fd", "_fetching", "_loop", "_muted", "_on_close",
+        "_out", "_reading", "_scratch", "_socket", "_stopped", "_unsent", "_writing", "blocked_since", "closed_by",
+        "last_active", "peer", "sent_since",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -166,6 +150,14 @@ class SocketConnection:
 
     # --- receiving ----------------------------------------------------------------------------------------------
 
+    def _read(self) -> None:
+        """Called by the loop. Requests are handled here, so a call that takes long is noted with its API."""
+        began_s = monotonic()
+        self._on_readable()
+        took_s = monotonic() - began_s
+        if took_s > LONG_CALL_S:
+            LOOP_WATCH.note(f"{LOOP_WATCH.api} from {self.peer}", took_s)
+
     def _on_readable(self) -> None:
         conversation = self._conversation
         room = conversation.room()
@@ -246,7 +238,7 @@ class SocketConnection:
                 self._ignore_readable()
 
     def _await_readable(self) -> None:
-        self._loop.add_reader(self._fd, self._on_readable)
+        self._loop.add_reader(self._fd, self._read)
 
     def _ignore_readable(self) -> None:
         self._loop.remove_reader(self._fd)
@@ -301,6 +293,14 @@ class SocketConnection:
             start = position
         if start < len(view):
             self._out.append(view[start:])
+
+    def _write(self) -> None:
+        """Called by the loop."""
+        began_s = monotonic()
+        self._on_writable()
+        took_s = monotonic() - began_s
+        if took_s > LONG_CALL_S:
+            LOOP_WATCH.note(f"sending to {self.peer}", took_s)
 
     def _on_writable(self) -> None:
         self.last_active = self._loop.time()
@@ -365,7 +365,7 @@ class SocketConnection:
     def _await_writable(self) -> None:
         if not self._writing:
             self._writing = True
-            self._loop.add_writer(self._fd, self._on_writable)
+            self._loop.add_writer(self._fd, self._write)
 
     def _stop_writing(self) -> None:
         if self._writing:

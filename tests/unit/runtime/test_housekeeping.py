@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import pytest
 from fetch_requests import Key, fetch, immediate, parked, partition_results
 from in_memory_node import InMemoryNode, batch
 
 from moldau.base.errors import ErrorCode, StorageFault
 from moldau.base.ids import TopicPartition
-from moldau.log import layout
-from moldau.log.checkpoints import decode_offsets
-from moldau.runtime.housekeeping import Housekeeping
+from moldau.base.promise import Promise
+from moldau.log import checkpoints, layout
+from moldau.log.checkpoints import decode_offsets, encode_offsets
+from moldau.runtime.housekeeping import PARTITIONS_A_TURN, Housekeeping
+from moldau.testing.clock import FakeTimers
 from moldau.testing.ports import at_once
 
 DAY_MS = 24 * 3600 * 1000
@@ -28,8 +32,28 @@ def chores(node: InMemoryNode) -> Housekeeping:
 
 def retain(keep: Housekeeping) -> None:
     faults: list[StorageFault] = []
-    keep.retain(at_once, faults.append)
+    timers = FakeTimers()
+    keep.retain(timers, at_once, faults.append)
+    timers.run_soon()
     assert not faults
+
+
+def test_retention_looks_at_some_partitions_a_turn_and_skips_deleted_ones(node: InMemoryNode) -> None:
+    node.create_topic("a", 2 * PARTITIONS_A_TURN, retention_ms="1000")
+    partitions = [node.partitions.get("a", index) for index in range(2 * PARTITIONS_A_TURN)]
+    for partition in partitions:
+        node.append("a", partition.name.partition)
+        partition.log.roll(node.clock.now_ms())
+    node.clock.move(2000)
+    keep, timers = chores(node), FakeTimers()
+    keep.retain(timers, at_once, pytest.fail)
+    keep.retain(timers, at_once, pytest.fail)
+    started = [partition.log.start_offset for partition in partitions]
+    assert sorted(started) == [0] * PARTITIONS_A_TURN + [1] * PARTITIONS_A_TURN
+    deleted = partitions[started.index(0)]
+    deleted.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert timers.run_soon() == 2
+    assert [partition for partition in partitions if partition.log.start_offset == 0] == [deleted]
 
 
 def rolled(node: InMemoryNode, name: str, count: int) -> None:
@@ -122,6 +146,22 @@ def test_idle_producers_expire_and_others_do_not(node: InMemoryNode) -> None:
     node.clock.move(DAY_MS // 2 + 1)
     chores(node).expire_producers()
     assert [entry.producer_id for entry in partition.log.producers.active()] == [2]
+
+
+def test_checkpoints_are_encoded_in_the_thread(node: InMemoryNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.create_topic("a", 3)
+    encoded: list[int] = []
+
+    def encode(offsets: Mapping[TopicPartition, int]) -> bytes:
+        encoded.append(len(offsets))
+        return encode_offsets(offsets)
+
+    monkeypatch.setattr(checkpoints, "encode_offsets", encode)
+    in_thread: list[Callable[[], None]] = []
+    chores(node).write_checkpoints(lambda work: in_thread.append(work) or Promise(), pytest.fail)
+    assert (encoded, len(in_thread)) == ([], 1)
+    in_thread[0]()
+    assert 3 in encoded
 
 
 def test_checkpoints_preserve_the_high_watermark_over_a_crash(node: InMemoryNode) -> None:

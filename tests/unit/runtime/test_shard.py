@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from moldau.base.promise import Promise
 from moldau.coordinator.machine import Action, Answer, CoordinatorRecord, Deadlines, Outcome
 from moldau.log.walk import walk_headers
 from moldau.metadata.apply import Changes
+from moldau.runtime.coordinators.shard import DEADLINE_RETRY_MS
 from moldau.runtime.coordinators.shard_replay import LOAD_TURN_RECORDS
 from moldau.runtime.coordinators.shards import RELOAD_DELAY_MS, Shards
 from moldau.runtime.coordinators.topic import CoordinatorTopic, java_hash
@@ -283,6 +284,62 @@ def test_a_deadline_that_fails_does_not_stop_the_others() -> None:
     assert notebook.notes == ["with it"]
     world.node.timers.advance(100)
     assert notebook.notes == ["with it", "later"]
+
+
+def shrink(world: World, isr: tuple[int, ...] = ()) -> None:
+    world.partition.state = replace(world.partition.state, isr=isr)
+
+
+def grow(world: World) -> None:
+    shrink(world, (1,))
+    world.partition.reevaluate_isr()
+
+
+def test_with_too_few_replicas_a_write_is_refused_and_the_machine_stays() -> None:
+    world = World()
+    world.write("kept")
+    world.node.timers.run_soon()
+    notebook = world.notebook
+    shrink(world)
+    other: Promise[str] = Promise()
+    with pytest.raises(KafkaError) as refused:
+        world.write("refused", answers=[Answer(other, "your turn")])
+    assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert isinstance(other.value(), KafkaError)
+    fallback = world.write("refused", refused=lambda error: Outcome(None))
+    world.node.timers.advance(10 * RELOAD_DELAY_MS)
+    assert (fallback, world.read(), world.notebook is notebook) == ("wrote refused", ["kept"], True)
+    grow(world)
+    world.write("again")
+    world.node.timers.run_soon()
+    assert (world.read(), world.partition.log.end_offset) == (["kept", "again"], 2)
+
+
+def test_records_of_this_turn_are_appended_although_the_replicas_are_too_few_by_then() -> None:
+    world = World()
+    wrote = world.write("early")
+    notebook = world.notebook
+    shrink(world)
+    world.node.timers.run_soon()
+    assert (wrote.value(), world.notebook is notebook, world.partition.log.end_offset) == ("wrote early", True, 1)
+
+
+def test_deadlines_wait_while_the_replicas_are_too_few() -> None:
+    world = World()
+    notebook = world.notebook
+    at_ms = world.node.clock.elapsed_ms()
+    for name, after_ms in (("first", 100), ("second", 200)):
+        records = notebook.write(name).records
+        notebook.deadlines.schedule(name, at_ms + after_ms, lambda records=records: Outcome(None, records))
+    world.read()
+    shrink(world)
+    for _ in range(10):
+        world.node.timers.advance(100)
+        world.read()
+    assert (notebook.notes, world.notebook is notebook) == ([], True)
+    grow(world)
+    world.node.timers.advance(DEADLINE_RETRY_MS)
+    assert (notebook.notes, world.partition.log.end_offset) == (["first", "second"], 2)
 
 
 def test_a_deleted_topic_closes_its_shards() -> None:

@@ -10,7 +10,7 @@ from moldau.base.clock import Clock
 from moldau.base.config_def import BrokerLayers
 from moldau.base.counters import MUTATIONS_THROTTLED, Counters
 from moldau.base.promise import Promise
-from moldau.base.topic_configs import check_topic_configs, effective_topic_configs
+from moldau.base.topic_configs import check_topic_configs, effective_topic_configs, memoized_by_overrides
 from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.acls import decide_create_acls, decide_delete_acls
 from moldau.metadata.controller.client_quotas import decide_alter_client_quotas
@@ -142,7 +142,7 @@ class Admin:
             num_partitions=self._num_partitions,
             replication_factor=self._replication_factor,
             delete_enabled=self._delete_enabled,
-            check_configs=lambda overrides: check_topic_configs(overrides, layers),
-            describe_configs=describe,
+            check_configs=memoized_by_overrides(lambda overrides: check_topic_configs(overrides, layers)),
+            describe_configs=memoized_by_overrides(describe),
             ignores_case=self._ignores_case,
         )

@@ -4,6 +4,9 @@ and responds when the records are committed.
 The records of one turn of the loop become one batch. If the log refuses it, the machine has applied records that do
 not exist: it is dropped, its waiting requests fail, and a new machine is loaded from the log. Records of a producer's
 transaction are a batch of their own, which the log must accept before the machine applies it.
+
+While the partition has too few in-sync replicas, requests that would write are refused before anything is applied, and
+deadlines wait: the machine keeps its state.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.promise import Promise
 from moldau.coordinator.machine import Answer, CoordinatorRecord, Outcome, ProducerIdAndEpoch
 from moldau.log.validate import Origin
-from moldau.replica.partition import ACKS_ALL, Partition
+from moldau.replica.partition import ACKS_ALL, ACKS_LEADER, Partition
 from moldau.runtime.coordinators.shard_replay import Machine, TransactionalMachine, replay_log
 from moldau.wire.batch import BATCH_HEADER_BYTES
 from moldau.wire.records import IN_LINE, EndTxnMarker, Record, build_batch, end_txn_batch
@@ -28,6 +31,8 @@ R = TypeVar("R")
 log = logging.getLogger("moldau.coordinator")
 RECORD_OVERHEAD_BYTES: Final = 32
 """An upper bound for a record's lengths, deltas and attributes."""
+DEADLINE_RETRY_MS: Final = 500
+"""How long deadlines that are due wait while the partition has too few in-sync replicas."""
 UNWRITABLE: Final = (struct.error, ValueError, OverflowError)
 """Errors of the codec for a string that is too long for its length field."""
 
@@ -93,17 +98,21 @@ class Shard:
 
     def _apply_outcome(self, outcome: Outcome[Any]) -> Outcome[Any]:
         """Apply the outcome's records, all or none; they are appended at the end of this turn. Return the outcome, or
-        the one of `on_refused` if the records are too large."""
+        the one of `on_refused` if the records are too large or the partition has too few in-sync replicas."""
         try:
+            if not self.partition.has_enough_replicas:
+                raise KafkaError(
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.partition.name} has too few in-sync replicas"
+                )
             records = [self._encode(record) for record in outcome.records]
             size = max(map(_size, records)) if outcome.is_divisible else sum(map(_size, records))
             if BATCH_HEADER_BYTES + size + outcome.spare_bytes > self.partition.log.config.max_message_bytes:
                 raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
         except (KafkaError, *UNWRITABLE) as error:
-            too_large = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
+            refusal = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
             if outcome.on_refused is None:
-                raise too_large from error
-            fallback = outcome.on_refused(too_large)
+                raise refusal from error
+            fallback = outcome.on_refused(refusal)
             applied = self._apply_outcome(fallback) if fallback.records else fallback
             return Outcome(outcome.response, applied.records, applied.answers)
         if outcome.producer is not None:
@@ -159,17 +168,19 @@ class Shard:
         answers, self._answers = self._answers, []
         self._bytes = BATCH_HEADER_BYTES
         try:
-            last_offset = self._append(build_batch(records))
+            # If the in-sync set became too small since the records were applied, they wait for it to grow, as records
+            # do that were appended just before.
+            last_offset = self._append(build_batch(records), ACKS_LEADER)
         except KafkaError as refused:
             self._unacknowledged.append(answers)
             self._fail(refused)
             return
         self._await_commit(last_offset, answers)
 
-    def _append(self, batch: bytearray, transaction_version: int = 0) -> int:
+    def _append(self, batch: bytearray, acks: int, transaction_version: int = 0) -> int:
         appended = self.partition.append(
             memoryview(batch),
-            ACKS_ALL,
+            acks,
             self._clock.now_ms(),
             Origin.COORDINATOR,
             transaction_version=transaction_version,
@@ -222,7 +233,7 @@ class Shard:
         if self._error is not None:
             raise KafkaError(self._error)
         try:
-            return self._append(batch, transaction_version)
+            return self._append(batch, ACKS_ALL, transaction_version)
         except KafkaError as refused:
             if refused.code in _CODES_ON_FAILURE:
                 self._fail(refused)
@@ -313,6 +324,12 @@ class Shard:
 
     def _run_due(self) -> None:
         self._timer = None
+        if not self.partition.has_enough_replicas:
+            # An action whose records are refused would be lost, so all wait. No deadline is before time 0: requests do
+            # not set the timer to an earlier time.
+            self._timer_ms = 0
+            self._timer = self._timers.after_ms(DEADLINE_RETRY_MS, self._run_due)
+            return
         try:
             for action in self._machine.due(self._clock.elapsed_ms()):
                 if self._is_failed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moldau.base.errors import ErrorCode
+from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_ALTER
@@ -19,6 +20,7 @@ from moldau.wire.messages.alter_replica_log_dirs import (
 class AlterReplicaLogDirs:
     api = ApiKey.ALTER_REPLICA_LOG_DIRS
     versions = (1, 2)
+    request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(self, partitions: Partitions, log_dir: str) -> None:
         self._partitions = partitions

@@ -9,6 +9,7 @@ from functools import partial
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
@@ -30,6 +31,7 @@ Waiting = list[tuple[DeleteRecordsPartitionResult, Partition, Promise[ErrorCode]
 class DeleteRecords:
     api = ApiKey.DELETE_RECORDS
     versions = (0, 2)
+    request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(self, partitions: Partitions, timers: Timers) -> None:
         self._partitions = partitions

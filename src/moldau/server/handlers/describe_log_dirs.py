@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moldau.base.errors import StorageFault
+from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.ports import DiskSpace
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
@@ -24,6 +25,7 @@ UNKNOWN_SPACE = (-1, -1)
 class DescribeLogDirs:
     api = ApiKey.DESCRIBE_LOG_DIRS
     versions = (1, 5)
+    request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(self, partitions: Partitions, log_dir: str, disk_space: DiskSpace) -> None:
         self._partitions = partitions

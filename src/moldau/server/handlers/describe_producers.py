@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.topic_names import topic_name_problem
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.access import Access
@@ -25,6 +26,7 @@ UNKNOWN_MESSAGE: Final = "This server does not host this topic-partition."
 class DescribeProducers:
     api = ApiKey.DESCRIBE_PRODUCERS
     versions = (0, 0)
+    request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions

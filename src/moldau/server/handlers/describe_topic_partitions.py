@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from moldau.base.errors import ErrorCode
+from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.topic_names import INTERNAL_TOPICS, topic_name_problem
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState
@@ -28,6 +29,7 @@ PARTITIONS_PER_PAGE_MAX = 2000
 class DescribeTopicPartitions:
     api = ApiKey.DESCRIBE_TOPIC_PARTITIONS
     versions = (0, 0)
+    request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(self, current: CurrentImage) -> None:
         self._current = current

@@ -10,6 +10,7 @@ from __future__ import annotations
 from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID, Uuid
+from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import Partition
@@ -52,6 +53,7 @@ RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 class Fetch:
     api = ApiKey.FETCH
     versions = (4, 18)
+    request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(
         self,

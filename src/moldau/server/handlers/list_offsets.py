@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.requirements import TOPIC_DESCRIBE
@@ -54,6 +55,7 @@ DEBUGGER_ID = -2
 class ListOffsets:
     api = ApiKey.LIST_OFFSETS
     versions = (1, 11)
+    request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions

@@ -7,10 +7,13 @@ Clients get the addresses of the listener they use. A topic that is being create
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from moldau.base.acl_operations import OPERATIONS_OMITTED
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
+from moldau.base.limits import METADATA_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.topic_names import INTERNAL_TOPICS, topic_name_problem
 from moldau.metadata.current import CurrentImage
@@ -20,6 +23,7 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import CLUSTER_CREATE, CLUSTER_DESCRIBE, TOPIC_CREATE, TOPIC_DESCRIBE
+from moldau.server.handlers.replies import in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -32,6 +36,11 @@ from moldau.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
+CREATED_TOPICS_MAX: Final = 1_000
+"""The most topics that one request creates: their names must fit into an envelope to the controller. Clients ask again
+for the others."""
+TOPICS_A_TURN: Final = 200
+"""Topics that are described in one turn of the loop. A topic of many partitions takes longer."""
 TOPIC_ID_REFUSED_VERSIONS = (10, 11)
 """In these versions a request must not name topics by id. Kafka refuses each topic and lists no broker."""
 
@@ -39,8 +48,12 @@ TOPIC_ID_REFUSED_VERSIONS = (10, 11)
 class Metadata:
     api = ApiKey.METADATA
     versions = (0, 13)
+    request_bytes_max = METADATA_REQUEST_BYTES_MAX
 
-    def __init__(self, current: CurrentImage, creator: TopicCreator, cluster_id: str, auto_create: bool) -> None:
+    def __init__(
+        self, current: CurrentImage, creator: TopicCreator, cluster_id: str, auto_create: bool, timers: Timers
+    ) -> None:
+        self._timers = timers
         self._current = current
         self._creator = creator
         self._cluster_id = cluster_id
@@ -50,11 +63,15 @@ class Metadata:
         image = self._current.image
         if request.topics is None or (caller.version == 0 and not request.topics):
             live = {broker.id for broker in image.live_brokers()}
-            visible = (
+            visible = [
                 topic for topic in image.topics.values() if caller.access.allows_quietly(TOPIC_DESCRIBE, topic.name)
-            )
-            return self._response(
-                request, caller, [_topic_entry(topic, live, request, caller.access) for topic in visible]
+            ]
+            return in_turns(
+                self._timers,
+                visible,
+                lambda topic: _topic_entry(topic, live, request, caller.access),
+                lambda entries: self._response(request, caller, entries),
+                TOPICS_A_TURN,
             )
         if caller.version in TOPIC_ID_REFUSED_VERSIONS and any(topic.topic_id != ZERO_UUID for topic in request.topics):
             refused = [
@@ -63,13 +80,15 @@ class Metadata:
             ]
             return MetadataResponse(cluster_id=self._cluster_id, topics=refused)
         missing = self._missing_topics(image, request, caller.access)
-        to_create, denied = _select_creatable(missing, caller.access)
-        if not to_create:
+        creatable, denied = _select_creatable(missing, caller.access)
+        if not creatable:
             return self._response_for_requested(request, caller, denied)
+        to_create = creatable[:CREATED_TOPICS_MAX]
+        later = dict.fromkeys(creatable[CREATED_TOPICS_MAX:], ErrorCode.LEADER_NOT_AVAILABLE)
         create = CreateTopicsRequest([CreatableTopic(name, -1, -1) for name in to_create])
-        return self._creator.create_topics(create, caller.client).map(
+        return self._creator.create_topics(create, caller.client).and_then(
             lambda response: self._response_for_requested(
-                request, caller, denied | _creation_errors(to_create, response)
+                request, caller, denied | later | _creation_errors(to_create, response)
             )
         )
 
@@ -83,17 +102,16 @@ class Metadata:
 
     def _response_for_requested(
         self, request: MetadataRequest, caller: Caller, creation_errors: dict[str, ErrorCode]
-    ) -> MetadataResponse:
+    ) -> MetadataResponse | Promise[MetadataResponse]:
         image = self._current.image
         live = {broker.id for broker in image.live_brokers()}
         requested = {(topic.topic_id, topic.name): topic for topic in request.topics or ()}
-        return self._response(
-            request,
-            caller,
-            [
-                _requested_topic_entry(image, topic, live, request, creation_errors, caller.access)
-                for topic in requested.values()
-            ],
+        return in_turns(
+            self._timers,
+            list(requested.values()),
+            lambda topic: _requested_topic_entry(image, topic, live, request, creation_errors, caller.access),
+            lambda entries: self._response(request, caller, entries),
+            TOPICS_A_TURN,
         )
 
     def _response(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_DESCRIBE
 from moldau.server.router import Caller
@@ -19,6 +20,7 @@ from moldau.wire.messages.offset_for_leader_epoch import (
 class OffsetForLeaderEpoch:
     api = ApiKey.OFFSET_FOR_LEADER_EPOCH
     versions = (2, 4)
+    request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions

@@ -4,7 +4,8 @@ combining several replies into one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,9 +13,13 @@ from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError
 from moldau.base.promise import Promise
 from moldau.coordinator.machine import Client
-from moldau.server.router import Caller
+from moldau.server.router import Caller, LongReply
 
 R = TypeVar("R")
+T = TypeVar("T")
+
+
+log = logging.getLogger("moldau.server")
 
 
 class TimeLimit(NamedTuple):
@@ -38,6 +43,41 @@ def reply_or_error(call: Callable[[], R | Promise[R]], error_response: Callable[
     if isinstance(reply, Promise):
         return reply.map(lambda value: error_response(value) if isinstance(value, KafkaError) else value)
     return reply
+
+
+def in_turns(
+    timers: Timers,
+    items: Sequence[T],
+    handle: Callable[[T], Any],
+    combine: Callable[[list[Any]], R],
+    items_a_turn: int,
+    limit: TimeLimit | None = None,
+) -> R | Promise[R]:
+    """Call `handle` for each item of a request, and combine the replies. No more than `items_a_turn` are handled in one
+    turn of the loop, so that a long request does not hold up everybody else."""
+    if len(items) <= items_a_turn:
+        return combine_replies([handle(item) for item in items], combine, limit)
+    long_reply = LongReply()
+    replies: list[Any] = []
+
+    def next_turn() -> None:
+        first = len(replies)
+        try:
+            replies.extend([handle(item) for item in items[first : first + items_a_turn]])
+            combined = None if len(replies) < len(items) else combine_replies(replies, combine, limit)
+        except Exception:
+            log.exception("a request of %d items failed", len(items))
+            long_reply.complete(None)  # cannot be encoded, so the connection is closed
+            return
+        if combined is None:
+            timers.soon(next_turn)
+        elif isinstance(combined, Promise):
+            combined.then(long_reply.complete)
+        else:
+            long_reply.complete(combined)
+
+    next_turn()
+    return long_reply
 
 
 def combine_replies(

@@ -146,6 +146,14 @@ def test_topics_are_resolved_again_after_the_log_refused_the_records(shard: InMe
     assert (response.member_epoch, bool(written)) == (3, True)
 
 
+def test_a_member_whose_leave_was_refused_still_times_out(shard: InMemoryConsumerShard) -> None:
+    shard.heartbeat(join())
+    outcome = shard.groups.heartbeat(Request("g", "m", -1), CLIENT)
+    assert outcome.records, "this test ignores them, as if the log had refused them"
+    shard.advance(45_000)
+    assert not shard.group().members
+
+
 @pytest.mark.needs_re2
 def test_a_topic_change_affects_only_groups_that_read_it(shard: InMemoryConsumerShard) -> None:
     shard.create_topic("b", 1)

@@ -85,9 +85,14 @@ class InMemoryGroupShard:
         if outcome.records and self.refuses_next_records:
             self.refuses_next_records = False
             too_large = KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
-            if outcome.on_refused is None:
-                raise too_large
-            self.execute(outcome.on_refused(too_large))
+            try:
+                if outcome.on_refused is None:
+                    raise too_large
+                self.execute(outcome.on_refused(too_large))
+            except KafkaError:
+                for waiting, _ in outcome.answers:
+                    waiting.complete(too_large)
+                raise
             return
         for record in outcome.records:
             written = encode_record(record)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from in_memory_group_shard import InMemoryGroupShard
 
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember
@@ -152,6 +152,19 @@ def test_a_member_waiting_for_a_rebalance_gets_its_id_again(shard: InMemoryGroup
     response = second.value()
     assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert response.member_id in consumer_group(shard).members
+
+
+def test_after_a_refused_upgrade_the_members_join_again(shard: InMemoryGroupShard) -> None:
+    first, old = classic(shard), OLD._replace(version=3)
+    waiting = shard.submit(lambda groups: groups.join(join_request(""), old))
+    assert not waiting.done
+    shard.refuses_next_records = True
+    with pytest.raises(KafkaError):
+        enter(shard)
+    assert waiting.value().code is ErrorCode.RECORD_LIST_TOO_LARGE
+    second = next(member_id for member_id in classic_group(shard).members if member_id != first)
+    joined = [shard.submit(lambda groups, name=name: groups.join(join_request(name), old)) for name in (second, first)]
+    assert [response.value().error_code for response in joined] == [ErrorCode.NONE] * 2
 
 
 def test_a_conversion_leaves_no_deadlines_of_the_old_kind(shard: InMemoryGroupShard) -> None:

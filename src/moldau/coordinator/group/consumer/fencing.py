@@ -23,9 +23,8 @@ class Fencing:
 
     def remove(self, group: ConsumerGroup, members: Sequence[ConsumerMember], response: R) -> Outcome[R]:
         """Return the records that remove members and bump the group epoch. The next heartbeat of any member computes
-        the new target assignment."""
-        for member in members:
-            self.cancel_deadlines(group.group_id, member.member_id)
+        the new target assignment. Their deadlines stay until the records are applied: if the log refuses them, the
+        members must still time out."""
         conversion = self._migration.downgrade(group, members)
         if conversion is not None:
             return self.downgrade(group, conversion, response)
@@ -37,7 +36,13 @@ class Fencing:
         for pattern in subscriptions.drop_unused_patterns():
             tombstones.append(records.pattern_tombstone(group_id, pattern))
         new_hash = metadata_hash(subscriptions.topics, self._state.current.image)
-        return Outcome(response, [*tombstones, records.group_epoch(group_id, group.epoch + 1, new_hash)])
+
+        def cancel_deadlines() -> None:
+            for member in members:
+                self.cancel_deadlines(group_id, member.member_id)
+
+        epoch = records.group_epoch(group_id, group.epoch + 1, new_hash)
+        return Outcome(response, [*tombstones, epoch], on_applied=cancel_deadlines)
 
     def downgrade(self, group: ConsumerGroup, conversion: Conversion, response: R) -> Outcome[R]:
         """Return the records that make the group a classic one. Its members' deadlines as consumer members end."""

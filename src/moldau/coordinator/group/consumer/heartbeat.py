@@ -4,7 +4,6 @@ leaves. Also the replay and the topic changes of a shard's consumer groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -33,7 +32,7 @@ from moldau.coordinator.group.consumer.validate import (
     owned_partitions,
 )
 from moldau.coordinator.group.state import GroupState
-from moldau.coordinator.machine import Client, MayUseTopic, Outcome, any_topic
+from moldau.coordinator.machine import Client, MayUseTopic, OnRefused, Outcome, any_topic
 from moldau.metadata.apply import Changes
 from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.image import MetadataImage
@@ -80,9 +79,8 @@ class ConsumerGroups:
         is_reassigned = change.reconcile(owned_partitions(request))
         self._set_deadlines(change, is_reassigned)
         response = self._response(request, change)
-        return Outcome(
-            response, change.records, conversion.answers, mark_topics_resolved(change), conversion.on_applied
-        )
+        on_refused = _on_refused(conversion, mark_topics_resolved(change))
+        return Outcome(response, change.records, conversion.answers, on_refused, conversion.on_applied)
 
     def _group_for(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, Conversion]:
         """Return the consumer group. If a new one or a conversion is needed, return the future group and the
@@ -191,7 +189,7 @@ class ConsumerGroups:
                 group.must_resolve_topics = True
 
 
-def mark_topics_resolved(change: Change) -> Callable[[KafkaError], Outcome[None]] | None:
+def mark_topics_resolved(change: Change) -> OnRefused | None:
     """Mark the group's topics as resolved. Return a callback that undoes this if the log refuses the records."""
     if not change.has_resolved_topics:
         return None
@@ -202,6 +200,21 @@ def mark_topics_resolved(change: Change) -> Callable[[KafkaError], Outcome[None]
         raise error
 
     return undo
+
+
+def _on_refused(conversion: Conversion, undo: OnRefused | None) -> OnRefused | None:
+    """Return a callback that also tells the conversion that the log refused its records."""
+    forget_waiting = conversion.on_refused
+    if forget_waiting is None:
+        return undo
+
+    def refused(error: KafkaError) -> Outcome[None]:
+        forget_waiting()
+        if undo is not None:
+            undo(error)
+        raise error
+
+    return refused
 
 
 def _with_request(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:

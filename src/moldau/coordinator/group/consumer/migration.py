@@ -22,6 +22,8 @@ class Conversion:
     answers: Sequence[Answer] = ()
     on_applied: Callable[[], None] | None = None
     """See `Outcome.on_applied`."""
+    on_refused: Callable[[], None] | None = None
+    """Called if the log refuses the records. The answers get the error then."""
 
 
 NO_CONVERSION = Conversion(())

@@ -8,7 +8,7 @@ from typing import Final
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import Uuid
 from moldau.coordinator.group.classic.group import ClassicGroup
-from moldau.coordinator.group.classic.rebalance import Effects, Rebalance
+from moldau.coordinator.group.classic.rebalance import Effects, Rebalance, answer_join, answer_sync
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember, Target
 from moldau.coordinator.group.consumer.migration import Conversion
@@ -41,7 +41,9 @@ class Conversions:
         except MalformedData as error:
             raise _upgrade_error(group, str(error)) from error
         records = [*group.tombstones(), *records_of(converted)]
-        return converted, Conversion(records, _rejoin_answers(group), lambda: self._cancel_deadlines(group))
+        return converted, Conversion(
+            records, _rejoin_answers(group), lambda: self._cancel_deadlines(group), lambda: _forget_waiting(group)
+        )
 
     def _check_upgrade(self, group: ClassicGroup) -> None:
         settings = self._state.settings
@@ -135,6 +137,14 @@ def _rejoin_answers(group: ClassicGroup) -> list[Answer]:
         if member.syncing is not None:
             answers.append(Answer(member.syncing, SyncGroupResponse(error_code=code)))
     return answers
+
+
+def _forget_waiting(group: ClassicGroup) -> None:
+    """The requests of `_rejoin_answers` got an error because the upgrade was refused: the members must join again."""
+    answered = Effects()
+    for member in group.members.values():
+        answer_join(group, member, JoinGroupResponse(), answered)
+        answer_sync(member, SyncGroupResponse(), answered)
 
 
 def _upgrade_error(group: ClassicGroup, reason: str) -> KafkaError:

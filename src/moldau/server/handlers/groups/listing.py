@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from moldau.base.acl_operations import OPERATIONS_OMITTED
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.coordinator.group import listing
 from moldau.coordinator.machine import Outcome
@@ -14,12 +16,15 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import CLUSTER_DESCRIBE, GROUP_DELETE, GROUP_DESCRIBE
-from moldau.server.handlers.replies import combine_replies, reply_or_error
+from moldau.server.handlers.replies import combine_replies, in_turns, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from moldau.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from moldau.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+GROUPS_A_TURN: Final = 200
+"""A group costs 10 to 20 microseconds, one with many members more."""
 
 
 class ListGroups:
@@ -58,15 +63,22 @@ def _list_response(parts: list[Any], access: Access) -> ListGroupsResponse:
 class DescribeGroups:
     api = ApiKey.DESCRIBE_GROUPS
     versions = (0, 6)
+    request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
         self._coordinator = coordinator
+        self._timers = timers
 
     def answer(
         self, request: DescribeGroupsRequest, caller: Caller
     ) -> DescribeGroupsResponse | Promise[DescribeGroupsResponse]:
-        groups = [self._describe_group(group_id, request, caller) for group_id in request.groups]
-        return combine_replies(groups, lambda groups: DescribeGroupsResponse(groups=groups))
+        return in_turns(
+            self._timers,
+            request.groups,
+            lambda group_id: self._describe_group(group_id, request, caller),
+            lambda groups: DescribeGroupsResponse(groups=groups),
+            GROUPS_A_TURN,
+        )
 
     def _describe_group(self, group_id: str, request: DescribeGroupsRequest, caller: Caller) -> Any:
         if not caller.access.allows(GROUP_DESCRIBE, group_id):
@@ -87,15 +99,22 @@ class DescribeGroups:
 class DeleteGroups:
     api = ApiKey.DELETE_GROUPS
     versions = (0, 2)
+    request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
         self._coordinator = coordinator
+        self._timers = timers
 
     def answer(
         self, request: DeleteGroupsRequest, caller: Caller
     ) -> DeleteGroupsResponse | Promise[DeleteGroupsResponse]:
-        results = [self._delete(group_id, caller.access) for group_id in dict.fromkeys(request.groups_names)]
-        return combine_replies(results, lambda results: DeleteGroupsResponse(results=results))
+        return in_turns(
+            self._timers,
+            list(dict.fromkeys(request.groups_names)),
+            lambda group_id: self._delete(group_id, caller.access),
+            lambda results: DeleteGroupsResponse(results=results),
+            GROUPS_A_TURN,
+        )
 
     def _delete(self, group_id: str, access: Access) -> Any:
         if not access.allows(GROUP_DELETE, group_id):

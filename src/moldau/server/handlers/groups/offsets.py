@@ -8,13 +8,15 @@ transaction may still change are withheld; v8: several groups at once (one befor
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode
+from moldau.base.limits import OFFSETS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.security.acls.requirements import GROUP_DELETE, GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE, TOPIC_READ
-from moldau.server.handlers.replies import client_of, combine_replies, reply_or_error
+from moldau.server.handlers.replies import client_of, combine_replies, in_turns, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.offset_commit import (
@@ -36,11 +38,14 @@ from moldau.wire.messages.offset_fetch import (
 
 SEVERAL_GROUPS_MIN_VERSION = 8
 GROUP_ERROR_MIN_VERSION = 2
+GROUPS_A_TURN: Final = 100
+"""Groups of an OffsetFetch that are looked up in one turn of the loop."""
 
 
 class OffsetCommit:
     api = ApiKey.OFFSET_COMMIT
     versions = (2, 10)
+    request_bytes_max = OFFSETS_REQUEST_BYTES_MAX
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
@@ -79,14 +84,21 @@ def _commit_error(request: OffsetCommitRequest, error_code: ErrorCode) -> Offset
 class OffsetFetch:
     api = ApiKey.OFFSET_FETCH
     versions = (1, 10)
+    request_bytes_max = OFFSETS_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
         self._coordinator = coordinator
+        self._timers = timers
 
     def answer(self, request: OffsetFetchRequest, caller: Caller) -> OffsetFetchResponse | Promise[OffsetFetchResponse]:
         if caller.version >= SEVERAL_GROUPS_MIN_VERSION:
-            groups = [self._fetch_group(group, caller, request.require_stable) for group in request.groups]
-            return combine_replies(groups, lambda groups: OffsetFetchResponse(groups=groups))
+            return in_turns(
+                self._timers,
+                request.groups,
+                lambda group: self._fetch_group(group, caller, request.require_stable),
+                lambda groups: OffsetFetchResponse(groups=groups),
+                GROUPS_A_TURN,
+            )
         group = self._fetch_group(_single_group(request), caller, request.require_stable)
         return combine_replies([group], lambda groups: _single_group_response(groups[0], request, caller.version))
 
@@ -152,6 +164,7 @@ def _single_group_response(
 class OffsetDelete:
     api = ApiKey.OFFSET_DELETE
     versions = (0, 0)
+    request_bytes_max = OFFSETS_REQUEST_BYTES_MAX
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator

@@ -7,6 +7,7 @@ verify what a client added before, or to add the partition it starts to write to
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
@@ -21,7 +22,7 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import CLUSTER_ACTION, GROUP_READ, TOPIC_WRITE, TRANSACTION_WRITE
-from moldau.server.handlers.replies import TimeLimit, combine_replies, reply_or_error
+from moldau.server.handlers.replies import TimeLimit, combine_replies, in_turns, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -41,6 +42,7 @@ PRODUCER_FENCED_MIN_VERSION = 2
 CLIENT_VERSION = 0
 """The transaction version of clients that add partitions by name; those that add them by writing use version 2."""
 BROKER_VERSION = 2
+TRANSACTIONS_A_TURN: Final = 100
 COMMIT_WAIT_MS = 5_000
 """A shard whose log lost its in-sync replicas commits nothing: transactions of other shards in the same request must
 not wait for it."""
@@ -62,12 +64,16 @@ class AddPartitionsToTxn:
         if caller.version >= BROKERS_MIN_VERSION:
             if not caller.access.allows(CLUSTER_ACTION):
                 return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-            results = [self._result(transaction, caller) for transaction in request.transactions]
             limit = TimeLimit(
                 self._timers, COMMIT_WAIT_MS, lambda index: _timed_out_result(request.transactions[index])
             )
-            return combine_replies(
-                results, lambda results: AddPartitionsToTxnResponse(results_by_transaction=results), limit
+            return in_turns(
+                self._timers,
+                request.transactions,
+                lambda transaction: self._result(transaction, caller),
+                lambda results: AddPartitionsToTxnResponse(results_by_transaction=results),
+                TRANSACTIONS_A_TURN,
+                limit,
             )
         transaction = AddPartitionsToTxnTransaction(
             request.v3_and_below_transactional_id,

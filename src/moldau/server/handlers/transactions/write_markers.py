@@ -6,6 +6,7 @@ Markers for `__consumer_offsets` go through the group shards: they make the offs
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.counters import MARKERS_REFUSED, Counters
@@ -21,7 +22,7 @@ from moldau.replica.partitions import Partitions
 from moldau.replica.verification import Verifications
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.security.acls.requirements import CLUSTER_ACTION, CLUSTER_ALTER
-from moldau.server.handlers.replies import TimeLimit, combine_replies, reply_or_error
+from moldau.server.handlers.replies import TimeLimit, in_turns, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.write_txn_markers import (
@@ -39,6 +40,8 @@ COORDINATOR_NOT_READY = frozenset(
 )
 COMMIT_WAIT_MS = 5_000
 """A partition that lost its in-sync replicas may never commit its marker: other transactions must not wait for it."""
+MARKERS_A_TURN: Final = 100
+"""Each marker is an append: some 50 microseconds."""
 Code = ErrorCode | Promise[ErrorCode]
 
 
@@ -73,11 +76,7 @@ class WriteTxnMarkers:
             return WriteTxnMarkersResponse(
                 [_result(marker, dict.fromkeys(partitions, code)) for marker, partitions in requested]
             )
-        codes = [
-            reply_or_error(partial(self._write, marker, each), lambda error: _marker_error(error.code))
-            for marker, partitions in requested
-            for each in partitions
-        ]
+        to_write = [(marker, each) for marker, partitions in requested for each in partitions]
 
         def make_response(all_codes: list[ErrorCode]) -> WriteTxnMarkersResponse:
             remaining_codes = iter(all_codes)
@@ -88,8 +87,13 @@ class WriteTxnMarkers:
                 ]
             )
 
-        return combine_replies(
-            codes, make_response, TimeLimit(self._timers, COMMIT_WAIT_MS, lambda _: ErrorCode.REQUEST_TIMED_OUT)
+        return in_turns(
+            self._timers,
+            to_write,
+            lambda each: reply_or_error(partial(self._write, *each), lambda error: _marker_error(error.code)),
+            make_response,
+            MARKERS_A_TURN,
+            TimeLimit(self._timers, COMMIT_WAIT_MS, lambda _: ErrorCode.REQUEST_TIMED_OUT),
         )
 
     def _write(self, marker: WritableTxnMarker, name: TopicPartition) -> Code:

@@ -1,0 +1,66 @@
+"""Calls that hold up the event loop are counted, named and logged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+
+import pytest
+
+from moldau.base.loop_watch import LOOP_WATCH, LoopWatch, name_of
+from moldau.runtime import timers as timers_module
+from moldau.runtime.slow_calls import LINE_EVERY_MS, log_slow_calls
+from moldau.runtime.timers import LoopTimers
+from moldau.testing.clock import FakeClock
+
+
+def test_long_calls_are_counted_and_the_longest_is_named() -> None:
+    watch = LoopWatch()
+    for name, took_s in (("a", 0.006), ("b", 0.051), ("c", 0.007)):
+        watch.note(name, took_s)
+    assert (watch.calls_above_5_ms, watch.calls_above_50_ms) == (3, 1)
+    assert (watch.longest, watch.longest_us) == ("b", 51_000)
+
+
+def test_a_call_has_the_name_of_its_function() -> None:
+    assert name_of(partial(partial(LoopWatch.note, 1), 2)) == "LoopWatch.note"
+    assert name_of(lambda: None) == "test_a_call_has_the_name_of_its_function.<lambda>"
+
+
+def test_very_long_calls_are_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    watch, clock = LoopWatch(), FakeClock()
+    log_slow_calls(watch, clock)
+    watch.note("short", 0.049)
+    for name in ("first", "second", "third"):
+        watch.note(name, 0.25)
+    clock.move(LINE_EVERY_MS)
+    watch.note("Metadata from 192.0.2.1:9", 0.08)
+    assert [record.getMessage() for record in caplog.records] == [
+        "first held up the event loop for 250 ms",
+        "Metadata from 192.0.2.1:9 held up the event loop for 80 ms; 2 other calls since the last line",
+    ]
+
+
+@pytest.fixture
+def each_reading_is_20_ms_later(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    readings = count()
+    monkeypatch.setattr(timers_module, "monotonic", lambda: next(readings) * 0.02)
+    longest, LOOP_WATCH.longest_us = LOOP_WATCH.longest_us, 0
+    yield
+    LOOP_WATCH.longest_us = max(longest, LOOP_WATCH.longest_us)
+
+
+@pytest.mark.usefixtures("each_reading_is_20_ms_later")
+def test_timers_measure_their_calls() -> None:
+    async def run() -> None:
+        timers, called = LoopTimers(asyncio.get_running_loop()), asyncio.Event()
+        timers.soon(lambda: None)
+        timers.after_ms(0, called.set)
+        await called.wait()
+
+    before = LOOP_WATCH.calls_above_5_ms
+    asyncio.run(run())
+    assert LOOP_WATCH.calls_above_5_ms == before + 2
+    assert LOOP_WATCH.longest == "test_timers_measure_their_calls.run.<lambda>"

@@ -1,0 +1,162 @@
+"""Long requests are handled in turns, and what they need in one turn of the loop is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from attacked_cluster import AttackedCluster, ConnectionClosed
+from operations import operations_of
+
+from moldau.base.promise import Promise
+from moldau.security.acls.access import UNRESTRICTED
+from moldau.server.handlers.replies import TimeLimit, in_turns
+from moldau.server.router import LongReply
+from moldau.testing.clock import FakeTimers
+from moldau.wire.apis import ApiKey
+from moldau.wire.frames import request_frame
+from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.wire.messages.delete_groups import DeleteGroupsRequest
+from moldau.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from moldau.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from moldau.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from moldau.wire.schema import Message
+
+FIRST_TURN_OPERATIONS_MAX = 150_000
+TURN_OPERATIONS_MAX = 100_000
+"""Lines of Python in one turn, of which the first decodes the whole request. Handled in one turn, these requests take
+280,000 to 1,100,000."""
+
+
+def test_a_short_list_is_handled_at_once_and_a_long_one_in_turns() -> None:
+    timers, handled = FakeTimers(), []
+
+    def handle(item: int) -> int:
+        handled.append(item)
+        return -item
+
+    assert in_turns(timers, [1, 2], handle, list, 2) == [-1, -2]
+    handled.clear()
+    reply: Any = in_turns(timers, [1, 2, 3, 4, 5], handle, list, 2)
+    counts = [len(handled)]
+    while timers.run_one_soon():
+        counts.append(len(handled))
+    assert (counts, reply.value()) == ([2, 4, 5], [-1, -2, -3, -4, -5])
+    assert isinstance(reply, LongReply)
+
+
+def test_replies_of_a_long_list_may_come_later_or_never() -> None:
+    timers = FakeTimers()
+    promises: list[Promise[int]] = [Promise() for _ in range(5)]
+    limit = TimeLimit(timers, 1_000, lambda index: -index)
+    reply: Any = in_turns(timers, promises, lambda promise: promise, list, 2, limit)
+    for promise in promises[:3]:
+        promise.complete(7)
+    timers.advance(999)
+    assert not reply.done
+    timers.advance(1)
+    assert reply.value() == [7, 7, 7, -3, -4]
+
+
+def test_a_fault_in_a_later_turn_ends_only_this_request(caplog: pytest.LogCaptureFixture) -> None:
+    timers = FakeTimers()
+
+    def handle(item: int) -> int:
+        return 1 // item
+
+    reply: Any = in_turns(timers, [1, 1, 0], handle, list, 1)
+    timers.run_soon()
+    assert reply.value() is None
+    assert "a request of 3 items failed" in caplog.text
+
+
+def _names(count: int) -> list[str]:
+    return [f"{number:x}" for number in range(count)]
+
+
+def _markers(count: int) -> Sequence[WritableTxnMarker]:
+    topics = [WritableTxnMarkerTopic("victim", [0])]
+    return [WritableTxnMarker(producer_id, 0, True, topics, 0, 0) for producer_id in range(10**6, 10**6 + count)]
+
+
+LONG: dict[str, tuple[ApiKey, int, Callable[[], Message]]] = {
+    "Metadata": (
+        ApiKey.METADATA,
+        12,
+        lambda: MetadataRequest([MetadataRequestTopic(name=name) for name in _names(5_000)], False),
+    ),
+    "DescribeGroups": (ApiKey.DESCRIBE_GROUPS, 5, lambda: DescribeGroupsRequest(_names(5_000))),
+    "DeleteGroups": (ApiKey.DELETE_GROUPS, 2, lambda: DeleteGroupsRequest(_names(5_000))),
+    "OffsetFetch": (
+        ApiKey.OFFSET_FETCH,
+        8,
+        lambda: OffsetFetchRequest(groups=[OffsetFetchRequestGroup(name, topics=None) for name in _names(5_000)]),
+    ),
+    "DescribeConfigs": (
+        ApiKey.DESCRIBE_CONFIGS,
+        4,
+        lambda: DescribeConfigsRequest([DescribeConfigsResource(2, name, None) for name in ("victim", *_names(200))]),
+    ),
+    "WriteTxnMarkers": (ApiKey.WRITE_TXN_MARKERS, 1, lambda: WriteTxnMarkersRequest(_markers(1_000))),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_no_turn_of_a_long_request_exceeds_its_budget(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = AttackedCluster(1)
+    api, version, build = LONG[name]
+    frame = bytearray(request_frame(api, version, 7, "client", build()))
+    # Encoding the response happens in a thread, which does not count.
+    in_thread: list[Callable[[], None]] = []
+    router = cluster.routers[9001]
+    monkeypatch.setattr(router, "_run_in_thread", lambda work: in_thread.append(work) or Promise())
+    turns = [operations_of(lambda: router.answer("PLAINTEXT", "198.51.100.7:666", UNRESTRICTED, memoryview(frame)[4:]))]
+    while not in_thread:
+        turns.append(operations_of(cluster.timers.run_one_soon))
+        assert len(turns) < 1_000, "the request is never answered"
+    assert len(turns) > 5
+    assert turns[0] < FIRST_TURN_OPERATIONS_MAX
+    assert max(turns[1:]) < TURN_OPERATIONS_MAX
+
+
+def test_a_resource_that_is_named_often_is_described_once() -> None:
+    request = DescribeConfigsRequest([DescribeConfigsResource(2, "victim", None)] * 200)
+    outcome = AttackedCluster(1).ask(request, ApiKey.DESCRIBE_CONFIGS, 4, node=1, to_controller=False)
+    assert [result.resource_name for result in outcome.results] == ["victim"]
+
+
+@pytest.mark.parametrize("api", [ApiKey.DESCRIBE_GROUPS, ApiKey.DELETE_GROUPS])
+def test_a_list_of_groups_beyond_the_limit_is_refused(api: ApiKey) -> None:
+    cluster = AttackedCluster(1)
+    names = _names(100_000)
+    request = DescribeGroupsRequest(names) if api is ApiKey.DESCRIBE_GROUPS else DeleteGroupsRequest(names)
+    outcome = cluster.ask(request, api, 2, node=1, to_controller=False)
+    assert isinstance(outcome, ConnectionClosed)
+    cluster.check_health()
+
+
+def test_more_resources_than_the_limit_are_refused_with_a_reason() -> None:
+    cluster = AttackedCluster(1)
+    request = DescribeConfigsRequest([DescribeConfigsResource(2, "t", None)] * 10_001)
+    outcome = cluster.ask(request, ApiKey.DESCRIBE_CONFIGS, 4, node=1, to_controller=False)
+    assert {each.error_message for each in outcome.results} == {"10001 resources in one request; the limit is 10000"}
+
+
+def test_creating_many_topics_computes_their_configs_once() -> None:
+    cluster = AttackedCluster(1)
+
+    def cost(prefix: str, count: int) -> int:
+        request = CreateTopicsRequest([CreatableTopic(f"{prefix}{number}", 1, 1) for number in range(count)])
+        frame = bytearray(request_frame(ApiKey.CREATE_TOPICS, 7, 7, "client", request))
+        router = cluster.routers[9001]
+        return operations_of(lambda: router.answer("PLAINTEXT", "test:1", UNRESTRICTED, memoryview(frame)[4:]))
+
+    few, many = cost("a", 10), cost("b", 110)
+    assert (many - few) / 100 < 1_000, "lines of Python for each topic"
