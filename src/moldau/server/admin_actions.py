@@ -6,6 +6,7 @@ Values of configs, passwords and hashes are never part of it: a config may be a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from moldau.base.acl_operations import AclOperation
@@ -248,6 +249,7 @@ def admin_actions(api: ApiKey, request: Any, response: Any) -> Iterator[AdminAct
     return ADMIN_ACTIONS[api](request, response)
 
 
+@cache
 def result_name(error_code: int) -> str:
     """Return OK, or the name of the error."""
     return ErrorCode(error_code).name if error_code else "OK"

@@ -83,6 +83,9 @@ class AuditLog:
     def answered(self, api: ApiKey, request: Any, response: Any, caller: Caller) -> None:
         """Log what an administrative request changed, or tried to change."""
         who = str(caller.access.principal)
+        source = [
+            quoted(each) for each in (who, caller.address.rpartition(":")[0], caller.client_id or "", APIS[api].name)
+        ]
         actions = iter(admin_actions(api, request, response))
         for action in actions:
             if api is ApiKey.OFFSET_COMMIT and self._is_repeated_commit(who, action):
@@ -90,17 +93,11 @@ class AuditLog:
             if not self._actions.may_write():
                 self._actions.leave_out(sum(1 for _ in actions))
                 return
-            fields = (
-                who,
-                caller.address.rpartition(":")[0],
-                caller.client_id or "",
-                APIS[api].name,
-                action.resource,
-                result_name(action.error_code),
-                action.detail,
-            )
+            result = action.resource, result_name(action.error_code), action.detail
             log.info(
-                "admin principal=%s host=%s client=%s action=%s resource=%s result=%s detail=%s", *map(quoted, fields)
+                "admin principal=%s host=%s client=%s action=%s resource=%s result=%s detail=%s",
+                *source,
+                *map(quoted, result),
             )
 
     def _is_repeated_commit(self, who: str, action: AdminAction) -> bool:
