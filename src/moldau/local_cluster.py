@@ -31,6 +31,8 @@ class NodeAddress:
     controller_port: int
     internal_port: int = 0
     """Where the brokers of a secured cluster reach each other; 0 if they use the clients' listener."""
+    metrics_port: int = 0
+    """Where metrics are served; 0 if they are not."""
 
     @property
     def address(self) -> str:
@@ -56,4 +58,5 @@ def node_properties(node: NodeAddress, nodes: Sequence[NodeAddress], data_dir: s
         "transaction.state.log.min.isr": "2" if len(nodes) >= REPLICAS else "1",
         "min.insync.replicas": "2" if len(nodes) >= REPLICAS else "1",
         **FAST_FAILOVER,
+        **({"metrics.listener": f"{HOST}:{node.metrics_port}"} if node.metrics_port else {}),
     }

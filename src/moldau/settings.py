@@ -29,6 +29,7 @@ from moldau.base.config_def import BrokerLayers, ConfigValue
 from moldau.base.ids import NodeId
 from moldau.base.listener_settings import ListenerSettings, read_listeners
 from moldau.base.listeners import WILDCARD_HOSTS, Listener
+from moldau.base.metrics_settings import METRICS_PER_PARTITION, read_metrics_listener
 from moldau.base.setting_sources import SettingsError, SettingText, Values, read_environment, read_file
 from moldau.base.topic_configs import TOPIC_CONFIGS, topic_config_values
 from moldau.base.transaction_settings import TransactionLogSettings, read_transaction_log
@@ -115,6 +116,9 @@ class Settings:
     delegation_tokens: TokenSettings
     tls: Mapping[str, TlsSettings]
     """By listener, for those that use TLS: those of this node, and the controllers' that it connects to."""
+    metrics_listener: Listener | None
+    """Where metrics are served; None if they are not."""
+    metrics_per_partition: bool
     properties: Mapping[str, str] = field(repr=False)
     """Every property that was set, as text, passwords too."""
     warnings: tuple[str, ...] = ()
@@ -284,6 +288,8 @@ def _build_settings(
         sasl=read_sasl(values, sasl_use, jaas_file or {}, _token_source, urls),
         delegation_tokens=read_delegation_tokens(values),
         tls=read_node_tls(values, listeners),
+        metrics_listener=read_metrics_listener(values),
+        metrics_per_partition=values.boolean(METRICS_PER_PARTITION),
         properties={key: each.text for key, each in texts.items() if broker_config(key)},
         warnings=tuple(_warnings(values, listeners)),
     )

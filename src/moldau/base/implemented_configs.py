@@ -15,6 +15,7 @@ from typing import Final
 
 from moldau.base.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigType, OneOf, Range, UpdateMode
 from moldau.base.oauth_configs import OAUTH
+from moldau.base.own_configs import OWN
 
 BOOLEAN: Final = ConfigType.BOOLEAN
 STRING: Final = ConfigType.STRING
@@ -379,4 +380,5 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
 IMPLEMENTED: Final[tuple[ConfigDef, ...]] = (
     *(replace(row, documentation=_DOCUMENTATION[row.name]) for row in _ROWS),
     *OAUTH,
+    *OWN,
 )

@@ -20,6 +20,7 @@ from moldau import __version__
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.promise import Promise
 from moldau.client.peer_login import exchange_tokens
+from moldau.client.peer_traffic import PeerTraffic
 from moldau.client.peers import Peers
 from moldau.client.response_frames import ResponseFrames
 from moldau.security.sasl.client import ClientLogin, LoginFailed
@@ -73,6 +74,8 @@ class PeerConnections:
         self._loop = loop
         self._tls = tls
         self._peers: dict[tuple[str, int, str], PeerConnection] = {}
+        self.traffic: dict[str, PeerTraffic] = {}
+        """By purpose."""
         self._is_closed = False
         self._warned_second, self._suppressed = -1, 0
 
@@ -87,6 +90,7 @@ class PeerConnections:
         if peer is None or peer.is_closed:
             peer = self._peers[key] = self._connection(host, port, purpose)
             peer.login = login
+            peer.traffic = self.traffic.setdefault(purpose, PeerTraffic())
             if self._is_closed:
                 peer.close()
         return peer
@@ -135,6 +139,7 @@ class PeerConnection:
         self.is_closed = False
         self.login: ClientLogin | None = None
         """The user as which to authenticate; None if the peer does not demand it."""
+        self.traffic = PeerTraffic()
         self._tls = tls
         self._loop = loop
         self._host, self._port, self._purpose = host, port, purpose
@@ -297,9 +302,11 @@ class PeerConnection:
         frame = request_frame(pending.api, version, pending.correlation_id, self._purpose, pending.request)
         pending.version, pending.request = version, None
         self._in_flight.append(pending)
+        self.traffic.bytes_out += len(frame)
         self._send_bytes(frame)
 
     def _on_frame(self, frame: memoryview) -> None:
+        self.traffic.bytes_in += len(frame)
         try:
             if self._offered is None:
                 self._on_versions(frame)

@@ -83,6 +83,8 @@ class Listener:
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._connections: set[SocketConnection] = set()
         self._per_ip: Counter[str] = Counter()
+        self.accepted = self.refused = 0
+        """Connections since the start, for metrics."""
         self._socket: socket.socket | None = None
         self._warned_second = self._warned = self._suppressed = 0
         self._next_accept_line_s = 0.0
@@ -189,18 +191,22 @@ class Listener:
         if len(self._connections) >= self._connections_max or self._per_ip[host] >= self._connections_per_ip_max:
             self._warn(f"connection from {host} refused: the limit of connections is reached")
             sock.close()
+            self.refused += 1
             return
         if sock.fileno() > self._descriptor_max:
             self._warn(f"connection from {host} refused: too many open files; raise the limit (`ulimit -n`)")
             sock.close()
+            self.refused += 1
             return
         try:
             self._set_options(sock)
         except OSError as error:  # macOS: the client has disconnected already, or the buffer is larger than allowed
             self._warn(f"connection from {host} closed: the socket options could not be set: {error.strerror}")
             sock.close()
+            self.refused += 1
             return
         self._per_ip[host] += 1
+        self.accepted += 1
         self._connections.add(self._connection(sock, host, f"{host}:{port}"))
 
     def _connection(self, sock: socket.socket, host: str, peer: str) -> SocketConnection:

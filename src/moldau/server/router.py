@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
+from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 from moldau.base.errors import MalformedData, StorageFault
@@ -53,6 +54,23 @@ _new_caller = partial(tuple.__new__, Caller)
 """Makes a Caller without its own constructor, whose cost every request would pay."""
 
 
+class RequestCounts:
+    """Requests of one API in one version, and the seconds that they took; metrics read it."""
+
+    __slots__ = ("failures", "key", "local_s", "requests", "version", "waited_s")
+
+    def __init__(self, key: int, version: int) -> None:
+        self.key = key
+        self.version = version
+        self.requests = 0
+        self.failures = 0
+        """Requests that closed their connection. An error code in a response is not a failure."""
+        self.local_s = 0.0
+        """Time in handlers, on the event loop."""
+        self.waited_s = 0.0
+        """Time from the handler's return to the response, for responses that had to wait."""
+
+
 class _Route(NamedTuple):
     """The functions and limits for requests of one API in one version, so that they are looked up once."""
 
@@ -63,6 +81,7 @@ class _Route(NamedTuple):
     decode: Decoder
     response: Framing
     bytes_max: int
+    counts: RequestCounts
 
 
 class Router:
@@ -82,6 +101,10 @@ class Router:
         """Return the API keys and versions that ApiVersions lists."""
         return {key: handler.versions for key, handler in sorted(self._handlers.items())}
 
+    def counts(self) -> list[RequestCounts]:
+        """Return the counts of all APIs and versions that were requested."""
+        return [route.counts for route in self._routes.values()]
+
     def answer(self, listener: str, address: str, access: Access, frame: memoryview) -> Reply:
         """Answer the request in a frame. Raise MalformedData if the connection must be closed."""
         (key, version, correlation_id, client_id), position = read_request_header(frame)
@@ -98,6 +121,7 @@ class Router:
             # Bytes after the request are ignored, as in Kafka: librdkafka sends some after Metadata v13.
             request, _ = route.decode(frame, position, size)
         except UNREADABLE as error:
+            route.counts.failures += 1
             raise malformed(route.request, version, error) from error
         caller = _new_caller((listener, address, client_id, version, access))
         if self._throttling is not None and self._throttling.is_active:
@@ -129,6 +153,7 @@ class Router:
             decode=decoder(request_class(key), version),
             response=Framing(key, version),
             bytes_max=sys.maxsize if key == ApiKey.PRODUCE else _bytes_max(handler),
+            counts=RequestCounts(key, version),
         )
         return route
 
@@ -147,16 +172,23 @@ class Router:
         frame: Callable[[Message], Outgoing] | None = None,
     ) -> Reply:
         """Call the handler and frame its response; by `frame`, if it is not None."""
+        counts = route.counts
+        counts.requests += 1
+        began_s = perf_counter()
         try:
             response = route.answer(request, caller)
+            ended_s = perf_counter()
+            counts.local_s += ended_s - began_s
             if response is None:
                 return None
             if isinstance(response, Promise):
-                return response.map(lambda message: _late_frame(route, correlation_id, message, frame))
+                return response.map(lambda message: _late_frame(route, correlation_id, message, frame, ended_s))
             return route.response.frame(correlation_id, response) if frame is None else frame(response)
         except (MalformedData, StorageFault) as error:
+            counts.failures += 1
             raise MalformedData(f"{route.name}: {error}") from error
         except Exception as error:
+            counts.failures += 1
             log.exception("%s v%d from %s failed", route.name, caller.version, caller.address)
             raise MalformedData(f"{route.name} failed here: {error!r}") from error
 
@@ -199,10 +231,15 @@ def _bytes_max(handler: Handler) -> int:
 
 
 def _late_frame(
-    route: _Route, correlation_id: int, response: Message, frame: Callable[[Message], Outgoing] | None
+    route: _Route,
+    correlation_id: int,
+    response: Message,
+    frame: Callable[[Message], Outgoing] | None,
+    handled_s: float,
 ) -> Outgoing:
     """Return the frame, or an empty one, which closes the connection. The caller completes replies of several clients:
-    a fault in this reply must not stop the others."""
+    a fault in this reply must not stop the others. `handled_s` is when the handler returned."""
+    route.counts.waited_s += perf_counter() - handled_s
     try:
         return route.response.frame(correlation_id, response) if frame is None else frame(response)
     except Exception:

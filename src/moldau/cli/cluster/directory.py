@@ -36,6 +36,7 @@ DEFAULT_BASE_PORT: Final = 9092
 CONTROLLER_PORTS_ABOVE: Final = 1000
 INTERNAL_PORTS_ABOVE: Final = 2000
 """Where the brokers of a secured cluster reach each other."""
+METRICS_PORTS_ABOVE: Final = 3000
 ALL_INTERFACES: Final = "0.0.0.0"
 PORT_MAX: Final = 65_535
 DESCRIPTION: Final = "cluster.json"
@@ -255,7 +256,8 @@ def _new_description(count: int, base_port: int, cluster_id: str, is_secure: boo
     internal_ports = [0] * count
     if is_secure:
         internal_ports = _ports_above([port + INTERNAL_PORTS_ABOVE for port in ports], used_ports)
-    nodes = map(NodeAddress, range(1, count + 1), ports, controller_ports, internal_ports)
+    metrics_ports = _ports_above([port + METRICS_PORTS_ABOVE for port in ports], used_ports)
+    nodes = map(NodeAddress, range(1, count + 1), ports, controller_ports, internal_ports, metrics_ports)
     return Description(cluster_id, tuple(nodes), is_secure=is_secure)
 
 
@@ -286,7 +288,7 @@ def is_free(port: int) -> bool:
 
 def check_ports_are_free(description: Description) -> None:
     for node in description.nodes:
-        for port in filter(None, (node.port, node.controller_port, node.internal_port)):
+        for port in filter(None, (node.port, node.controller_port, node.internal_port, node.metrics_port)):
             if not is_free(port):
                 raise CommandFailed(
                     f"port {port}, which node {node.id} needs, is in use; stop what listens there,"
