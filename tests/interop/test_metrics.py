@@ -203,7 +203,8 @@ def test_lag_is_what_the_tool_prints(kafka: TestCluster) -> None:
     printed = subprocess.run(
         [*command, "-b", kafka.bootstrap_servers], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     ).stdout
-    rows = {str(row["partition"]): row for row in json.loads(printed)}
+    (described,) = json.loads(printed)
+    rows = {str(row["partition"]): row for row in described["partitions"]}
     assert len(rows) == 6
     for index, row in rows.items():
         labels = {"consumergroup": GROUP, "topic": TOPIC, "partition": index}

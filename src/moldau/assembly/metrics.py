@@ -103,9 +103,10 @@ class NodeMetrics:
 
     def _broker(self, side: BrokerSide) -> Iterator[Step]:
         yield from topics.collect(side.partitions.traffic)
-        yield from partitions.collect(side.partitions, side.partitions.missing, side.replication)
+        every = side.partitions.all()
+        yield from partitions.collect(every, side.partitions.missing, side.replication)
         if self._assembly.settings.metrics_per_partition:
-            yield from partitions.collect_each(side.partitions)
+            yield from partitions.collect_each(every)
         yield from node.collect_values(_broker_values(side, self._state))
         yield from pieces(_PURGATORY, [(labels(delayedOperation="Fetch"), len(side.parked))])
         yield from _transactions(side)

@@ -12,7 +12,7 @@ from typing import Final
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import RECOVERING, MetadataImage, PartitionState
-from moldau.metrics.text import COUNTER, GAUGE, PIECE_SERIES, Family, labels, pieces, single
+from moldau.metrics.text import COUNTER, GAUGE, PIECE_SERIES, Family, columns, labels, pieces, single, topic_prefix
 from moldau.replica.partitions import Partitions
 
 _CONTROLLER: Final = "kafka_controller_kafkacontroller"
@@ -23,18 +23,17 @@ _UNCLEAN: Final = Family(
 _BROKERS: Final = Family("kafka_brokers", GAUGE, "Brokers that are not fenced.")
 _BROKER_INFO: Final = Family("kafka_broker_info", GAUGE, "A broker and its address.")
 _TOPIC_PARTITIONS: Final = Family("kafka_topic_partitions", GAUGE, "Partitions of a topic.")
-_STATES: Final[tuple[tuple[Family, Callable[[PartitionState], int]], ...]] = (
-    (Family(f"{_PARTITION}_leader", GAUGE, "The leader; -1 if there is none."), lambda each: each.leader),
-    (Family(f"{_PARTITION}_replicas", GAUGE, "Replicas."), lambda each: len(each.replicas)),
-    (Family(f"{_PARTITION}_in_sync_replica", GAUGE, "In-sync replicas."), lambda each: len(each.isr)),
-    (
-        Family(f"{_PARTITION}_leader_is_preferred", GAUGE, "1 if the first replica leads."),
-        lambda each: int(each.replicas[:1] == (each.leader,)),
-    ),
-    (
-        Family(f"{_PARTITION}_under_replicated_partition", GAUGE, "1 if a replica is out of sync."),
-        lambda each: int(len(each.isr) < len(each.replicas)),
-    ),
+_EACH: Final = (
+    Family(f"{_PARTITION}_leader", GAUGE, "The leader; -1 if there is none."),
+    Family(f"{_PARTITION}_replicas", GAUGE, "Replicas."),
+    Family(f"{_PARTITION}_in_sync_replica", GAUGE, "In-sync replicas."),
+    Family(f"{_PARTITION}_leader_is_preferred", GAUGE, "1 if the first replica leads."),
+    Family(f"{_PARTITION}_under_replicated_partition", GAUGE, "1 if a replica is out of sync."),
+)
+"""The metrics of single partitions; a row has the labels and then their values."""
+_OFFSETS: Final = (
+    Family(f"{_PARTITION}_current_offset", GAUGE, "The high watermark."),
+    Family(f"{_PARTITION}_oldest_offset", GAUGE, "The log start offset."),
 )
 
 
@@ -109,23 +108,26 @@ def collect_topics(image: MetadataImage, node_id: int, is_active: bool) -> Itera
 
 def collect_each(image: MetadataImage, node_id: int, is_active: bool, local: Partitions | None) -> Iterator[str]:
     """Yield the series of single partitions. `local` are those of this node, None if it is no broker."""
-    states = list[tuple[str, PartitionState]]()
-    offsets = list[tuple[str, int, int]]()
+    chunks: list[list[tuple[str, int, int, int, int, int]]] = [[]]
+    led: list[list[tuple[str, int, int]]] = [[]]
+    last, prefix = "", ""
     for number, (topic, index, state) in enumerate(_states(image), 1):
         if _is_reported_here(state, node_id, is_active):
-            labelled = labels(topic=topic, partition=index)
-            states.append((labelled, state))
+            if topic != last:
+                last, prefix = topic, topic_prefix(topic)
+            labelled, leader = f'{prefix}{index}"}}', state.leader
+            replicas, isr = len(state.replicas), len(state.isr)
+            is_preferred = int(state.replicas[0] == leader)
+            chunks[-1].append((labelled, leader, replicas, isr, is_preferred, int(isr < replicas)))
             found = None if local is None else local.find(topic, index)
             if found is not None and found.is_leader:
-                offsets.append((labelled, found.high_watermark, found.log.start_offset))
+                led[-1].append((labelled, found.high_watermark, found.log.start_offset))
         if not number % PIECE_SERIES:
+            chunks.append([])
+            led.append([])
             yield ""
-    for family, value in _STATES:
-        yield from pieces(family, ((labelled, value(state)) for labelled, state in states))
-    current = Family(f"{_PARTITION}_current_offset", GAUGE, "The high watermark.")
-    yield from pieces(current, ((labelled, high_watermark) for labelled, high_watermark, _ in offsets))
-    oldest = Family(f"{_PARTITION}_oldest_offset", GAUGE, "The log start offset.")
-    yield from pieces(oldest, ((labelled, start) for labelled, _, start in offsets))
+    yield from columns(_EACH, [chunk for chunk in chunks if chunk])
+    yield from columns(_OFFSETS, [chunk for chunk in led if chunk])
 
 
 def _states(image: MetadataImage) -> Iterator[tuple[str, int, PartitionState]]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from moldau.metrics.text import COUNTER, GAUGE, PIECE_SERIES, Family, labels, single
+from moldau.metrics.text import COUNTER, GAUGE, PIECE_SERIES, Family, columns, single, topic_prefix
 from moldau.replica.partition import Partition
 from moldau.replica.replication import Replication
 
 _REPLICAS: Final = "kafka_server_replicamanager"
 _PARTITION: Final = "kafka_cluster_partition"
 _LOG: Final = "kafka_log_log"
-Chunks = list[list[tuple[str, Partition]]]
-"""Partitions with their labels, in chunks of a piece each."""
 
 
 def under_replicated(partition: Partition) -> bool:
@@ -29,32 +27,16 @@ def above_min_isr(partition: Partition) -> int:
     return len(state.isr) - min(partition.min_insync_replicas, len(state.replicas))
 
 
-_ONE: Final[tuple[tuple[Family, Callable[[Partition], int]], ...]] = (
-    (
-        Family(f"{_PARTITION}_atminisr", GAUGE, "1 if no in-sync replica may be lost."),
-        lambda each: int(each.is_leader and above_min_isr(each) == 0),
-    ),
-    (
-        Family(f"{_PARTITION}_underminisr", GAUGE, "1 if acks=all fails for lack of in-sync replicas."),
-        lambda each: int(each.is_leader and above_min_isr(each) < 0),
-    ),
-    (
-        Family(f"{_PARTITION}_underreplicated", GAUGE, "1 if a replica is out of sync."),
-        lambda each: int(under_replicated(each)),
-    ),
-    (
-        Family(f"{_PARTITION}_replicascount", GAUGE, "Replicas, on their leader."),
-        lambda each: len(each.state.replicas) if each.is_leader else 0,
-    ),
-    (
-        Family(f"{_PARTITION}_insyncreplicascount", GAUGE, "In-sync replicas, on their leader."),
-        lambda each: len(each.state.isr) if each.is_leader else 0,
-    ),
-    (Family(f"{_LOG}_size", GAUGE, "Bytes of a partition on this node."), lambda each: each.log.size_bytes),
-    (Family(f"{_LOG}_logstartoffset", GAUGE, "The first offset."), lambda each: each.log.start_offset),
-    (Family(f"{_LOG}_logendoffset", GAUGE, "The next offset."), lambda each: each.log.end_offset),
-    (Family(f"{_LOG}_numlogsegments", GAUGE, "Segments of a log."), lambda each: len(each.log.segments)),
+_EACH: Final = (
+    Family(f"{_PARTITION}_atminisr", GAUGE, "1 if no in-sync replica may be lost."),
+    Family(f"{_PARTITION}_underminisr", GAUGE, "1 if acks=all fails for lack of in-sync replicas."),
+    Family(f"{_PARTITION}_replicascount", GAUGE, "Replicas, on their leader."),
+    Family(f"{_LOG}_size", GAUGE, "Bytes of a partition on this node."),
+    Family(f"{_LOG}_logstartoffset", GAUGE, "The first offset."),
+    Family(f"{_LOG}_logendoffset", GAUGE, "The next offset."),
 )
+"""The metrics of single partitions; a row has the labels and then their values."""
+EachRow = tuple[str, int, int, int, int, int, int]
 
 
 @dataclass(slots=True)
@@ -77,10 +59,10 @@ class _Counted:
             self.reassigning += partition.state.is_reassigning
 
 
-def collect(partitions: Iterable[Partition], missing: int, replication: Replication) -> Iterator[str]:
+def collect(partitions: Sequence[Partition], missing: int, replication: Replication) -> Iterator[str]:
     """`missing` is the number of partitions whose log cannot be opened."""
     counted = _Counted()
-    for number, partition in enumerate(list(partitions), 1):
+    for number, partition in enumerate(partitions, 1):
         counted.add(partition)
         if not number % PIECE_SERIES:
             yield ""
@@ -102,18 +84,24 @@ def collect(partitions: Iterable[Partition], missing: int, replication: Replicat
         yield single(Family(f"{_REPLICAS}_{name}", COUNTER, help), value)
 
 
-def collect_each(partitions: Iterable[Partition]) -> Iterator[str]:
-    """Yield the series of single partitions."""
-    chunks: Chunks = []
-    every = list(partitions)
-    for start in range(0, len(every), PIECE_SERIES):
-        chunk = [
-            (labels(topic=p.name.topic, partition=p.name.partition), p) for p in every[start : start + PIECE_SERIES]
-        ]
-        chunks.append(chunk)
+def collect_each(partitions: Sequence[Partition]) -> Iterator[str]:
+    """Yield the series of single partitions. All values of a partition are read at once: that is faster, too."""
+    chunks: list[list[EachRow]] = []
+    prefixes: dict[str, str] = {}
+    for start in range(0, len(partitions), PIECE_SERIES):
+        chunks.append([_row(each, prefixes) for each in partitions[start : start + PIECE_SERIES]])
         yield ""
-    for family, value in _ONE:
-        name, head = family.name, family.head
-        for chunk in chunks:
-            yield head + "".join([f"{name}{labelled} {value(partition)}\n" for labelled, partition in chunk])
-            head = ""
+    yield from columns(_EACH, chunks)
+
+
+def _row(partition: Partition, prefixes: dict[str, str]) -> EachRow:
+    topic, index = partition.name
+    prefix = prefixes.get(topic)
+    if prefix is None:
+        prefix = prefixes[topic] = topic_prefix(topic)
+    log, segments = partition.log, partition.log.segments
+    size = segments.active.size if len(segments) == 1 else log.size_bytes
+    if not partition.is_leader:
+        return f'{prefix}{index}"}}', 0, 0, 0, size, log.start_offset, log.end_offset
+    above, replicas = above_min_isr(partition), len(partition.state.replicas)
+    return f'{prefix}{index}"}}', int(not above), int(above < 0), replicas, size, log.start_offset, log.end_offset

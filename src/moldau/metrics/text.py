@@ -11,13 +11,13 @@ the collector has counted something and gives others a turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-PIECE_SERIES: Final = 500
-"""About a quarter of a millisecond of work."""
+PIECE_SERIES: Final = 250
+"""A step of so many series takes less than a millisecond."""
 COUNTER: Final = "counter"
 GAUGE: Final = "gauge"
 SUMMARY: Final = "summary"
@@ -46,6 +46,12 @@ def labels(**values: str | int) -> str:
     return "{" + ",".join(f'{name}="{escape(str(value))}"' for name, value in values.items()) + "}"
 
 
+def topic_prefix(topic: str) -> str:
+    """Return the labels of a topic's partitions up to the number: f'{prefix}{index}"}}' are those of one of them. This
+    is several times as fast as `labels`."""
+    return f'{{topic="{escape(topic)}",partition="'
+
+
 def escape(value: str) -> str:
     """Escape the value of a label. Text that is not valid Unicode is replaced: it could not be sent."""
     if value.isalnum() and value.isascii():
@@ -64,6 +70,16 @@ def pieces(family: Family, rows: Iterable[Row]) -> Iterator[str]:
     for piece in lines(family.name, rows):
         yield head + piece
         head = ""
+
+
+def columns(families: Sequence[Family], chunks: Sequence[Sequence[tuple[Any, ...]]]) -> Iterator[str]:
+    """Yield several metrics of the same things. A row has the labels and then a value for each metric; a chunk is a
+    piece."""
+    for column, family in enumerate(families, 1):
+        name, head = family.name, family.head
+        for chunk in chunks:
+            yield head + "".join([f"{name}{row[0]} {row[column]}\n" for row in chunk])
+            head = ""
 
 
 def lines(name: str, rows: Iterable[Row]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from random import Random
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
@@ -78,6 +79,10 @@ class Partitions:
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._topics.values():
             yield from partitions.values()
+
+    def all(self) -> list[Partition]:
+        """Return all partitions, in a fraction of the time that iterating takes."""
+        return list(chain.from_iterable(map(dict.values, self._topics.values())))
 
     @property
     def missing(self) -> int:
