@@ -12,8 +12,8 @@ _REQUESTS: Final = "kafka_network_requestmetrics"
 _SOCKETS: Final = "kafka_server_socket_server_metrics"
 _REQUESTS_TOTAL: Final = Family(f"{_REQUESTS}_requests_total", COUNTER, "Requests by API and version.")
 _FAILURES: Final = Family("moldau_requests_failed_total", COUNTER, "Requests that closed their connection.")
-_LOCAL: Final = Family(f"{_REQUESTS}_localtimems", SUMMARY, "Milliseconds of requests on the event loop.")
-_TOTAL: Final = Family(f"{_REQUESTS}_totaltimems", SUMMARY, "Milliseconds from a request to its response.")
+_LOCAL: Final = Family(f"{_REQUESTS}_localtimems", SUMMARY, "Milliseconds on the event loop, of one in 16 requests.")
+_TOTAL: Final = Family(f"{_REQUESTS}_totaltimems", SUMMARY, "Milliseconds until the response, of one in 16 requests.")
 _IDLE: Final = "Share of time in which the event loop used no processor, since the last scrape."
 MILLISECONDS: Final = 1000
 
@@ -24,8 +24,9 @@ class RequestCounts(Protocol):
     version: int
     requests: int
     failures: int
+    timed: int
     local_s: float
-    waited_s: float
+    total_s: float
 
 
 class ListenerCounts(NamedTuple):
@@ -46,10 +47,10 @@ class Value(NamedTuple):
 
 @dataclass(slots=True)
 class _Sums:
-    requests: int = 0
     failures: int = 0
+    timed: int = 0
     local_s: float = 0.0
-    waited_s: float = 0.0
+    total_s: float = 0.0
 
 
 def collect_requests(counts: Iterable[tuple[str, RequestCounts]]) -> Iterator[str]:
@@ -59,20 +60,20 @@ def collect_requests(counts: Iterable[tuple[str, RequestCounts]]) -> Iterator[st
     for name, each in counts:
         by_version[name, each.version] = by_version.get((name, each.version), 0) + each.requests
         sums = by_api.setdefault(name, _Sums())
-        sums.requests += each.requests
         sums.failures += each.failures
+        sums.timed += each.timed
         sums.local_s += each.local_s
-        sums.waited_s += each.waited_s
+        sums.total_s += each.total_s
     yield from pieces(
         _REQUESTS_TOTAL, ((labels(request=name, version=number), value) for (name, number), value in by_version.items())
     )
     yield from pieces(_FAILURES, ((labels(request=name), sums.failures) for name, sums in by_api.items()))
-    for family, waits in ((_LOCAL, False), (_TOTAL, True)):
+    for family, attribute in ((_LOCAL, "local_s"), (_TOTAL, "total_s")):
         piece = family.head
         for name, sums in by_api.items():
-            total_ms = (sums.local_s + (sums.waited_s if waits else 0.0)) * MILLISECONDS
+            total_ms = getattr(sums, attribute) * MILLISECONDS
             label = labels(request=name)
-            piece += f"{family.name}_sum{label} {total_ms:.3f}\n{family.name}_count{label} {sums.requests}\n"
+            piece += f"{family.name}_sum{label} {total_ms:.3f}\n{family.name}_count{label} {sums.timed}\n"
         if by_api:
             yield piece
 
