@@ -76,8 +76,6 @@ DASHBOARDS = {
 and of Kubernetes. The labels of single pods and namespaces are added by Prometheus."""
 LINUX_ONLY = ("kafka_server_kafkaserver_linux_disk_read_bytes", "kafka_server_kafkaserver_linux_disk_write_bytes")
 
-Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
 
 class Scraped:
     """The metrics of all nodes, as Prometheus would have them."""
@@ -123,7 +121,7 @@ def scrape(kafka: TestCluster) -> Scraped:
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[TestCluster]:
-    """A cluster with a topic with two replicas, so that no node has all partitions, and a group that is behind."""
+    """A cluster with a topic without further replicas, so that no node has all partitions, and a group that is behind."""
     with cluster(3, metrics_listener="127.0.0.1:0", offsets_topic_num_partitions=3) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
         admin.create_topics([NewTopic(TOPIC, 6, 1)])[TOPIC].result(PATIENCE_S)
