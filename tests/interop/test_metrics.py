@@ -121,7 +121,7 @@ def scrape(kafka: TestCluster) -> Scraped:
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[TestCluster]:
-    """A cluster with a topic without further replicas, so that no node has all partitions, and a group that is behind."""
+    """A cluster with a topic of one replica, so that no node has all partitions, and a group that is behind."""
     with cluster(3, metrics_listener="127.0.0.1:0", offsets_topic_num_partitions=3) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
         admin.create_topics([NewTopic(TOPIC, 6, 1)])[TOPIC].result(PATIENCE_S)
