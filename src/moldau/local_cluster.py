@@ -34,6 +34,8 @@ class NodeAddress:
     """0 if the node is only a broker."""
     internal_port: int = 0
     """Where the brokers of this machine reach each other; 0 if they use the clients' listener."""
+    metrics_port: int = 0
+    """Where metrics are served; 0 if they are not."""
     host: str = field(default=HOST, kw_only=True)
 
     @property
@@ -64,4 +66,5 @@ def node_properties(node: NodeAddress, nodes: Sequence[NodeAddress], data_dir: s
         "transaction.state.log.min.isr": "2" if len(nodes) >= REPLICAS else "1",
         "min.insync.replicas": "2" if len(nodes) >= REPLICAS else "1",
         **FAST_FAILOVER,
+        **({"metrics.listener": f"{HOST}:{node.metrics_port}"} if node.metrics_port else {}),
     }

@@ -31,6 +31,7 @@ from moldau.base.connection_settings import ConnectionLimits, read_connection_li
 from moldau.base.ids import NodeId
 from moldau.base.listener_settings import ListenerSettings, read_listeners
 from moldau.base.listeners import SHARED_LISTENER_VARIABLE, WILDCARD_HOSTS, Listener
+from moldau.base.metrics_settings import METRICS_PER_PARTITION, read_metrics_listener
 from moldau.base.setting_sources import SettingsError, SettingText, Values, read_environment, read_file
 from moldau.base.topic_configs import TOPIC_CONFIGS, topic_config_values
 from moldau.base.transaction_settings import TransactionLogSettings, read_transaction_log
@@ -120,6 +121,9 @@ class Settings:
     delegation_tokens: TokenSettings
     tls: Mapping[str, TlsSettings]
     """By listener, for those that use TLS: those of this node, and the controllers' that it connects to."""
+    metrics_listener: Listener | None
+    """Where metrics are served; None if they are not."""
+    metrics_per_partition: bool
     properties: Mapping[str, str] = field(repr=False)
     """Every property that was set, as text, passwords too."""
     warnings: tuple[str, ...] = ()
@@ -235,15 +239,11 @@ def _build_settings(
 ) -> Settings:
     values = Values(texts)
     node_id = _read_node_id(values)
-    if cluster_id is not None:
-        check_cluster_id(cluster_id, "CLUSTER_ID")
-    _check_topic_defaults(values)
-    _check_cleaner(values)
+    _check(values, cluster_id)
     listeners = read_listeners(values, _own_host)
     quorum = read_quorum(values)
     check_roles(values, node_id, listeners.clients, listeners.controllers, quorum)
-    is_alone = _is_alone(node_id, values.strings("process.roles"), quorum, shared_listener)
-    sasl_use = SaslUse.of(listeners, is_alone)
+    sasl_use = SaslUse.of(listeners, _is_alone(node_id, values.strings("process.roles"), quorum, shared_listener))
     return Settings(
         node_id=node_id,
         cluster_id=cluster_id,
@@ -294,9 +294,18 @@ def _build_settings(
         sasl=read_sasl(values, sasl_use, jaas_file or {}, _token_source, urls),
         delegation_tokens=read_delegation_tokens(values),
         tls=read_node_tls(values, listeners),
+        metrics_listener=read_metrics_listener(values),
+        metrics_per_partition=values.boolean(METRICS_PER_PARTITION),
         properties={key: each.text for key, each in texts.items() if broker_config(key)},
         warnings=tuple(_warnings(values, listeners)),
     )
+
+
+def _check(values: Values, cluster_id: str | None) -> None:
+    if cluster_id is not None:
+        check_cluster_id(cluster_id, "CLUSTER_ID")
+    _check_topic_defaults(values)
+    _check_cleaner(values)
 
 
 def _token_source(request: TokenRequest) -> Callable[[], str]:

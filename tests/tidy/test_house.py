@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "metadata": {"base", "wire", "security"},
     "coordinator": {"base", "wire", "metadata"},
     "replica": {"base", "wire", "log", "metadata"},
+    "metrics": {"base", "raft", "metadata", "coordinator", "replica"},
     "client": {"platforms", "base", "wire", "security"},
     "runtime": {"platforms", "base", "wire", "security", "log", "raft", "metadata", "coordinator", "replica", "client"},
     "server": {"platforms", "base", "wire", "security", "log", "metadata", "coordinator", "replica", "runtime"},
@@ -72,7 +73,7 @@ PIPELINES_MAY_IMPORT = {
 }
 """The same among the packages of `pipelines`; its `spec.py` and `problems.py` are for all of them."""
 
-PURE = ("base", "wire", "security", "log", "raft", "metadata", "coordinator", "replica")
+PURE = ("base", "wire", "security", "log", "raft", "metadata", "coordinator", "replica", "metrics")
 NOT_IN_PURE_PACKAGES = {"asyncio", "socket", "threading", "time", "subprocess", "logging", "selectors", "uvloop"}
 MAY_TELL_TIME = {"base/clock.py"}
 MAY_LOCK = {"log/write_order.py"}

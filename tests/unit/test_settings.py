@@ -302,3 +302,14 @@ def test_an_override_is_key_and_value(text: str) -> None:
 def test_any_texts_give_settings_or_a_settings_error(given_texts: dict[str, str]) -> None:
     with suppress(SettingsError):
         assert isinstance(from_properties(given_texts), Settings)
+
+
+def test_metrics_are_served_where_the_setting_says() -> None:
+    assert from_properties({}).metrics_listener is None
+    assert from_properties({"metrics.listener": ""}).metrics_listener is None
+    settings = from_properties({"metrics.listener": "localhost:9404", "metrics.per.partition": "false"})
+    assert settings.metrics_listener is not None
+    assert settings.metrics_listener.address == "localhost:9404"
+    assert (settings.metrics_per_partition, settings.warnings) == (False, ())
+    for wrong in ("9404", "localhost", "localhost:99999", "http://localhost:9404", "a b:1"):
+        assert "expected HOST:PORT" in refusal({"metrics.listener": wrong})

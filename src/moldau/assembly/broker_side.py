@@ -104,7 +104,7 @@ class BrokerSide:
             self._boot_marker.note,
         )
         self._isr_changes = self._isr_proposals(channel)
-        self._replication = Replication(world.clock, self._isr_changes, settings.replication.lag_time_max_ms)
+        self.replication = Replication(world.clock, self._isr_changes, settings.replication.lag_time_max_ms)
         self._throttles = Throttles(settings.node_id, self._static, world.clock)
         self.partitions = self._partitions(store)
         self._fetchers = self._replica_fetchers(store)
@@ -162,7 +162,7 @@ class BrokerSide:
         world = self._world
         faults = FaultLog(log.error, world.clock)
         return Partitions(
-            self._settings.node_id, store, world.flusher, self._topic_configs, world.rng, faults, self._replication
+            self._settings.node_id, store, world.flusher, self._topic_configs, world.rng, faults, self.replication
         )
 
     def _replica_fetchers(self, store: LogStore) -> ReplicaFetchers:
@@ -260,7 +260,7 @@ class BrokerSide:
         return HandlerDependencies(
             current=self._current,
             partitions=self.partitions,
-            replication=self._replication,
+            replication=self.replication,
             throttled=self._throttles.leader,
             rack_aware_reads=settings.replication.rack_aware_reads,
             channel=channel,

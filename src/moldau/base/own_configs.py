@@ -74,4 +74,18 @@ OWN: Final[tuple[ConfigDef, ...]] = (
         limits.TRANSACTIONAL_IDS_MAX,
         "Most transactional ids in one partition of __transaction_state; new ones are refused.",
     ),
+    ConfigDef(
+        "metrics.listener",
+        ConfigType.STRING,
+        "",
+        documentation="Where to serve metrics for Prometheus, host:port; nothing: nowhere.",
+        internal=True,
+    ),
+    ConfigDef(
+        "metrics.per.partition",
+        ConfigType.BOOLEAN,
+        True,
+        documentation="Whether metrics include series of single partitions.",
+        internal=True,
+    ),
 )

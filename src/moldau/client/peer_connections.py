@@ -22,6 +22,7 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.loop_watch import LONG_CALL_S, LOOP_WATCH
 from moldau.base.promise import Promise
 from moldau.client.peer_login import exchange_tokens
+from moldau.client.peer_traffic import PeerTraffic
 from moldau.client.peers import Peers
 from moldau.client.response_frames import ResponseFrames
 from moldau.security.sasl.client import ClientLogin, LoginFailed
@@ -38,8 +39,7 @@ RECONNECT_BACKOFF_S: Final = 0.02
 LOGIN_BACKOFF_S: Final = 0.5
 """The pause after a failed login: the password will not be right at once."""
 LOGIN_TIMEOUT_S: Final = 30.0
-RENEW_AT: Final = 0.85
-"""The share of a SASL session's lifetime after which it is renewed."""
+RENEW_AT: Final = 0.85  # the share of a SASL session's lifetime after which it is renewed
 TIMER_SLACK_S: Final = 0.002
 """The event loop counts in milliseconds and may wake one too early."""
 HANDSHAKE_VERSION: Final = 3
@@ -55,12 +55,10 @@ class _PendingRequest:
 
     def __init__(self, api: ApiKey, request: Message, version: int | None, deadline: float) -> None:
         self.promise: Promise[Any] = Promise()
-        self.api = api
         self.request: Message | None = request
         """Released once it is sent."""
-        self.version = version
+        self.api, self.version, self.deadline = api, version, deadline
         self.correlation_id = 0
-        self.deadline = deadline
 
 
 TlsContext = Callable[[], ssl.SSLContext]
@@ -75,6 +73,7 @@ class PeerConnections:
         self._loop = loop
         self._tls = tls
         self._peers: dict[tuple[str, int, str], PeerConnection] = {}
+        self.traffic: dict[str, PeerTraffic] = {}  # by purpose
         self._is_closed = False
         self._warned_second, self._suppressed = -1, 0
 
@@ -89,6 +88,7 @@ class PeerConnections:
         if peer is None or peer.is_closed:
             peer = self._peers[key] = self._connection(host, port, purpose)
             peer.login = login
+            peer.traffic = self.traffic.setdefault(purpose, PeerTraffic())
             if self._is_closed:
                 peer.close()
         return peer
@@ -137,6 +137,7 @@ class PeerConnection:
         self.is_closed = False
         self.login: ClientLogin | None = None
         """The user as which to authenticate; None if the peer does not demand it."""
+        self.traffic = PeerTraffic()
         self._tls = tls
         self._loop = loop
         self._host, self._port, self._purpose = host, port, purpose
@@ -299,10 +300,12 @@ class PeerConnection:
         frame = request_frame(pending.api, version, pending.correlation_id, self._purpose, pending.request)
         pending.version, pending.request = version, None
         self._in_flight.append(pending)
+        self.traffic.bytes_out += len(frame)
         self._send_bytes(frame)
 
     def _on_frame(self, frame: memoryview) -> None:
         began_s = monotonic()
+        self.traffic.bytes_in += len(frame)
         try:
             if self._offered is None:
                 self._on_versions(frame)
@@ -312,8 +315,7 @@ class PeerConnection:
             self._on_end(str(error), is_malformed=True)
             return
         promise.complete(response)
-        took_s = monotonic() - began_s
-        if took_s > LONG_CALL_S:
+        if (took_s := monotonic() - began_s) > LONG_CALL_S:
             LOOP_WATCH.note(f"{type(response).__name__} of {self}", took_s)
 
     def _read(self, frame: memoryview) -> tuple[Promise[Any], Message]:

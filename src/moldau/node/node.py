@@ -14,6 +14,7 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any
 
 from moldau.assembly import Assembly, World
+from moldau.assembly.metrics import NodeMetrics
 from moldau.base.clock import Clock, SystemClock
 from moldau.base.errors import ListenFault, StorageFault
 from moldau.base.limits import (
@@ -39,6 +40,7 @@ from moldau.security.delegation_tokens import TokenHmacs
 from moldau.security.quotas.connections import ConnectionQuotas
 from moldau.security.sasl.token_credentials import TokenCredentials
 from moldau.server.listener import Listener, bound_socket
+from moldau.server.metrics_listener import MetricsListener
 from moldau.server.router import Router
 from moldau.server.sasl_session import SaslServer
 from moldau.settings import Settings
@@ -81,6 +83,9 @@ class Node:
         """The addresses on which the node listens for clients, with the actual port where the setting is 0."""
         self._listeners: list[Listener] = []
         self._controller_listeners: list[Listener] = []
+        self.metrics_address: Address | None = None
+        """Where metrics are served, with the actual port."""
+        self._metrics: MetricsListener | None = None
         self._thread_tasks: set[asyncio.Future[None]] = set()
         self.failed: asyncio.Future[Exception]
 
@@ -96,14 +101,15 @@ class Node:
         self._oauth = await self._read_oauth(loop)
         self._peers = self._new_peers(loop, self._tls.client(self.settings.inter_broker_listener_name))
         self._controller_peers = self._new_peers(loop, self._tls.client(self.settings.controller_listener_name))
-        sockets = self._bind_addresses()
+        sockets, world = self._bind_addresses(), self._world(loop)
         try:
-            self.assembly = Assembly(self.settings, self._world(loop))
+            self.assembly = Assembly(self.settings, world)
         except BaseException:
             _close_all(sockets)
             raise
         try:
             self._open_listeners(sockets)
+            await self._serve_metrics(world, sockets)
             await self._begin()
         except BaseException:
             self.abandon()
@@ -158,6 +164,23 @@ class Node:
             listener.start()
         self._tls.start(asyncio.get_running_loop())
 
+    async def _serve_metrics(self, world: World, sockets: Mapping[Address, socket.socket]) -> None:
+        address = self.settings.metrics_listener
+        if address is None:
+            return
+        metrics = NodeMetrics(
+            self.assembly,
+            world,
+            self._clock,
+            lambda: [*self._listeners, *self._controller_listeners],
+            (self._flusher, self._quorum_flusher),
+            self._controller_peers,
+        )
+        self._metrics = MetricsListener(sockets[address], metrics.steps)
+        await self._metrics.start()
+        self.metrics_address = address._replace(port=self._metrics.port)
+        log.info("node %d: metrics are at http://%s/metrics", self.settings.node_id, self.metrics_address.address)
+
     async def stop(self) -> None:
         """Answer the pending requests, flush everything, and mark the directory as cleanly shut down."""
         grace_s = FAILED_GRACE_S if self.failed.done() else STOP_GRACE_S
@@ -190,6 +213,8 @@ class Node:
 
     def _close_peers(self) -> None:
         self._tls.stop()
+        if self._metrics is not None:
+            self._metrics.stop()
         if self._oauth is not None:
             self._oauth.stop()
         for peers in (self._peers, self._controller_peers):
@@ -209,6 +234,7 @@ class Node:
         addresses = (
             *(settings.controller_listeners if settings.is_controller else ()),
             *(settings.listeners if settings.is_broker else ()),
+            *((settings.metrics_listener,) if settings.metrics_listener else ()),
         )
         for address in addresses:
             try:

@@ -36,6 +36,7 @@ class FollowerLog:
             if len(batches) >= BATCH_HEADER_BYTES:
                 self._move_empty_log(log, batches)
                 log.append(batches, leader_epoch=partition.state.leader_epoch, now_ms=now_ms, origin=Origin.REPLICATION)
+                partition.traffic.replication_bytes_in += len(batches)
         except StorageFault as fault:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         except MalformedData as error:

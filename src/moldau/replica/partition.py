@@ -22,6 +22,7 @@ from moldau.replica.faults import ReportFault, unreported
 from moldau.replica.flushing import Flusher
 from moldau.replica.leadership import Leadership
 from moldau.replica.replication import IsrDecision, IsrProposal, Replication
+from moldau.replica.traffic import TopicTraffic
 from moldau.replica.watching import Watchers
 
 ACKS_ALL = -1
@@ -34,25 +35,10 @@ _Waiting = deque[tuple[int, Promise[ErrorCode]]]
 
 class Partition:
     __slots__ = (
-        "_flusher",
-        "_leadership",
-        "_node_id",
-        "_replication",
-        "_waiting",
-        "_waiting_for_disk",
-        "epoch_start_offset",
-        "high_watermark",
-        "is_closed",
-        "is_leader",
-        "log",
-        "min_insync_replicas",
-        "name",
-        "on_durable",
-        "report_fault",
-        "state",
-        "topic_id",
-        "watchers",
-    )
+        "_flusher", "_leadership", "_node_id", "_replication", "_waiting", "_waiting_for_disk", "epoch_start_offset",
+        "high_watermark", "is_closed", "is_leader", "log", "min_insync_replicas", "name", "on_durable",
+        "report_fault", "state", "topic_id", "traffic", "watchers",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -65,6 +51,7 @@ class Partition:
         high_watermark: int,
         flusher: Flusher,
         replication: Replication | None = None,
+        traffic: TopicTraffic | None = None,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
@@ -79,6 +66,7 @@ class Partition:
         self.on_durable: Callable[[Partition], None] | None = None
         """Called on a follower when more of its log is on disk."""
         self.report_fault: ReportFault = unreported
+        self.traffic = traffic or TopicTraffic()
         self._node_id = node_id
         self._flusher = flusher
         self._replication = replication
@@ -184,9 +172,12 @@ class Partition:
         leadership, state = self._leadership, self.state
         if leadership is None or leadership.proposed is not proposal:
             return
+        assert self._replication is not None, "proposals need followers"
         if isinstance(decision, KafkaError):
+            self._replication.isr_failures += 1
             leadership.on_rejected(decision.code)
         elif decision.leader_epoch == state.leader_epoch and decision.partition_epoch >= state.partition_epoch:
+            self._replication.isr_changed(len(state.isr), len(decision.isr))
             self.state = replace(state, isr=decision.isr, partition_epoch=decision.partition_epoch)
             leadership.proposed = None
             leadership.adopt(self.state)
@@ -209,7 +200,8 @@ class Partition:
         state = self.state
         if acks == ACKS_ALL and not self.has_enough_replicas:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.name} has {len(state.isr)} in-sync replicas")
-        log = self.log
+        log, traffic = self.log, self.traffic
+        traffic.produces += 1
         try:
             appended = log.append(
                 batches,
@@ -222,6 +214,8 @@ class Partition:
             self.report_fault(f"{self.name}: records cannot be appended", fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         if not appended.duplicate:
+            traffic.messages_in += appended.last_offset - appended.first_offset + 1
+            traffic.bytes_in += len(batches)
             self._advance(len(batches))
             if self.watchers.followers:
                 self.watchers.readable_by_followers(self, len(batches))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from random import Random
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
@@ -23,6 +24,7 @@ from moldau.replica.faults import ReportFault
 from moldau.replica.flushing import Flusher
 from moldau.replica.partition import Partition
 from moldau.replica.replication import Replication
+from moldau.replica.traffic import Traffic
 
 Effective = Callable[[MetadataImage, Mapping[str, str]], Mapping[str, str]]
 """Returns all configs of a topic as texts, from the image (which has the brokers' configs) and the topic's
@@ -72,10 +74,20 @@ class Partitions:
         """Partitions of this node whose log could not be opened."""
         self._topics: dict[str, dict[int, Partition]] = {}
         self._removals: deque[_Removal] = deque()
+        self.traffic = Traffic()
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._topics.values():
             yield from partitions.values()
+
+    def all(self) -> list[Partition]:
+        """Return all partitions, in a fraction of the time that iterating takes."""
+        return list(chain.from_iterable(map(dict.values, self._topics.values())))
+
+    @property
+    def missing(self) -> int:
+        """The number of partitions of this node whose log could not be opened."""
+        return len(self._missing)
 
     def find(self, topic: str, index: int) -> Partition | None:
         partitions = self._topics.get(topic)
@@ -176,6 +188,7 @@ class Partitions:
             max(min(self._store.high_watermarks.get(name, 0), log.end_offset), log.start_offset),
             self._flusher,
             self._replication,
+            self.traffic.of(name.topic),
         )
         partition.report_fault = self._report_fault
         return partition
@@ -217,6 +230,7 @@ class Partitions:
         removed = {index: partition for index, partition in hosted.items() if partition.topic_id == topic.id}
         if len(removed) == len(hosted):
             self._topics.pop(topic.name, None)
+            self.traffic.forget(topic.name)
         else:
             for index in removed:
                 del hosted[index]

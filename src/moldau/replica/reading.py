@@ -70,6 +70,7 @@ class ConsumerReads:
         self, partition: Partition, index: int, fetch: PartitionFetch, bytes_left: int, is_first: bool
     ) -> tuple[PartitionData, int]:
         preferred = NO_REPLICA
+        partition.traffic.fetches += 1
         try:
             partition.check_leader_epoch(fetch.current_leader_epoch, leader_only=not self._from_followers)
             if self._nearest is not None:
@@ -86,6 +87,7 @@ class ConsumerReads:
         except KafkaError as error:
             return PartitionData(index, error.code, -1, aborted_transactions=None, records=EMPTY), 0
         except StorageFault as fault:
+            partition.traffic.failed_fetches += 1
             partition.report_fault(f"{partition.name}: records cannot be read", fault)
             refused = PartitionData(index, ErrorCode.KAFKA_STORAGE_ERROR, -1, aborted_transactions=None, records=EMPTY)
             return refused, 0
@@ -110,6 +112,7 @@ class ConsumerReads:
 
     def sent(self, partition: Partition, size: int) -> None:
         """Consumers are not throttled here."""
+        partition.traffic.bytes_out += size
 
 
 class ReplicaReads:
@@ -138,6 +141,7 @@ class ReplicaReads:
         self, partition: Partition, index: int, fetch: PartitionFetch, bytes_left: int, is_first: bool
     ) -> tuple[PartitionData, int]:
         log = partition.log
+        partition.traffic.fetches += 1
         try:
             partition.check_replica(self.replica_id, self._broker_epoch, fetch.current_leader_epoch)
             diverging = self._divergence(partition, fetch)
@@ -148,6 +152,7 @@ class ReplicaReads:
         except KafkaError as error:
             return PartitionData(index, error.code, -1, aborted_transactions=None, records=EMPTY), 0
         except StorageFault as fault:
+            partition.traffic.failed_fetches += 1
             partition.report_fault(f"{partition.name}: records cannot be read", fault)
             refused = PartitionData(index, ErrorCode.KAFKA_STORAGE_ERROR, -1, aborted_transactions=None, records=EMPTY)
             return refused, 0
@@ -179,6 +184,7 @@ class ReplicaReads:
         )
 
     def sent(self, partition: Partition, size: int) -> None:
+        partition.traffic.replication_bytes_out += size
         if self._throttled is not None and self._throttled.includes(partition.name):
             self._throttled.limit.spend(size)
 

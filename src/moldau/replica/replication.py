@@ -54,7 +54,17 @@ class Replication:
     the leader has begun to lead since. So for a while after a new leadership such fetches wait only briefly.
     """
 
-    __slots__ = ("_expecting_until_ms", "brokers", "clock", "lag_time_max_ms", "on_expecting_followers", "proposals")
+    __slots__ = (
+        "_expecting_until_ms",
+        "brokers",
+        "clock",
+        "isr_expands",
+        "isr_failures",
+        "isr_shrinks",
+        "lag_time_max_ms",
+        "on_expecting_followers",
+        "proposals",
+    )
 
     def __init__(self, clock: Clock, proposals: Proposals, lag_time_max_ms: int) -> None:
         self.clock = clock
@@ -63,6 +73,7 @@ class Replication:
         self.brokers: Mapping[int, BrokerImage] = {}
         self.on_expecting_followers: Callable[[], None] | None = None
         self._expecting_until_ms = clock.elapsed_ms()
+        self.isr_shrinks = self.isr_expands = self.isr_failures = 0
 
     @property
     def expects_new_followers(self) -> bool:
@@ -72,6 +83,11 @@ class Replication:
         self._expecting_until_ms = self.clock.elapsed_ms() + EXPECTING_MS
         if self.on_expecting_followers is not None:
             self.on_expecting_followers()
+
+    def isr_changed(self, before: int, after: int) -> None:
+        """Count a decision of the controller by the number of in-sync replicas."""
+        self.isr_shrinks += after < before
+        self.isr_expands += after > before
 
     def is_live(self, broker_id: int) -> bool:
         broker = self.brokers.get(broker_id)

@@ -40,6 +40,8 @@ class LogFlusher:
         """Whether requests are only collected: a flush runs, or its result is being passed on."""
         self._unfinished = 0
         """Threads that still work on the flush."""
+        self.flushes = 0
+        """Logs synced since the start."""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -47,6 +49,11 @@ class LogFlusher:
         self._requested[owner] = None
         if not self._is_busy:
             self._begin()
+
+    @property
+    def queued(self) -> int:
+        """Logs that wait for their flush, behind the one that runs."""
+        return len(self._requested)
 
     async def finish(self) -> None:
         """Wait until everything that was requested is on disk."""
@@ -81,6 +88,7 @@ class LogFlusher:
         """Divide the logs among the threads."""
         shares = [works[first :: self._threads] for first in range(min(self._threads, len(works)))]
         self._unfinished = len(shares)
+        self.flushes += len(works)
         for share in shares:
             syncing = self._loop.run_in_executor(self._executor, _sync, [work for _, work in share])
             syncing.add_done_callback(lambda done: self._on_share_done(done, works))

@@ -28,6 +28,7 @@ class RunningClock:
         self._timers = timers
         self._paused_ms = 0
         """The sum of all pauses."""
+        self.pauses = 0
         self._stands_at_ms = clock.elapsed_ms() + TICK_MS + GRACE_MS
         """When the clock stops, by the clock below, unless a tick comes before."""
         self._ticks = 0
@@ -39,6 +40,10 @@ class RunningClock:
     def elapsed_ms(self) -> int:
         return min(self._clock.elapsed_ms(), self._stands_at_ms) - self._paused_ms
 
+    @property
+    def paused_ms(self) -> int:
+        return self._paused_ms
+
     def stop(self) -> None:
         """Set no more timers. The clock no longer notices pauses."""
         self._timer.cancel()
@@ -49,6 +54,7 @@ class RunningClock:
         pause_ms = now_ms - self._stands_at_ms
         if pause_ms > 0:
             self._paused_ms += pause_ms
+            self.pauses += 1
             if pause_ms >= LOGGED_PAUSE_MS and self._ticks:  # the first tick may wait for the recovery of the logs
                 log.warning(
                     "this node did not run for %d ms: it got no processor, or something held its event loop up; "

@@ -91,6 +91,8 @@ class Listener:
         self._connections: set[SocketConnection] = set()
         self._throttled: set[socket.socket] = set()
         """Connections of addresses that come too fast: they are closed after a pause, and never read."""
+        self.accepted = self.refused = 0
+        """Connections since the start, for metrics."""
         self._socket: socket.socket | None = None
         self._warned_second = self._warned = self._suppressed = 0
         self._next_accept_line_s = 0.0
@@ -228,6 +230,7 @@ class Listener:
             self._counters.add(counters.CONNECTIONS_REFUSED_FILES)
             self._warn(f"connection from {host} refused: too many open files; raise the limit (`ulimit -n`)")
             sock.close()
+            self.refused += 1
             return
         refusal = self._quotas.enter(self.name, host, self._now_ms())
         if refusal is not None:
@@ -239,12 +242,15 @@ class Listener:
             self._warn(f"connection from {host} closed: the socket options could not be set: {error.strerror}")
             self._quotas.leave(self.name, host)
             sock.close()
+            self.refused += 1
             return
         self._counters.add(counters.CONNECTIONS_ACCEPTED)
+        self.accepted += 1
         self._connections.add(self._connection(sock, host, f"{host}:{port}"))
 
     def _refuse(self, sock: socket.socket, host: str, refusal: Refusal) -> None:
         """Close a connection; if its address comes too fast, after a pause, so that it does not come again at once."""
+        self.refused += 1
         self._warn(f"connection from {host} refused: {refusal.reason}")
         if not refusal.delay_ms:
             self._counters.add(counters.CONNECTIONS_REFUSED_PER_IP)

@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
+from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 from moldau.base.errors import MalformedData, StorageFault
@@ -29,6 +30,10 @@ from moldau.wire.messages.fetch import FetchResponse
 from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.server")
+TIMED_EVERY = 16
+"""Of so many requests of an API and version, the time of one is measured: two readings of the clock would cost each
+request as much as all its counting."""
+NOT_TIMED = 0.0
 
 
 class LongReply(Promise[Any]):
@@ -68,6 +73,25 @@ _new_caller = partial(tuple.__new__, Caller)
 """Makes a Caller without its own constructor, whose cost every request would pay."""
 
 
+class RequestCounts:
+    """Requests of one API in one version, and the seconds that some of them took; metrics read it."""
+
+    __slots__ = ("failures", "key", "local_s", "requests", "timed", "total_s", "version")
+
+    def __init__(self, key: int, version: int) -> None:
+        self.key = key
+        self.version = version
+        self.requests = 0
+        self.failures = 0
+        """Requests that closed their connection. An error code in a response is not a failure."""
+        self.timed = 0
+        """The requests whose times were measured."""
+        self.local_s = 0.0
+        """Their time in handlers, on the event loop."""
+        self.total_s = 0.0
+        """Their time until there was a response."""
+
+
 class _Route(NamedTuple):
     """The functions and limits for requests of one API in one version, so that they are looked up once."""
 
@@ -78,6 +102,7 @@ class _Route(NamedTuple):
     decode: Decoder
     response: Framing
     bytes_max: int
+    counts: RequestCounts
 
 
 class PausingFraming(Framing):
@@ -109,6 +134,10 @@ class Router:
         """Return the API keys and versions that ApiVersions lists."""
         return {key: handler.versions for key, handler in sorted(self._handlers.items())}
 
+    def counts(self) -> list[RequestCounts]:
+        """Return the counts of all APIs and versions that were requested."""
+        return [route.counts for route in self._routes.values()]
+
     def answer(self, listener: str, address: str, access: Access, frame: memoryview) -> Reply:
         """Answer the request in a frame. Raise MalformedData if the connection must be closed."""
         (key, version, correlation_id, client_id), position = read_request_header(frame)
@@ -125,6 +154,7 @@ class Router:
             # Bytes after the request are ignored, as in Kafka: librdkafka sends some after Metadata v13.
             request, _ = route.decode(frame, position, size)
         except UNREADABLE as error:
+            route.counts.failures += 1
             raise malformed(route.request, version, error) from error
         LOOP_WATCH.api = route.name
         caller = _new_caller((listener, address, client_id, version, access))
@@ -157,6 +187,7 @@ class Router:
             decode=decoder(request_class(key), version),
             response=PausingFraming(key, version) if key in STRICT_FROM_VERSION else Framing(key, version),
             bytes_max=sys.maxsize if key == ApiKey.PRODUCE else _bytes_max(handler),
+            counts=RequestCounts(key, version),
         )
         return route
 
@@ -175,18 +206,25 @@ class Router:
         frame: Callable[[Message], Outgoing] | None = None,
     ) -> Reply:
         """Call the handler and frame its response; by `frame`, if it is not None."""
+        counts = route.counts
+        counts.requests += 1
+        began_s = perf_counter() if counts.requests % TIMED_EVERY == 1 else NOT_TIMED
         try:
             response = route.answer(request, caller)
+            if began_s:
+                _note_time(counts, began_s, isinstance(response, Promise))
             if response is None:
                 return None
             if isinstance(response, LongReply) and frame is None and self._run_in_thread is not None:
-                return response.and_then(partial(_frame_in_thread, self._run_in_thread, route, correlation_id))
+                return response.and_then(partial(_frame_in_thread, self._run_in_thread, route, correlation_id, began_s))
             if isinstance(response, Promise):
-                return response.map(lambda message: _late_frame(route, correlation_id, message, frame))
+                return response.map(lambda message: _late_frame(route, correlation_id, message, frame, began_s))
             return route.response.frame(correlation_id, response) if frame is None else frame(response)
         except (MalformedData, StorageFault) as error:
+            counts.failures += 1
             raise MalformedData(f"{route.name}: {error}") from error
         except Exception as error:
+            counts.failures += 1
             log.exception("%s v%d from %s failed", route.name, caller.version, caller.address)
             raise MalformedData(f"{route.name} failed here: {error!r}") from error
 
@@ -229,22 +267,36 @@ def _bytes_max(handler: Handler) -> int:
 
 
 def _frame_in_thread(
-    run_in_thread: RunInThread, route: _Route, correlation_id: int, response: Message
+    run_in_thread: RunInThread, route: _Route, correlation_id: int, began_s: float, response: Message
 ) -> Promise[Outgoing]:
     framed = Outgoing()
 
     def work() -> None:
         nonlocal framed
-        framed = _late_frame(route, correlation_id, response, None)
+        framed = _late_frame(route, correlation_id, response, None, began_s)
 
     return run_in_thread(work).map(lambda _: framed)
 
 
+def _note_time(counts: RequestCounts, began_s: float, has_to_wait: bool) -> None:
+    took_s = perf_counter() - began_s
+    counts.timed += 1
+    counts.local_s += took_s
+    if not has_to_wait:
+        counts.total_s += took_s
+
+
 def _late_frame(
-    route: _Route, correlation_id: int, response: Message, frame: Callable[[Message], Outgoing] | None
+    route: _Route,
+    correlation_id: int,
+    response: Message,
+    frame: Callable[[Message], Outgoing] | None,
+    began_s: float,
 ) -> Outgoing:
     """Return the frame, or an empty one, which closes the connection. The caller completes replies of several clients:
-    a fault in this reply must not stop the others."""
+    a fault in this reply must not stop the others. `began_s` is when the handler was called, or NOT_TIMED."""
+    if began_s:
+        route.counts.total_s += perf_counter() - began_s
     try:
         return route.response.frame(correlation_id, response) if frame is None else frame(response)
     except Exception:

@@ -14,7 +14,7 @@ from moldau.base.promise import Promise
 from moldau.security.acls.access import UNRESTRICTED
 from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.forwarded import forwarded_handlers
-from moldau.server.router import Caller, Router
+from moldau.server.router import TIMED_EVERY, Caller, Router
 from moldau.wire.apis import ApiKey
 from moldau.wire.codec import Outgoing
 from moldau.wire.frames import read_response, request_frame
@@ -83,6 +83,31 @@ def test_a_late_reply_is_encoded_when_its_promise_completes() -> None:
     assert isinstance(framed, Outgoing)
     correlation_id, body = read_response(HeartbeatResponse, framed[4:], ApiKey.HEARTBEAT, 4)
     assert (correlation_id, body.error_code) == (77, 27)
+
+
+def test_requests_are_counted_and_some_are_timed() -> None:
+    router = Router()
+    late: Promise[HeartbeatResponse] = Promise()
+    router.serve([heartbeats(lambda request, _: late if request.generation_id == 1 else HeartbeatResponse())])
+
+    def ask(generation_id: int) -> Any:
+        request = HeartbeatRequest(generation_id=generation_id)
+        frame = bytes(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", request))[4:]
+        return router.answer("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED, memoryview(bytearray(frame)))
+
+    ask(1)
+    (counts,) = router.counts()
+    assert (counts.key, counts.version, counts.requests, counts.timed) == (ApiKey.HEARTBEAT, 4, 1, 1)
+    assert counts.total_s == 0 < counts.local_s  # the response still waits
+    late.complete(HeartbeatResponse())
+    assert counts.total_s >= counts.local_s
+    for _ in range(TIMED_EVERY):
+        ask(2)
+    assert (counts.requests, counts.timed, counts.failures) == (1 + TIMED_EVERY, 2, 0)
+    frame = bytes(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", HeartbeatRequest()))[4:-8]
+    with pytest.raises(MalformedData):
+        router.answer("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED, memoryview(bytearray(frame)))
+    assert counts.failures == 1
 
 
 def test_without_a_response_no_bytes_are_sent() -> None:

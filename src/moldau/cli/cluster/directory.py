@@ -36,6 +36,7 @@ DEFAULT_BASE_PORT: Final = 9092
 CONTROLLER_PORTS_ABOVE: Final = 1000
 INTERNAL_PORTS_ABOVE: Final = 2000
 """Where the brokers of a secured cluster reach each other."""
+METRICS_PORTS_ABOVE: Final = 3000
 ALL_INTERFACES: Final = "0.0.0.0"
 PORT_MAX: Final = 65_535
 DESCRIPTION: Final = "cluster.json"
@@ -70,7 +71,9 @@ class Description:
         """Every port that the nodes listen on, and who needs it."""
         ports = {self.shared_port: "the broker"} if self.shared_port else {}
         for node in self.nodes:
-            ports |= dict.fromkeys((node.port, node.controller_port, node.internal_port), f"node {node.id}")
+            ports |= dict.fromkeys(
+                (node.port, node.controller_port, node.internal_port, node.metrics_port), f"node {node.id}"
+            )
         return {port: user for port, user in ports.items() if port}
 
     def node(self, node_id: int) -> NodeAddress:
@@ -283,7 +286,8 @@ def _new_description(count: int, base_port: int, cluster_id: str, is_secure: boo
     internal_ports = [0] * count
     if is_secure:
         internal_ports = ports_above([port + INTERNAL_PORTS_ABOVE for port in ports], used_ports)
-    nodes = map(NodeAddress, range(1, count + 1), ports, controller_ports, internal_ports)
+    metrics_ports = ports_above([port + METRICS_PORTS_ABOVE for port in ports], used_ports)
+    nodes = map(NodeAddress, range(1, count + 1), ports, controller_ports, internal_ports, metrics_ports)
     return Description(cluster_id, tuple(nodes), is_secure=is_secure)
 
 

@@ -29,6 +29,7 @@ from moldau.cli.cluster.screen import Screen, Tail
 from moldau.cli.cluster.stopping import stop_all, stop_one
 from moldau.cli.connect import CommandFailed
 from moldau.cli.secure_options import connect_lines
+from moldau.local_cluster import HOST
 
 SLOW_START_S: Final = 20.0
 RENEWAL_CHECK_S: Final = 3600.0
@@ -221,10 +222,12 @@ def announcement(directory: ClusterDirectory, description: Description, seconds:
         _command(directory, f"kill {last}"): f"see it survive; `restart {last}` brings the node back",
     }
     width = max(map(len, steps))
+    metrics = ", ".join(f"http://{HOST}:{node.metrics_port}/metrics" for node in nodes if node.metrics_port)
     count = f"{len(nodes)} node{'s' if len(nodes) > 1 else ''}"
     return [
         f"The cluster is ready after {seconds:.1f} s: {count}, data in {directory.path}. Stop with Ctrl-C.",
         f"  bootstrap servers: {description.bootstrap_servers}",
+        *([f"  metrics: {metrics}"] if metrics else []),
         *(f"  {command.ljust(width)}   {what}" for command, what in steps.items()),
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from moldau.base.ids import Uuid
@@ -14,6 +14,11 @@ PartitionCheck = Callable[[Uuid, int], None]
 
 class Group(Protocol):
     group_id: str
+
+    @property
+    def members(self) -> Mapping[str, object]:
+        """By member id."""
+        ...
 
     @property
     def type_name(self) -> str:

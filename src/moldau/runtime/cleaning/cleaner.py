@@ -95,6 +95,9 @@ class LogCleaner:
         self._timer: Timer | None = None
         self._failures: dict[Log, int] = {}
         self._is_stopped = False
+        self.cleanings = self.failures = 0
+        self.bytes_read = self.bytes_written = self.records_removed = 0
+        """Since the start, for metrics."""
 
     # --- interface ------------------------------------------------------------------------------------------------
 
@@ -276,9 +279,16 @@ class LogCleaner:
             self._round = None
             compaction.finish_swap(ended.log, work)
             self._failures.pop(ended.log, None)
+            self._count(swap.cleaned)
             self._log_result(ended, swap.cleaned)
             self._write_checkpoints()
             self._look_again()
+
+    def _count(self, cleaned: CleaningResult) -> None:
+        self.cleanings += 1
+        self.bytes_read += cleaned.bytes_read
+        self.bytes_written += cleaned.bytes_written
+        self.records_removed += cleaned.records_read - cleaned.records_kept
 
     def _soon(self, call: Callable[[], None]) -> None:
         """Call in a later turn of the loop, so that other work can run."""
@@ -291,6 +301,7 @@ class LogCleaner:
 
     def _on_failed(self, ended: Round, failed: CleaningFailed) -> None:
         self._round = None
+        self.failures += 1
         name, each, failures = ended.partition.name, ended.log, self._failures.get(ended.log, 0) + 1
         with suppress(StorageFault):  # other parts will report a disk that cannot even unlink
             compaction.discard_cleaned(each, ended.job)

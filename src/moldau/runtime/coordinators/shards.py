@@ -70,6 +70,10 @@ class Shards(Generic[M]):
         for local in self._shards.values():
             yield local.machine
 
+    def ready_machines(self) -> list[M]:
+        """Return the machines of this node that are loaded."""
+        return [local.machine for local in self._shards.values() if local.shard.is_ready]
+
     def partition_of(self, key: str) -> int:
         return self._topic.partition_of(key).partition
 

@@ -15,6 +15,7 @@ from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.promise import Promise
 from moldau.client.peers import Peers
 from moldau.log.log import Log
+from moldau.raft.commit_times import CommitTimes
 from moldau.raft.listener import QuorumListener
 from moldau.raft.machine import Quorum
 from moldau.raft.news import Committed, LeaderChanged, Leading, News, NoLongerLeading
@@ -55,6 +56,9 @@ class QuorumDriver:
         self._is_processing_output = False
         self._is_running = False
         self._resigned: Promise[None] | None = None
+        self.requests = self.responses = 0
+        """Requests to other voters since the start, and their responses, for metrics."""
+        self.commit_times = CommitTimes()
 
     # --- state --------------------------------------------------------------------------------------------------
 
@@ -153,6 +157,7 @@ class QuorumDriver:
             if not fault.is_shortage and self._on_fault is not None:
                 self._on_fault(fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
+        self.commit_times.appended(end_offset, self._clock.elapsed_ms())
         self._process_output()
         return end_offset
 
@@ -219,14 +224,20 @@ class QuorumDriver:
         if not self._is_running:
             return
         purpose = FETCHES if call.api in (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT) else REQUESTS
+        self.requests += 1
         peer = self._peers.to(call.to.host, call.to.port, purpose)
         peer.ask(call.api, call.request, call.timeout_ms, call.version).then(partial(self._on_response, call))
 
     def _on_response(self, call: OutgoingRequest, response: Message | KafkaError) -> None:
+        self.responses += not isinstance(response, KafkaError)
         if self._is_running:
             self._guarded(lambda: self._quorum.on_response(call, response))
 
     def _notify(self, news: News) -> None:
+        if isinstance(news, Committed):
+            self.commit_times.committed(news.high_watermark, self._clock.elapsed_ms())
+        elif isinstance(news, NoLongerLeading):
+            self.commit_times.forget()
         for listener in self._listeners:
             match news:
                 case Leading(epoch):

@@ -155,17 +155,29 @@ class Fetch:
                     data, length = self.unknown(key, requested.partition), 0
                 else:
                     data, length = reads.read(partition, requested.partition, requested, bytes_left, not size)
+                    partition.traffic.bytes_out += length
                 results.append(data)
                 size += length
                 bytes_left -= length
                 is_urgent = is_urgent or _is_urgent(data)
             topics.append(FetchableTopicResponse(topic.topic_id, topic.topic, results))
         if size < request.min_bytes and not is_urgent and topics:
+            if size:
+                self._take_back(topics, uses_topic_ids)
             return None
         response = FetchResponse(responses=topics)
         if is_urgent:
             self.add_leaders(response, caller)
         return response
+
+    def _take_back(self, topics: list[FetchableTopicResponse], uses_topic_ids: bool) -> None:
+        """Do not count data that is not sent: the fetch waits for more, and is then counted."""
+        for topic in topics:
+            key: str | Uuid = topic.topic_id if uses_topic_ids else topic.topic
+            for data in topic.partitions:
+                partition = self.partition(key, data.partition_index)
+                if partition is not None and data.records:
+                    partition.traffic.bytes_out -= size_of(data.records)
 
     def may_read(self, topic: str | Uuid, caller: Caller) -> bool:
         """Return whether a consumer may read the topic. Nobody is denied an unknown id: it is reported as unknown."""

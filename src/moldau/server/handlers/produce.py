@@ -43,6 +43,16 @@ ZSTD_MIN_VERSION = 7
 CURRENT_LEADER_MIN_VERSION = 10
 TOPIC_ID_MIN_VERSION = 13
 ADMIN_CLIENT_ID = "__admin_client"
+NO_FAILURES = frozenset(
+    (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+    )
+)
+"""Errors that are not counted as failed requests, as in Kafka: a client that looks for the leader, or sent nonsense."""
 Waiting = list[tuple[PartitionProduceResponse, Promise[ErrorCode]]]
 
 
@@ -181,6 +191,7 @@ class Produce:
         except KafkaError as error:
             if isinstance(error, BatchExpandsTooMuch):
                 self._counters.add(BOMBS_REFUSED)
+            partition.traffic.failed_produces += error.code not in NO_FAILURES
             refused.append(_error_response(data.index, error))
             return refused[-1]
         result = PartitionProduceResponse(

@@ -1,0 +1,51 @@
+"""How old the first record is that a group has not read: the time when the partition ended there.
+
+Each scrape notes how far the partitions reach. Between two notes the offsets are interpolated, so nothing is read from
+disk. A lag that began before the first note is reported as its least possible age.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import Final
+
+NOTES_MAX: Final = 64
+"""Notes of one partition. When it has more, every second one is dropped: old lags are told less exactly."""
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+class LagHistory:
+    def __init__(self) -> None:
+        self._notes: dict[Place, tuple[list[int], list[int]]] = {}
+        """End offsets, and the times when the partition ended there."""
+
+    def note(self, ends: Mapping[Place, int], now_ms: int) -> None:
+        """Note the end offsets of all partitions that groups read; others are forgotten."""
+        notes = {}
+        for place, end in ends.items():
+            offsets, times = self._notes.get(place) or ([], [])
+            if offsets and end < offsets[-1]:
+                offsets, times = [], []  # another topic of the same name
+            if len(offsets) >= NOTES_MAX:
+                offsets, times = offsets[::2], times[::2]
+            if len(offsets) > 1 and offsets[-2] == offsets[-1] == end:
+                times[-1] = now_ms  # nothing was appended: the last two notes span the whole pause
+            else:
+                offsets.append(end)
+                times.append(now_ms)
+            notes[place] = offsets, times
+        self._notes = notes
+
+    def lag_ms(self, place: Place, committed: int, now_ms: int) -> int:
+        """Return the age of the record at offset `committed`; 0 if there is none yet."""
+        offsets, times = self._notes.get(place) or ([], [])
+        if not offsets or committed >= offsets[-1]:
+            return 0
+        after = bisect_right(offsets, committed)
+        if not after:
+            return now_ms - times[0]
+        first, last = offsets[after - 1], offsets[after]
+        share = (committed - first) / (last - first)
+        return now_ms - times[after - 1] - int(share * (times[after] - times[after - 1]))

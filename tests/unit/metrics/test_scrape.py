@@ -1,0 +1,156 @@
+"""A scrape of a whole node in memory: each step is small, whatever the node has, and its numbers are right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from in_memory_node import InMemoryNode, batch
+from operations import operations_of
+from prometheus_client.parser import text_string_to_metric_families
+
+from moldau.assembly.metrics import NodeMetrics
+from moldau.base.persistent_map import PersistentMap
+from moldau.base.promise import Promise
+from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
+from moldau.metadata.apply import Changes
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import RECOVERING, MetadataImage, PartitionState, TopicImage
+from moldau.metrics.cluster import UncleanElections
+from moldau.metrics.groups import committed_offsets
+from moldau.metrics.text import PIECE_SERIES
+from moldau.runtime.running_clock import RunningClock
+from moldau.server.router import Caller
+from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+PARTITIONS = 10_000
+OPERATIONS_A_STEP = 32 * PIECE_SERIES
+"""Some lines for each series."""
+
+
+def metrics_of(node: InMemoryNode) -> NodeMetrics:
+    idle = SimpleNamespace(flushes=0, queued=0)
+    fakes: Any = (list, (idle, idle), SimpleNamespace(traffic={}))
+    return NodeMetrics(node.assembly, node.assembly._world, RunningClock(node.clock, node.timers), *fakes)
+
+
+def texts(metrics: NodeMetrics) -> Iterator[str]:
+    for step in metrics.steps():
+        if isinstance(step, Promise):
+            assert step.done, "nothing is elsewhere"
+        else:
+            yield step
+
+
+def samples(metrics: NodeMetrics) -> dict[tuple[str, str], float]:
+    families = text_string_to_metric_families("".join(texts(metrics)))
+    return {
+        (sample.name, ",".join(sample.labels.values())): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+@pytest.fixture(scope="module")
+def large() -> InMemoryNode:
+    """A node that seems to have many partitions: each is the same one, which takes no time to create."""
+    node = InMemoryNode().start()
+    node.create_topic("many")
+    image, partition = node.current.image, node.partition("many")
+    topic = image.topics["many"]
+    many = replace(topic, partitions=topic.partitions * PARTITIONS)
+    node.current.publish(replace(image, topics=PersistentMap({"many": many})), Changes())
+    node.partitions._topics["many"] = dict.fromkeys(range(PARTITIONS), partition)
+    return node
+
+
+def test_no_step_is_large_however_many_partitions_there_are(large: InMemoryNode) -> None:
+    steps, series = metrics_of(large).steps(), 0
+    while True:
+        taken: list[Any] = []
+        spent = operations_of(lambda: taken.append(next(steps, None)))  # noqa: B023
+        if taken[0] is None:
+            break
+        if isinstance(taken[0], str):
+            count = sum(not line.startswith("#") for line in taken[0].splitlines())
+            assert count <= PIECE_SERIES
+            series += count
+        assert spent <= OPERATIONS_A_STEP, taken[0][:200]
+    assert series > 13 * PARTITIONS
+
+
+def test_series_of_single_partitions_are_a_choice() -> None:
+    node = InMemoryNode(static={"metrics.per.partition": "false"}).start()
+    node.create_topic("many", 50)
+    found = samples(metrics_of(node))
+    assert not [key for key in found if "partition" in key[1] or key[1] == "many,7"]
+    assert found["kafka_server_replicamanager_partitioncount", ""] == 50
+    assert found["kafka_topic_partitions", "many"] == 50
+
+
+def test_appends_and_fetches_are_counted() -> None:
+    node = InMemoryNode().start()
+    node.create_topic("t")
+    records = batch(3)
+    size = len(records)
+    node.partition("t").append(records, 1, node.clock.now_ms())
+    node.flush()
+    caller = Caller("L", "x", None, 11)
+    wanted = FetchTopic(topic="t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)])
+    fetch = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=[wanted])
+    node.fetch.answer(fetch, caller)
+    fetch.min_bytes = 1 << 20
+    assert isinstance(node.fetch.answer(fetch, caller), Promise)  # it waits: its bytes are not counted yet
+    found = samples(metrics_of(node))
+    prefix = "kafka_server_brokertopicmetrics_"
+    assert found[f"{prefix}messagesin_total", "t"] == found[f"{prefix}messagesin_total", ""] == 3
+    assert found[f"{prefix}bytesin_total", "t"] == size
+    assert found[f"{prefix}bytesout_total", "t"] == size
+    assert found[f"{prefix}totalproducerequests_total", "t"] == 1
+    assert found[f"{prefix}totalfetchrequests_total", "t"] >= 2
+    assert found["moldau_parked_fetches", ""] == 1
+    node.timers.advance(500)
+    assert samples(metrics_of(node))[f"{prefix}bytesout_total", "t"] == 2 * size
+    node.delete_topic("t")
+    found = samples(metrics_of(node))
+    assert (f"{prefix}bytesin_total", "t") not in found
+    assert found[f"{prefix}bytesin_total", ""] == size
+
+
+def test_groups_are_read_in_pieces() -> None:
+    node = InMemoryNode().start()
+    node.create_topic("t", 3)
+    side = node.assembly.broker_side
+    assert side is not None
+    state = side.groups.shards._new_machine(node.partition("t")).offsets._state
+    for number in range(PIECE_SERIES + 1):
+        state.offsets.setdefault(f"g{number}", {})["t"] = {0: OffsetCommitValue(number, -1, "", 0, -1, bytes(16))}
+    lists = list(committed_offsets([state]))
+    assert [len(each) for each in lists] == [PIECE_SERIES, 1]
+    assert OffsetCommitKey("g7", "t", 0) == OffsetCommitKey(lists[0][7].group, lists[0][7].topic, 0)
+
+
+def test_unclean_elections_are_counted_by_the_active_controller() -> None:
+    current, is_active = CurrentImage(), True
+    elections = UncleanElections(current, lambda: is_active)
+
+    def image(leader: int, recovery_state: int) -> MetadataImage:
+        state = PartitionState((1, 2), (leader,), leader, 1, 1, leader_recovery_state=recovery_state)
+        topic = TopicImage("t", bytes(16), (state,))
+        return MetadataImage(topics=PersistentMap({"t": topic}))
+
+    changes = Changes(topics={"t": {0}})
+    current.publish(image(1, 0), changes)
+    elections.on_image(image(1, 0), changes)
+    assert elections.count == 0
+    elections.on_image(image(2, RECOVERING), changes)
+    assert elections.count == 1
+    current.publish(image(2, RECOVERING), changes)
+    elections.on_image(image(2, RECOVERING), changes)  # another change of the same leader
+    assert elections.count == 1
+    is_active = False
+    elections.on_image(image(1, RECOVERING), changes)
+    assert elections.count == 1
