@@ -77,6 +77,7 @@ class BatchHeader(NamedTuple):
     attributes: int
     last_offset_delta: int
     base_timestamp: int
+    """The delete horizon instead, if DELETE_HORIZON_BIT is set."""
     max_timestamp: int
     producer_id: int
     producer_epoch: int

@@ -58,11 +58,11 @@ def rewrite(
     sizes, max_timestamps = piece.sizes[span].copy(), piece.max_timestamps[span].copy()
     parts = _whole_runs(piece, plan, first)
     changed: list[tuple[int, Buffer]] = []
+    piece.check_crcs(np.flatnonzero(plan.is_rebuilt | plan.keeps_only_header) + first)
     for place in np.flatnonzero(plan.keeps_only_header).tolist():
         changed.append((place, _empty_batch(read_header(piece.batch(first + place)))))
     rebuilt = np.flatnonzero(plan.is_rebuilt)
     if rebuilt.size:
-        piece.check_crcs(rebuilt + first)
         changed += _rebuild_batches(piece, rows, kept, plan, rebuilt, horizon_ms)
     for place, batch in changed:
         sizes[place], max_timestamps[place] = len(batch), read_header(batch).max_timestamp
