@@ -19,10 +19,14 @@ from moldau.local_cluster import HOST
 
 if TYPE_CHECKING:
     from moldau.client.channel import Security
+    from moldau.wire.messages.describe_quorum import DescribeQuorumResponse
 
 REQUEST_SECONDS: Final = 1.0
-STOP_SECONDS: Final = 15.0
-"""A stopping node answers pending requests for ten seconds at most, then closes its logs."""
+STOP_SECONDS: Final = 40.0
+"""Longer than a node may take: 10 s to hand over its leaderships, 2 s to resign from the quorum, 10 s for the pending
+requests of each listener, of which a secure node has two, and some time to close its logs."""
+STOP_ALL_SECONDS: Final = 2 * STOP_SECONDS + 10.0
+"""The leader of the quorum stops after the others; then those that did not stop are killed."""
 
 Print = Callable[[str], None]
 
@@ -31,7 +35,11 @@ def stop_all(
     directory: ClusterDirectory, description: Description, processes: Sequence[NodeProcess], print_line: Print
 ) -> bool:
     """Stop all nodes; kill those that do not stop. Return whether all stopped by themselves."""
-    leader_id = quorum_leader(directory, description, processes)
+    try:
+        leader_id = quorum_leader(directory, description, processes)
+    except CommandFailed as error:
+        print_line(f"cannot ask for the leader of the quorum, so all nodes stop at once: {error.message}")
+        leader_id = None
     leaders = [process for process in processes if process.node_id == leader_id]
     others = [process for process in processes if process.node_id != leader_id]
     # A list, not `and`: the leader has to be stopped even if another node was killed.
@@ -68,7 +76,8 @@ def quorum_leader(
 
 
 def _node_security(directory: ClusterDirectory) -> Security:
-    """Return how a node connects to others: that holds whatever users and passwords there are."""
+    """Return how nodes connect to each other, with their own certificate: this works whatever users and passwords were
+    set."""
     from moldau.client.properties import security
     from moldau.secure_setup.directory import SecureDirectory
 
@@ -94,5 +103,11 @@ def _request_leader(port: int, security: Security | None) -> int | None:
             response = channel.ask(ApiKey.DESCRIBE_QUORUM, request, DescribeQuorumResponse)
     except (OSError, KafkaError, MalformedData):
         return None
-    leaders = [partition.leader_id for topic in response.topics for partition in topic.partitions]
-    return leaders[0] if leaders and leaders[0] >= 0 and not response.error_code else None
+    return leader_in(response)
+
+
+def leader_in(response: DescribeQuorumResponse) -> int | None:
+    if response.error_code:
+        return None
+    partitions = [partition for topic in response.topics for partition in topic.partitions if not partition.error_code]
+    return next((partition.leader_id for partition in partitions if partition.leader_id >= 0), None)
