@@ -65,6 +65,7 @@ def _load_view(broker: Broker, names: Sequence[str], group_id: str | None, inter
         view.partition_rows(chosen_topics(topics, names, group, internal), moves, readers),
         group,
         view.idle_members(group),
+        view.health_of(topics.values()),
     )
 
 
@@ -89,7 +90,8 @@ def _moves(admin: ClusterAdmin) -> Mapping[TopicPartition, Reassignment]:
 def chosen_topics(
     topics: Mapping[str, TopicReplicas], names: Sequence[str], group: DescribedGroup | None, internal: bool
 ) -> list[TopicReplicas]:
-    """Return the topics in `names`; if it is empty, those that the group reads; if there is no group, all topics.
+    """Return the topics in `names`; if it is empty, those that the group reads. Without a group, or if its members read
+    nothing now, return all topics.
 
     Internal topics are among all topics only if `internal` is true.
     """
