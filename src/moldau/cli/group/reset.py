@@ -94,7 +94,7 @@ def reset(
         if holds_micro_batch_ids(committed):
             raise CommandFailed(
                 f"group {group_id} cannot be reset: it {STORES_MICRO_BATCH_IDS},"
-                " and with other numbers the query would write batches twice or skip them"
+                " and with other ids the query would write micro-batches twice or skip them"
             )
         if target is None:
             assert from_file is not None  # Checked above: either --to or --from-file is present.
