@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from moldau import __version__
+from moldau.base.buffers import Buffer
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.promise import Promise
 from moldau.client.peer_login import exchange_tokens
@@ -27,7 +28,7 @@ from moldau.security.tls.context import handshake_fault
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from moldau.wire.schema import Buffer, Message
+from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.peers")
 
