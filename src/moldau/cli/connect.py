@@ -13,12 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
 import click
-from click.shell_completion import CompletionItem
 
 from moldau.base.errors import UnusableProperty
 from moldau.base.listeners import start_command
@@ -349,22 +348,6 @@ def completion_broker(ctx: click.Context) -> Broker:
     return chosen_broker(
         params.get("bootstrap_server"), params.get("command_config"), params.get("client_config") or {}
     )
-
-
-def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete topic names; silent if no broker answers within COMPLETION_SECONDS."""
-    with suppress(CommandFailed, _kafka_exception()):
-        broker = completion_broker(ctx)
-        deadline = time.monotonic() + COMPLETION_SECONDS
-        first_reachable(broker.bootstrap_servers, COMPLETION_SECONDS)
-        topics = broker.admin.list_topics(timeout=max(ATTEMPT_SECONDS_MIN, deadline - time.monotonic())).topics
-        with_internal = incomplete.startswith("_")
-        return [
-            CompletionItem(name)
-            for name in sorted(topics)
-            if name.startswith(incomplete) and (with_internal or not is_internal(name))
-        ]
-    return []
 
 
 def brokers_down_callback() -> Callable[[Any], None]:

@@ -12,8 +12,8 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.cluster import drawing, view
 from moldau.cli.cluster.view import ClusterView
-from moldau.cli.completion import complete_groups
-from moldau.cli.connect import NEXT_STEPS, Broker, CommandFailed, broker_options, complete_topics
+from moldau.cli.completion import complete_groups, complete_topics
+from moldau.cli.connect import NEXT_STEPS, Broker, CommandFailed, broker_options
 from moldau.cli.output import format_option, has_colours, show
 from moldau.client.cluster_values import Quorum, Reassignment, TopicReplicas
 from moldau.client.group_values import DescribedGroup

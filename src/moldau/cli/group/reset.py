@@ -14,8 +14,8 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli import offsets
 from moldau.cli.cluster.connect import HINT_GROUPS, HINT_TOPICS, kafka_failure
-from moldau.cli.completion import complete_groups
-from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
+from moldau.cli.completion import complete_groups, complete_topics
+from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.group.connect import (
     GroupConnection,
     group_connection,

@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, Final
 
 import click
 
-from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics, failure, key_values_callback
+from moldau.cli.completion import complete_topics
+from moldau.cli.connect import Broker, CommandFailed, broker_options, failure, key_values_callback
 from moldau.cli.output import progress_bar
 from moldau.cli.partition_offsets import partitions_of
 from moldau.cli.records.input import BadRecord, Headers, LineParser, envelope_parser, line_parser

@@ -12,13 +12,13 @@ from typing import Any
 import click
 
 from moldau.cli import offsets, partition_offsets
+from moldau.cli.completion import complete_topics
 from moldau.cli.connect import (
     Broker,
     CommandFailed,
     TopicMetadata,
     admin_api,
     broker_options,
-    complete_topics,
     existing_topics,
     is_internal,
     key_values_callback,
