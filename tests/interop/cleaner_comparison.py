@@ -16,7 +16,7 @@ from moldau.log import layout
 from moldau.log.files import Files
 from moldau.log.producers import ProducerEntry
 from moldau.log.txn_index import AbortedTxn, TxnIndex
-from moldau.wire.batch import DELETE_HORIZON_BIT, BatchHeader, check_crc, split_batches
+from moldau.wire.batch import DELETE_HORIZON_BIT, BatchHeader, has_valid_crc, split_batches
 from moldau.wire.records import Record, decode_records
 
 NO_HORIZON: Final = -1
@@ -56,7 +56,7 @@ def content_of(files: Files, directory: str) -> Content:
         position = 0
         for header, batch in split_batches(view):
             position += len(batch)
-            assert check_crc(batch)
+            assert has_valid_crc(batch)
             batches[header.base_offset] = Batch(header, decode_records(batch), position == len(view))
         stem = f"{directory}/{name.removesuffix(layout.LOG)}"
         aborted += TxnIndex(files, stem + layout.TXN_INDEX).transactions()

@@ -53,7 +53,7 @@ class World:
         write_json(self.directory.checkpoint("copy") / "metadata", {"id": "abc"})
         identity.record(self.directory, self.pipeline.name, identity.of_pipeline(self.pipeline), lambda: "id")
         with closing(Cluster(bootstrap, {})) as cluster:
-            for group in ("copy", "copy-abc"):  # its position, and its batch numbers
+            for group in ("copy", "copy-abc"):  # its position, and its micro-batch ids
                 Groups(cluster, 10_000).commit(f"{self.pipeline.name}.{group}", {TopicPartition(self.out, 0): 1})
         producer = Producer({"bootstrap.servers": bootstrap})
         for number in range(10):

@@ -249,8 +249,11 @@ class TestDelete:
             assert idle.committed(filled) == 1
 
 
-class TestBatchNumbers:
-    """A group in which a Spark query stores the number of its last micro-batch instead of an offset."""
+STORES_MICRO_BATCH_IDS = "stores the id of the last micro-batch that a Spark query wrote to each topic"
+
+
+class TestMicroBatchIds:
+    """A group in which a Spark query stores the id of its last micro-batch instead of an offset."""
 
     @contextmanager
     def wire(self, bootstrap: str, sink: str) -> Iterator[KafkaTransactionRequests]:
@@ -273,22 +276,22 @@ class TestBatchNumbers:
     def test_the_list_shows_no_lag(self, run: Run, sink: str) -> None:
         rows = {row["group"]: row for row in json.loads(run("group", "list", "--format", "json").stdout)}
         assert rows[sink] == {
-            "group": sink, "state": "batch numbers", "type": "Classic", "members": 0, "topics": 1, "lag": None,
+            "group": sink, "state": "micro-batch ids", "type": "Classic", "members": 0, "topics": 1, "lag": None,
         }  # fmt: skip
         (line,) = [line for line in run("group", "list").stdout.splitlines() if line.startswith(sink)]
-        assert line.split()[1:] == ["batch", "numbers", "Classic", "0", "1", "-"]
+        assert line.split()[1:] == ["micro-batch", "ids", "Classic", "0", "1", "-"]
 
     def test_describe_says_what_it_is(self, run: Run, sink: str, filled: str) -> None:
         lines = run("group", "describe", sink).stdout.splitlines()
-        assert lines[1].split()[1:3] == ["batch", "numbers"]
+        assert lines[1].split()[1:3] == ["micro-batch", "ids"]
         assert lines[1].split()[-2:] == ["-", "-"]
         assert lines[3:6] == [
-            f"{sink} keeps the numbers of micro-batches that a Spark query has written, no offsets: leave it alone",
-            f"{'TOPIC':{len(filled)}}  BATCH",
-            f"{filled}      4",
+            f"{sink} {STORES_MICRO_BATCH_IDS}, no offsets: leave it alone",
+            f"{'TOPIC':{len(filled)}}  MICRO-BATCH ID",
+            f"{filled}  {4:14}",
         ]
         (found,) = json.loads(run("group", "describe", sink, "--format", "json").stdout)
-        assert (found["state"], found["lag"], found["lag_seconds"]) == ("batch numbers", None, None)
+        assert (found["state"], found["lag"], found["lag_seconds"]) == ("micro-batch ids", None, None)
         assert found["partitions"] == [
             {"topic": filled, "partition": 0, "committed": 4, "end": None, "lag": None, "lag_seconds": None,
              "member": None}
@@ -297,11 +300,21 @@ class TestBatchNumbers:
     def test_they_are_not_moved(self, run: Run, sink: str) -> None:
         said = refusal(run("group", "reset", sink, "--to", "earliest", "--execute", status=1))
         assert said == (
-            f"group {sink} cannot be reset: it keeps the numbers of micro-batches that a Spark query has written,"
-            " and with other numbers the query would write batches twice or skip them"
+            f"group {sink} cannot be reset: it {STORES_MICRO_BATCH_IDS},"
+            " and with other ids the query would write micro-batches twice or skip them"
         )
 
-    def test_a_number_without_a_remark_is_one_too(self, bootstrap: str, group: Group, filled: str) -> None:
+    def test_they_are_deleted_only_with_yes(self, run: Run, bootstrap: str, sink: str) -> None:
+        said = refusal(run("group", "delete", sink, status=1))
+        assert said == (
+            f"group {sink} is not deleted: it {STORES_MICRO_BATCH_IDS}, and without the ids the query may"
+            " write a micro-batch twice; delete it with --yes if the query does not run again"
+        )
+        with self.wire(bootstrap, sink) as wire:
+            assert wire.last_micro_batch_id() == 4
+        assert run("group", "delete", sink, "--yes").stdout == f"deleted {sink}\n"
+
+    def test_an_id_without_metadata_is_one_too(self, bootstrap: str, group: Group, filled: str) -> None:
         """As sinks committed them before the metadata distinguished them from offsets."""
         group.commit(filled, 3)
         with self.wire(bootstrap, group.id) as wire:

@@ -15,7 +15,7 @@ from cluster_ledger import Ledger
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.wire.apis import ApiKey
-from moldau.wire.batch import BATCH_HEADER_BYTES, LENGTH_PREFIX, BatchHeader, check_crc, read_header
+from moldau.wire.batch import BATCH_HEADER_BYTES, LENGTH_PREFIX, BatchHeader, has_valid_crc, read_header
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from moldau.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -248,7 +248,7 @@ class Consumer(ClusterClient):
 
     def _read(self, place: Place, batch: memoryview, end: int) -> None:
         header = read_header(batch)
-        if not check_crc(batch):
+        if not has_valid_crc(batch):
             self.world.violated(f"{self.name}: a batch of {place.partition} at {header.base_offset} has a wrong CRC")
         if header.last_offset >= end:
             self.world.violated(

@@ -183,7 +183,7 @@ class Machine:
             disk_space=lambda: (1 << 40, 1 << 40),
             on_fault=self._disk_failed,
             boot_id=f"{self.host} boot {self.boots}",
-            cleans=WatchedCleaning(self._world, self, lambda work: self._run_in_thread(timers, work)),
+            cleaner=WatchedCleaning(self._world, self, lambda work: self._run_in_thread(timers, work)),
         )
         try:
             self.assembly = assembly = Assembly(self.settings, ports)

@@ -162,7 +162,7 @@ class Process:
         """Start as the node does: everything that was loaded is on disk before any client is served."""
         serving = self.assembly.start(self.assembly.settings.advertised_listeners)
         self._go_on_until(lambda: serving.done)
-        made = self.groups.topic.open()
+        made = self.groups.topic.create_if_missing()
         made.then(_expect_made)
         self._go_on_until(lambda: made.done)
         self.flusher.is_starting = False

@@ -191,7 +191,7 @@ class BrokerSide:
         world = self._world
         return LogCleaner(
             self.partitions,
-            world.cleans or CleansInThread(world.files, world.run_in_thread),
+            world.cleaner or CleansInThread(world.files, world.run_in_thread),
             cleaner_settings(self._settings.broker_layers()),
             world.clock,
             world.timers,

@@ -1,4 +1,4 @@
-"""The ports of a node: clock, timers, files, peers and the like."""
+"""What a node gets from outside, so that simulations can replace it: clock, timers, files, peers and the like."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class World:
     quorum_flusher: Flusher | None = None
     """For the metadata log, which must not wait behind partitions; None to use `flusher`."""
     run_all: RunAll = run_one_by_one
-    """Closes the logs at a stop."""
-    cleans: Cleans | None = None
+    """Runs the calls that close the logs when the node stops."""
+    cleaner: Cleans | None = None
     """Compacts logs; None to use `run_in_thread`."""
     connection_descriptors: int = sys.maxsize
-    """How many open files the connections of this node may use."""
+    """How many open files the connections of clients may use; internal listeners get a quarter of it in addition."""

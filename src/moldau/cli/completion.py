@@ -1,16 +1,25 @@
-"""Shell completion: `moldau completion SHELL`, and the completion of group names and transactional ids.
+"""Shell completion: `moldau completion SHELL`, and the completion of names of topics, groups and transactions.
 
 Commands name the completers in their options, so clients are imported only when a shell asks for names.
 """
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from moldau.cli.connect import COMPLETION_SECONDS, CommandFailed, completion_broker
+from moldau.cli.connect import (
+    ATTEMPT_SECONDS_MIN,
+    COMPLETION_SECONDS,
+    CommandFailed,
+    completion_broker,
+    first_reachable,
+    is_internal,
+    plain_failures,
+)
 
 
 @click.command()
@@ -27,6 +36,22 @@ def completion(ctx: click.Context, shell: str) -> None:
     script = get_completion_class(shell)
     assert script is not None
     click.echo(script(ctx.find_root().command, {}, "moldau", "_MOLDAU_COMPLETE").source())
+
+
+def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete topic names; silent if no broker answers within COMPLETION_SECONDS."""
+    with suppress(CommandFailed), plain_failures():
+        broker = completion_broker(ctx)
+        deadline = time.monotonic() + COMPLETION_SECONDS
+        first_reachable(broker.bootstrap_servers, COMPLETION_SECONDS)
+        topics = broker.admin.list_topics(timeout=max(ATTEMPT_SECONDS_MIN, deadline - time.monotonic())).topics
+        with_internal = incomplete.startswith("_")
+        return [
+            CompletionItem(name)
+            for name in sorted(topics)
+            if name.startswith(incomplete) and (with_internal or not is_internal(name))
+        ]
+    return []
 
 
 def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -13,12 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
 import click
-from click.shell_completion import CompletionItem
 
 from moldau.base.errors import UnusableProperty
 from moldau.base.listeners import start_command
@@ -28,12 +27,16 @@ T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 CONNECT_SECONDS: Final = 2.0
+ATTEMPT_SECONDS_MIN: Final = 0.1
+"""What an address gets after the earlier ones used up all the time."""
 SLOW_SECONDS: Final = 2.5
-"""Together with CONNECT_SECONDS below five: the longest a person waits to learn that nothing answers."""
+"""After this long the command prints that it waits. CONNECT_SECONDS + SLOW_SECONDS < 5: no command is silent for
+longer."""
 METADATA_SECONDS: Final = (2.5, 5.0, 12.5)
 """Timeouts of the attempts to read metadata. Several, because librdkafka does not notice Ctrl-C during a call."""
 ADMIN_SECONDS: Final = 30.0
 COMPLETION_SECONDS: Final = 0.8
+"""How long shell completion waits for a broker: a person waits for it after each Tab."""
 BROKERS_DOWN_EVERY_SECONDS: Final = 30.0
 
 CHECK_SECURITY: Final = (
@@ -119,14 +122,14 @@ class Broker:
 
     def metadata(self) -> ClusterMetadata:
         """Return the brokers and topics of the cluster, or fail if nobody answers; commands call this first."""
-        answering = first_answering(self.bootstrap_servers)
+        reachable = first_reachable(self.bootstrap_servers)
         try:
-            with say_when_slow(answering, sum(METADATA_SECONDS)):
+            with say_when_slow(reachable, sum(METADATA_SECONDS)):
                 metadata = self._request_metadata()
         except _kafka_exception() as error:
             reason = error.args[0].str()
             raise CommandFailed(
-                f"{answering} accepts connections but does not answer as a Kafka broker ({reason}); {CHECK_SECURITY}"
+                f"{reachable} accepts connections but does not answer as a Kafka broker ({reason}); {CHECK_SECURITY}"
             ) from error
         self._check_advertised(metadata)
         return metadata
@@ -160,7 +163,7 @@ class Broker:
         if not advertised or set(advertised) & set(self.bootstrap_servers.split(",")):
             return
         try:
-            first_answering(",".join(advertised))
+            first_reachable(",".join(advertised))
         except CommandFailed as error:
             raise CommandFailed(
                 f"{self.bootstrap_servers} answers, but advertises {', '.join(advertised)}, where no broker answers;"
@@ -181,14 +184,14 @@ def say_when_slow(address: str, seconds: float) -> Iterator[None]:
         timer.cancel()
 
 
-def first_answering(bootstrap_servers: str) -> str:
-    """Return the first of the addresses that accepts a connection; all attempts share CONNECT_SECONDS."""
-    deadline = time.monotonic() + CONNECT_SECONDS
+def first_reachable(bootstrap_servers: str, seconds: float = CONNECT_SECONDS) -> str:
+    """Return the first of the addresses that accepts a connection; all attempts share `seconds`."""
+    deadline = time.monotonic() + seconds
     reason = "no address given"
     for address in filter(None, (part.strip() for part in bootstrap_servers.split(","))):
         host, port = split_address(address)
         try:
-            socket.create_connection((host, port), timeout=max(0.1, deadline - time.monotonic())).close()
+            _try_connecting(host, port, deadline)
             return address
         except TimeoutError:
             reason = "no answer in time"
@@ -198,6 +201,20 @@ def first_answering(bootstrap_servers: str) -> str:
         f"no broker answers at {bootstrap_servers} ({reason}); start one with `{start_command(bootstrap_servers)}`,"
         " or name another with -b HOST:PORT"
     )
+
+
+def _try_connecting(host: str, port: int, deadline: float) -> None:
+    """Connect once, or raise OSError. socket.create_connection would allow the whole time for each IP address."""
+    last_error = OSError(f"{host} has no address")
+    for family, kind, protocol, _, ip_address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        try:
+            with socket.socket(family, kind, protocol) as connection:
+                connection.settimeout(max(ATTEMPT_SECONDS_MIN, deadline - time.monotonic()))
+                connection.connect(ip_address)
+                return
+        except OSError as error:
+            last_error = error
+    raise last_error
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -224,6 +241,7 @@ def existing_topics(metadata: ClusterMetadata, names: Iterable[str]) -> list[Top
 
 
 def is_internal(topic: str) -> bool:
+    """Whether the name begins with `__`; ClusterMetadata has no is_internal flag."""
     return topic.startswith("__")
 
 
@@ -253,7 +271,7 @@ def outcome(future: Future[T], subject: str) -> T:
             raise CommandFailed(f"{subject}: {reason}") from error
 
 
-def key_values(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+def key_values_callback(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
     """The callback of a repeatable K=V option."""
     pairs = [text.partition("=") for text in texts]
     for key, equals, _ in pairs:
@@ -270,7 +288,7 @@ def broker_options(command: Callable[P, T]) -> Callable[..., T]:
         "--bootstrap-server",
         envvar="MOLDAU_BOOTSTRAP",
         metavar="HOST:PORT[,...]",
-        help=f"Where the cluster is: $MOLDAU_BOOTSTRAP, or {DEFAULT_BOOTSTRAP}.",
+        help=f"Where the cluster is: $MOLDAU_BOOTSTRAP, bootstrap.servers of --command-config, or {DEFAULT_BOOTSTRAP}.",
     )
     @click.option(
         "--command-config",
@@ -283,7 +301,7 @@ def broker_options(command: Callable[P, T]) -> Callable[..., T]:
         "client_config",
         multiple=True,
         metavar="K=V",
-        callback=key_values,
+        callback=key_values_callback,
         help="A librdkafka property, such as -X security.protocol=SASL_SSL. Repeatable.",
     )
     @functools.wraps(command)
@@ -301,17 +319,17 @@ def broker_options(command: Callable[P, T]) -> Callable[..., T]:
 
 
 def chosen_broker(bootstrap_server: str | None, command_config: str | None, client_config: Mapping[str, str]) -> Broker:
-    """Return the broker of the options: -X wins over the file, and -b over an address in the file."""
+    """Return the broker of the options. -X wins over the file; -b or $MOLDAU_BOOTSTRAP wins over bootstrap.servers in
+    either."""
     properties = dict(client_config)
     if command_config is not None:
         properties = {**_read_command_config(command_config), **properties}
-    in_file = properties.pop("bootstrap.servers", None)
-    return Broker(bootstrap_server or in_file or DEFAULT_BOOTSTRAP, properties)
+    from_properties = properties.pop("bootstrap.servers", None)
+    return Broker(bootstrap_server or from_properties or DEFAULT_BOOTSTRAP, properties)
 
 
 def _read_command_config(path: str) -> dict[str, str]:
     """Return the properties of the file with librdkafka's names."""
-    from moldau.base.errors import UnusableProperty
     from moldau.cli.kafka.connection.properties import load
     from moldau.cli.kafka.tool import ToolFailed
     from moldau.client.properties import for_librdkafka
@@ -330,21 +348,6 @@ def completion_broker(ctx: click.Context) -> Broker:
     return chosen_broker(
         params.get("bootstrap_server"), params.get("command_config"), params.get("client_config") or {}
     )
-
-
-def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete topic names: within a second, and silently if no broker answers."""
-    with suppress(CommandFailed, _kafka_exception()):
-        broker = completion_broker(ctx)
-        first_answering(broker.bootstrap_servers)
-        topics = broker.admin.list_topics(timeout=COMPLETION_SECONDS).topics
-        with_internal = incomplete.startswith("_")
-        return [
-            CompletionItem(name)
-            for name in sorted(topics)
-            if name.startswith(incomplete) and (with_internal or not is_internal(name))
-        ]
-    return []
 
 
 def brokers_down_callback() -> Callable[[Any], None]:

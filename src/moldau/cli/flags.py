@@ -168,7 +168,8 @@ class ToolFlags:
         """Parse a command line.
 
         An unknown flag or a missing argument raises UsageError even beside `--help`. HelpRequested and
-        VersionRequested then take precedence over conflicts between flags, which the tool checks later.
+        VersionRequested then take precedence over conflicts between flags, which are checked afterwards, here and in
+        the tool.
         """
         if not argv:
             raise HelpRequested
@@ -187,7 +188,7 @@ class ToolFlags:
         arguments = Arguments({flag.name: flag for flag in (*self.flags, HELP, VERSION)})
         flags_by_name = dict(arguments.flags)
         for flag in self.flags:
-            # Skip empty short names. The word `---` has an empty name too and would otherwise be taken for this flag.
+            # Skip empty short names: the word `---` has an empty name too and would match a flag without a short name.
             flags_by_name.update((name, flag) for name in (*flag.former_names, flag.short) if name)
         words = list(reversed(argv))  # The next word is the last of the list: cheap to pop.
         while words:

@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Any, Final
 
 from moldau import __version__
+from moldau.base.buffers import Buffer
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.loop_watch import LONG_CALL_S, LOOP_WATCH
 from moldau.base.promise import Promise
@@ -30,18 +31,16 @@ from moldau.security.tls.context import handshake_fault
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from moldau.wire.schema import Buffer, Message
+from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.peers")
 
 RECONNECT_BACKOFF_S: Final = 0.02
 """The pause after a connection could not be opened: a caller that retries at once must not spin."""
-LOGIN_BACKOFF_S: Final = 0.5
-"""The pause after a failed login: the password will not be right at once."""
+LOGIN_BACKOFF_S: Final = 0.5  # after a failed login: the password will not be right at once
 LOGIN_TIMEOUT_S: Final = 30.0
 RENEW_AT: Final = 0.85  # the share of a SASL session's lifetime after which it is renewed
-TIMER_SLACK_S: Final = 0.002
-"""The event loop counts in milliseconds and may wake one too early."""
+TIMER_SLACK_S: Final = 0.002  # the event loop counts in milliseconds and may wake one too early
 HANDSHAKE_VERSION: Final = 3
 CORRELATION_ID_MAX: Final = (1 << 31) - 1
 

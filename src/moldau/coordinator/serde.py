@@ -9,11 +9,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.coordinator.records import RecordKey, RecordValue
 from moldau.wire.codec import decode, encode
-from moldau.wire.schema import Buffer
 
 _INT16 = struct.Struct(">h")
 

@@ -11,11 +11,10 @@ import sys
 from contextlib import suppress
 from typing import Protocol
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import StorageFault
 from moldau.platforms.durable_files import sync_data, sync_directory
 from moldau.platforms.file_locks import try_lock
-
-Buffer = bytes | bytearray | memoryview
 
 
 class File(Protocol):

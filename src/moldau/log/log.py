@@ -35,7 +35,7 @@ from moldau.wire.batch import (
     BATCH_HEADER_BYTES,
     CODEC_MASK,
     CONTROL_BIT,
-    check_crc,
+    has_valid_crc,
     read_header,
     stamp_log_append_time,
 )
@@ -225,7 +225,7 @@ class Log:
             if header.size_in_bytes > len(batches) - position:
                 break
             batch = batches[position : position + header.size_in_bytes]
-            if header.size_in_bytes < BATCH_HEADER_BYTES or not check_crc(batch):
+            if header.size_in_bytes < BATCH_HEADER_BYTES or not has_valid_crc(batch):
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A leader's batch at {header.base_offset} is broken.")
             if header.base_offset < self.end_offset or header.last_offset_delta < 0:
                 raise KafkaError(

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.base.limits import PRODUCER_BATCHES_KEPT
 from moldau.log import layout
@@ -22,7 +23,7 @@ from moldau.log.segment import Segment
 from moldau.log.segments import Segments
 from moldau.log.txn_index import AbortedTxn
 from moldau.log.walk import walk_headers
-from moldau.wire.batch import BatchHeader, Buffer
+from moldau.wire.batch import BatchHeader
 from moldau.wire.records import EndTxnMarker, decode_records, read_end_txn_marker
 
 RECALL_OFFSETS: Final = 10_000

@@ -9,10 +9,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.log import layout
 from moldau.log.config import LogConfig
-from moldau.log.files import Buffer, File, Files, write_all
+from moldau.log.files import File, Files, write_all
 from moldau.log.offset_index import OffsetIndex
 from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.log.time_index import TimeIndex, TimestampOffset

@@ -13,7 +13,7 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.limits import OPENED_RECORDS_MAX
 from moldau.log.config import LOG_APPEND_TIME, LogConfig
 from moldau.wire.batch import (
-    ATTRIBUTES_LOW_BYTE,
+    ATTRIBUTES_LOW_BYTE_POSITION,
     BATCH_HEADER,
     BATCH_HEADER_BYTES,
     CODEC_MASK,
@@ -198,7 +198,7 @@ def _check_timestamps(batch: memoryview, config: LogConfig, now_ms: int) -> Head
 
     If there are none, the header is wrong and is corrected, as Kafka does.
     """
-    is_log_append_time = bool(batch[ATTRIBUTES_LOW_BYTE] & LOG_APPEND_TIME_BIT)
+    is_log_append_time = bool(batch[ATTRIBUTES_LOW_BYTE_POSITION] & LOG_APPEND_TIME_BIT)
     records = open_records(batch, config)
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms

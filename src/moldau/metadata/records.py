@@ -1,4 +1,4 @@
-"""The records of the metadata log, in Apache's own formats, so that its tools read our log.
+"""The records of the metadata log, in Apache Kafka's own formats, so that its tools read our log.
 
 A record's value: frame version 1, the record's type and its version, each an unsigned varint, then the body in the
 flexible encoding of `wire.codec`. The schema lines are those of `wire.schema`.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.metadata.broker_records import (
     FENCE,
@@ -44,7 +45,6 @@ from moldau.metadata.topic_records import (
     TopicRecord,
 )
 from moldau.wire.codec import decode_from, encode, uvarint
-from moldau.wire.schema import Buffer
 
 __all__ = [
     "FENCE",

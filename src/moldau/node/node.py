@@ -147,7 +147,7 @@ class Node:
             disk_space=self._disk_space,
             boot_id=boot_id(),
             on_fault=self._fail,
-            cleans=CleaningProcess(loop) if self._uses_cleaning_process else None,
+            cleaner=CleaningProcess(loop) if self._uses_cleaning_process else None,
             # Connections get half of the open files: a log that cannot open its files would stop the node.
             connection_descriptors=open_files_limit() // 2,
         )

@@ -1,4 +1,4 @@
-"""The control records of the quorum in Apache's formats: the leader, the voters, kraft.version, and a snapshot's ends.
+"""The control records of the quorum in Apache Kafka's formats: leader, voters, kraft.version, and a snapshot's ends.
 
 The value of a record is its body in the flexible encoding of `wire.codec`; the key contains its type.
 """

@@ -22,6 +22,7 @@ from moldau.raft.member import Member, RaftSettings
 from moldau.raft.news import Committed, LeaderChanged, Leading, News, NoLongerLeading
 from moldau.raft.ports import QuorumStateStore, RaftLog
 from moldau.raft.progress import Progress
+from moldau.raft.quorum_state import NOBODY, QuorumState
 from moldau.raft.roles import (
     NEVER_MS,
     Candidate,
@@ -33,7 +34,6 @@ from moldau.raft.roles import (
     Role,
     Unattached,
 )
-from moldau.raft.states import NOBODY, QuorumState
 from moldau.raft.voters import Endpoint, ReplicaKey, VoterSet
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import read_header

@@ -191,7 +191,7 @@ def _begin_download(core: Core, role: Follower, snapshot: SnapshotId) -> None:
 
 def on_snapshot_response(core: Core, sent: OutgoingRequest, response: FetchSnapshotResponse) -> bool:
     if response.error_code or len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
-        # Apache's leaders answer like this when they no longer have the snapshot: the next fetch names another.
+        # Apache Kafka's leaders answer like this when they no longer have the snapshot: the next fetch names another.
         if isinstance(core.role, Follower):
             _drop_download(core.role)
         return False

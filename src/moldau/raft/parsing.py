@@ -7,9 +7,9 @@ from typing import Any
 
 from moldau.base.errors import ErrorCode
 from moldau.raft.core import Core
+from moldau.raft.quorum_state import NOBODY
 from moldau.raft.responses import PARTITION
 from moldau.raft.roles import Unattached
-from moldau.raft.states import NOBODY
 from moldau.raft.voters import Endpoint
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
+from moldau.raft.quorum_state import QuorumState
 from moldau.raft.snapshots import SnapshotId
-from moldau.raft.states import QuorumState
 from moldau.wire.batch import BatchHeader
 from moldau.wire.schema import Records
 

@@ -15,8 +15,8 @@ from moldau.base.promise import Promise
 from moldau.raft.election import Tally
 from moldau.raft.ports import SnapshotDownload
 from moldau.raft.progress import Progress
+from moldau.raft.quorum_state import NOBODY
 from moldau.raft.snapshots import SnapshotId
-from moldau.raft.states import NOBODY
 from moldau.raft.voters import Endpoint, ReplicaKey, Voter
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_raft_voter import AddRaftVoterResponse

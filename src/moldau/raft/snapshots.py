@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from moldau.base.errors import MalformedData
 from moldau.raft.control_records import kraft_version_record, snapshot_footer, snapshot_header, voters_record
 from moldau.raft.voters import VoterSet
-from moldau.wire.batch import BatchHeader, check_crc
+from moldau.wire.batch import BatchHeader, has_valid_crc
 from moldau.wire.records import ControlType, Record, build_batch, control_type, decode_records
 
 SUFFIX: Final = ".checkpoint"
@@ -100,7 +100,7 @@ def check_snapshot(batches: Iterable[tuple[BatchHeader, memoryview]]) -> None:
     kinds: list[int] = []
     last_kinds: list[int] = []
     for header, batch in batches:
-        if not check_crc(batch):
+        if not has_valid_crc(batch):
             raise MalformedData(f"snapshot: the CRC of the batch at offset {header.base_offset} does not match")
         last_kinds = [control_type(record) for record in decode_records(batch, header)] if header.is_control else []
         kinds = kinds or last_kinds
@@ -111,7 +111,7 @@ def check_snapshot(batches: Iterable[tuple[BatchHeader, memoryview]]) -> None:
 def snapshot_values(batches: Iterable[tuple[BatchHeader, memoryview]]) -> Iterator[bytes]:
     """Yield the values of the metadata records of a snapshot."""
     for header, batch in batches:
-        if not check_crc(batch):
+        if not has_valid_crc(batch):
             raise MalformedData(f"snapshot: the CRC of the batch at offset {header.base_offset} does not match")
         if not header.is_control:
             for record in decode_records(batch, header):

@@ -15,8 +15,8 @@ from moldau.raft import requests, responses
 from moldau.raft.core import Core
 from moldau.raft.election import lost_election_backoff_ms
 from moldau.raft.parsing import leader_endpoint, learn_from, single
+from moldau.raft.quorum_state import NOBODY
 from moldau.raft.roles import Candidate, OutgoingRequest, Prospective
-from moldau.raft.states import NOBODY
 from moldau.raft.voters import ReplicaKey
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.vote import RequestPartitionData, VoteRequest, VoteResponse

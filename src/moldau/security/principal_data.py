@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.security.principals import PRINCIPAL_LENGTH_MAX, Principal
 from moldau.wire.codec import decode_from, encode
-from moldau.wire.schema import Buffer, Message
+from moldau.wire.schema import Message
 
 VERSION_BYTES: Final = 2
 

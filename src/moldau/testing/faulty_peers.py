@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
+from moldau.base.buffers import Buffer
 from moldau.client.peer_connections import PeerConnection, PeerConnections, TlsContext
 from moldau.client.response_frames import ResponseFrames
-from moldau.wire.schema import Buffer
 
 Link = Callable[[str, int], int | None]
 """The current state of the link to a host and port: its delay in milliseconds each way, or None if it is cut."""

@@ -16,9 +16,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import StorageFault
-
-Buffer = bytes | bytearray | memoryview
 
 PAGE_BYTES = 64
 """Smaller than a real page, so that small batches tear across several."""

@@ -28,6 +28,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.wire.compression import Compression
 from moldau.wire.crc import crc32c
@@ -58,14 +59,12 @@ _UINT32 = struct.Struct(">I")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _ATTRIBUTES_POSITION: Final = 21
-ATTRIBUTES_LOW_BYTE: Final = _ATTRIBUTES_POSITION + 1
+ATTRIBUTES_LOW_BYTE_POSITION: Final = _ATTRIBUTES_POSITION + 1
 """Where codec, timestamp type, transactional and control bits are."""
 _MAX_TIMESTAMP_POSITION: Final = 35
 _LEADER_EPOCH_POSITION: Final = 12
 _PRODUCER_POSITION: Final = 43
 _PRODUCER: Final = struct.Struct(">qhi")
-
-Buffer = bytes | bytearray | memoryview
 
 
 class BatchHeader(NamedTuple):
@@ -77,6 +76,7 @@ class BatchHeader(NamedTuple):
     attributes: int
     last_offset_delta: int
     base_timestamp: int
+    """The delete horizon instead, if DELETE_HORIZON_BIT is set."""
     max_timestamp: int
     producer_id: int
     producer_epoch: int
@@ -140,7 +140,7 @@ def split_batches(view: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
         position += size
 
 
-def check_crc(batch: memoryview) -> bool:
+def has_valid_crc(batch: memoryview) -> bool:
     """Whether the stored CRC matches the bytes. `batch` is exactly one batch."""
     stored: int = _UINT32.unpack_from(batch, CRC_POSITION)[0]
     return crc32c(batch[CRC_START:]) == stored
@@ -154,20 +154,20 @@ def stamp(batch: memoryview, base_offset: int, leader_epoch: int) -> None:
 
 def stamp_log_append_time(batch: memoryview, now_ms: int) -> None:
     """Mark the batch as stamped by the broker: every record's timestamp becomes `now_ms`. Updates the CRC."""
-    batch[ATTRIBUTES_LOW_BYTE] |= LOG_APPEND_TIME_BIT
+    batch[ATTRIBUTES_LOW_BYTE_POSITION] |= LOG_APPEND_TIME_BIT
     _INT64.pack_into(batch, _MAX_TIMESTAMP_POSITION, now_ms)
     stamp_crc(batch)
 
 
 def stamp_create_time(batch: memoryview, max_timestamp: int) -> None:
     """Mark the batch as stamped by its producer, with the latest record at `max_timestamp`. Updates the CRC."""
-    batch[ATTRIBUTES_LOW_BYTE] &= ~LOG_APPEND_TIME_BIT & 0xFF
+    batch[ATTRIBUTES_LOW_BYTE_POSITION] &= ~LOG_APPEND_TIME_BIT & 0xFF
     _INT64.pack_into(batch, _MAX_TIMESTAMP_POSITION, max_timestamp)
     stamp_crc(batch)
 
 
 def stamp_producer(batch: memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Change the producer of the batch, as when an expired producer gets a new id. Updates the CRC."""
+    """Set producer id, epoch and base sequence. Updates the CRC."""
     _PRODUCER.pack_into(batch, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
     stamp_crc(batch)
 

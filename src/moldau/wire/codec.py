@@ -10,9 +10,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.wire.compile import decoder_source, encoder_source
-from moldau.wire.schema import Buffer, Message, Records
+from moldau.wire.schema import Message, Records
 
 M = TypeVar("M", bound=Message)
 Encoder = Callable[[Any, bytearray], None]

@@ -20,10 +20,9 @@ from typing import Final
 
 import cramjam
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.base.limits import DECOMPRESSED_BYTES_MAX
-
-Buffer = bytes | bytearray | memoryview
 
 
 class Compression(IntEnum):

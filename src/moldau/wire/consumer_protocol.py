@@ -10,9 +10,10 @@ import struct
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.wire.codec import decode_from, encode
-from moldau.wire.schema import Buffer, Message
+from moldau.wire.schema import Message
 
 PROTOCOL_TYPE: Final = "consumer"
 NEVER_FLEXIBLE: Final = 2**15

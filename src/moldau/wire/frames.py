@@ -11,11 +11,12 @@ import struct
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.base.limits import HEADER_TAGS_MAX
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.codec import Outgoing, decode_from, encode, encoder, read_uvarint
-from moldau.wire.schema import Buffer, Message
+from moldau.wire.schema import Message
 
 _HEADER_START = struct.Struct(">hhih")
 _SIZE = struct.Struct(">i")

@@ -21,6 +21,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Final, NamedTuple
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.base.limits import DECOMPRESSED_BYTES_MAX
 from moldau.wire.batch import (
@@ -35,7 +36,6 @@ from moldau.wire.batch import (
     NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    Buffer,
     read_header,
     stamp_crc,
 )

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 
-Buffer = bytes | bytearray | memoryview
+from moldau.base.buffers import Buffer
 
 
 class RecordsSlice(Protocol):

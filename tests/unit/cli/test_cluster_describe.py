@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from moldau.base.ids import TopicPartition
@@ -54,7 +56,11 @@ GROUP = DescribedGroup(
 )
 
 
-def view(group: DescribedGroup | None = None, topics: tuple[TopicReplicas, ...] = (ORDERS,)) -> ClusterView:
+def view(
+    group: DescribedGroup | None = None,
+    topics: tuple[TopicReplicas, ...] = (ORDERS,),
+    hidden: tuple[TopicReplicas, ...] = (OFFSETS,),
+) -> ClusterView:
     return ClusterView(
         "abc",
         cluster_view.broker_rows(DescribedCluster("abc", 1, NODES), [ORDERS, OFFSETS]),
@@ -63,6 +69,7 @@ def view(group: DescribedGroup | None = None, topics: tuple[TopicReplicas, ...] 
         cluster_view.partition_rows(topics, {}, cluster_view.readers_of(group)),
         group,
         cluster_view.idle_members(group),
+        cluster_view.health_of([*topics, *hidden]),
     )
 
 
@@ -103,6 +110,16 @@ def test_a_healthy_cluster_has_no_notes() -> None:
     assert "; all in sync" in lines[0]
 
 
+def test_the_summary_counts_troubles_in_topics_that_are_not_shown() -> None:
+    healthy = TopicReplicas("orders", False, {0: ORDERS.partitions[0]})
+    broken = TopicReplicas("__consumer_offsets", True, {0: PartitionReplicas(1, (1, 2), (1,))})
+    shown = view(topics=(healthy,), hidden=(broken,))
+    assert drawn(shown)[0].endswith("1 topic, 1 partition; in all topics: 1 under-replicated")
+    assert cluster_view.as_data(shown)["under_replicated"] == 1
+    nothing = view(topics=(), hidden=(broken,))
+    assert drawn(nothing)[0].endswith("0 topics, 0 partitions; in all topics: 1 under-replicated")
+
+
 @pytest.mark.parametrize(
     ("partition", "move", "note"),
     [
@@ -139,6 +156,7 @@ def test_which_topics_are_shown() -> None:
     assert names(internal=True) == ["__consumer_offsets", "orders", "other"]
     assert names("__consumer_offsets") == ["__consumer_offsets"]
     assert names(group=GROUP) == ["orders"]
+    assert names(group=replace(GROUP, members=())) == ["orders", "other"]
     assert names("other", group=GROUP) == ["other"]
     with pytest.raises(CommandFailed, match="no topic x, y; `moldau topic list` shows"):
         names("x", "other", "y")

@@ -21,8 +21,9 @@ from moldau.cli.stop_signals import StopSignals
 from moldau.cli.stored_offsets import store_printed
 from moldau.client.confluent import KafkaError, KafkaException
 from moldau.client.properties import for_librdkafka
+from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, DELETE_HORIZON_BIT, LENGTH_PREFIX, read_header
 from moldau.wire.compression import Compression
-from moldau.wire.records import ControlType, Record, build_batch, control_record
+from moldau.wire.records import ControlType, Record, append_varint, build_batch, control_record
 
 NOW_MS = 1_800_000_000_000
 
@@ -116,6 +117,23 @@ def batch_of(*timestamps: int, base_offset: int = 0, codec: Compression = Compre
 def test_the_timestamp_of_the_first_waiting_record(codec: Compression) -> None:
     ((header, batch),) = whole_batches(memoryview(batch_of(100, 200, 300, base_offset=7, codec=codec)))
     assert [first_timestamp(header, batch, offset) for offset in (0, 7, 8, 9, 10)] == [100, 100, 200, 300, None]
+
+
+def test_a_delete_horizon_is_not_the_timestamp_of_a_record() -> None:
+    tombstone = bytearray(1)
+    for number in (100 - NOW_MS, 0, 1):  # Timestamp delta from the horizon, offset delta, bytes of the key.
+        append_varint(tombstone, number)
+    tombstone += b"k\x01\x00"
+    body = bytearray()
+    append_varint(body, len(tombstone))
+    body += tombstone
+    header = read_header(batch_of(100, base_offset=7))._replace(
+        batch_length=BATCH_HEADER_BYTES - LENGTH_PREFIX.size + len(body),
+        attributes=DELETE_HORIZON_BIT,
+        base_timestamp=NOW_MS,
+    )
+    batch = memoryview(BATCH_HEADER.pack(*header) + body)
+    assert first_timestamp(header, batch, 7) == 100
 
 
 def test_markers_are_not_records_and_an_incomplete_batch_is_left_out() -> None:

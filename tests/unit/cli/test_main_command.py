@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -14,7 +15,14 @@ from click.testing import CliRunner, Result
 
 from moldau import __version__
 from moldau.cli import connect
-from moldau.cli.connect import DEFAULT_BOOTSTRAP, Broker, broker_options, completion_broker
+from moldau.cli.connect import (
+    DEFAULT_BOOTSTRAP,
+    Broker,
+    CommandFailed,
+    broker_options,
+    completion_broker,
+    first_reachable,
+)
 from moldau.cli.main import COMMANDS, main, one_line
 
 
@@ -122,6 +130,36 @@ def test_a_port_where_nobody_listens_is_reported_at_once() -> None:
         f" `moldau start --listen 127.0.0.1:{port}`,"
         " or name another with -b HOST:PORT\n"
     )
+
+
+def test_all_addresses_of_a_host_share_the_time_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, timeouts = 0.0, list[float]()
+
+    class SilentSocket:
+        def __init__(self, *args: object) -> None: ...
+
+        def __enter__(self) -> SilentSocket:
+            return self
+
+        def __exit__(self, *args: object) -> None: ...
+
+        def settimeout(self, seconds: float) -> None:
+            timeouts.append(seconds)
+
+        def connect(self, address: object) -> None:
+            nonlocal now
+            now += timeouts[-1] * 0.75
+            raise TimeoutError
+
+    def addresses(host: str, port: int, type: int) -> list[tuple[object, ...]]:
+        return [(socket.AF_INET, type, 6, "", (f"192.0.2.{number}", port)) for number in (1, 2)]
+
+    fakes = SimpleNamespace(socket=SilentSocket, getaddrinfo=addresses, SOCK_STREAM=socket.SOCK_STREAM)
+    monkeypatch.setattr(connect, "socket", fakes)
+    monkeypatch.setattr(connect, "time", SimpleNamespace(monotonic=lambda: now))
+    with pytest.raises(CommandFailed, match=r"no broker answers at a:1,b:1 \(no answer in time\)"):
+        first_reachable("a:1,b:1", 8.0)
+    assert timeouts == [8.0, 2.0, 0.5, 0.125]
 
 
 def test_a_listener_that_never_answers_is_waited_for_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from moldau.log.log import Log
 from moldau.log.reading import aborted_between
 from moldau.log.validate import Origin
 from moldau.testing.files import MemoryFiles
-from moldau.wire.batch import BatchHeader, check_crc
+from moldau.wire.batch import BatchHeader, has_valid_crc
 from moldau.wire.compression import Compression
 from moldau.wire.records import (
     IN_LINE,
@@ -232,7 +232,7 @@ class History:
     def _check_batches(self, batches: list[tuple[BatchHeader, bytes]]) -> None:
         end = 0
         for header, batch in batches:
-            assert check_crc(memoryview(batch))
+            assert has_valid_crc(memoryview(batch))
             assert header.base_offset >= end
             end = header.next_offset
             was = self.headers[header.base_offset]

@@ -21,7 +21,7 @@ from moldau.wire.batch import (
     BATCH_HEADER_BYTES,
     DELETE_HORIZON_BIT,
     LENGTH_PREFIX,
-    check_crc,
+    has_valid_crc,
     read_header,
     stamp_crc,
 )
@@ -63,7 +63,7 @@ def test_a_batch_that_loses_a_record_keeps_its_place_and_its_codec(codec: Compre
     history.clean()
     (after, batch), *_ = read_batches(history.log, first)
     assert read_values(history.log) == {1: b"2" * 100, 2: b"3", 4: b"5"}
-    assert check_crc(memoryview(batch))
+    assert has_valid_crc(memoryview(batch))
     same = ("base_offset", "last_offset_delta", "leader_epoch", "attributes", "base_timestamp", "base_sequence")
     assert all(getattr(after, name) == getattr(before, name) for name in same)
     assert after.record_count == 3
@@ -281,6 +281,21 @@ def test_a_broken_batch_ends_the_round_and_leaves_the_log_as_it_was() -> None:
     compaction.discard_cleaned(history.log, job_of(history))
     assert history.files.read(path) == before
     assert not [name for name in history.files.names(history.log.directory) if name.endswith(layout.CLEANED)]
+
+
+def test_a_broken_batch_that_would_keep_only_its_header_ends_the_round() -> None:
+    """In the part that was cleaned before, where nothing else checks its CRC."""
+    history = History("broken-header")
+    records = [Record(IN_LINE, history.now_ms, b"a", b"1" * 50)]
+    batch = memoryview(build_batch(records, producer_id=5, producer_epoch=0, base_sequence=0))
+    history.log.append(batch, leader_epoch=history.leader_epoch, now_ms=history.now_ms, origin=Origin.CLIENT)
+    history.log.roll(history.now_ms)
+    history.clean()
+    history.files.open(history.log.segments.first.log_path).pwrite(b"?", 90)
+    put(history, (b"a", b"2"))
+    assert history.log.cleaned_up_to == 1
+    with pytest.raises(MalformedData, match="the batch at offset 0 does not match its CRC"):
+        clean(history.files, job_of(history), lambda _: None)
 
 
 def test_the_map_knows_every_key_as_a_dict_does_and_keeps_to_its_bound() -> None:

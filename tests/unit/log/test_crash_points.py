@@ -17,7 +17,7 @@ from moldau.log.config import LogConfig
 from moldau.log.log import Log
 from moldau.log.store import LogStore
 from moldau.testing.files import MemoryFiles, PowerLoss
-from moldau.wire.batch import check_crc
+from moldau.wire.batch import has_valid_crc
 from moldau.wire.records import decode_records
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=150, retention_bytes=4000, retention_ms=-1)
@@ -153,7 +153,7 @@ def check_recovered(log: Log, history: History) -> None:
     for (before, _), (after, _) in pairwise(batches):
         assert after.base_offset == before.next_offset, "a hole in the log"
     for header, batch in batches:
-        assert check_crc(memoryview(batch))
+        assert has_valid_crc(memoryview(batch))
         assert log.epochs.epoch_for_offset(max(header.base_offset, log.start_offset)) == header.leader_epoch
         for record in decode_records(batch):
             assert record.value in history.written[record.offset], "a record that nobody wrote there"

@@ -8,10 +8,10 @@ from random import Random
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.raft.ports import EpochEnd
+from moldau.raft.quorum_state import QuorumState
 from moldau.raft.snapshots import SnapshotId, check_snapshot, snapshot_batches, snapshot_values
-from moldau.raft.states import QuorumState
 from moldau.raft.voters import VoterSet
-from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, check_crc, read_header, split_batches, stamp
+from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, has_valid_crc, read_header, split_batches, stamp
 
 
 class MemoryRaftLog:
@@ -62,7 +62,7 @@ class MemoryRaftLog:
             batch = batches[position : position + header.size_in_bytes]
             if len(batch) < header.size_in_bytes:
                 return
-            if header.base_offset != self.end_offset or not check_crc(batch):
+            if header.base_offset != self.end_offset or not has_valid_crc(batch):
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
             self._store(bytes(batch))
             position += header.size_in_bytes

@@ -13,9 +13,9 @@ from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.promise import Promise
 from moldau.raft.machine import Quorum
 from moldau.raft.member import Member
+from moldau.raft.quorum_state import QuorumState
 from moldau.raft.roles import Candidate, Follower, Leader, OutgoingRequest, Prospective, Resigned, Unattached
 from moldau.raft.snapshots import SnapshotId
-from moldau.raft.states import QuorumState
 from moldau.raft.voters import Endpoint, static_voters
 from moldau.testing.clock import FakeClock
 from moldau.wire.apis import ApiKey

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.base.errors import MalformedData
-from moldau.raft.states import QuorumState
+from moldau.raft.quorum_state import QuorumState
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 

@@ -17,7 +17,7 @@ from moldau.replica.follower_log import FollowerLog, drop_newer_epochs
 from moldau.replica.partition import Partition
 from moldau.testing.clock import START_MS
 from moldau.testing.files import MemoryFiles
-from moldau.wire.batch import check_crc
+from moldau.wire.batch import has_valid_crc
 
 NAME = TopicPartition("a", 0)
 STATE = PartitionState(replicas=(1, 2), isr=(1, 2), leader=2, leader_epoch=5, partition_epoch=0)
@@ -182,7 +182,7 @@ def test_after_a_truncation_no_crash_restores_truncated_records(seed: int) -> No
         is_old = entry.start_offset < (4 if seed % 2 else 6) or entry.start_offset == log.end_offset
         assert (entry.epoch == 4) == is_old
     batches = [
-        (header.base_offset, check_crc(data))
+        (header.base_offset, has_valid_crc(data))
         for segment in log.segments
         for header, data in walk_batches(segment.file, 0, segment.size)
     ]

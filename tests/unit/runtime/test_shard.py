@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from in_memory_node import InMemoryNode
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.promise import Promise
 from moldau.coordinator.machine import Action, Answer, CoordinatorRecord, Deadlines, Outcome
@@ -19,7 +20,7 @@ from moldau.runtime.coordinators.shard_replay import LOAD_TURN_RECORDS
 from moldau.runtime.coordinators.shards import RELOAD_DELAY_MS, Shards
 from moldau.runtime.coordinators.topic import CoordinatorTopic, java_hash
 from moldau.wire.messages.create_topics import CreatableTopic
-from moldau.wire.schema import Buffer, Message
+from moldau.wire.schema import Message
 
 TOPIC = "log-of-notes"
 

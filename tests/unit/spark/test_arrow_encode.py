@@ -16,7 +16,7 @@ from record_strategies import record_lists
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.spark.records.encode import EncodeColumns, ProducerStamp, batch_limits, encode, encode_batches
-from moldau.wire.batch import check_crc, read_header
+from moldau.wire.batch import has_valid_crc, read_header
 from moldau.wire.compression import Compression
 from moldau.wire.records import Record, build_batch, decode_records
 
@@ -127,7 +127,7 @@ def test_a_producer_stamps_its_batches() -> None:
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1 << 40, 12, 2_000_000_000)
     assert header.is_transactional
     assert header.last_offset_delta == 2
-    assert check_crc(memoryview(batch))
+    assert has_valid_crc(memoryview(batch))
 
 
 def test_a_level_reaches_the_codec() -> None:

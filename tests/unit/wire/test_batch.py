@@ -7,7 +7,7 @@ import pytest
 from moldau.base.errors import MalformedData
 from moldau.wire.batch import (
     BATCH_HEADER_BYTES,
-    check_crc,
+    has_valid_crc,
     next_sequence,
     read_header,
     split_batches,
@@ -85,7 +85,7 @@ def test_every_changed_byte_after_the_crc_is_noticed() -> None:
     for position in range(17, len(one_batch())):
         batch = one_batch()
         batch[position] ^= 0x40
-        assert not check_crc(memoryview(batch))
+        assert not has_valid_crc(memoryview(batch))
 
 
 def test_stamping_offset_and_epoch_keeps_the_crc_right() -> None:
@@ -94,13 +94,13 @@ def test_stamping_offset_and_epoch_keeps_the_crc_right() -> None:
     header = read_header(batch)
     assert (header.base_offset, header.leader_epoch) == (123456789012, 42)
     assert header.size_in_bytes == len(batch)
-    assert check_crc(memoryview(batch))
+    assert has_valid_crc(memoryview(batch))
 
 
 def test_stamping_log_append_time() -> None:
     batch = one_batch()
     stamp_log_append_time(memoryview(batch), 777_000)
-    assert check_crc(memoryview(batch))
+    assert has_valid_crc(memoryview(batch))
     assert read_header(batch).is_log_append_time
     assert [record.timestamp for record in decode_records(batch)] == [777_000, 777_000]
 

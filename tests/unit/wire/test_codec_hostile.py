@@ -18,13 +18,14 @@ from depth import deep
 from operations import operations_of
 from random_messages import Filling, every_message, every_version, least_element, random_message
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.wire.codec import decode, encode
 from moldau.wire.messages.fetch import FetchRequest
 from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
 from moldau.wire.messages.produce import ProduceRequest
 from moldau.wire.messages.vote import VoteRequest
-from moldau.wire.schema import Buffer, Message, fields_of
+from moldau.wire.schema import Message, fields_of
 
 FRAMES = int(os.environ.get("MOLDAU_FUZZ_FRAMES", deep(100_000)))
 SEED = os.environ.get("MOLDAU_FUZZ_SEED", "0")

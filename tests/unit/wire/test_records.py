@@ -12,7 +12,7 @@ from depth import deep
 from hypothesis import given, settings
 
 from moldau.base.errors import MalformedData
-from moldau.wire.batch import check_crc, read_header
+from moldau.wire.batch import has_valid_crc, read_header
 from moldau.wire.compression import Compression
 from moldau.wire.records import (
     IN_LINE,
@@ -97,7 +97,7 @@ def test_we_read_what_others_build(oracle, records, codec) -> None:  # type: ign
         builder.append(offset, timestamp=r.timestamp, key=r.key, value=r.value, headers=list(r.headers))
     batch = bytes(builder.build())
     header = read_header(batch)
-    assert check_crc(memoryview(batch))
+    assert has_valid_crc(memoryview(batch))
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 1, 3)
     ours = decode_records(batch)
     assert [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in ours] == as_tuples(records)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from moldau.base.acl_operations import AclOperation, operations_of
-from moldau.cli.connect import complete_topics
+from moldau.cli.completion import complete_topics
 from moldau.security.acls.allowed_operations import SUPPORTED
 from moldau.security.acls.bindings import (
     CLUSTER_NAME,

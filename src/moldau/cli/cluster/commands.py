@@ -38,7 +38,7 @@ from moldau.cli.cluster.processes import (
     running_foreground,
     spawn,
 )
-from moldau.cli.cluster.stopping import quorum_leader, stop_all, stop_one
+from moldau.cli.cluster.stopping import STOP_ALL_SECONDS, quorum_leader, stop_all, stop_one
 from moldau.cli.connect import CommandFailed
 from moldau.cli.log.options import log_format_option, log_level_option
 from moldau.cli.output import Bytes, Table, format_option, show
@@ -174,7 +174,7 @@ def stop(data_dir: str) -> None:
     foreground = running_foreground(directory)
     if foreground is not None:
         foreground.signal(signal.SIGTERM)
-        _await(lambda: not foreground.is_alive, f"process {foreground.pid} does not end")
+        _await(lambda: not foreground.is_alive, f"process {foreground.pid} does not end", STOP_ALL_SECONDS)
     alive = live_processes(directory, description)
     if foreground is None and not alive:
         raise CommandFailed(f"the cluster in {directory.path} is not running")
@@ -322,8 +322,8 @@ def _restart_here(directory: ClusterDirectory, description: Description, node_id
     return spawn(directory, description, node_id)[0]
 
 
-def _await(is_done: Callable[[], bool], complaint: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+def _await(is_done: Callable[[], bool], complaint: str, seconds: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + seconds
     while not is_done():
         if time.monotonic() > deadline:
             raise CommandFailed(complaint)

@@ -9,7 +9,15 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, UnusableProperty
-from moldau.cli.connect import CHECK_SECURITY, Broker, CommandFailed, first_answering, say_when_slow, split_address
+from moldau.cli.connect import (
+    CHECK_SECURITY,
+    CONNECT_SECONDS,
+    Broker,
+    CommandFailed,
+    first_reachable,
+    say_when_slow,
+    split_address,
+)
 from moldau.client.cluster import Cluster
 
 D = TypeVar("D")
@@ -41,19 +49,19 @@ def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) ->
 
     Turn any failure inside the block into CommandFailed, which is printed as one line.
     """
-    answering = first_answering(broker.bootstrap_servers)
-    host, port = split_address(answering)
+    reachable = first_reachable(broker.bootstrap_servers, min(CONNECT_SECONDS, answer_seconds))
+    host, port = split_address(reachable)
     try:
         cluster = Cluster(f"{host}:{port}", broker.client_config, answer_seconds)
     except UnusableProperty as error:
         raise CommandFailed(str(error)) from error
     try:
         try:
-            with say_when_slow(answering, answer_seconds):
+            with say_when_slow(reachable, answer_seconds):
                 cluster.nodes()
         except (OSError, MalformedData) as error:
             raise CommandFailed(
-                f"{answering} accepts connections but does not answer as a Kafka broker ({error}); {CHECK_SECURITY}"
+                f"{reachable} accepts connections but does not answer as a Kafka broker ({error}); {CHECK_SECURITY}"
             ) from error
         yield cluster
     except KafkaError as error:

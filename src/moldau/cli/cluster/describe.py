@@ -12,8 +12,8 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.cluster import drawing, view
 from moldau.cli.cluster.view import ClusterView
-from moldau.cli.completion import complete_groups
-from moldau.cli.connect import NEXT_STEPS, Broker, CommandFailed, broker_options, complete_topics
+from moldau.cli.completion import complete_groups, complete_topics
+from moldau.cli.connect import NEXT_STEPS, Broker, CommandFailed, broker_options
 from moldau.cli.output import format_option, has_colours, show
 from moldau.client.cluster_values import Quorum, Reassignment, TopicReplicas
 from moldau.client.group_values import DescribedGroup
@@ -65,6 +65,7 @@ def _load_view(broker: Broker, names: Sequence[str], group_id: str | None, inter
         view.partition_rows(chosen_topics(topics, names, group, internal), moves, readers),
         group,
         view.idle_members(group),
+        view.health_of(topics.values()),
     )
 
 
@@ -89,7 +90,8 @@ def _moves(admin: ClusterAdmin) -> Mapping[TopicPartition, Reassignment]:
 def chosen_topics(
     topics: Mapping[str, TopicReplicas], names: Sequence[str], group: DescribedGroup | None, internal: bool
 ) -> list[TopicReplicas]:
-    """Return the topics in `names`; if it is empty, those that the group reads; if there is no group, all topics.
+    """Return the topics in `names`; if it is empty, those that the group reads. Without a group, or if its members read
+    nothing now, return all topics.
 
     Internal topics are among all topics only if `internal` is true.
     """

@@ -43,7 +43,8 @@ def tables(view: ClusterView, signs: Signs) -> list[Table]:
 
 
 def summary(view: ClusterView) -> str:
-    """Return one line: how many brokers, topics and partitions, and whether all are in sync."""
+    """Return one line: how many brokers, and topics and partitions that are shown, and whether all are in sync, also
+    those that are not shown."""
     up = sum(row.state == "up" for row in view.brokers)
     brokers = counted(len(view.brokers), "broker")
     counts = ", ".join(
@@ -54,12 +55,14 @@ def summary(view: ClusterView) -> str:
         )
     )
     troubles = []
-    if view.leaderless:
-        troubles.append(f"{view.leaderless} without a leader")
-    if view.under_replicated:
-        troubles.append(f"{view.under_replicated} under-replicated")
-    health = ", ".join(troubles) or "all in sync"
-    return f"cluster {view.cluster_id}: {counts}{f'; {health}' if view.partitions else ''}"
+    if view.health.leaderless:
+        troubles.append(f"{view.health.leaderless} without a leader")
+    if view.health.under_replicated:
+        troubles.append(f"{view.health.under_replicated} under-replicated")
+    line = f"cluster {view.cluster_id}: {counts}"
+    if troubles:
+        return f"{line}; {'' if view.shows_all_troubles else 'in all topics: '}{', '.join(troubles)}"
+    return f"{line}; all in sync" if view.partitions else line
 
 
 def counted(number: int, noun: str) -> str:

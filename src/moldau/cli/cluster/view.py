@@ -56,6 +56,13 @@ class PartitionRow(NamedTuple):
         return len(self.isr) < len(self.replicas)
 
 
+class Health(NamedTuple):
+    """How many partitions are in trouble, in all topics of the cluster: those that are not shown count too."""
+
+    under_replicated: int
+    leaderless: int
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     cluster_id: str
@@ -66,18 +73,25 @@ class ClusterView:
     group: DescribedGroup | None
     idle: Sequence[str]
     """Members of the group that read nothing."""
+    health: Health
 
     @property
-    def under_replicated(self) -> int:
-        return sum(row.is_under_replicated for row in self.partitions)
-
-    @property
-    def leaderless(self) -> int:
-        return sum(row.leader is None for row in self.partitions)
+    def shows_all_troubles(self) -> bool:
+        under_replicated = sum(row.is_under_replicated for row in self.partitions)
+        leaderless = sum(row.leader is None for row in self.partitions)
+        return self.health == (under_replicated, leaderless)
 
     @property
     def topics(self) -> int:
         return len({row.topic for row in self.partitions})
+
+
+def health_of(topics: Iterable[TopicReplicas]) -> Health:
+    partitions = [partition for topic in topics for partition in topic.partitions.values()]
+    return Health(
+        sum(len(partition.isr) < len(partition.replicas) for partition in partitions),
+        sum(partition.leader < 0 for partition in partitions),
+    )
 
 
 def broker_rows(cluster: DescribedCluster, topics: Iterable[TopicReplicas]) -> list[BrokerRow]:
@@ -184,8 +198,8 @@ def as_data(view: ClusterView) -> dict[str, Any]:
             {**row._asdict(), "replicas": list(row.replicas), "isr": list(row.isr), "note": row.note or None}
             for row in view.partitions
         ],
-        "under_replicated": view.under_replicated,
-        "leaderless": view.leaderless,
+        "under_replicated": view.health.under_replicated,
+        "leaderless": view.health.leaderless,
     }
     if view.quorum is not None:
         data["controller"] = {

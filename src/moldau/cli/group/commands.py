@@ -46,8 +46,8 @@ group.add_command(reset)
 def list_groups(broker: Broker, output_format: str) -> None:
     """List the groups, with their states, members, topics, and how many records each has still to consume.
 
-    A group in the state "batch numbers" consumes nothing and has no lag: in it a Spark query stores the number of the
-    last micro-batch that it wrote.
+    A group in the state "micro-batch ids" consumes nothing and has no lag: in it a Spark query stores the id of the
+    last micro-batch written to each topic.
 
     \b
     moldau group list
@@ -61,12 +61,13 @@ def list_groups(broker: Broker, output_format: str) -> None:
 
 
 def _list_rows(connection: GroupConnection, listed: Sequence[ListedGroup]) -> Iterable[tuple[Any, ...]]:
-    """Yield the rows. One request of each kind asks for all groups at once, not one request for each group."""
+    """Yield the rows. Each kind of request is sent once to each coordinator, for all its groups, not once for each
+    group."""
     consumers = [entry.group_id for entry in listed if entry.is_consumer_group]
     described = connection.groups.described(consumers)
     committed = connection.groups.committed(consumers)
-    readers = [offsets for offsets in committed.values() if not holds_micro_batch_ids(offsets)]
-    ends = log_ends(connection.cluster, (partition for offsets in readers for partition in offsets))
+    consumed = [offsets for offsets in committed.values() if not holds_micro_batch_ids(offsets)]
+    ends = log_ends(connection.cluster, (partition for offsets in consumed for partition in offsets))
     for entry in listed:
         description = described.get(entry.group_id)
         offsets = committed.get(entry.group_id, {})
@@ -114,8 +115,8 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
     with group_connection(broker) as connection:
         for described in existing_groups(connection, names):
             committed = connection.groups.committed([described.group_id])[described.group_id]
-            are_batches = holds_micro_batch_ids(committed)
-            if are_batches:
+            stores_micro_batch_ids = holds_micro_batch_ids(committed)
+            if stores_micro_batch_ids:
                 described = replace(described, state=MICRO_BATCH_IDS_STATE)
                 lags = [
                     PartitionLag(partition, committed_offset.offset, None, None)
@@ -125,7 +126,9 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
                 now_ms = time.time_ns() // 1_000_000
                 lags = partition_lags(connection.cluster, _partitions(described, committed), committed, now_ms)
             summary, offsets, members = _summary(described, lags), _offsets(described, lags), _members(described)
-            tables += [summary, _batches(described, lags)] if are_batches else [summary, offsets, members]
+            tables += (
+                [summary, _micro_batch_ids(described, lags)] if stores_micro_batch_ids else [summary, offsets, members]
+            )
             data.append({**summary.records()[0], "partitions": offsets.records(), "members": members.records()})
     show(output_format, *tables, data=data)
 
@@ -161,10 +164,10 @@ def _offsets(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
     return Table(columns, rows, empty="no offsets committed, nothing assigned")
 
 
-def _batches(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
-    """Return, in place of the offsets, the last batch that was written to each topic."""
+def _micro_batch_ids(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
+    """Return, in place of the offsets, the id of the last micro-batch written to each topic."""
     title = f"{described.group_id} {STORES_MICRO_BATCH_IDS}, no offsets: leave it alone"
-    return Table(("TOPIC", "BATCH"), [(lag.partition.topic, lag.committed) for lag in lags], title)
+    return Table(("TOPIC", "MICRO-BATCH ID"), [(lag.partition.topic, lag.committed) for lag in lags], title)
 
 
 class Assigned(dict[str, list[int]]):
@@ -195,12 +198,17 @@ def _members(described: DescribedGroup) -> Table:
 def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
     """Delete groups without members, and the offsets they keep. On a terminal it asks first.
 
+    A group in the state "micro-batch ids" is deleted only with --yes: the Spark query that stores them may then write
+    its last micro-batch again.
+
     \b
     moldau group delete billing --yes
     """
     with group_connection(broker) as connection:
         for described in existing_groups(connection, names):
             require_no_members(described)
+        if not yes:
+            _require_no_micro_batch_ids(connection, names)
         confirm(f"Delete {', '.join(names)} and all offsets of {'it' if len(names) == 1 else 'them'}?", yes)
         failures: list[CommandFailed] = []
         for name, code in connection.groups.delete(names).items():
@@ -210,3 +218,12 @@ def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
                 failures.append(kafka_failure(KafkaError(code), f"group {name}"))
         if failures:
             raise CommandFailed(" | ".join(failure.message for failure in failures))
+
+
+def _require_no_micro_batch_ids(connection: GroupConnection, names: Sequence[str]) -> None:
+    for name, committed in connection.groups.committed(names).items():
+        if holds_micro_batch_ids(committed):
+            raise CommandFailed(
+                f"group {name} is not deleted: it {STORES_MICRO_BATCH_IDS}, and without the ids the query may write a"
+                " micro-batch twice; delete it with --yes if the query does not run again"
+            )

@@ -15,7 +15,7 @@ from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, Cluster, by_topic
 from moldau.client.group_values import CommittedOffsets
 from moldau.wire.apis import ApiKey
-from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, read_header
+from moldau.wire.batch import BATCH_HEADER_BYTES, DELETE_HORIZON_BIT, BatchHeader, read_header
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from moldau.wire.records import decode_records
 
@@ -174,8 +174,8 @@ def first_timestamp(header: BatchHeader, batch: memoryview, offset: int) -> int 
     """
     if header.is_control or header.last_offset < offset:
         return None
-    # Compaction removed no record of the batch, so its first record has the base offset and the base timestamp.
-    is_complete = header.record_count == header.last_offset_delta + 1
-    if header.base_offset >= offset and is_complete:
+    # Compaction neither removed a record nor set a delete horizon: the first record has the base offset and timestamp.
+    is_unchanged = header.record_count == header.last_offset_delta + 1 and not header.attributes & DELETE_HORIZON_BIT
+    if header.base_offset >= offset and is_unchanged:
         return header.max_timestamp if header.is_log_append_time else header.base_timestamp
     return next((record.timestamp for record in decode_records(batch, header) if record.offset >= offset), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-MICRO_BATCH_IDS_STATE: Final = "batch numbers"
+MICRO_BATCH_IDS_STATE: Final = "micro-batch ids"
 """Shown in the place of the group's state."""
-STORES_MICRO_BATCH_IDS: Final = "keeps the numbers of micro-batches that a Spark query has written"
+STORES_MICRO_BATCH_IDS: Final = "stores the id of the last micro-batch that a Spark query wrote to each topic"
 """The rest of a sentence that begins with the group."""

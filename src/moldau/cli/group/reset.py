@@ -14,8 +14,8 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli import offsets
 from moldau.cli.cluster.connect import HINT_GROUPS, HINT_TOPICS, kafka_failure
-from moldau.cli.completion import complete_groups
-from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
+from moldau.cli.completion import complete_groups, complete_topics
+from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.group.connect import (
     GroupConnection,
     group_connection,
@@ -94,7 +94,7 @@ def reset(
         if holds_micro_batch_ids(committed):
             raise CommandFailed(
                 f"group {group_id} cannot be reset: it {STORES_MICRO_BATCH_IDS},"
-                " and with other numbers the query would write batches twice or skip them"
+                " and with other ids the query would write micro-batches twice or skip them"
             )
         if target is None:
             assert from_file is not None  # Checked above: either --to or --from-file is present.

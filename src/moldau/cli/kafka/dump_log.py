@@ -23,7 +23,7 @@ from moldau.cli.log import data_files
 from moldau.cli.log.data_files import BatchFile, FileBatch
 from moldau.log import layout
 from moldau.log.producer_snapshot import decode_snapshot
-from moldau.wire.batch import DELETE_HORIZON_BIT, BatchHeader, check_crc
+from moldau.wire.batch import DELETE_HORIZON_BIT, BatchHeader, has_valid_crc
 from moldau.wire.records import Record, control_type, decode_records, read_end_txn_marker
 
 INT_MAX: Final = 2**31 - 1
@@ -155,7 +155,7 @@ def batch_line(batch: FileBatch) -> str:
         f" isControl: {_java_boolean(header.is_control)} deleteHorizonMs: OptionalLong{horizon}"
         f" position: {position} {_timestamp_type(header)}: {header.max_timestamp}"
         f" size: {header.size_in_bytes} magic: {header.magic} compresscodec: {header.compression.name.lower()}"
-        f" crc: {header.crc} isvalid: {_java_boolean(check_crc(window))}"
+        f" crc: {header.crc} isvalid: {_java_boolean(has_valid_crc(window))}"
     )
 
 

@@ -24,7 +24,7 @@ from moldau.cli.records import format_language
 from moldau.log import layout
 from moldau.log.checkpoints import decode_entries
 from moldau.log.producer_snapshot import decode_snapshot
-from moldau.wire.batch import BatchHeader, check_crc
+from moldau.wire.batch import BatchHeader, has_valid_crc
 from moldau.wire.records import Header, Record, decode_records
 
 BATCH_COLUMNS: Final = (
@@ -130,7 +130,7 @@ def _batch_row(batch: FileBatch) -> tuple[Any, ...]:
     return (
         header.base_offset, header.last_offset, header.record_count, position, header.size_in_bytes,
         header.compression.name.lower(), header.leader_epoch, producer, sequence, " ".join(kind) or "data",
-        _time(header.max_timestamp), "ok" if check_crc(window) else "BAD",
+        _time(header.max_timestamp), "ok" if has_valid_crc(window) else "BAD",
     )  # fmt: skip
 
 
@@ -277,7 +277,7 @@ def _verify_batches(file: BatchFile, progress: Progress) -> tuple[int, int, str 
     for batch in _with_progress(file, progress):
         batches += 1
         records += batch.header.record_count
-        if problem is None and not check_crc(batch.window):
+        if problem is None and not has_valid_crc(batch.window):
             offsets = f"offsets {batch.header.base_offset}-{batch.header.last_offset}"
             problem = f"bad CRC of the batch at {batch.position}, {offsets}"
         if problem is None and batch.header.base_offset <= last_offset:

@@ -18,7 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from moldau.base.errors import StorageFault
-from moldau.cli.connect import CommandFailed, key_values
+from moldau.cli.connect import CommandFailed, key_values_callback
 
 if TYPE_CHECKING:
     from moldau.pipelines.running.state_directory import StateDirectory
@@ -177,7 +177,7 @@ set_option: Callable[[C], C] = click.option(
     "settings",
     multiple=True,
     metavar="K=V",
-    callback=key_values,
+    callback=key_values_callback,
     help="A value for one of the file's vars. Repeatable.",
 )
 

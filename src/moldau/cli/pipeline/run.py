@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from moldau.cli import offsets
-from moldau.cli.connect import CommandFailed, key_values
+from moldau.cli.connect import CommandFailed, key_values_callback
 from moldau.cli.pipeline.files import SUFFIXES, Chosen, chosen_options, complete_sinks
 from moldau.cli.pipeline.session import SPARK_LOG, Session, phases
 from moldau.cli.pipeline.submit import submit_pipeline
@@ -69,7 +69,9 @@ ALL = "*"
 @click.option(
     "--master", metavar="URL", help="Spark's master: local[2], spark://host:7077, yarn, k8s://… Default: local[*]"
 )
-@click.option("--conf", multiple=True, metavar="K=V", callback=key_values, help="A setting of Spark's. Repeatable.")
+@click.option(
+    "--conf", multiple=True, metavar="K=V", callback=key_values_callback, help="A setting of Spark's. Repeatable."
+)
 @click.option(
     "--deploy-mode", type=click.Choice(["client", "cluster"]), default="client", help="Where the driver runs."
 )

@@ -15,13 +15,12 @@ from typing import Any, Final
 import click
 
 from moldau.cli import offsets, partition_offsets
-from moldau.cli.completion import complete_groups
+from moldau.cli.completion import complete_groups, complete_topics
 from moldau.cli.connect import (
     Broker,
     ClusterMetadata,
     CommandFailed,
     broker_options,
-    complete_topics,
     existing_topics,
     is_internal,
     outcome,

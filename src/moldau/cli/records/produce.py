@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, Final
 
 import click
 
-from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics, failure, key_values
+from moldau.cli.completion import complete_topics
+from moldau.cli.connect import Broker, CommandFailed, broker_options, failure, key_values_callback
 from moldau.cli.output import progress_bar
 from moldau.cli.partition_offsets import partitions_of
 from moldau.cli.records.input import BadRecord, Headers, LineParser, envelope_parser, line_parser
@@ -133,7 +134,9 @@ def lines_of_files(paths: Iterable[str], progress: Callable[[int], None]) -> Ite
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False))
 @click.option("-k", "--key", help="The key of every record.")
 @click.option("-K", "--key-separator", metavar="TEXT", help="Each line is KEY TEXT VALUE; \\t is a tab.")
-@click.option("-H", "--header", multiple=True, metavar="K=V", callback=key_values, help="A header. Repeatable.")
+@click.option(
+    "-H", "--header", multiple=True, metavar="K=V", callback=key_values_callback, help="A header. Repeatable."
+)
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="The partition. Default: chosen by the key.")
 @click.option("-z", "--compression", type=click.Choice(CODECS), default="none", show_default=True, help="The codec.")
 @click.option(

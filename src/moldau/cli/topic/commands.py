@@ -12,16 +12,16 @@ from typing import Any
 import click
 
 from moldau.cli import offsets, partition_offsets
+from moldau.cli.completion import complete_topics
 from moldau.cli.connect import (
     Broker,
     CommandFailed,
     TopicMetadata,
     admin_api,
     broker_options,
-    complete_topics,
     existing_topics,
     is_internal,
-    key_values,
+    key_values_callback,
     outcome,
 )
 from moldau.cli.output import Bytes, Table, confirm, format_option, show
@@ -38,7 +38,9 @@ def topic() -> None:
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="How many. Default: the broker's.")
 @click.option("-r", "--replication-factor", type=click.IntRange(min=1), help="Copies of each. Default: the broker's.")
-@click.option("-c", "--config", multiple=True, metavar="K=V", callback=key_values, help="A topic config. Repeatable.")
+@click.option(
+    "-c", "--config", multiple=True, metavar="K=V", callback=key_values_callback, help="A topic config. Repeatable."
+)
 @click.option("--if-not-exists", is_flag=True, help="Do not fail if a topic exists already.")
 @broker_options
 def create(
@@ -178,7 +180,7 @@ def _default_of(entry: Any) -> str | None:
 @topic.command()
 @click.argument("name", metavar="NAME", shell_complete=complete_topics)
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="Grow to this many partitions.")
-@click.option("-s", "--set", "to_set", multiple=True, metavar="K=V", callback=key_values, help="Set a config.")
+@click.option("-s", "--set", "to_set", multiple=True, metavar="K=V", callback=key_values_callback, help="Set a config.")
 @click.option("-u", "--unset", "to_unset", multiple=True, metavar="K", help="Return a config to its default.")
 @broker_options
 def alter(broker: Broker, name: str, partitions: int | None, to_set: dict[str, str], to_unset: tuple[str, ...]) -> None:

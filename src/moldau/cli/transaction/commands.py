@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.cli.completion import complete_transactional_ids
-from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
+from moldau.cli.completion import complete_topics, complete_transactional_ids
+from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.output import Table, format_option, show
 from moldau.cli.transaction.connect import (
     TransactionConnection,

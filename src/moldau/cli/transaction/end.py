@@ -10,8 +10,8 @@ import click
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.cluster.connect import kafka_failure
-from moldau.cli.completion import complete_transactional_ids
-from moldau.cli.connect import Broker, CommandFailed, broker_options, complete_topics
+from moldau.cli.completion import complete_topics, complete_transactional_ids
+from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.group.targets import parse_topic
 from moldau.cli.offsets import BadOffset, parse_duration
 from moldau.cli.output import Table, confirm, format_option, show

@@ -12,14 +12,13 @@ import click
 from click.shell_completion import CompletionItem
 
 from moldau.cli.cluster.connect import answering_cluster
-from moldau.cli.connect import Broker, CommandFailed, broker_options, completion_broker
+from moldau.cli.connect import COMPLETION_SECONDS, Broker, CommandFailed, broker_options, completion_broker
 from moldau.cli.output import Table, confirm, format_option, show
 
 if TYPE_CHECKING:
     from moldau.client.users import Users
 
 TIMEOUT_MS: Final = 20_000
-COMPLETION_SECONDS: Final = 1.0
 LIST_HINT: Final = "`moldau user list` shows the users there are"
 
 

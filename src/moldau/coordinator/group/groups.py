@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+from moldau.base.buffers import Buffer
 from moldau.base.clock import Clock
 from moldau.base.promise import Promise
 from moldau.coordinator.group import offset_removal, serde
@@ -37,7 +38,6 @@ from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from moldau.wire.schema import Buffer
 
 
 class Groups:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from moldau.base.buffers import Buffer
 from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
@@ -46,7 +47,6 @@ from moldau.wire.messages.describe_transactions import TransactionState as Descr
 from moldau.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from moldau.wire.messages.list_transactions import TransactionState as ListedTransaction
-from moldau.wire.schema import Buffer
 
 R = TypeVar("R")
 INIT_FENCED_MIN_VERSION: Final = 4

@@ -1,4 +1,7 @@
-"""Returns the bytes that remain of a piece: batches that keep all records are unchanged, the others are rebuilt.
+"""Returns the bytes that remain of a piece.
+
+A batch that keeps all records and gets no delete horizon is copied; one that loses some, or gets a horizon, is rebuilt;
+one that loses all is dropped or keeps only its header.
 
 A rebuilt batch keeps its base offset, last offset, leader epoch, producer and sequence. Its records keep their bytes,
 unless the batch gets a delete horizon: that replaces the base timestamp, so every timestamp delta changes.
@@ -12,6 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from moldau.base.buffers import Buffer
 from moldau.columns.varints import Bytes, Mask, Numbers, read
 from moldau.log.cleaning.pieces import Piece
 from moldau.log.cleaning.retention import BatchDecisions
@@ -32,7 +36,7 @@ from moldau.wire.batch import (
     read_header,
     stamp_crc,
 )
-from moldau.wire.compression import Buffer, Compression, compress
+from moldau.wire.compression import Compression, compress
 from moldau.wire.records import append_varint
 
 _KIND_BITS: Final = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
@@ -41,7 +45,7 @@ _KIND_BITS: Final = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 class _Plan(NamedTuple):
     """One entry for each batch that the rows cover."""
 
-    is_whole: Mask
+    is_unchanged: Mask
     is_rebuilt: Mask
     keeps_only_header: Mask
     gets_horizon: Mask
@@ -56,21 +60,23 @@ def rewrite(
     plan = _plan(piece, rows, kept, decisions)
     first, span = rows.batches.start, slice(rows.batches.start, rows.batches.stop)
     sizes, max_timestamps = piece.sizes[span].copy(), piece.max_timestamps[span].copy()
-    parts = _whole_runs(piece, plan, first)
+    parts = _unchanged_runs(piece, plan, first)
     changed: list[tuple[int, Buffer]] = []
+    piece.check_crcs(np.flatnonzero(plan.is_rebuilt | plan.keeps_only_header) + first)
     for place in np.flatnonzero(plan.keeps_only_header).tolist():
         changed.append((place, _empty_batch(read_header(piece.batch(first + place)))))
     rebuilt = np.flatnonzero(plan.is_rebuilt)
     if rebuilt.size:
-        piece.check_crcs(rebuilt + first)
         changed += _rebuild_batches(piece, rows, kept, plan, rebuilt, horizon_ms)
     for place, batch in changed:
         sizes[place], max_timestamps[place] = len(batch), read_header(batch).max_timestamp
     if changed:
         parts = sorted(parts + changed, key=itemgetter(0))
-    stays = plan.is_whole | plan.is_rebuilt | plan.keeps_only_header
+    batch_stays = plan.is_unchanged | plan.is_rebuilt | plan.keeps_only_header
     content = b"".join([part for _, part in parts])
-    written = BatchesToWrite(content, sizes[stays], piece.last_offsets[span][stays], max_timestamps[stays])
+    written = BatchesToWrite(
+        content, sizes[batch_stays], piece.last_offsets[span][batch_stays], max_timestamps[batch_stays]
+    )
     return written, int(plan.kept_counts.sum())
 
 
@@ -82,18 +88,18 @@ def _plan(piece: Piece, rows: Rows, kept: Mask, decisions: BatchDecisions) -> _P
     record_counts = piece.record_counts[span]
     is_control = piece.is_control[span]
     kept_counts = np.where(is_control & ~decisions.is_discarded[span], record_counts, kept_counts)
-    may_expire = has_tombstone | (decisions.is_obsolete_marker[span] & is_control)
+    may_expire = has_tombstone | decisions.is_obsolete_marker[span]
     gets_horizon = may_expire & (piece.delete_horizons[span] < 0)
     is_emptied = kept_counts == 0
-    is_whole = ~is_emptied & (kept_counts == record_counts) & ~gets_horizon
+    is_unchanged = ~is_emptied & (kept_counts == record_counts) & ~gets_horizon
     return _Plan(
-        is_whole, ~is_emptied & ~is_whole, is_emptied & decisions.keeps_header[span], gets_horizon, kept_counts
+        is_unchanged, ~is_emptied & ~is_unchanged, is_emptied & decisions.keeps_header[span], gets_horizon, kept_counts
     )
 
 
-def _whole_runs(piece: Piece, plan: _Plan, first: int) -> list[tuple[int, Buffer]]:
+def _unchanged_runs(piece: Piece, plan: _Plan, first: int) -> list[tuple[int, Buffer]]:
     """Return (place, bytes) of each run of consecutive unchanged batches."""
-    edges = np.flatnonzero(np.diff(plan.is_whole.view(np.int8), prepend=0, append=0))
+    edges = np.flatnonzero(np.diff(plan.is_unchanged.view(np.int8), prepend=0, append=0))
     begins, lasts = edges[::2], edges[1::2] - 1
     starts = piece.starts[begins + first].tolist()
     ends = (piece.starts[lasts + first] + piece.sizes[lasts + first]).tolist()
@@ -133,8 +139,8 @@ def _rebuild_batches(
         )
         yield place, _rebuild_batch(piece, remaining, 0, horizon_ms)
     places = rebuilt[~is_control]
-    stays = kept & plan.is_rebuilt[rows.batch_of - first]
-    remaining = _RemainingRecords.of(rows, stays, piece, places + first)
+    record_stays = kept & plan.is_rebuilt[rows.batch_of - first]
+    remaining = _RemainingRecords.of(rows, record_stays, piece, places + first)
     for number, place in enumerate(places.tolist()):
         yield place, _rebuild_batch(piece, remaining, number, horizon_ms if plan.gets_horizon[place] else None)
 
@@ -149,36 +155,36 @@ class _RemainingRecords(NamedTuple):
     """The first row of each batch, and the end of the last."""
     max_timestamps: list[int]
     run_edges: list[int]
-    """The first run of each batch. A run is consecutive records that all stay."""
+    """The first run of each batch, and the end of the last. A run is consecutive records that all stay."""
     run_begins: list[int]
     run_ends: list[int]
     attributes_at: Numbers
     """This and the columns below have an entry for each row."""
     after_timestamp: Numbers
-    limits: Numbers
+    ends: Numbers
     timestamps: Numbers
 
     @classmethod
-    def of(cls, rows: Rows, stays: Mask, piece: Piece, indexes: Numbers) -> _RemainingRecords:
-        places = np.flatnonzero(stays)
-        batch_of = rows.batch_of[places]
-        deltas, after_timestamp = read(rows.data, rows.timestamps_at[places], bits=64)
+    def of(cls, rows: Rows, record_stays: Mask, piece: Piece, indexes: Numbers) -> _RemainingRecords:
+        row_numbers = np.flatnonzero(record_stays)
+        batch_of = rows.batch_of[row_numbers]
+        deltas, after_timestamp = read(rows.data, rows.timestamps_at[row_numbers], bits=64)
         timestamps = piece.base_timestamps[batch_of] + deltas
         firsts = np.searchsorted(batch_of, indexes)
-        continues_run = (np.diff(places) == 1) & (np.diff(batch_of) == 0)
-        begins = np.flatnonzero(np.concatenate([[True], ~continues_run])) if places.size else places
-        ends = np.append(begins[1:], places.size) - 1 if places.size else places
+        continues_run = (np.diff(row_numbers) == 1) & (np.diff(batch_of) == 0)
+        begins = np.flatnonzero(np.concatenate([[True], ~continues_run])) if row_numbers.size else row_numbers
+        lasts = np.append(begins[1:], row_numbers.size) - 1 if row_numbers.size else row_numbers
         return cls(
             rows.data,
             indexes.tolist(),
-            [*firsts.tolist(), places.size],
-            np.maximum.reduceat(timestamps, firsts).tolist() if places.size else [],
+            [*firsts.tolist(), row_numbers.size],
+            np.maximum.reduceat(timestamps, firsts).tolist() if row_numbers.size else [],
             [*np.searchsorted(batch_of[begins], indexes).tolist(), begins.size],
-            rows.starts[places[begins]].tolist(),
-            rows.limits[places[ends]].tolist(),
-            rows.timestamps_at[places] - 1,
+            rows.starts[row_numbers[begins]].tolist(),
+            rows.ends[row_numbers[lasts]].tolist(),
+            rows.timestamps_at[row_numbers] - 1,
             after_timestamp,
-            rows.limits[places],
+            rows.ends[row_numbers],
             timestamps,
         )
 
@@ -223,13 +229,13 @@ def _restamp_records(remaining: _RemainingRecords, number: int, base_timestamp: 
     columns = (
         remaining.attributes_at[batch_rows],
         remaining.after_timestamp[batch_rows],
-        remaining.limits[batch_rows],
+        remaining.ends[batch_rows],
         deltas,
     )
-    for attributes_at, rest, limit, delta in zip(*(column.tolist() for column in columns), strict=True):
+    for attributes_at, rest, end, delta in zip(*(column.tolist() for column in columns), strict=True):
         prefix = bytearray(view[attributes_at : attributes_at + 1])
         append_varint(prefix, delta)
-        append_varint(body, len(prefix) + limit - rest)
+        append_varint(body, len(prefix) + end - rest)
         body += prefix
-        body += view[rest:limit]
+        body += view[rest:end]
     return body

@@ -31,7 +31,7 @@ class Rows(NamedTuple):
     batch_of: Numbers
     """The batch of each record, as an index into the piece."""
     starts: Numbers
-    limits: Numbers
+    ends: Numbers
     timestamps_at: Numbers
     """Where each record's timestamp delta is."""
     offsets: Numbers
@@ -87,16 +87,16 @@ def _parse_rows(piece: Piece, bodies: BatchBodies, batches: range) -> Rows:
 
 
 def _parse_columns(
-    piece: Piece, data: Bytes, selected: Numbers, starts: Numbers, ends: Numbers, counts: Numbers, batches: range
+    piece: Piece, data: Bytes, selected: Numbers, starts: Numbers, batch_ends: Numbers, counts: Numbers, batches: range
 ) -> Rows:
     batch_of = np.repeat(selected, counts)
-    limits = np.empty_like(starts)
-    limits[:-1] = starts[1:]
+    ends = np.empty_like(starts)
+    ends[:-1] = starts[1:]
     last_rows = np.cumsum(counts)[counts > 0] - 1
-    limits[last_rows] = ends[counts > 0]
+    ends[last_rows] = batch_ends[counts > 0]
     length, at = read(data, starts)
     # This proves the guessed starts: the first is right, and each record ends where the next begins.
-    require((length > 0) & (at + length == limits), "a record's length does not lead to the next record")
+    require((length > 0) & (at + length == ends), "a record's length does not lead to the next record")
     timestamps_at = at + 1
     deltas, at = read(data, skip(data, timestamps_at))
     base_offsets, last_offsets = piece.base_offsets[batch_of], piece.last_offsets[batch_of]
@@ -106,10 +106,10 @@ def _parse_columns(
     has_key = lengths >= 0
     lengths = np.maximum(lengths, 0)
     values_at = at + lengths
-    require(values_at < limits, "a key ends beyond its record")
+    require(values_at < ends, "a key ends beyond its record")
     is_tombstone = data[values_at] == _NULL
     return Rows(
-        data, batch_of, starts, limits, timestamps_at, offsets, Keys(data, at, lengths), has_key, is_tombstone, batches
+        data, batch_of, starts, ends, timestamps_at, offsets, Keys(data, at, lengths), has_key, is_tombstone, batches
     )
 
 

@@ -6,10 +6,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from moldau.base.buffers import Buffer
 from moldau.columns.varints import Numbers
 from moldau.log import layout
 from moldau.log.cleaning.swap import segment_path
-from moldau.log.files import Buffer, File, Files, write_all
+from moldau.log.files import File, Files, write_all
 from moldau.log.offset_index import OffsetIndex
 from moldau.log.time_index import TimeIndex, TimestampOffset
 from moldau.log.txn_index import AbortedTxn, TxnIndex

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from moldau.base.buffers import Buffer
 from moldau.log.txn_index import AbortedTxn
-from moldau.wire.batch import Buffer
 from moldau.wire.records import ControlType, control_type, decode_records
 
 

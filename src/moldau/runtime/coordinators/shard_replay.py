@@ -6,14 +6,14 @@ import logging
 from collections.abc import Iterator
 from typing import Any, Final, Protocol, runtime_checkable
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.base.promise import Promise
 from moldau.coordinator.machine import Action, CoordinatorRecord
 from moldau.log.walk import walk_batches
 from moldau.replica.partition import Partition
-from moldau.wire.batch import BatchHeader, check_crc
+from moldau.wire.batch import BatchHeader, has_valid_crc
 from moldau.wire.records import Record, decode_records, read_end_txn_marker
-from moldau.wire.schema import Buffer
 
 log = logging.getLogger("moldau.coordinator")
 LOAD_TURN_RECORDS: Final = 2_000
@@ -76,7 +76,7 @@ def _replay(
 ) -> None:
     name, last = partition.name, header.last_offset
     try:
-        if not check_crc(batch):
+        if not has_valid_crc(batch):
             raise MalformedData("the CRC does not match")
         records = decode_records(batch, header)
     except MalformedData as error:

@@ -31,8 +31,7 @@ class CoordinatorTopic:
         self._creator = creator
         self._count = 0
 
-    def open(self) -> Promise[ErrorCode]:
-        """Create the topic if it does not exist."""
+    def create_if_missing(self) -> Promise[ErrorCode]:
         if self.name in self._current.image.topics:
             return resolved(ErrorCode.NONE)
         creation = self._creator.create_topics(CreateTopicsRequest([self._topic]))

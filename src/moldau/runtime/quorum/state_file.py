@@ -6,7 +6,7 @@ import os
 
 from moldau.log.checkpoints import replace_file
 from moldau.log.files import Files
-from moldau.raft.states import QuorumState
+from moldau.raft.quorum_state import QuorumState
 
 NAME = "quorum-state"
 

@@ -27,7 +27,7 @@ from moldau.server.handlers.current_leaders import add_leaders_to_produce
 from moldau.server.handlers.transactions.transactional_produce import check_append, transactional_write
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
-from moldau.wire.batch import ATTRIBUTES_LOW_BYTE, BATCH_HEADER_BYTES, CODEC_MASK, TRANSACTIONAL_BIT
+from moldau.wire.batch import ATTRIBUTES_LOW_BYTE_POSITION, BATCH_HEADER_BYTES, CODEC_MASK, TRANSACTIONAL_BIT
 from moldau.wire.compression import Compression
 from moldau.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -184,7 +184,7 @@ class Produce:
         try:
             _check(request, data, caller)
             assert isinstance(data.records, memoryview)
-            if data.records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
+            if data.records[ATTRIBUTES_LOW_BYTE_POSITION] & TRANSACTIONAL_BIT:
                 appended = self._append_in_transaction(partition, data.records, request, now_ms, write)
             else:
                 appended = partition.append(data.records, request.acks, now_ms)
@@ -272,7 +272,7 @@ def _has_transactional_batch(request: ProduceRequest) -> bool:
     return any(
         isinstance(data.records, memoryview)
         and len(data.records) >= BATCH_HEADER_BYTES
-        and data.records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT
+        and data.records[ATTRIBUTES_LOW_BYTE_POSITION] & TRANSACTIONAL_BIT
         for topic in request.topic_data
         for data in topic.partition_data
     )
@@ -301,7 +301,7 @@ def _check(request: ProduceRequest, data: PartitionProduceData, caller: Caller) 
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request must hold one record batch for each partition")
     if len(records) < BATCH_HEADER_BYTES:
         raise KafkaError(ErrorCode.INVALID_RECORD, "the record batch is cut short")
-    attributes = records[ATTRIBUTES_LOW_BYTE]
+    attributes = records[ATTRIBUTES_LOW_BYTE_POSITION]
     if caller.version < ZSTD_MIN_VERSION and attributes & CODEC_MASK == Compression.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce version 7 or later")
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from moldau.base.ids import TopicPartition
 from moldau.spark.sending import RecordBatch
-from moldau.wire.batch import check_crc
+from moldau.wire.batch import has_valid_crc
 
 SUFFIX: Final = ".staged"
 
@@ -110,7 +110,7 @@ def _inline(staged: Staged) -> Iterator[RecordBatch]:
 
 
 def _checked(batch: RecordBatch, origin: str) -> RecordBatch:
-    if not check_crc(memoryview(batch.data)):
+    if not has_valid_crc(memoryview(batch.data)):
         raise StagingFault(f"{origin}: a staged batch for {batch.partition} is damaged")
     return batch
 

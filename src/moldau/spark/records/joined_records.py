@@ -12,12 +12,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.columns.record_starts import record_starts
 from moldau.columns.varints import Bytes, Mask, Numbers
 from moldau.spark.records.batches import Batch
-from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, check_crc
-from moldau.wire.compression import Buffer, decompress
+from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, has_valid_crc
+from moldau.wire.compression import decompress
 
 OPENED_BYTES_MAX: Final = 256 << 20
 """Bytes of records opened at one time. One more batch may be open meanwhile, which `decompress` bounds."""
@@ -83,7 +84,7 @@ def open_batches(batches: Iterable[Batch], records: memoryview, check_crcs: bool
 
 def _open(batch: Batch, check_crcs: bool) -> _Opened:
     header = batch.header
-    if check_crcs and not check_crc(batch.view):
+    if check_crcs and not has_valid_crc(batch.view):
         raise batch.malformed("the CRC does not match")
     body: Buffer = batch.view[BATCH_HEADER_BYTES:]
     if batch.is_compressed:

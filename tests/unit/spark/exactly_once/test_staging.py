@@ -13,7 +13,7 @@ from moldau.spark.exactly_once.committing import stamp_record_batches
 from moldau.spark.exactly_once.staging import Stage, Staged, StagingFault, read_record_batches, sweep
 from moldau.spark.records.encode import EncodeColumns, ProducerStamp, encode
 from moldau.spark.sending import RecordBatch
-from moldau.wire.batch import check_crc, read_header
+from moldau.wire.batch import has_valid_crc, read_header
 
 ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -54,7 +54,7 @@ def test_batches_of_all_tasks_become_one_producers_with_sequences_that_go_on(tmp
     assert {(header.producer_id, header.producer_epoch, header.is_transactional) for _, header in found} == {
         (77, 5, True)
     }
-    assert all(check_crc(memoryview(one.data)) for one in stamp_record_batches(ProducerIdAndEpoch(77, 5), tasks))
+    assert all(has_valid_crc(memoryview(one.data)) for one in stamp_record_batches(ProducerIdAndEpoch(77, 5), tasks))
 
 
 def test_a_file_that_is_gone_says_what_must_be_shared(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.base.ids import Uuid
 from moldau.metadata.image import MetadataImage
 from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
-from moldau.wire.schema import Buffer
 
 STICKY_PROTOCOLS: Final = ("sticky", "cooperative-sticky")
 """Protocols whose assignments may have user data that can be dropped: librdkafka's leaders send the member's previous

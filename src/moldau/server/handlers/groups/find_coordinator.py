@@ -69,7 +69,7 @@ class FindCoordinator:
             return _response([_unsupported_key_type(request, key, caller) for key in keys], caller)
         denied = {key: _denied(key, key_type, caller) for key in keys if not caller.access.allows(key_type.needs, key)}
         if len(denied) == len(keys):
-            # Nothing is to be found, so the topic is not created either.
+            # No key is allowed: do not create the coordinator's topic for it.
             return _response(list(denied.values()), caller)
         coordinator = key_type.coordinator
 
@@ -77,8 +77,8 @@ class FindCoordinator:
             found = [denied.get(key) or self._find(coordinator, key, topic_error, caller) for key in keys]
             return _response(found, caller)
 
-        opening = coordinator.topic.open()
-        return find_all(opening.value()) if opening.done else opening.map(find_all)
+        created = coordinator.topic.create_if_missing()
+        return find_all(created.value()) if created.done else created.map(find_all)
 
     def _find(
         self, coordinator: GroupCoordinator | TransactionCoordinator, key: str, topic_error: ErrorCode, caller: Caller

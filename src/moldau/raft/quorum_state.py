@@ -1,4 +1,4 @@
-"""The state of the quorum that a voter keeps across restarts, in the formats of Apache's `quorum-state` file.
+"""The state of the quorum that a node keeps across restarts, in the formats of Apache Kafka's `quorum-state` file.
 
 Version 0 belongs to `kraft.version` 0 and contains the voters. Version 1 belongs to `kraft.version` 1, where the log
 contains the voters; it also has the directory id of the candidate that was voted for.
@@ -19,10 +19,12 @@ NOBODY = -1
 @dataclass(frozen=True, slots=True)
 class QuorumState:
     cluster_id: str
+    """Only in version 0; empty when read from version 1."""
     leader_id: int
     leader_epoch: int
     voted_id: int
     voters: tuple[int, ...]
+    """Only in version 0; empty when read from version 1."""
     voted_directory_id: Uuid = ZERO_UUID
     data_version: int = 0
 
