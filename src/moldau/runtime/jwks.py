@@ -89,6 +89,9 @@ class JwksKeys:
         except (RequestFailed, ValueError) as failed:
             delay_ms = self._schedule.after_failure_ms()
             log.warning("keys of %s: %s; the last %d keys stay in use", self._url, failed, len(self.keys))
+        except Exception:  # a fault of ours: the keys must be read again all the same
+            delay_ms = self._schedule.after_failure_ms()
+            log.exception("keys of %s: internal error; the last %d keys stay in use", self._url, len(self.keys))
         else:
             delay_ms = self._schedule.after_success_ms()
         self._read_later(delay_ms)

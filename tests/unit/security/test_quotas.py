@@ -14,7 +14,7 @@ from moldau.security.quotas.entities import (
     find_quota,
 )
 from moldau.security.quotas.limits import IDLE_MS, ClientLimits
-from moldau.security.quotas.rates import Rate, TokenBucket, Window
+from moldau.security.quotas.rates import PAUSE_MS_MAX, Rate, TokenBucket, Window
 
 LEVELS = [
     entity(user="ann", client_id="app"),
@@ -139,3 +139,13 @@ def test_tokens_may_be_overdrawn_once() -> None:
     assert bucket.debt_ms(1.0, 1_000_000) == 0
     bucket.take(11, 1.0, 1_000_000)
     assert bucket.debt_ms(1.0, 1_000_000) == 0, "a full bucket has eleven seconds of tokens"
+
+
+@pytest.mark.parametrize("limit", [1e-308, 1e-6, 1.0])
+def test_a_pause_fits_into_a_response_however_small_the_limit_is(limit: float) -> None:
+    rate = Rate(Window())
+    rate.record(1e12, 0)
+    assert 1 <= rate.pause_ms(limit, 1) <= PAUSE_MS_MAX
+    bucket = TokenBucket(11.0)
+    bucket.take(1e9, limit, 0)
+    assert 1 <= bucket.debt_ms(limit, 1) <= PAUSE_MS_MAX

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Final
@@ -113,6 +114,8 @@ def _check_value(change: OpData, keys: tuple[str, ...]) -> None:
             raise _invalid(f"Proposed value for {change.key} is too large for {kind}.")
         if abs(change.value - round(change.value)) > FRACTION_MAX:
             raise _invalid(f"{change.key} cannot be a fractional value.")
+    if not math.isfinite(change.value):
+        raise _invalid(f"Quota {change.key} must be a finite number")
 
 
 def _invalid(message: str) -> KafkaError:

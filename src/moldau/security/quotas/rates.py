@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Final
+
+PAUSE_MS_MAX: Final = (1 << 31) - 1
+"""The largest throttle time that a response can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class Rate:
         self._forget_old(now_ms)
         window_ms = self._window_ms(now_ms)
         rate = sum(sample.total for sample in self._samples) / (window_ms / 1000)
-        return 0 if rate <= limit else max(1, round((rate - limit) / limit * window_ms))
+        return 0 if rate <= limit else _pause_ms((rate - limit) / limit * window_ms)
 
     def is_idle(self, now_ms: int, idle_ms: int) -> bool:
         return not self._samples or now_ms - self._samples[-1].last_ms >= idle_ms
@@ -76,7 +80,7 @@ class TokenBucket:
     def debt_ms(self, limit: float, now_ms: int) -> int:
         """Return how long it takes until the debt is paid; 0 if there is none."""
         tokens = self._refill(limit, now_ms)
-        return 0 if tokens >= 0 else max(1, round(-tokens / limit * 1000))
+        return 0 if tokens >= 0 else _pause_ms(-tokens / limit * 1000)
 
     def take(self, count: float, limit: float, now_ms: int) -> None:
         self._tokens = self._refill(limit, now_ms) - count
@@ -87,3 +91,8 @@ class TokenBucket:
         self._tokens = burst if self._tokens is None else min(burst, self._tokens + earned)
         self._at_ms = now_ms
         return self._tokens
+
+
+def _pause_ms(wanted_ms: float) -> int:
+    """Return a pause of at least a millisecond that a response can hold, also for an absurdly small limit."""
+    return max(1, round(min(wanted_ms, PAUSE_MS_MAX)))

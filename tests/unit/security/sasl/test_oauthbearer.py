@@ -187,8 +187,8 @@ def test_the_authorization_id_is_the_user_of_the_token(authorization_id: str, is
     assert (answer.error is ErrorCode.NONE) is is_accepted
     if not is_accepted:
         assert answer.message == (
-            "Authentication failed: Client requested an authorization id (bob) that is different from the token's"
-            " principal name (ann)"
+            "Authentication failed: Client requested an authorization id that is different from the token's"
+            " principal name"
         )
 
 

@@ -72,6 +72,22 @@ def test_every_algorithm(algorithm: str, key: Any) -> None:
     assert "signature" in refusal(issuer, f"{token[:-8]}{'A' * 8}")
 
 
+@pytest.mark.parametrize("depth", range(900, 1_000))
+def test_a_header_nested_to_the_limit_of_the_stack_is_refused(issuer: Issuer, depth: int) -> None:
+    """The header is parsed twice, the second time a few calls deeper."""
+    header = f'{{"alg": "ES256", "x": {"[" * depth}{"]" * depth}}}'
+    with pytest.raises(TokenRefused):
+        verify(issuer, f"{part(header.encode())}.{part(b'{}')}.AAAA")
+
+
+@pytest.mark.parametrize("operations", [5, True, "verify", {"verify": 1}, ["sign"]])
+def test_a_key_with_odd_operations_is_not_used(issuer: Issuer, operations: Any) -> None:
+    keys = json.loads(issuer.key_set())
+    keys["keys"][0]["key_ops"] = operations
+    with pytest.raises(ValueError, match="none of its 1 keys can verify"):
+        parse_keys(json.dumps(keys).encode())
+
+
 def test_eddsa_under_its_old_name() -> None:
     issuer = Issuer(OKPKey.generate_key("Ed25519"), "EdDSA")
     with pytest.warns(UserWarning, match="EdDSA"):

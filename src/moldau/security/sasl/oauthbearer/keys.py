@@ -95,7 +95,9 @@ def _usable(entries: list[Any]) -> Iterator[VerificationKey]:
 def _import(entry: dict[str, Any]) -> VerificationKey | None:
     kind = entry.get("kty")
     operations = entry.get("key_ops")
-    is_for_signatures = entry.get("use", "sig") == "sig" and (operations is None or "verify" in operations)
+    is_for_signatures = entry.get("use", "sig") == "sig" and (
+        operations is None or (isinstance(operations, list) and "verify" in operations)
+    )
     if not isinstance(kind, str) or kind not in _KINDS or not is_for_signatures:
         return None
     key_id, algorithm = entry.get("kid"), entry.get("alg")

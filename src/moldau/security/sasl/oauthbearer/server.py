@@ -50,7 +50,7 @@ class OAuthBearerServer:
             return Step(INVALID_TOKEN.encode(), problem=self._problem)
         if first.authorization_id not in ("", verdict.user):
             return SaslRefusal(
-                f"Authentication failed: Client requested an authorization id ({first.authorization_id}) that is"
-                f" different from the token's principal name ({verdict.user})"
+                "Authentication failed: Client requested an authorization id that is different from the token's"
+                " principal name"
             )
         return Step(b"", verdict.user, lifetime_ms=verdict.lifetime_ms)

@@ -58,7 +58,7 @@ def verify_token(token: str, keys: VerificationKeys, rules: TokenRules, now_ms: 
     key = _key_for(header.get("kid"), algorithm, keys)
     try:
         jws.deserialize_compact(token, key.key, registry=_REGISTRY)
-    except (JoseError, ValueError, TypeError) as wrong:
+    except (JoseError, ValueError, TypeError, RecursionError) as wrong:
         raise TokenRefused(f"the signature of the token is not valid ({type(wrong).__name__})") from None
     return _check_claims(_read_object(parts[1], "payload"), rules, now_ms)
 

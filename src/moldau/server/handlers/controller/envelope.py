@@ -7,6 +7,7 @@ delegation tokens need the client's principal and client id.
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
@@ -24,6 +25,7 @@ from moldau.wire.codec import decode_from
 from moldau.wire.frames import Framing, read_request_header
 from moldau.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
+log = logging.getLogger("moldau.server")
 OVERHEAD_BYTES_MAX: Final = 64 << 10
 """The largest size of an envelope without the request in it: the name of a certificate may be long."""
 
@@ -53,7 +55,11 @@ class Envelope:
         def wrap_response(response: Any) -> EnvelopeResponse:
             if isinstance(response, KafkaError):
                 return EnvelopeResponse(error_code=response.code)
-            frame = Framing(api, header.api_version).frame(header.correlation_id, response)
+            try:
+                frame = Framing(api, header.api_version).frame(header.correlation_id, response)
+            except Exception:  # whoever completes the promise has others to answer
+                log.exception("the reply to a forwarded %s cannot be written", api.name)
+                return EnvelopeResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
             return EnvelopeResponse(bytes(frame[4:]))
 
         return self._send_to_controller(api, request, header.api_version, client).map(wrap_response)
