@@ -6,12 +6,13 @@ Tests import each other's modules by their bare names; the modules of this direc
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import random
 import shlex
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,19 @@ def pytest_configure(config: pytest.Config) -> None:
         sharing = Sharing(Path(claims), os.environ.get("MOLDAU_TEST_FROM", "front"))
         config.pluginmanager.register(sharing, "sharing")
         config.pluginmanager.register(Progress(config, sharing), "progress")
+
+
+@pytest.fixture(autouse=True)
+def root_logger_is_restored() -> Iterator[None]:
+    """A command that runs in this process sends log lines to its stderr, which is closed when its test has ended: every
+    later line of any broker would then be an error, printed to the stderr of another test."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield
+    for handler in list(root.handlers):
+        if type(handler) is logging.StreamHandler and handler not in before:
+            root.removeHandler(handler)
+            root.setLevel(level)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

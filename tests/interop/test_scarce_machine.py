@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from patience import wait_until
 from scarce_machine import PATIENCE_S, environment, moldau, mounted, needs_mounts, running, with_open_files
 
 OPEN_FILES = 256
@@ -49,6 +50,7 @@ def test_more_partitions_than_open_files_do_not_stop_the_broker(tmp_path: Path) 
         admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
         admin.create_topics([NewTopic("many", PARTITIONS, 1)])["many"].result(PATIENCE_S)
         assert produced(server.bootstrap, "many", [b"the first partition is open"]) == []
+        wait_until(lambda: server.lines("Too many open files"), "a line says that the files are too many")
         (line,) = server.lines("Too many open files")
         assert "cannot be opened and will be retried" in line
         assert line.endswith("; raise the limit of open files (`ulimit -n`)")
@@ -62,6 +64,8 @@ def test_a_broker_starts_with_more_partitions_than_open_files(tmp_path: Path) ->
     with running(start(tmp_path / "data"), tmp_path / "log") as server:
         admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
         admin.create_topics([NewTopic("many", PARTITIONS, 1)])["many"].result(PATIENCE_S)
+        last = tmp_path / "data" / f"many-{PARTITIONS - 1}"
+        wait_until(last.exists, "all partitions have their logs")
         assert server.stop() == 0
     with running(with_open_files(OPEN_FILES, start(tmp_path / "data")), tmp_path / "log") as server:
         assert produced(server.bootstrap, "many", [b"served"]) == []

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from moldau.assembly.world import World
@@ -31,7 +32,7 @@ from moldau.replica.throttle import Throttles
 from moldau.replica.verification import Verifications
 from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.broker.boot_marker import BootMarker
-from moldau.runtime.broker.chunked_layout import PARTITIONS_A_TURN, ChunkedLayout
+from moldau.runtime.broker.chunked_layout import ChunkedLayout
 from moldau.runtime.broker.lifecycle import BrokerLifecycle
 from moldau.runtime.broker.other_brokers import Brokers
 from moldau.runtime.broker.producer_ids import ProducerIds, controller_allocator
@@ -306,8 +307,7 @@ class BrokerSide:
             self.cleaner.reconfigure(cleaner_settings(layers))
 
     def _client_throttling(self) -> Throttling:
-        settings = self._settings
-        window = Window(settings.quota_window_num, settings.quota_window_size_seconds * 1000)
+        window = Window(self._settings.quota_window_num, self._settings.quota_window_size_seconds * 1000)
         self._current.add_listener(self._set_quotas)
         return Throttling(ClientLimits(window), self._world.clock, self._counters)
 
@@ -385,14 +385,14 @@ class BrokerSide:
         self.transactions.close()
 
     def stop(self) -> None:
-        """Stop heartbeats, fetchers and periodic work."""
+        """Stop everything that works without a request."""
         self.cleaner.stop()
         self.lifecycle.close()
         self._fetchers.close()
         self._isr_changes.close()
         self._chores.stop()
-        while self._remove_some(PARTITIONS_A_TURN):
-            pass
+        self._laying_out.stop()
+        self._remove_some(sys.maxsize)
 
     def _topic_configs(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:
         """All configs of a topic with these overrides, as texts."""

@@ -54,7 +54,8 @@ FAILED_GRACE_S = 1.0
 """Used after a disk failure: responses that wait for the disk will never come."""
 FLUSH_THREADS = 4
 """Logs are synced side by side: disks and file systems combine concurrent syncs."""
-CLOSING_THREADS = 16
+CLOSING_THREADS = 4
+"""Each opens files for a moment; only few descriptors are reserved for that."""
 CONTROLLER_GRACE_S = 0.2
 """Parked fetches of other nodes wait longer than this: those nodes fetch from another leader."""
 

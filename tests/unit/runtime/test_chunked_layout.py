@@ -101,6 +101,15 @@ def test_partitions_of_a_deleted_topic_are_removed_in_turns(desk: Desk) -> None:
     assert desk.removed_in_turns == [*[PARTITIONS_A_TURN] * 4, 1]
 
 
+def test_nothing_is_passed_on_after_a_stop(desk: Desk) -> None:
+    """A thread closes the logs then."""
+    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    desk.chunks.stop()
+    desk.timers.run_soon()
+    desk.chunks.on_image(image(["late"]), Changes(changed(["late"])))
+    assert len(desk.topics()) == PARTITIONS_A_TURN
+
+
 def test_when_done_calls_each_waiter_once(desk: Desk) -> None:
     calls: list[int] = []
     desk.chunks.when_done(lambda: calls.append(0))

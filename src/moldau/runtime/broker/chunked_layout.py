@@ -29,10 +29,13 @@ class ChunkedLayout:
         self._pending: dict[tuple[str, int], None] = {}
         """Changed partitions that were not passed on yet."""
         self._is_scheduled = False
+        self._is_stopped = False
         self._waiting: list[Callable[[], None]] = []
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         """Pass a small change on at once, even while a large one is still in progress."""
+        if self._is_stopped:
+            return
         self._image = image
         for topic in changes.removed:
             for index in range(len(topic.partitions)):
@@ -55,12 +58,18 @@ class ChunkedLayout:
         self._waiting.append(call)
         self._call_if_done()
 
+    def stop(self) -> None:
+        """Pass nothing more on: the logs are about to be closed. The next start lays out the rest."""
+        self._is_stopped = True
+
     def _schedule(self) -> None:
         if (self._pending or self._has_removals) and not self._is_scheduled:
             self._is_scheduled = True
             self._timers.soon(self._show_next)
 
     def _show_next(self) -> None:
+        if self._is_stopped:
+            return
         self._is_scheduled = False
         shown: dict[str, set[int]] = {}
         for name, index in list(islice(self._pending, PARTITIONS_A_TURN)):
