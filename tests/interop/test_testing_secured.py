@@ -80,6 +80,16 @@ def test_without_security_clients_need_only_the_address() -> None:
             kafka.add_user("ann")
 
 
+def test_the_password_of_the_admin_is_known(moldau_secure_broker: TestBroker) -> None:
+    config = moldau_secure_broker.client_config()
+    assert moldau_secure_broker.password("admin") == config["sasl.password"]
+
+
+def test_a_misspelt_operation_is_named(moldau_secure_broker: TestBroker) -> None:
+    with pytest.raises(ValueError, match="'wirte' is not an operation; expected some of all, read, write"):
+        moldau_secure_broker.allow("ann", "wirte", topic="orders")
+
+
 def test_an_unknown_user_is_named(moldau_secure_broker: TestBroker) -> None:
     with pytest.raises(ValueError, match="no user 'eve' was added here"):
         moldau_secure_broker.client_config("eve")

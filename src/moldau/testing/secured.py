@@ -17,6 +17,7 @@ from moldau.secure_setup.directory import SecureDirectory, write_private
 from moldau.secure_setup.first_users import new_password
 from moldau.secure_setup.settings import ADMIN, client_file, client_properties
 from moldau.security.acls.bindings import WILDCARD, AclBinding, PatternType, Permission, ResourceType
+from moldau.security.sasl.jaas import parse_line
 
 TIMEOUT_MS: Final = 30_000
 
@@ -68,9 +69,12 @@ class SecuredClients:
         return path
 
     def password(self, user: str) -> str:
-        """Return the password of a user that `add_user` has added."""
-        self._required()
+        """Return the password of `admin`, or of a user that `add_user` has added."""
+        secured = self._required()
         if user not in self._passwords:
+            if user == ADMIN:
+                properties = {each.key: each.value for each in parse(secured.client_file.read_text())}
+                return parse_line(properties["sasl.jaas.config"]).options["password"]
             raise ValueError(f"no user {user!r} was added here; `add_user({user!r})` adds it")
         return self._passwords[user]
 
@@ -122,4 +126,8 @@ class SecuredClients:
 
 
 def _operation(word: str) -> AclOperation:
-    return AclOperation[word.strip().upper().replace("-", "_")]
+    try:
+        return AclOperation[word.strip().upper().replace("-", "_")]
+    except KeyError:
+        names = ", ".join(each.name.lower() for each in AclOperation if each > AclOperation.ANY)
+        raise ValueError(f"{word!r} is not an operation; expected some of {names}, with commas between them") from None
