@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +98,19 @@ def test_an_unknown_user_is_named(moldau_secure_broker: TestBroker) -> None:
     stranger = AdminClient({"bootstrap.servers": moldau_secure_broker.bootstrap_servers, "log_level": 0})
     with pytest.raises(KafkaException):
         stranger.list_topics(timeout=1)
+
+
+def test_produce_says_who_may_not_write_and_what_would_allow_it(moldau_secure_broker: TestBroker) -> None:
+    """librdkafka raises a fatal error out of `flush`, because the user does not even get a producer id."""
+    admin = AdminClient(moldau_secure_broker.client_config())
+    admin.create_topics([NewTopic("homework", 1)])["homework"].result(PATIENCE_S)
+    moldau_secure_broker.add_user("bob")
+    moldau_secure_broker.allow("bob", "describe", topic="homework")
+    config = str(moldau_secure_broker.command_config("bob"))
+    words = ["produce", "homework", "-b", moldau_secure_broker.bootstrap_servers, "--command-config", config]
+    ran = subprocess.run(
+        [sys.executable, "-m", "moldau", *words], input=b"x\n", capture_output=True, timeout=PATIENCE_S
+    )
+    assert ran.returncode == 1
+    assert b"this user may not write to homework; `moldau acl allow USER --role producer" in ran.stderr
+    assert b"Traceback" not in ran.stderr

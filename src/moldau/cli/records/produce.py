@@ -21,6 +21,9 @@ from moldau.cli.output import progress_bar
 from moldau.cli.partition_offsets import partitions_of
 from moldau.cli.records.input import BadRecord, Headers, LineParser, envelope_parser, line_parser
 
+REFUSALS: Final = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
+"""Errors for who may not write. The second comes if the user may write to no topic at all: then it may not have the
+producer id that each producer asks for first."""
 POLL_EVERY_LINES: Final = 1000
 READ_BUFFER_BYTES: Final = 1 << 20
 PARTITIONER: Final = "murmur2_random"
@@ -102,11 +105,24 @@ def send_lines(
             except BufferError:
                 poll(0.1)
         if number % poll_every == 0:
-            poll(0)
+            _serve(lambda: poll(0), deliveries)
             if deliveries.first_error is not None:
                 break
-    producer.flush()
+    _serve(producer.flush, deliveries)
     return deliveries
+
+
+def _serve(call: Callable[[], object], deliveries: Deliveries) -> None:
+    """Let the producer report deliveries. A fatal error of librdkafka is raised out of it, sometimes wrapped."""
+    from moldau.client.confluent import KafkaException
+
+    try:
+        call()
+    except (KafkaException, SystemError) as raised:
+        error = raised.__cause__ if isinstance(raised, SystemError) else raised
+        if not isinstance(error, KafkaException):
+            raise
+        deliveries.first_error = error.args[0]
 
 
 def lines_of(stream: BinaryIO) -> Iterator[bytes]:
@@ -183,6 +199,11 @@ def produce(
     else:
         deliveries = _send_stdin(producer, topic, parse, target)
     click.echo(deliveries.summary(topic), err=True)
+    if deliveries.first_error is not None and deliveries.first_error.name() in REFUSALS:
+        raise CommandFailed(
+            f"this user may not write to {topic}; `moldau acl allow USER --role producer --topic {topic}`, by an"
+            " administrator, allows it"
+        )
     if deliveries.first_error is not None:
         raise failure(deliveries.first_error, f"{deliveries.failed} records were not written to {topic}")
 
