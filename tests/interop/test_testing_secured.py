@@ -114,3 +114,24 @@ def test_produce_says_who_may_not_write_and_what_would_allow_it(moldau_secure_br
     assert ran.returncode == 1
     assert b"this user may not write to homework; `moldau acl allow USER --role producer" in ran.stderr
     assert b"Traceback" not in ran.stderr
+
+
+def test_consume_without_a_group_needs_no_right_on_one(moldau_secure_broker: TestBroker) -> None:
+    admin = Producer(moldau_secure_broker.client_config())
+    admin.produce("lessons", b"one")
+    assert admin.flush(PATIENCE_S) == 0
+    moldau_secure_broker.add_user("eve")
+    moldau_secure_broker.allow("eve", "read", topic="lessons")
+    config = str(moldau_secure_broker.command_config("eve"))
+    words = [
+        "consume",
+        "lessons",
+        "-o",
+        ":end",
+        "-b",
+        moldau_secure_broker.bootstrap_servers,
+        "--command-config",
+        config,
+    ]
+    ran = subprocess.run([sys.executable, "-m", "moldau", *words], capture_output=True, timeout=PATIENCE_S)
+    assert (ran.returncode, ran.stdout) == (0, b"one\n"), ran.stderr

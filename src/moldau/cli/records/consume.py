@@ -51,6 +51,8 @@ def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer
     consumer.assign([TopicPartition(*partition, ranges[partition].begin) for partition in unfinished])
     while unfinished and not printer.reached_limit():
         for message in poll_messages(consumer):
+            if _is_about_group(message):
+                continue
             partition = (message.topic() or "", message.partition() or 0)
             if message.error() is not None:
                 offset = eof_offset(message)
@@ -67,6 +69,13 @@ def read_assigned(consumer: Any, ranges: dict[Partition, ResolvedRange], printer
                 unfinished.discard(partition)
                 consumer.pause([TopicPartition(*partition)])
         printer.flush()
+
+
+def _is_about_group(message: Any) -> bool:
+    """Whether it is librdkafka's error that the user may not use the group: it needs a name of a group, and looks for
+    its coordinator, although partitions are assigned and nothing is committed."""
+    error = message.error()
+    return error is not None and error.name() == "GROUP_AUTHORIZATION_FAILED"
 
 
 @click.command()
