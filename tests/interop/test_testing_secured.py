@@ -135,3 +135,23 @@ def test_consume_without_a_group_needs_no_right_on_one(moldau_secure_broker: Tes
     ]
     ran = subprocess.run([sys.executable, "-m", "moldau", *words], capture_output=True, timeout=PATIENCE_S)
     assert (ran.returncode, ran.stdout) == (0, b"one\n"), ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"sasl.password": "wrong"}, "invalid credentials"),
+        ({"ssl.ca.pem": None}, "certificate verify failed"),
+        ({"sasl.mechanism": "PLAIN"}, "SCRAM-SHA-512"),
+        ({"security.protocol": "SASL_PLAINTEXT"}, "does not answer as a Kafka broker"),
+    ],
+)
+def test_a_command_says_why_a_broker_refuses_it(
+    moldau_secure_broker: TestBroker, changes: dict[str, str | None], reason: str
+) -> None:
+    settings = {**moldau_secure_broker.client_config(), **changes}
+    words = [f"-X{key}={value}" for key, value in settings.items() if value is not None and key != "bootstrap.servers"]
+    command = [sys.executable, "-m", "moldau", "topic", "list", "-b", moldau_secure_broker.bootstrap_servers, *words]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert ran.returncode == 1
+    assert reason in ran.stderr

@@ -125,7 +125,7 @@ class Broker:
         reachable = first_reachable(self.bootstrap_servers)
         try:
             with say_when_slow(reachable, sum(METADATA_SECONDS)):
-                metadata = self._request_metadata()
+                metadata = self._request_metadata(reachable)
         except _kafka_exception() as error:
             reason = error.args[0].str()
             raise CommandFailed(
@@ -134,12 +134,16 @@ class Broker:
         self._check_advertised(metadata)
         return metadata
 
-    def _request_metadata(self) -> ClusterMetadata:
+    def _request_metadata(self, reachable: str) -> ClusterMetadata:
         *attempts, last = METADATA_SECONDS
         for seconds in attempts:
             try:
                 return cast(ClusterMetadata, self.admin.list_topics(timeout=seconds))
             except _kafka_exception() as error:
+                if seconds == attempts[0]:
+                    from moldau.cli.cluster.connect import raise_refusal
+
+                    raise_refusal(reachable, self.client_config)
                 if error.args[0].name() != "_TIMED_OUT":
                     raise
         return cast(ClusterMetadata, self.admin.list_topics(timeout=last))
