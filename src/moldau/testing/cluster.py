@@ -99,6 +99,7 @@ class TestCluster(SecuredClients):
         try:
             for node in self.nodes.values():
                 node.await_ready()
+            self._await_metadata()  # the last node may be ready before the others know that
         except BaseException:
             self.kill_all()
             raise
