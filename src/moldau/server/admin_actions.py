@@ -34,9 +34,12 @@ def _joined(items: Sequence[object]) -> str:
 
 
 def _create_topics(request: Any, response: Any) -> Iterator[AdminAction]:
+    """Responses before version 5 do not have the numbers; requests have -1 for the defaults."""
+    requested = {topic.name: topic for topic in request.topics}
     for result in response.topics:
-        detail = "" if result.error_code else f"partitions={result.num_partitions} replicas={result.replication_factor}"
-        yield AdminAction(f"topic:{result.name}", result.error_code, detail)
+        counted = result if result.num_partitions >= 0 else requested.get(result.name, result)
+        numbers = f"partitions={counted.num_partitions} replicas={counted.replication_factor}"
+        yield AdminAction(f"topic:{result.name}", result.error_code, "" if result.error_code else numbers)
 
 
 def _delete_topics(request: Any, response: Any) -> Iterator[AdminAction]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from logging import WARNING
 from typing import Any
 
@@ -12,6 +13,9 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from moldau.coordinator.transaction.markers import TransactionMarkers
+from moldau.replica.partition import Partition
+from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.server.router import Caller, Handler
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -221,6 +225,29 @@ def test_a_dead_producer_holds_the_last_stable_offset_only_until_its_timeout(nod
     node.run_until_idle()
     assert (node.last_stable_offset, node.states) == (2, ["CompleteAbort"])
     assert write(node, producer, "b", sequence=1) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_transaction_is_completed_once_there_are_enough_replicas_again(
+    node: TransactionalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its markers are written while the coordinator's partition has too few in-sync replicas."""
+    producer = node.init()
+    write(node, producer, "a")
+    written = TransactionCoordinator._on_markers_written
+    with monkeypatch.context() as patched:
+
+        def while_few(self: TransactionCoordinator, markers: TransactionMarkers) -> None:
+            patched.setattr(Partition, "has_enough_replicas", property(lambda _: False))
+            written(self, markers)
+
+        patched.setattr(node.broker.transactions._markers, "_on_written", partial(while_few, node.broker.transactions))
+        node.end(producer, committed=True)
+        node.in_memory.timers.advance(5_000)
+        node.run_until_idle()
+        assert node.states == ["PrepareCommit"]
+    node.in_memory.timers.advance(5_000)
+    node.run_until_idle()
+    assert node.states == ["CompleteCommit"]
 
 
 # --- while the coordinator is asked -----------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from moldau.wire.messages.create_topics import CreatableTopic
 R = TypeVar("R")
 TRANSACTIONAL_ID_BYTES_MAX = 2**15 - 1
 """The longest string that fits into a record's key."""
+COMPLETION_RETRY_MS: Final = 500
 LOSS: Final = (
     "transactions that are open may never end, and hold up their readers;"
     " `moldau transaction hanging` finds them, `moldau transaction abort` ends them"
@@ -53,6 +54,8 @@ class TransactionCoordinator:
         self._current = current
         self._producer_ids = producer_ids
         self._clock = clock
+        self._timers = timers
+        self._is_closed = False
         self._partitions = partitions
         self._markers = MarkerSender(current, brokers, timers, self._on_markers_written, self._is_ours)
         self.shards: Shards[Transactions] = Shards(topic, node_id, partitions, self._machine, clock, timers)
@@ -93,9 +96,11 @@ class TransactionCoordinator:
     def _on_markers_written(self, markers: TransactionMarkers) -> None:
         try:
             self.shards.submit(markers.transactional_id, lambda machine: machine.markers_written(markers))
-        except KafkaError:
-            # The shard is loading again; it will find the prepared transaction and send the markers again.
-            return
+        except KafkaError as refused:
+            # If the shard is loading, it will find the prepared transaction and send the markers again. If its
+            # partition has too few in-sync replicas, nobody else completes the transaction.
+            if refused.code is ErrorCode.COORDINATOR_NOT_AVAILABLE and not self._is_closed and self._is_ours(markers):
+                self._timers.after_ms(COMPLETION_RETRY_MS, lambda: self._on_markers_written(markers))
 
     def _is_ours(self, markers: TransactionMarkers) -> bool:
         partition = self._partitions.find(*self.topic.partition_of(markers.transactional_id))
@@ -116,6 +121,7 @@ class TransactionCoordinator:
 
     def close(self) -> None:
         """Fail all waiting requests because the node stops; producers look for another coordinator then."""
+        self._is_closed = True
         self._markers.close()
         self.shards.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
