@@ -141,12 +141,19 @@ class Broker:
                 return cast(ClusterMetadata, self.admin.list_topics(timeout=seconds))
             except _kafka_exception() as error:
                 if seconds == attempts[0]:
-                    from moldau.cli.cluster.connect import raise_refusal
-
-                    raise_refusal(reachable, self.client_config)
+                    self._raise_refusal(reachable)
                 if error.args[0].name() != "_TIMED_OUT":
                     raise
         return cast(ClusterMetadata, self.admin.list_topics(timeout=last))
+
+    def _raise_refusal(self, reachable: str) -> None:
+        from moldau.client.refusals import refusal
+
+        host, port = split_address(reachable)
+        if (reason := refusal(f"{host}:{port}", self.client_config)) is not None:
+            raise CommandFailed(
+                f"{reachable} accepts connections but does not answer as a Kafka broker ({reason}); {CHECK_SECURITY}"
+            )
 
     def topic(self, name: str) -> TopicMetadata:
         return existing_topics(self.metadata(), [name])[0]

@@ -23,7 +23,6 @@ from moldau.client.cluster import Cluster
 D = TypeVar("D")
 Described = Mapping[str, D | KafkaError]
 ANSWER_SECONDS: Final = 20.0
-REFUSAL_SECONDS: Final = 2.5
 COORDINATOR_TIMEOUT_MS: Final = 10_000
 """How long to wait for a coordinator that is moving or loading."""
 HINT_GROUPS: Final = "`moldau group list` shows the groups there are"
@@ -69,29 +68,6 @@ def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) ->
         raise kafka_failure(error) from error
     except (OSError, MalformedData) as error:
         raise CommandFailed(f"the cluster at {broker.bootstrap_servers} stopped answering: {error}") from error
-    finally:
-        cluster.close()
-
-
-def raise_refusal(reachable: str, client_config: Mapping[str, str]) -> None:
-    """Raise CommandFailed with the reason if a broker refuses the connection: a wrong password, a certificate that is
-    not trusted, another protocol. librdkafka only tells that it has no connection. Return if nobody answers, or if our
-    own client cannot have these settings."""
-    host, port = split_address(reachable)
-    try:
-        cluster = Cluster(f"{host}:{port}", client_config, REFUSAL_SECONDS)
-    except UnusableProperty:
-        return
-    try:
-        cluster.nodes()
-    except TimeoutError:
-        return
-    except KafkaError as error:
-        raise kafka_failure(error) from error
-    except (OSError, MalformedData) as error:
-        raise CommandFailed(
-            f"{reachable} accepts connections but does not answer as a Kafka broker ({error}); {CHECK_SECURITY}"
-        ) from error
     finally:
         cluster.close()
 
