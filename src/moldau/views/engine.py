@@ -1,0 +1,220 @@
+"""Runs a view's query over the records of some batches. Only workers import this module: it loads DuckDB.
+
+The engine can read nothing but the table that it is given: no files, no network, no extensions, and its settings are
+locked.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from moldau.columns.varints import Mask, Numbers
+from moldau.log.cleaning.pieces import Piece
+from moldau.views.definition import ViewDefinition
+from moldau.views.expressions import Column, walk
+from moldau.views.field_ranges import FieldKey, Value
+from moldau.views.records import Records, header_column, text_column, timestamps, unchecked_texts
+from moldau.views.sql import Queries, Query, compile_queries, indexed_fields
+
+MEMORY_MAX: Final = "512MB"
+_SETTINGS: Final = {
+    "threads": "1",
+    "memory_limit": MEMORY_MAX,
+    "max_temp_directory_size": "0KB",
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "ieee_floating_point_ops": "false",
+    "error_on_division_by_zero": "false",
+    "lock_configuration": "true",
+}
+
+
+class EngineFailed(Exception):
+    """The query failed for reasons that are not the records': memory, or a bug."""
+
+
+class Shown(NamedTuple):
+    """The rows that a view shows, in order, and their new values, if it selects fields."""
+
+    rows: Numbers
+    values: pa.Array | None
+    unreadable: int
+    ranges: Mapping[FieldKey, tuple[Value, Value] | None] = {}
+    """What the fields of the condition hold in all rows."""
+
+
+class Engine:
+    """One connection for all views; queries are compiled once."""
+
+    def __init__(self) -> None:
+        import duckdb
+
+        self._duckdb: Any = duckdb
+        self._connection = duckdb.connect(config=dict(_SETTINGS))
+        self._queries: dict[ViewDefinition, Queries] = {}
+
+    def run(self, definition: ViewDefinition, piece: Piece, records: Records, partition: int) -> Shown:
+        queries = self._compiled(definition)
+        source = _Source(definition, piece, records, partition)
+        rows = np.arange(records.offsets.size)
+        ranges: dict[FieldKey, tuple[Value, Value] | None] = {}
+        if queries.mask is not None and definition.where is not None:
+            result = self._result(queries.mask, source, rows)
+            for number, key in enumerate(indexed_fields(definition.where), 1):
+                ranges[key] = _range(result.column(number))
+            rows = np.flatnonzero(result.column(0).to_numpy())
+        values = None
+        if queries.values is not None:
+            values = self._result(queries.values, source, rows).column(0).combine_chunks().cast(pa.binary())
+        if source.is_wrong is None:
+            return Shown(rows, values, 0, ranges)
+        return _with_unreadable(rows, values, source.is_wrong, definition, records)._replace(ranges=ranges)
+
+    def _compiled(self, definition: ViewDefinition) -> Queries:
+        queries = self._queries.get(definition)
+        if queries is None:
+            queries = self._queries[definition] = compile_queries(definition)
+        return queries
+
+    def _result(self, query: Query, source: _Source, rows: Numbers) -> pa.Table:
+        """The query's columns for these rows, with null as the value where it cannot be read."""
+        table = source.table(query, rows)
+        try:
+            try:
+                return self._execute(query.sql, table)
+            except (self._duckdb.InvalidInputException, UnicodeDecodeError):  # the latter if it quotes what is wrong
+                source.add_wrong(rows[self._invalid(table)])
+                return self._execute(query.sql, source.table(query, rows))
+        except self._duckdb.Error as failed:
+            raise EngineFailed(_first_line(failed)) from None
+
+    def _execute(self, sql: str, table: pa.Table) -> pa.Table:
+        self._connection.register("records", table)
+        return self._connection.sql(sql).to_arrow_table()
+
+    def _invalid(self, table: pa.Table) -> Mask:
+        """Which values are no JSON."""
+        if "value" not in table.column_names:
+            return np.zeros(table.num_rows, np.bool_)
+        is_valid = self._execute("SELECT coalesce(json_valid(value), TRUE) FROM records", table).column(0)
+        is_invalid: Mask = ~is_valid.to_numpy()
+        return is_invalid
+
+
+def _range(column: pa.ChunkedArray) -> tuple[Value, Value] | None:
+    bounds = pc.min_max(column).as_py()
+    return None if bounds["min"] is None else (bounds["min"], bounds["max"])
+
+
+def _first_line(failed: Exception) -> str:
+    return str(failed).split("\n", 1)[0][:200]
+
+
+class _Source:
+    """The columns of some records, each read when a query first uses it."""
+
+    def __init__(self, definition: ViewDefinition, piece: Piece, records: Records, partition: int) -> None:
+        self._piece = piece
+        self._records = records
+        self._partition = partition
+        self._columns: dict[str, pa.Array] = {}
+        # A parser of JSON checks the values that it reads; all other uses need texts that are checked.
+        self._checks_values = definition.csv_columns is not None or any(
+            part == Column("value") for expression in definition.expressions for part in walk(expression)
+        )
+        self.is_wrong: Mask | None = None
+        """Which values cannot be read; None as long as all can."""
+
+    def table(self, query: Query, rows: Numbers) -> pa.Table:
+        columns = {"i": pa.array(rows.astype(np.int32))}
+        for name in query.columns:
+            columns[name] = self._rows_of(name, None, rows)
+        for index, header in enumerate(query.headers):
+            columns[f"h{index}"] = self._rows_of(f"h{index}", header, rows)
+        return pa.table(columns)
+
+    def add_wrong(self, rows: Numbers) -> None:
+        """These values cannot be read: they are null from now on."""
+        is_wrong = np.zeros(self._records.offsets.size, np.bool_) if self.is_wrong is None else self.is_wrong.copy()
+        is_wrong[rows] = True
+        self.is_wrong = is_wrong
+        values = self._columns.get("value")
+        if values is not None:
+            self._columns["value"] = pc.if_else(pa.array(is_wrong), pa.scalar(None, pa.string()), values)
+
+    def _rows_of(self, name: str, header: str | None, rows: Numbers) -> pa.Array:
+        records = self._records
+        if name == "value" and not self._checks_values:
+            is_null = records.values.is_null if self.is_wrong is None else records.values.is_null | self.is_wrong
+            return unchecked_texts(records.data, records.values, rows, is_null)
+        column = self._column(name, header)
+        return column if rows.size == records.offsets.size else column.take(pa.array(rows))
+
+    def _column(self, name: str, header: str | None) -> pa.Array:
+        key = name if header is None else f"header {header}"
+        if key not in self._columns:
+            self._columns[key] = self._read(name) if header is None else header_column(self._records, header)
+        return self._columns[key]
+
+    def _read(self, name: str) -> pa.Array:
+        records = self._records
+        match name:
+            case "key":
+                return text_column(records.data, records.keys)[0]
+            case "offset":
+                return pa.array(records.offsets)
+            case "timestamp":
+                return pa.array(timestamps(self._piece, records))
+            case "partition":
+                return pa.repeat(self._partition, records.offsets.size)
+            case "fields":
+                fields, self.is_wrong = _csv_fields(self._column("value", None), self.is_wrong)
+                return fields
+        assert name == "value", "there are no other columns"
+        values, is_wrong = text_column(records.data, records.values)
+        self.is_wrong = is_wrong
+        return values
+
+
+def _with_unreadable(
+    rows: Numbers, values: pa.Array | None, is_wrong: Mask, definition: ViewDefinition, records: Records
+) -> Shown:
+    """Leave out the rows that cannot be read, or show them as they are."""
+    wrong = np.flatnonzero(is_wrong)
+    is_right = ~is_wrong[rows]
+    rows = rows[is_right]
+    if values is not None:
+        values = values.filter(pa.array(is_right))
+    if not definition.passes_unreadable or not wrong.size:
+        return Shown(rows, values, wrong.size)
+    every = np.concatenate([rows, wrong])
+    order = np.argsort(every, kind="stable")
+    if values is not None:
+        raw = [records.data[records.values.starts[row] : records.values.ends[row]].tobytes() for row in wrong.tolist()]
+        values = pa.concat_arrays([values, pa.array(raw, pa.binary())]).take(pa.array(order))
+    return Shown(every[order], values, wrong.size)
+
+
+def _csv_fields(values: pa.Array, is_wrong: Mask | None) -> tuple[pa.Array, Mask | None]:
+    """The fields of each line. Only lines with quotes or line breaks inside need Python's parser."""
+    lines = pc.utf8_rtrim(values, "\r\n")
+    fields = pc.split_pattern(lines, ",")
+    is_special = pc.fill_null(pc.match_substring_regex(lines, '["\r\n]'), False).to_numpy(zero_copy_only=False)
+    if not is_special.any():
+        return fields, is_wrong
+    parsed = fields.to_pylist()
+    is_wrong = np.zeros(len(values), np.bool_) if is_wrong is None else is_wrong.copy()
+    for row in np.flatnonzero(is_special).tolist():
+        try:
+            (parsed[row],) = list(csv.reader([lines[row].as_py()], strict=True))
+        except (csv.Error, ValueError):
+            parsed[row], is_wrong[row] = None, True
+    return pa.array(parsed, pa.list_(pa.string())), is_wrong

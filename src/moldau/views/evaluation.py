@@ -1,0 +1,91 @@
+"""Evaluates a view over a run of its source's batches: bytes in, bytes out. Only workers import this module."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pyarrow as pa
+
+from moldau.base.errors import MalformedData
+from moldau.columns.varints import BadRow
+from moldau.log.cleaning.pieces import PADDING, Piece, batch_starts
+from moldau.log.cleaning.rows import read_rows
+from moldau.views.definition import ViewDefinition
+from moldau.views.engine import Engine
+from moldau.views.field_ranges import FieldKey, Value, widen
+from moldau.views.jobs import Evaluated
+from moldau.views.records import Records, records_of, slots, taken
+from moldau.views.rewriting import ShownBatches, changed_records, kept_records
+
+
+def evaluate(
+    engine: Engine, definition: ViewDefinition, content: bytes | bytearray, partition: int, size: int | None = None
+) -> Evaluated:
+    """Return what the view shows of the whole batches in `content`, or in its first `size` bytes. It begins with a
+    whole batch; a part of one at the end is left out. The result does not refer to it. Raises MalformedData,
+    EngineFailed."""
+    piece = _piece(content, len(content) if size is None else size)
+    is_data = ~piece.is_control & (piece.record_counts != 0)
+    piece.check_crcs(np.flatnonzero(is_data))
+    shown = ShownBatches(piece)
+    shown.add_controls()
+    seen = unreadable = 0
+    ranges: dict[FieldKey, tuple[Value, Value] | None] = {}
+    if is_data.any():
+        for rows in read_rows(piece, is_data):
+            if not rows.offsets.size:
+                continue
+            records = records_of(rows)
+            try:
+                result = engine.run(definition, piece, records, partition)
+            except BadRow as bad:
+                raise MalformedData(f"the record at offset {int(records.offsets[bad.row])}: {bad.what}") from None
+            seen += records.offsets.size
+            unreadable += result.unreadable
+            widen(ranges, result.ranges)
+            written = _written(definition, records, result.rows, result.values)
+            shown.add(records.batch_of[result.rows], written, definition.changes_records)
+    batches, positions, last_offsets = shown.content()
+    return Evaluated(
+        int(piece.base_offsets[0]),
+        int(piece.last_offsets[-1]) + 1,
+        batches,
+        positions=positions,
+        last_offsets=last_offsets,
+        seen=seen,
+        shown=shown.records,
+        unreadable=unreadable,
+        holds_batches=shown.holds_batches,
+        has_controls=bool(piece.is_control.any()),
+        ranges=tuple(ranges.items()),
+    )
+
+
+def _piece(content: bytes | bytearray, size: int) -> Piece:
+    starts, end = batch_starts(content, size)
+    if end > size and starts:
+        end = starts.pop()
+    if not starts:
+        raise MalformedData("no whole batch")
+    piece = Piece(content if len(content) - end >= len(PADDING) else content + PADDING, starts, end)
+    piece.check("the log")
+    return piece
+
+
+def _written(definition: ViewDefinition, records: Records, rows: np.ndarray, values: pa.Array | None) -> pa.Array:
+    if not definition.changes_records or not rows.size:
+        return kept_records(records, rows)
+    return changed_records(records, rows, values, _keys(definition, records, rows), definition.keeps_headers)
+
+
+def _keys(definition: ViewDefinition, records: Records, rows: np.ndarray) -> pa.Array | None:
+    """The new keys of these rows; None if they stay."""
+    if definition.key == "keep":
+        return None
+    if definition.key == "null":
+        return pa.nulls(rows.size, pa.binary())
+    is_null = records.keys.is_null[rows]
+    keys = taken(slots(records.data, records.keys.starts[rows], records.keys.ends[rows]), np.arange(rows.size), is_null)
+    hashed = [None if key is None else hashlib.sha256(key).hexdigest().encode() for key in keys.to_pylist()]
+    return pa.array(hashed, pa.binary())

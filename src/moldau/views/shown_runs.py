@@ -1,0 +1,151 @@
+"""The results of a view that a broker keeps: for each partition the runs of offsets that are evaluated, within a budget
+of bytes for all views together. What is evicted is evaluated again when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict
+from typing import Final
+
+from moldau.views.jobs import Evaluated
+from moldau.views.markers import marker
+from moldau.wire.codec import size_of
+from moldau.wire.schema import Records
+
+RUN_OVERHEAD_BYTES: Final = 512
+"""What a run costs besides its bytes."""
+
+
+class ShownRun:
+    """What a view shows of the offsets from `begin` up to `end`."""
+
+    __slots__ = ("batches", "begin", "end", "last_offsets", "positions", "shows_nothing")
+
+    def __init__(self, begin: int, result: Evaluated) -> None:
+        self.begin = begin
+        self.end = result.next_offset
+        self.batches = result.batches
+        self.positions = result.positions
+        self.last_offsets = result.last_offsets
+        self.shows_nothing = not result.holds_batches
+
+    @property
+    def cost(self) -> int:
+        return len(self.batches) + 72 * len(self.positions) + RUN_OVERHEAD_BYTES
+
+    def absorb(self, later: ShownRun) -> None:
+        """Add a run that follows, of which nothing is shown either."""
+        self.end, self.batches, self.last_offsets = later.end, later.batches, later.last_offsets
+
+    def cut(self, offset: int, up_to: int, bytes_max: int, at_least_one: bool) -> tuple[memoryview, int]:
+        """Return the batches from the one that ends at or behind `offset`, below `up_to`, within `bytes_max`; and the
+        offset behind them. They are empty if none fits."""
+        first = bisect_left(self.last_offsets, offset)
+        last = bisect_left(self.last_offsets, up_to)  # the batches before it end below up_to
+        begin = self.positions[first] if first < len(self.positions) else len(self.batches)
+        if self._end_of(last) - begin > bytes_max:
+            fitting = bisect_right(self.positions, begin + bytes_max) - 1
+            last = max(min(last, fitting), first + 1 if at_least_one else first)
+        if last <= first:
+            return memoryview(b""), offset
+        behind = self.end if last == len(self.positions) else self.last_offsets[last - 1] + 1
+        return memoryview(self.batches)[begin : self._end_of(last)], behind
+
+    def _end_of(self, count: int) -> int:
+        """Where the first `count` batches end."""
+        return self.positions[count] if count < len(self.positions) else len(self.batches)
+
+
+class ShownPartition:
+    """The evaluated runs of one partition of a view, by their first offset."""
+
+    __slots__ = ("_begins", "_budget", "runs")
+
+    def __init__(self, budget: ResultBudget) -> None:
+        self.runs: dict[int, ShownRun] = {}
+        self._begins: list[int] = []
+        self._budget = budget
+
+    def find(self, offset: int) -> ShownRun | None:
+        """The run that contains the offset."""
+        place = bisect_right(self._begins, offset) - 1
+        if place < 0:
+            return None
+        run = self.runs[self._begins[place]]
+        if offset >= run.end:
+            return None
+        self._budget.use(self, run)
+        return run
+
+    def add(self, begin: int, result: Evaluated) -> None:
+        if self.find(begin) is not None:
+            return
+        run = ShownRun(begin, result)
+        place = bisect_right(self._begins, begin) - 1
+        before = self.runs[self._begins[place]] if place >= 0 else None
+        if before is not None and before.end == begin and before.shows_nothing and run.shows_nothing:
+            before.absorb(run)
+            return
+        self.runs[begin] = run
+        insort(self._begins, begin)
+        self._budget.add(self, run)
+
+    def drop(self, run: ShownRun) -> None:
+        del self.runs[run.begin]
+        del self._begins[bisect_left(self._begins, run.begin)]
+
+    def clear(self) -> None:
+        for run in self.runs.values():
+            self._budget.remove(self, run)
+        self.runs.clear()
+        self._begins.clear()
+
+
+class ResultBudget:
+    """The bytes of all kept results, least recently used first."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._used: OrderedDict[tuple[ShownPartition, int], ShownRun] = OrderedDict()
+        self.bytes = 0
+
+    def add(self, partition: ShownPartition, run: ShownRun) -> None:
+        self._used[partition, run.begin] = run
+        self.bytes += run.cost
+        while self.bytes > self._bytes_max and len(self._used) > 1:
+            (owner, _), oldest = self._used.popitem(last=False)
+            self.bytes -= oldest.cost
+            owner.drop(oldest)
+
+    def use(self, partition: ShownPartition, run: ShownRun) -> None:
+        self._used.move_to_end((partition, run.begin))
+
+    def remove(self, partition: ShownPartition, run: ShownRun) -> None:
+        if self._used.pop((partition, run.begin), None) is not None:
+            self.bytes -= run.cost
+
+
+class ShownRecords(bytes):
+    """Batches of a view for a response."""
+
+    length: int
+    """How much a waiting fetch may count: 0 for a marker, which is no reason to answer sooner."""
+    end_offset: int
+    """The offset behind them."""
+
+    @classmethod
+    def of(cls, batches: bytes, end_offset: int, length: int) -> ShownRecords:
+        records = cls(batches)
+        records.length, records.end_offset = length, end_offset
+        return records
+
+    @classmethod
+    def nothing_up_to(cls, offset: int, leader_epoch: int) -> ShownRecords:
+        """A marker that moves a consumer to this offset."""
+        return cls.of(marker(offset - 1, leader_epoch), offset, 0)
+
+
+def counted_size(records: Records) -> int:
+    """How many bytes a fetch has counted for these records."""
+    return records.length if isinstance(records, ShownRecords) else size_of(records)

@@ -1,0 +1,76 @@
+"""What a view's author may write, and the one sentence that says what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.base.view_configs import VIEW_FORMAT, VIEW_KEY, VIEW_ON_ERROR, VIEW_SELECT, VIEW_WHERE
+from moldau.views.definition import view_definition
+from moldau.views.parser import BadExpression, parse_condition, parse_selection
+from moldau.views.sql import compile_queries
+
+WRONG = {
+    "": "a field, a number or a text is missing at the end",
+    "amount >": "a field, a number or a text is missing at the end",
+    "amount > 5 5": "an operator or the end is missing before '5' at character 12",
+    "amount > 'x": "unexpected a text without its closing quote at character 10",
+    "amount ; drop": "unexpected ';' at character 8",
+    "read_text('/etc/passwd') = ''": "there is no function read_text",
+    "(select 1)": "missing before '1'",
+    "a in 5": "( is missing",
+    "a not 5": "IN, BETWEEN or LIKE is missing",
+    "left(a) = 1": "left() takes 2 arguments, and 1 are given",
+    "header(5) = 1": "header() takes one name in quotes",
+    "a[x] = 1": "an index in [ ] is a whole number",
+    "amount + 1": "a condition is true or false, and this is a number",
+    "case when a then b": "END is missing at the end",
+    "(" * 60 + "a" + ")" * 60: "nested more than 50 deep",
+    "-".join(["a"] * 200) + " > 0": "nested more than 50 deep",
+    "x" * 9000: "at most 8192",
+    "a" + " or a" * 1500: "more than 2000 words",
+    "a like b": "a pattern in quotes is missing",
+    "a = 'x\x00'": "cannot contain the character 0",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_wrong_conditions_are_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(BadExpression) as refused:
+        parse_condition(text)
+    assert WRONG[text] in str(refused.value)
+
+
+def test_wrong_configs_name_the_config() -> None:
+    for name, value in {
+        VIEW_WHERE: "a >",
+        VIEW_SELECT: "a + 1",
+        VIEW_KEY: "hide",
+        VIEW_ON_ERROR: "stop",
+        VIEW_FORMAT: "avro",
+    }.items():
+        with pytest.raises(BadExpression, match=name):
+            view_definition({name: value})
+    with pytest.raises(BadExpression, match="has no column b; it has a"):
+        view_definition({VIEW_FORMAT: "csv(a)", VIEW_WHERE: "b = 1"})
+    with pytest.raises(BadExpression, match="two fields would be named a"):
+        parse_selection("a, b as a")
+
+
+def test_texts_of_the_author_never_become_sql() -> None:
+    queries = compile_queries(view_definition({VIEW_WHERE: """"a' or 1" = 'b'' or 2'"""}))
+    assert queries.mask is not None
+    assert """'$."a'' or 1"'""" in queries.mask.sql
+    assert """'b'' or 2'""" in queries.mask.sql
+
+
+def test_comparisons_of_fields_cannot_grow_without_end() -> None:
+    text = "a"
+    for _ in range(12):
+        text = f"coalesce(b, case when {text} = c then d end)"
+    with pytest.raises(BadExpression, match="too complex"):
+        compile_queries(view_definition({VIEW_WHERE: f"{text} = e"}))
+
+
+def test_a_long_list_is_one_part() -> None:
+    numbers = ", ".join(map(str, range(900)))
+    assert compile_queries(view_definition({VIEW_WHERE: f"a in ({numbers})"})).mask is not None
