@@ -1,0 +1,120 @@
+"""Which client is asked for which metrics, and when it may ask and push."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.base.client_metrics_configs import (
+    check_client_metrics_configs,
+    effective_client_metrics_configs,
+)
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import METADATA_TOPIC_UUID, ZERO_UUID
+from moldau.telemetry import subscriptions as module
+from moldau.telemetry.otlp import Point
+from moldau.telemetry.received import SERIES_MAX, ReceivedByClient
+from moldau.telemetry.subscriptions import ClientIdentity, Instance, Subscriptions
+
+pytest.importorskip("re2", reason="patterns need google-re2")
+ID = bytes(15) + b"\x07"
+CLIENT = ClientIdentity("AAAAAAAAAAAAAAAAAAAABw", "billing", "librdkafka", "2.16.0", "10.0.0.7", "40001")
+
+
+def asked(subscriptions: Subscriptions, now_ms: int = 0, identity: ClientIdentity = CLIENT) -> Instance:
+    outcome = subscriptions.ask(ID, identity, now_ms)
+    assert isinstance(outcome, Instance)
+    return outcome
+
+
+def test_a_client_gets_the_union_of_the_subscriptions_that_match_it() -> None:
+    subscriptions = Subscriptions()
+    assert not subscriptions.exist
+    assert (asked(subscriptions).metrics, asked(subscriptions, 300_000).interval_ms) == ((), 300_000)
+    subscriptions.set("one", {"metrics": "a.,b.", "interval.ms": "60000", "match": "client_id=bill.*"})
+    subscriptions.set("two", {"metrics": "b.,c.", "match": "client_software_name=librdkafka,client_source_port=4\\d+"})
+    subscriptions.set("other", {"metrics": "*", "interval.ms": "100", "match": "client_id=bill"})
+    instance = asked(subscriptions)
+    assert (instance.metrics, instance.interval_ms) == (("a.", "b.", "c."), 60_000)
+    subscriptions.set("all", {"metrics": "*"})
+    every = asked(subscriptions)
+    assert every.metrics == ("*",)
+    assert every.subscription_id != instance.subscription_id
+    subscriptions.set("all", {})
+    assert asked(subscriptions).subscription_id == instance.subscription_id
+
+
+def test_a_client_asks_and_pushes_once_an_interval() -> None:
+    subscriptions = Subscriptions()
+    subscriptions.set("all", {"metrics": "*", "interval.ms": "1000"})
+    id = asked(subscriptions, 0).subscription_id
+
+    def push(now_ms: int, subscription_id: int = id, is_terminating: bool = False) -> object:
+        outcome = subscriptions.push(ID, CLIENT, subscription_id, is_terminating, now_ms)
+        return ErrorCode.NONE if isinstance(outcome, Instance) else outcome
+
+    assert subscriptions.ask(ID, CLIENT, 999) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert push(10) is ErrorCode.NONE  # the first push may come at once
+    assert push(900) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert push(1010) is ErrorCode.NONE
+    assert push(2010, id + 1) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    assert asked(subscriptions, 2020).last_error is ErrorCode.NONE  # it must ask again, so it may
+    assert push(2600) is ErrorCode.NONE  # the first push after that
+    assert push(2630, is_terminating=True) is ErrorCode.NONE
+    assert push(9000) is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("id", [ZERO_UUID, METADATA_TOPIC_UUID])
+def test_reserved_ids_may_not_push(id: bytes) -> None:
+    assert Subscriptions().push(id, CLIENT, 0, False, 0) is ErrorCode.INVALID_REQUEST
+
+
+def test_a_flood_of_clients_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "INSTANCES_MAX", 10)
+    subscriptions = Subscriptions()
+    for number in range(100):
+        subscriptions.ask(number.to_bytes(16), CLIENT, 0)
+    assert len(subscriptions._instances) == 10
+
+
+@pytest.mark.parametrize(
+    ("configs", "code", "message"),
+    [
+        ({"metric": "*"}, ErrorCode.INVALID_REQUEST, "Unknown client metrics configuration: metric"),
+        ({"interval.ms": "99"}, ErrorCode.INVALID_REQUEST, "interval must be between 100 and 3600000"),
+        ({"interval.ms": "3600001"}, ErrorCode.INVALID_REQUEST, "interval must be between 100 and 3600000"),
+        ({"interval.ms": "soon"}, ErrorCode.INVALID_CONFIG, "Not a number of type INT"),
+        ({"match": "client_id"}, ErrorCode.INVALID_CONFIG, "Illegal client matching pattern: client_id"),
+        ({"match": "user=x"}, ErrorCode.INVALID_CONFIG, "Illegal client matching pattern: user=x"),
+        ({"match": "client_id=("}, ErrorCode.INVALID_CONFIG, "is not a regular expression"),
+        ({"match": "client_id=a=b"}, ErrorCode.INVALID_CONFIG, "Illegal client matching pattern"),
+    ],
+)
+def test_configs_that_are_refused(configs: dict[str, str], code: ErrorCode, message: str) -> None:
+    with pytest.raises(KafkaError, match=message.replace("(", r"\(")) as refused:
+        check_client_metrics_configs("name", configs)
+    assert refused.value.code is code
+
+
+def test_a_resource_needs_a_name_and_shows_its_defaults() -> None:
+    with pytest.raises(KafkaError, match="can't be empty"):
+        check_client_metrics_configs("", {})
+    shown = {each.name: (each.value, each.source.name) for each in effective_client_metrics_configs({"metrics": "a,b"})}
+    assert shown == {
+        "metrics": ("a,b", "CLIENT_METRICS_CONFIG"),
+        "interval.ms": ("300000", "DEFAULT_CONFIG"),
+        "match": ("", "DEFAULT_CONFIG"),
+    }
+
+
+def test_received_values_are_replaced_expire_and_are_bounded() -> None:
+    received = ReceivedByClient()
+    one, two = Point("a", (), 1.0, False), Point("a", (), 2.0, False)
+    received.note(ID, CLIENT, [one, one], 1_000, 0)
+    received.note(ID, CLIENT, [two], 1_000, 500)
+    assert [each.points for each in received.live(3_500)] == [[two]]
+    assert list(received.live(3_501)) == []
+    for number in range(1, 40):
+        received.note(number.to_bytes(16), CLIENT, [one] * 1_000, 1_000, 4_000)
+    assert sum(len(each.points) for each in received.live(4_000)) == SERIES_MAX
+    received.note(ID, CLIENT, [], 1_000, 4_000)
+    assert received.pushes == 42
