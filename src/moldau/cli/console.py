@@ -1,0 +1,105 @@
+"""`moldau console`: serve the web console of a cluster until Ctrl-C."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Final
+
+import click
+
+from moldau.cli.connect import Broker, CommandFailed, broker_options
+from moldau.cli.console_process import INSTALL, LISTEN_DEFAULT
+from moldau.cli.stop_signals import STOP_WITH_STDIN, stop_with_stdin
+
+PORT_MAX: Final = 65_535
+
+
+@click.command(short_help="Serve the web console of a cluster, any Kafka's.")
+@click.option("--listen", "-l", default=LISTEN_DEFAULT, show_default=True, metavar="HOST:PORT", help="Where to listen.")
+@click.option("--read-only", is_flag=True, help="Refuse everything that would change the cluster.")
+@click.option("--metrics", multiple=True, metavar="URL", help="/metrics of a broker, for bytes per second. Repeatable.")
+@click.option("--pipelines", multiple=True, metavar="DIR", help="Where pipelines keep their status. Repeatable.")
+@click.option("--allow-host", multiple=True, metavar="NAME", help="A name under which browsers reach it. Repeatable.")
+@click.option("--no-login", is_flag=True, help="Everybody acts as the user of --command-config.")
+@click.option("--tls-certificate", metavar="FILE", help="Serve HTTPS: the certificate chain as PEM.")
+@click.option("--tls-key", metavar="FILE", help="Serve HTTPS: the private key as PEM.")
+@broker_options
+def console(
+    broker: Broker,
+    listen: str,
+    read_only: bool,
+    metrics: tuple[str, ...],
+    pipelines: tuple[str, ...],
+    allow_host: tuple[str, ...],
+    no_login: bool,
+    tls_certificate: str | None,
+    tls_key: str | None,
+) -> None:
+    """Serve the web console of a cluster until Ctrl-C. It speaks only Kafka's protocol, so it works with any Kafka.
+
+    It listens on localhost unless --listen says otherwise. If the cluster's listener needs SASL, everybody logs in with
+    their own user and password, and sees and does what the ACLs let them; nothing is stored. --command-config then says
+    how to reach the cluster (security.protocol, ssl.truststore...).
+
+    \b
+    moldau console
+    moldau console -b kafka.example.com:9092 --read-only
+    moldau console --command-config client.properties --metrics http://localhost:9404/metrics
+    """
+    try:
+        from moldau.console.options import ConsoleOptions
+        from moldau.console.server import bind, serve
+    except ImportError as error:
+        raise CommandFailed(INSTALL) from error
+    if (tls_certificate is None) != (tls_key is None):
+        raise click.UsageError("--tls-certificate and --tls-key belong together", click.get_current_context())
+    host, port = split_listen(listen)
+    if os.environ.get(STOP_WITH_STDIN):
+        stop_with_stdin()
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        listener = bind(host, port)
+    except OSError as error:
+        raise CommandFailed(f"--listen {listen}: {error.strerror or error}") from error
+    options = ConsoleOptions(
+        broker.bootstrap_servers,
+        broker.client_config,
+        host,
+        listener.getsockname()[1],
+        read_only,
+        not no_login,
+        frozenset(name.lower() for name in allow_host),
+        metrics,
+        pipelines,
+        tls_certificate,
+        tls_key,
+    )
+    for line in warnings(options.is_local, options.is_tls, options.login_required, no_login):
+        click.echo(f"moldau: {line}", err=True)
+
+    def announce() -> None:
+        click.echo(f"the console of {options.bootstrap} is at {options.url}", err=True)
+
+    serve(options, listener, announce)
+
+
+def split_listen(listen: str) -> tuple[str, int]:
+    host, colon, port = listen.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > PORT_MAX:
+        raise CommandFailed(f"--listen {listen}: expected HOST:PORT, such as {LISTEN_DEFAULT}")
+    return host.strip("[]"), int(port)
+
+
+def warnings(is_local: bool, is_tls: bool, login_required: bool, no_login: bool) -> list[str]:
+    """Return what the one who starts the console should know about who can reach it."""
+    if is_local:
+        return []
+    lines = []
+    if not login_required:
+        reason = "--no-login" if no_login else "the cluster has no logins"
+        lines.append(f"everybody who can reach this address can use the console ({reason})")
+    if not is_tls:
+        lines.append("without --tls-certificate, passwords and records cross the network unencrypted")
+    return lines

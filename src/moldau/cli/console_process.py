@@ -1,0 +1,77 @@
+"""`moldau start --console`: a console in a process of its own beside the broker.
+
+It is an ordinary `moldau console`: it knows nothing of the broker but its address, and cannot hold it up. It ends with
+the broker, also if that is killed, because its standard input then ends.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import click
+
+from moldau.cli.kafka.tool import ToolFailed
+from moldau.cli.stop_signals import STOP_WITH_STDIN
+
+LISTEN_DEFAULT: Final = "localhost:8080"
+INSTALL: Final = "the console needs the extra `console`: pip install 'moldau[console]'"
+END_SECONDS: Final = 5.0
+Announce = Callable[[str, str], None]
+
+console_option = click.option(
+    "--console",
+    "console_listen",
+    is_flag=False,
+    flag_value=LISTEN_DEFAULT,
+    metavar="[HOST:PORT]",
+    help=f"Serve the web console too, in a process of its own. Default: {LISTEN_DEFAULT}",
+)
+
+
+class ConsoleProcess:
+    """The console beside a broker; without an address to listen on, none."""
+
+    def __init__(self, listen: str | None) -> None:
+        self._listen = listen
+        self._process: subprocess.Popen[bytes] | None = None
+        if listen is not None and not all(map(importlib.util.find_spec, ("starlette", "uvicorn"))):
+            raise ToolFailed(INSTALL)
+
+    def after(self, announce: Announce, command_config: Callable[[], str] | None = None) -> Announce:
+        """Return the same announcement that then starts the console. `command_config` is the file with which clients
+        reach the broker, if they need one."""
+        if self._listen is None:
+            return announce
+
+        def announce_and_start(line: str, address: str) -> None:
+            announce(line, address)
+            self._start(address, None if command_config is None else command_config())
+
+        return announce_and_start
+
+    def _start(self, address: str, command_config: str | None) -> None:
+        words = ["-b", address, "--listen", self._listen or LISTEN_DEFAULT]
+        if command_config is not None:
+            words += ["--command-config", command_config]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "moldau", "console", *words],
+            stdin=subprocess.PIPE,
+            env={**os.environ, STOP_WITH_STDIN: "1"},
+        )
+
+    def stop(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

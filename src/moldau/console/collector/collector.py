@@ -1,0 +1,335 @@
+"""The background reader of one cluster with the rights of one user: a thread that keeps `state` up to date.
+
+Each step reads one part. Parts are read at their own pace (pace.py). After a round in which something was read, the
+version goes up and everyone who waits is told. Only this thread changes the state.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.ids import TopicPartition
+from moldau.cli.cluster.view import member_names
+from moldau.client.cluster import EARLIEST, LATEST, Cluster
+from moldau.client.cluster_admin import ClusterAdmin
+from moldau.client.group_values import DescribedGroup
+from moldau.client.groups import Groups
+from moldau.console.collector import lags, readings
+from moldau.console.collector.history import History, Key
+from moldau.console.collector.pace import Pace
+from moldau.console.collector.state import ClusterState, GroupState, layout_of
+from moldau.metrics.lag_history import LagHistory
+
+log = logging.getLogger(__name__)
+
+PERIODS: Final = {
+    "brokers": 1.0,
+    "topics": 1.0,
+    "ends": 1.0,
+    "starts": 10.0,
+    "groups": 2.0,
+    "offsets": 2.0,
+    "members": 2.0,
+    "log_dirs": 10.0,
+    "quorum": 2.0,
+    "moves": 2.0,
+    "metrics": 5.0,
+}
+"""The steps in their order, and how often each is read in seconds; large clusters are read less often."""
+NEEDED: Final = frozenset({"brokers", "topics", "ends", "starts", "groups", "offsets"})
+"""What must have been read once before answers are complete."""
+FIRST_SHOWN: Final = ("brokers", "topics", "starts")
+"""Pages show these at a start while the rest is still read."""
+ANSWER_SECONDS: Final = 5.0
+RETRY_MS: Final = 1500
+"""How long a request is repeated that a leader or coordinator just elected may answer soon."""
+REFUSED_SECONDS: Final = 60.0
+RESTING_AFTER_SECONDS: Final = 60.0
+GROUPS_AT_ONCE: Final = 200
+TOPICS_WITH_SIZES: Final = 3_000
+"""With more topics than this the sizes of single topics have no history: it would take too much memory."""
+LAG_NOTES: Final = 150_000
+"""Numbers that the lag history may keep in all."""
+MetricsReader = Callable[[], Mapping[str, object]]
+
+
+class Collector:
+    def __init__(
+        self, bootstrap: str, properties: Mapping[str, str], read_metrics: MetricsReader | None = None
+    ) -> None:
+        self._cluster = Cluster(bootstrap, properties, ANSWER_SECONDS)
+        self._admin = ClusterAdmin(self._cluster, RETRY_MS)
+        self._groups = Groups(self._cluster, RETRY_MS)
+        self._metrics_reader = read_metrics
+        self._pace = Pace({step: period for step, period in PERIODS.items() if step != "metrics" or read_metrics})
+        self._wake = threading.Event()
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._last_look = time.monotonic()
+        self._lag_history = LagHistory()
+        self._noted_ends_ms = 0
+        self._rounds_begun = 0
+        self._rounds_done = 0
+        self.state = ClusterState()
+        self.history = History()
+        self.listeners: set[Callable[[], None]] = set()
+        """Called by the collector's thread after each version."""
+        self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._wake.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    def join(self, timeout_seconds: float) -> None:
+        self._thread.join(timeout_seconds)
+
+    def look(self) -> ClusterState:
+        """Return the state; while somebody looks, the cluster is read at full pace."""
+        resting = self._is_resting()
+        self._last_look = time.monotonic()
+        if resting:
+            self.hurry()
+        return self.state
+
+    def hurry(self, *steps: str) -> None:
+        """Read these parts, or all, at once."""
+        self._pace.hurry(*steps)
+        self._wake.set()
+
+    def await_change(self, timeout_seconds: float) -> None:
+        """Read everything now, and wait until that is done or the time is over: after a change by the user."""
+        # The round that runs now may have begun before the change.
+        wanted = self._rounds_begun + 1
+        self.hurry()
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or self._rounds_done >= wanted, timeout_seconds)
+
+    def await_first(self, timeout_seconds: float) -> None:
+        """Wait for the first round."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or self.state.version > 0, timeout_seconds)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.state.read >= NEEDED
+
+    def lag_seconds(self, partition: TopicPartition, committed: int, now_ms: int) -> float:
+        """Return about how old the record at an offset is; 0 if there is none yet."""
+        return self._lag_history.lag_ms((partition.topic, partition.partition), committed, now_ms) / 1000
+
+    def _is_resting(self) -> bool:
+        return time.monotonic() - self._last_look > RESTING_AFTER_SECONDS
+
+    # --- the thread -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._wake.clear()
+            self._rounds_begun += 1
+            self._round()
+            with self._changed:
+                self._rounds_done = self._rounds_begun
+                self._changed.notify_all()
+            self._wake.wait(min(5.0, self._pace.seconds_until_due(time.monotonic())))
+        self._cluster.close()
+
+    def _round(self) -> None:
+        done = 0
+        for step in list(self._pace.due(time.monotonic())):
+            if self._stopped:
+                return
+            if not self._step(step):
+                break
+            done += 1
+            if step in FIRST_SHOWN and not self.is_complete:
+                self._publish()
+        if done or self.state.read_error:
+            self._publish()
+
+    def _step(self, step: str) -> bool:
+        """Read one part. Return False if nobody answers, so that the other parts wait too."""
+        begin = time.thread_time()
+        self._pace.begin(step)
+        try:
+            getattr(self, f"_read_{step}")()
+        except KafkaError as error:
+            self._on_refusal(step, error)
+        except (OSError, MalformedData) as error:
+            self._cluster.close()
+            self.state.read_error = f"the cluster does not answer: {error}"
+            self._pace.failed(time.monotonic())
+            return False
+        except Exception:
+            log.exception("the console failed to read %s; it tries again", step)
+            self._pace.postpone(step, time.monotonic() + REFUSED_SECONDS)
+        else:
+            self.state.read.add(step)
+            self._pace.done(step, time.monotonic(), time.thread_time() - begin, self._is_resting())
+            if step == "brokers":
+                self.state.read_error = None
+        return True
+
+    def _on_refusal(self, step: str, error: KafkaError) -> None:
+        """The user may not read this, the cluster does not offer it, or it has no controller just now."""
+        is_lasting = error.code.name.endswith("AUTHORIZATION_FAILED") or error.code is ErrorCode.UNSUPPORTED_VERSION
+        if is_lasting:
+            self.state.read.add(step)
+        self._cluster.forget()
+        self._pace.postpone(step, time.monotonic() + (REFUSED_SECONDS if is_lasting else PERIODS[step]))
+        if step == "brokers":
+            self.state.read_error = f"the cluster refuses requests: {error.message or error.code.name}"
+
+    def _publish(self) -> None:
+        self.state.read_ms = now_ms = _now_ms()
+        if self.state.read >= {"offsets", "ends"}:
+            self._note_lags(now_ms)
+        if self.is_complete and self.history.is_due(now_ms):
+            self.history.note(self._measured(), now_ms)
+        with self._changed:
+            self.state.version += 1
+            self._changed.notify_all()
+        for listener in list(self.listeners):
+            listener()
+
+    def _note_lags(self, now_ms: int) -> None:
+        state = self.state
+        if now_ms - self._noted_ends_ms >= 1000:
+            ends = lags.ends_of_read_partitions(state.groups.values(), state.topics)
+            self._lag_history.notes_max = max(4, min(64, LAG_NOTES // max(1, len(ends))))
+            self._lag_history.note(ends, now_ms)
+            self._noted_ends_ms = now_ms
+        state.readers = lags.set_lags(state.groups.values(), state.topics, self._lag_history, now_ms)
+
+    def _measured(self) -> dict[Key, float | None]:
+        state = self.state
+        values: dict[Key, float | None] = {}
+        for name, topic in state.topics.items():
+            values["rate", name] = topic.rate
+            if len(state.topics) <= TOPICS_WITH_SIZES:
+                values["size", name] = topic.size_bytes
+            values["topic_lag", name] = sum(reader.lag or 0 for reader in state.readers.get(name, ()))
+        for group_id, group in state.groups.items():
+            values["lag", group_id] = group.lag
+            values["lag_seconds", group_id] = group.lag_seconds
+            values["members", group_id] = None if group.members is None else len(group.members)
+        rates = [topic.rate for topic in state.topics.values() if topic.rate is not None]
+        values["all", "rate"] = sum(rates) if rates else None
+        values["all", "lag"] = sum(group.lag or 0 for group in state.groups.values())
+        values["all", "size"] = sum(topic.size_bytes or 0 for topic in state.topics.values())
+        return values
+
+    # --- the steps --------------------------------------------------------------------------------------------------
+
+    def _read_brokers(self) -> None:
+        self._cluster.nodes()
+        described = self._admin.described()
+        alive = frozenset(each for each, node in described.nodes.items() if not node.is_fenced)
+        if alive != self.state.alive:
+            self._pace.hurry("topics", "ends", "quorum", "groups", "log_dirs")
+        self.state.cluster_id, self.state.controller_id = described.cluster_id, described.controller_id
+        self.state.nodes = {**self.state.nodes, **described.nodes}
+        self.state.alive = alive
+
+    def _read_topics(self) -> None:
+        before = self.state.topics
+        self.state.topics = readings.read_topics(self._cluster, before)
+        if self.state.topics is not before:
+            self.state.layout = layout_of(self.state.topics.values())
+        if self.state.topics.keys() != before.keys():
+            self._pace.hurry("ends", "starts")
+
+    def _read_ends(self) -> None:
+        topics = self.state.topics
+        ends = readings.read_offsets(self._cluster, topics.values(), LATEST)
+        now = time.monotonic()
+        for name, its_ends in ends.items():
+            topics[name].note_ends(its_ends, now)
+
+    def _read_starts(self) -> None:
+        topics = self.state.topics
+        for name, starts in readings.read_offsets(self._cluster, topics.values(), EARLIEST).items():
+            topics[name].note_starts(starts)
+
+    def _read_log_dirs(self) -> None:
+        try:
+            log_dirs, sizes = readings.read_log_dirs(self._cluster, sorted(self.state.alive), self.state.topics)
+        except KafkaError:
+            self.state.log_dirs = None
+            raise
+        self.state.log_dirs = log_dirs
+        for name, its_sizes in sizes.items():
+            self.state.topics[name].note_sizes(its_sizes)
+
+    def _read_groups(self) -> None:
+        before = self.state.groups
+        groups = {}
+        for listed in self._groups.listed():
+            group = before.get(listed.group_id)
+            if group is None:
+                group = GroupState(listed.group_id, listed.type, listed.protocol_type, listed.state)
+                self._pace.hurry("offsets", "members")
+            elif group.state != listed.state:
+                self._pace.hurry("members")
+            group.type, group.protocol_type, group.state = listed.type, listed.protocol_type, listed.state
+            groups[listed.group_id] = group
+        self.state.groups = groups
+
+    def _read_offsets(self) -> None:
+        groups = self.state.groups
+        for chunk in _chunks(list(groups)):
+            for group_id, committed in self._groups.committed(chunk).items():
+                group = groups[group_id]
+                group.offsets, group.holds_micro_batch_ids = readings.compact(committed)
+                group.offsets_known = True
+
+    def _read_members(self) -> None:
+        groups = self.state.groups
+        now_ms = _now_ms()
+        wanted = [each.group_id for each in groups.values() if each.type in ("Classic", "Consumer", "")]
+        for chunk in _chunks(wanted):
+            for group_id, described in self._groups.described(chunk).items():
+                if isinstance(described, DescribedGroup):
+                    self._note_members(groups[group_id], described, now_ms)
+
+    def _note_members(self, group: GroupState, described: DescribedGroup, now_ms: int) -> None:
+        if described.state in ("PreparingRebalance", "CompletingRebalance") and group.members is not None:
+            return  # Members have no assignment now; the result of the rebalance is compared.
+        if group.members is not None and group.members != described.members:
+            names = member_names((*group.members, *(each for each in described.members if each not in group.members)))
+            change = lags.rebalance(group.members, described.members, described.state, now_ms, names)
+            if change is not None:
+                group.rebalances.appendleft(change)
+        if group.members != described.members:
+            group.members = described.members
+        group.assignor, group.epoch = described.assignor, described.epoch
+        group.coordinator = f"{described.coordinator} ({described.coordinator.node_id})"
+
+    def _read_quorum(self) -> None:
+        self.state.quorum = self._admin.quorum()
+
+    def _read_moves(self) -> None:
+        self.state.moves = self._admin.reassignments()
+
+    def _read_metrics(self) -> None:
+        assert self._metrics_reader is not None
+        self.state.metrics = dict(self._metrics_reader())
+
+
+def _chunks(group_ids: list[str]) -> Iterator[list[str]]:
+    """What is read of a chunk is stored compactly before the next is read."""
+    for start in range(0, len(group_ids), GROUPS_AT_ONCE):
+        yield group_ids[start : start + GROUPS_AT_ONCE]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

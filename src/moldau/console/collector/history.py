@@ -1,0 +1,107 @@
+"""How numbers changed over time: the last minutes exactly, all the time before them in ever larger steps. Pure.
+
+All series share their times. A series that was never anything but zero takes no memory.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Final
+
+EVERY_MS: Final = 5_000
+LONG_EVERY_MS: Final = 60_000
+POINTS_MAX: Final = 120
+POINTS_MANY_SERIES: Final = 40
+MANY_SERIES: Final = 3_000
+
+Key = tuple[str, str]
+"""What is measured, and of which thing: ("lag", "billing")."""
+
+
+class _Table:
+    """Rows of values, one for each time. A series is a column: 33,000 series cost four bytes each in a row."""
+
+    def __init__(self) -> None:
+        self.times: list[int] = []
+        self._rows: list[array[float]] = []
+        self._columns: dict[Key, int] = {}
+
+    @property
+    def width(self) -> int:
+        return len(self._columns)
+
+    def note(self, values: Mapping[Key, float | None], now_ms: int) -> None:
+        columns = self._columns
+        for key, value in values.items():
+            if value and key not in columns:
+                columns[key] = len(columns)
+        row = array("f", [math.nan]) * len(columns)
+        for key, column in columns.items():
+            value = values.get(key)
+            if value is not None:
+                row[column] = value
+        self.times.append(now_ms)
+        self._rows.append(row)
+
+    def drop_first(self, count: int) -> None:
+        del self.times[:count]
+        del self._rows[:count]
+
+    def thin(self, values: Mapping[Key, float | None]) -> None:
+        """Drop every second row, and the series of what is gone."""
+        kept = [(key, column) for key, column in self._columns.items() if key in values]
+        self._columns = {key: column for column, (key, _) in enumerate(kept)}
+        self.times = self.times[1::2]
+        self._rows = [array("f", [row[old] if old < len(row) else 0.0 for _, old in kept]) for row in self._rows[1::2]]
+
+    def points(self, key: Key, begin: int, end: int) -> list[float | None]:
+        """Return the points from `begin` on, before `end`. A series was zero before it was noted for the first time."""
+        column = self._columns.get(key)
+        if column is None:
+            return [0.0] * len(self._rows[begin:end])
+        return [_point(row[column]) if column < len(row) else 0.0 for row in self._rows[begin:end]]
+
+
+class History:
+    def __init__(self) -> None:
+        self._recent, self._long = _Table(), _Table()
+        self._long_every_ms = LONG_EVERY_MS
+
+    def is_due(self, now_ms: int) -> bool:
+        return not self._recent.times or now_ms - self._recent.times[-1] >= EVERY_MS
+
+    def note(self, values: Mapping[Key, float | None], now_ms: int) -> None:
+        """Note all series at once; one that is missing here is unknown at this time."""
+        points_max = POINTS_MAX if self._recent.width < MANY_SERIES else POINTS_MANY_SERIES
+        self._recent.note(values, now_ms)
+        excess = len(self._recent.times) - points_max
+        if excess > 0:
+            self._recent.drop_first(excess)
+        if not self._long.times or now_ms - self._long.times[-1] >= self._long_every_ms:
+            self._long.note(values, now_ms)
+            if len(self._long.times) > points_max:
+                self._long.thin(values)
+                self._long_every_ms *= 2
+
+    def times_ms(self) -> list[int]:
+        return [*self._long.times[: self._older()], *self._recent.times]
+
+    def values(self, key: Key) -> list[float | None]:
+        """Return the points of a series, as many as there are times; None where it is unknown."""
+        recent = self._recent.points(key, 0, len(self._recent.times))
+        return [*self._long.points(key, 0, self._older()), *recent]
+
+    def last(self, key: Key, count: int) -> list[float | None]:
+        length = len(self._recent.times)
+        return self._recent.points(key, max(0, length - count), length)
+
+    def _older(self) -> int:
+        """Return how many of the long times are before the recent ones."""
+        return bisect_left(self._long.times, self._recent.times[0]) if self._recent.times else 0
+
+
+def _point(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 3)

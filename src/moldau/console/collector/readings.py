@@ -1,0 +1,166 @@
+"""The requests of the collector: metadata, offsets, sizes and groups, read in few large requests.
+
+A broker that does not answer hides only what it alone knows; what was read from the others is kept.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.client.cluster import Cluster
+from moldau.client.group_values import CommittedOffsets, holds_micro_batch_ids
+from moldau.console.collector.state import UNKNOWN, LogDir, Partitions, TopicState
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from moldau.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+
+PARTITIONS_PER_REQUEST: Final = 4_000
+"""Bounds the memory of one response, and how long its decoding holds up the requests of pages."""
+
+Intern = Callable[[tuple[int, ...]], tuple[int, ...]]
+
+
+def read_topics(cluster: Cluster, before: dict[str, TopicState]) -> dict[str, TopicState]:
+    """Return all topics in the order of their names. What did not change is the same object as before."""
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    response = cluster.ask_any(ApiKey.METADATA, request, MetadataResponse)
+    known: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def intern(ids: tuple[int, ...]) -> tuple[int, ...]:
+        return known.setdefault(ids, ids)
+
+    topics: dict[str, TopicState] = {}
+    for topic in sorted(response.topics, key=lambda topic: topic.name or ""):
+        name = topic.name or ""
+        if not topic.error_code and name:
+            topics[name] = _topic(topic, name, before.get(name), intern)
+    is_same = topics.keys() == before.keys() and all(topic is before[name] for name, topic in topics.items())
+    return before if is_same else topics
+
+
+def _topic(topic: MetadataResponseTopic, name: str, before: TopicState | None, intern: Intern) -> TopicState:
+    partitions = sorted(topic.partitions, key=lambda each: each.partition_index)
+    leaders = array("i", [each.leader_id for each in partitions])
+    replicas = [intern(tuple(each.replica_nodes)) for each in partitions]
+    isr = [intern(tuple(each.isr_nodes)) for each in partitions]
+    topic_id = bytes(topic.topic_id)
+    if before is not None and before.topic_id == topic_id:
+        if before.leaders == leaders and before.replicas == replicas and before.isr == isr:
+            return before
+        if len(before.leaders) == len(leaders):
+            return replace(before, leaders=leaders, replicas=replicas, isr=isr)
+    return TopicState(sys.intern(name), topic.is_internal, topic_id, leaders, replicas, isr)
+
+
+def read_offsets(cluster: Cluster, topics: Iterable[TopicState], timestamp: int) -> dict[str, array[int]]:
+    """Return an offset for every partition, by topic: -1 where it cannot be read now."""
+    by_leader: dict[int, list[tuple[TopicState, list[int]]]] = {}
+    offsets: dict[str, array[int]] = {}
+    for topic in topics:
+        offsets[topic.name] = array("q", [UNKNOWN]) * len(topic.leaders)
+        indexes: dict[int, list[int]] = {}
+        for index, leader in enumerate(topic.leaders):
+            indexes.setdefault(leader, []).append(index)
+        for leader, its_indexes in indexes.items():
+            if leader >= 0:
+                by_leader.setdefault(leader, []).append((topic, its_indexes))
+    for leader, its_topics in by_leader.items():
+        for chunk in _chunks(its_topics):
+            try:
+                _read_offsets_of(cluster, leader, chunk, timestamp, offsets)
+            except (OSError, MalformedData):
+                cluster.drop(leader)
+                break
+    return offsets
+
+
+def _chunks(topics: list[tuple[TopicState, list[int]]]) -> Iterable[list[tuple[TopicState, list[int]]]]:
+    chunk: list[tuple[TopicState, list[int]]] = []
+    count = 0
+    for topic, indexes in topics:
+        chunk.append((topic, indexes))
+        count += len(indexes)
+        if count >= PARTITIONS_PER_REQUEST:
+            yield chunk
+            chunk, count = [], 0
+    if chunk:
+        yield chunk
+
+
+def _read_offsets_of(
+    cluster: Cluster,
+    leader: int,
+    topics: list[tuple[TopicState, list[int]]],
+    timestamp: int,
+    offsets: dict[str, array[int]],
+) -> None:
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=0,
+        topics=[
+            ListOffsetsTopic(topic.name, [ListOffsetsPartition(index, -1, timestamp) for index in indexes])
+            for topic, indexes in topics
+        ],
+        timeout_ms=5_000,
+    )
+    response = cluster.channel(leader).ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
+    for topic in response.topics:
+        its_offsets = offsets.get(topic.name)
+        if its_offsets is None:
+            continue
+        for each in topic.partitions:
+            if not each.error_code and each.partition_index < len(its_offsets):
+                its_offsets[each.partition_index] = each.offset
+
+
+def read_log_dirs(
+    cluster: Cluster, brokers: Iterable[int], topics: Mapping[str, TopicState]
+) -> tuple[dict[int, list[LogDir]], dict[str, array[int]]]:
+    """Return the directories of all brokers, and the bytes of each partition, by topic. Raises KafkaError if the user
+    may not see them."""
+    log_dirs: dict[int, list[LogDir]] = {}
+    sizes = {name: array("q", [0]) * len(topic.leaders) for name, topic in topics.items()}
+    for broker in brokers:
+        try:
+            response = cluster.channel(broker).ask(
+                ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(None), DescribeLogDirsResponse
+            )
+        except (OSError, MalformedData):
+            cluster.drop(broker)
+            continue
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code))
+        log_dirs[broker] = []
+        for directory in response.results:
+            size_bytes = 0
+            for topic in directory.topics:
+                its_sizes = sizes.get(topic.name)
+                for each in topic.partitions:
+                    size_bytes += each.partition_size
+                    if its_sizes is not None and each.partition_index < len(its_sizes):
+                        its_sizes[each.partition_index] += each.partition_size
+            error = ErrorCode(directory.error_code).name if directory.error_code else None
+            total, free = (value if value >= 0 else None for value in (directory.total_bytes, directory.usable_bytes))
+            log_dirs[broker].append(LogDir(directory.log_dir, size_bytes, total, free, error))
+    return log_dirs, sizes
+
+
+def compact(committed: CommittedOffsets) -> tuple[dict[str, Partitions], bool]:
+    """Return committed offsets by topic, and whether they are ids of micro-batches."""
+    by_topic: dict[str, Partitions] = {}
+    for (topic, index), each in committed.items():
+        indexes, offsets = by_topic.setdefault(sys.intern(topic), (array("i"), array("q")))
+        indexes.append(index)
+        offsets.append(each.offset)
+    return by_topic, holds_micro_batch_ids(committed)

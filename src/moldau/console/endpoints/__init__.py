@@ -1,0 +1,40 @@
+"""The endpoints of the API, one module for each page. docs/console-api.md is their contract."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from moldau.console.call import Endpoint
+from moldau.console.endpoints import (
+    clients,
+    cluster,
+    groups,
+    learn,
+    overview,
+    pipelines,
+    records,
+    tails,
+    topics,
+    transactions,
+)
+
+ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    *clients.ENDPOINTS,
+    *cluster.ENDPOINTS,
+    *groups.ENDPOINTS,
+    *learn.ENDPOINTS,
+    *overview.ENDPOINTS,
+    *pipelines.ENDPOINTS,
+    *records.ENDPOINTS,
+    *tails.ENDPOINTS,
+    *topics.ENDPOINTS,
+    *transactions.ENDPOINTS,
+)
+STREAMS: Final[tuple[Endpoint, ...]] = (
+    *cluster.STREAMS,
+    *groups.STREAMS,
+    *learn.STREAMS,
+    *overview.STREAMS,
+    *tails.STREAMS,
+    *topics.STREAMS,
+)

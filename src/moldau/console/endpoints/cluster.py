@@ -1,0 +1,301 @@
+"""The cluster: who leads and follows what, the quorum, elections and reassignments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any, Final
+
+from moldau.base.errors import KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.cli.cluster.connect import kafka_failure
+from moldau.cli.cluster.view import controller_rows, note_of
+from moldau.cli.kafka.reassignment.proposal import chosen_racks, place
+from moldau.client.cluster_admin import ClusterAdmin, Outcomes
+from moldau.client.cluster_values import ElectionType, Reassignment, TopicReplicas
+from moldau.client.topic_admin import broker_configs
+from moldau.console.call import Call, Endpoint, now_ms
+from moldau.console.collector.collector import Collector
+from moldau.console.collector.state import ClusterState, TopicState, is_internal
+from moldau.console.endpoints.overview import broker_data
+from moldau.console.endpoints.topics import unknown_topic
+from moldau.console.failures import ApiError, bad_request, not_found
+from moldau.console.listing import whole_number
+from moldau.console.live import Event, Feed
+
+PARTITIONS_DRAWN: Final = 40
+LED_SHOWN: Final = 500
+MOVES_SHOWN: Final = 500
+PLAN_PARTITIONS_MAX: Final = 5_000
+
+
+def cluster(call: Call) -> dict[str, Any]:
+    return cluster_data(call.access.collector, call.query.get("topic"))
+
+
+def cluster_data(collector: Collector, topic_name: str | None) -> dict[str, Any]:
+    state = collector.look()
+    if topic_name and topic_name not in state.topics:
+        raise unknown_topic(topic_name)
+    drawn = [state.topics[topic_name]] if topic_name else _largest(state)
+    return {
+        "cluster_id": state.cluster_id,
+        "controller_id": state.controller_id,
+        "brokers": broker_data(state),
+        "quorum": quorum_data(state),
+        "health": health(state),
+        "partitions": [row for topic in drawn for row in _partitions(topic, state.moves)],
+        "partitions_total": state.layout.partitions,
+        "reassignments": [move_data(state, *each) for each in sorted(state.moves.items())[:MOVES_SHOWN]],
+        "read_ms": state.read_ms,
+        "read_error": state.read_error,
+    }
+
+
+def _largest(state: ClusterState) -> list[TopicState]:
+    """Return topics to draw: not internal ones, those with most partitions that fit first."""
+    topics = sorted(
+        (topic for topic in state.topics.values() if not is_internal(topic)),
+        key=lambda topic: (-len(topic.leaders), topic.name),
+    )
+    drawn: list[TopicState] = []
+    room = PARTITIONS_DRAWN
+    for topic in topics:
+        if len(topic.leaders) <= room:
+            drawn.append(topic)
+            room -= len(topic.leaders)
+    return sorted(drawn, key=lambda topic: topic.name)
+
+
+def _partitions(topic: TopicState, moves: Mapping[TopicPartition, Reassignment]) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": topic.name,
+            "partition": index,
+            "leader": leader if leader >= 0 else None,
+            "replicas": list(topic.replicas[index]),
+            "isr": list(topic.isr[index]),
+            "note": note_of(topic.partition(index), moves.get(TopicPartition(topic.name, index))),
+        }
+        for index, leader in enumerate(topic.leaders)
+    ]
+
+
+def quorum_data(state: ClusterState) -> dict[str, Any] | None:
+    quorum = state.quorum
+    if quorum is None:
+        return None
+    roles = {"leader": "leader", "voter": "follower", "observer": "observer"}
+    return {
+        "leader": quorum.leader_id,
+        "epoch": quorum.leader_epoch,
+        "high_watermark": quorum.high_watermark,
+        "replicas": [
+            {
+                "id": row.id,
+                "role": roles[row.role],
+                "log_end_offset": row.log_end,
+                "lag": row.lag,
+                "last_caught_up_seconds": None if row.caught_up_ms_ago is None else row.caught_up_ms_ago / 1000,
+                "address": row.address,
+            }
+            for row in controller_rows(quorum, now_ms())
+        ],
+    }
+
+
+def health(state: ClusterState) -> dict[str, int]:
+    layout = state.layout
+    return {
+        "without_leader": len(layout.leaderless),
+        "under_replicated": len(layout.under_replicated) + len(layout.leaderless),
+        "not_preferred": layout.not_preferred.total(),
+    }
+
+
+def move_data(state: ClusterState, where: TopicPartition, move: Reassignment) -> dict[str, Any]:
+    """A move in progress. How far it is: replicas that are added and in sync are done."""
+    topic = state.topics.get(where.topic)
+    isr = topic.isr[where.partition] if topic is not None and where.partition < len(topic.isr) else ()
+    size = None
+    if topic is not None and topic.sizes is not None and where.partition < len(topic.sizes):
+        holders = max(1, len(move.replicas) - len(set(move.adding) - set(isr)))
+        size = topic.sizes[where.partition] // holders
+    done = sum(each in isr for each in move.adding)
+    return {
+        "topic": where.topic,
+        "partition": where.partition,
+        "from": [each for each in move.replicas if each not in move.adding],
+        "to": [each for each in move.replicas if each not in move.removing],
+        "adding": list(move.adding),
+        "removing": list(move.removing),
+        "done_bytes": None if size is None else size * done,
+        "total_bytes": None if size is None else size * len(move.adding),
+        "share": done / len(move.adding) if move.adding else 1.0,
+    }
+
+
+def broker(call: Call) -> dict[str, Any]:
+    broker_id = whole_number(call.path, "id", 0, 0, 2**31 - 1)
+    state = call.access.collector.look()
+    row = next((each for each in broker_data(state) if each["id"] == broker_id), None)
+    if row is None:
+        raise not_found(f"there is no broker {broker_id}; `moldau cluster info` shows the brokers there are")
+    configs: list[dict[str, Any]] | None = None
+    configs_error = None
+    try:
+        with call.access.admin() as admin:
+            configs = [each._asdict() for each in broker_configs(admin, broker_id)]
+    except KafkaError as error:
+        configs_error = kafka_failure(error, f"broker {broker_id}").message
+    except OSError as error:
+        configs_error = f"broker {broker_id} does not answer: {error}"
+    led = [
+        {"topic": topic.name, "partition": index}
+        for topic in state.topics.values()
+        for index, leader in enumerate(topic.leaders)
+        if leader == broker_id
+    ]
+    return {
+        **row,
+        "configs": configs,
+        "configs_error": configs_error,
+        "log_dirs": [
+            {
+                "path": each.path,
+                "size_bytes": each.size_bytes,
+                "total_bytes": each.total_bytes,
+                "free_bytes": each.free_bytes,
+                "error": each.error,
+            }
+            for each in (state.log_dirs or {}).get(broker_id, ())
+        ],
+        "leads": led[:LED_SHOWN],
+        "read_ms": state.read_ms,
+    }
+
+
+def live(call: Call) -> Feed:
+    collector, topic = call.access.collector, call.query.get("topic")
+
+    def poll() -> list[Event]:
+        return [("cluster", cluster_data(collector, topic))]
+
+    return Feed(poll, collector)
+
+
+# --- changes ----------------------------------------------------------------------------------------------------
+
+
+def elect(call: Call) -> dict[str, Any]:
+    topic = call.optional("topic", str)
+    with call.access.admin() as admin:
+        partitions = None
+        if topic is not None:
+            partitions = [TopicPartition(topic, index) for index in _topics(admin, [topic])[topic].partitions]
+        outcomes = admin.elect_leaders(ElectionType.PREFERRED, partitions)
+    call.changed()
+    errors = {str(where): error for where, error in outcomes.items() if error is not None}
+    refused = {where: error for where, error in errors.items() if error.code.name != "ELECTION_NOT_NEEDED"}
+    if refused:
+        where, error = next(iter(refused.items()))
+        raise kafka_failure(error, where) from error
+    return {"ok": True, "elected": len(outcomes) - len(errors)}
+
+
+def _topics(admin: ClusterAdmin, names: list[str]) -> dict[str, TopicReplicas]:
+    known = admin.topics()
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise unknown_topic(", ".join(missing))
+    return {name: known[name] for name in names}
+
+
+def reassign(call: Call) -> dict[str, Any]:
+    """Propose a plan as kafka-reassign-partitions does, or execute one that was shown."""
+    given, execute = call.optional("plan", list), call.field("execute", bool, False)
+    if (given is None) == execute:
+        raise bad_request("ask for a plan with topics and brokers first, then send plan with execute: true")
+    with call.access.admin() as admin:
+        if given is None:
+            plan = _proposal(call, admin)
+            return {"plan": plan, "executed": False}
+        targets = _targets(given)
+        _topics(admin, sorted({each.topic for each in targets}))
+        _raise_first(admin.alter_reassignments(targets))
+    call.changed()
+    return {"plan": given, "executed": True}
+
+
+def _proposal(call: Call, admin: ClusterAdmin) -> list[dict[str, Any]]:
+    names, brokers = call.field("topics", list), call.field("brokers", list)
+    factor = call.optional("replication_factor", int)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise bad_request("topics: expected a list of names")
+    if not brokers or not all(isinstance(each, int) for each in brokers):
+        raise bad_request("brokers: expected a list of ids")
+    topics = _topics(admin, names)
+    nodes = admin.described().nodes
+    unknown = [str(each) for each in brokers if each not in nodes]
+    if unknown:
+        raise bad_request(f"brokers: there is no broker {', '.join(unknown)}")
+    racks = chosen_racks(nodes, brokers, rack_aware=all(nodes[each].rack for each in brokers))
+    if sum(len(topic.partitions) for topic in topics.values()) > PLAN_PARTITIONS_MAX:
+        raise bad_request(f"topics: more than {PLAN_PARTITIONS_MAX} partitions at once")
+    plan = []
+    for topic in topics.values():
+        wanted = factor or max((len(each.replicas) for each in topic.partitions.values()), default=1)
+        placed = place(racks, len(topic.partitions), wanted, Random(topic.name))
+        for index, replicas in zip(topic.partitions, placed, strict=True):
+            before = list(topic.partitions[index].replicas)
+            if sorted(before) != sorted(replicas):
+                plan.append({"topic": topic.name, "partition": index, "from": before, "to": replicas})
+    return plan
+
+
+def _targets(plan: list[Any]) -> dict[TopicPartition, list[int]]:
+    targets = {}
+    for row in plan[:PLAN_PARTITIONS_MAX]:
+        if (
+            not isinstance(row, dict)
+            or not isinstance(row.get("topic"), str)
+            or not isinstance(row.get("partition"), int)
+        ):
+            raise bad_request("plan: expected rows with topic, partition and to")
+        replicas = row.get("to")
+        if not isinstance(replicas, list) or not replicas or not all(isinstance(each, int) for each in replicas):
+            raise bad_request("plan: `to` is a list of broker ids")
+        targets[TopicPartition(row["topic"], row["partition"])] = replicas
+    if not targets or len(plan) > PLAN_PARTITIONS_MAX:
+        raise bad_request(f"plan: expected 1 to {PLAN_PARTITIONS_MAX} rows")
+    return targets
+
+
+def _raise_first(outcomes: Outcomes) -> None:
+    for where, error in outcomes.items():
+        if error is not None:
+            raise kafka_failure(error, str(where)) from error
+
+
+def cancel_reassignments(call: Call) -> dict[str, Any]:
+    names = call.optional("topics", list)
+    with call.access.admin() as admin:
+        moving = [where for where in admin.reassignments() if names is None or where.topic in names]
+        if not moving:
+            raise ApiError(404, "NOT_FOUND", "no partition of these topics is being moved")
+        _raise_first(admin.alter_reassignments(dict.fromkeys(moving)))
+    call.changed()
+    return {"ok": True, "cancelled": len(moving)}
+
+
+ENDPOINTS: Final = (
+    Endpoint("GET", "/api/cluster", cluster, ("topic",), asks_cluster=False),
+    Endpoint("GET", "/api/brokers/{id}", broker),
+    Endpoint("POST", "/api/cluster/elect", elect, fields=("topic",)),
+    Endpoint(
+        "POST", "/api/cluster/reassign", reassign,
+        fields=("topics", "brokers", "replication_factor", "plan", "execute"),
+    ),
+    Endpoint("POST", "/api/cluster/reassign/cancel", cancel_reassignments, fields=("topics",)),
+)  # fmt: skip
+STREAMS: Final = (Endpoint("GET", "/api/live/cluster", live, ("topic",)),)

@@ -1,0 +1,347 @@
+"""Groups: the list by lag, one group with members, assignment and history, reset and deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.cli.cluster.connect import HINT_GROUPS, kafka_failure
+from moldau.cli.cluster.view import member_names
+from moldau.cli.connect import CommandFailed
+from moldau.cli.group import moves
+from moldau.cli.group.connect import GroupConnection, existing_groups, host_of, require_no_members
+from moldau.cli.group.lag import PartitionLag, partition_lags
+from moldau.cli.group.micro_batch_ids import MICRO_BATCH_IDS_STATE
+from moldau.cli.group.targets import parse_target, parse_topic
+from moldau.client.cluster import Cluster
+from moldau.client.group_values import Committed, CommittedOffsets, Member, holds_micro_batch_ids
+from moldau.client.groups import Groups
+from moldau.console.access import ADMIN_TIMEOUT_MS
+from moldau.console.call import Call, Endpoint, now_ms
+from moldau.console.collector.collector import Collector
+from moldau.console.collector.state import GroupState, Rebalance
+from moldau.console.failures import ApiError, bad_request
+from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
+from moldau.console.live import Event, Feed
+
+COLUMNS: Final = ("group", "state", "type", "members", "topics", "lag", "lag_seconds")
+TREND_POINTS: Final = 30
+PARTITIONS_SHOWN: Final = 2_000
+EXACT_PARTITIONS_MAX: Final = 500
+"""With more partitions the times of the first unread records are estimated, not read."""
+STEADY_SHARE: Final = 0.05
+
+
+def list_groups(call: Call) -> dict[str, Any]:
+    query = list_query(call.query, COLUMNS, "-lag")
+    collector = call.access.collector
+    state = collector.look()
+    groups = state.groups
+    rows = call.access.rows.get("groups", state.version, lambda: [group_row(group) for group in groups.values()])
+    page = page_of(rows, query, "group")
+    page["rows"] = [
+        {**row, "trend": (trend := collector.history.last(("lag", row["group"]), TREND_POINTS)),
+         "direction": direction(trend)}
+        for row in page["rows"]
+    ]  # fmt: skip
+    return {**page, "read_ms": state.read_ms, "complete": collector.is_complete}
+
+
+def group_row(group: GroupState) -> dict[str, Any]:
+    assigned = {each.topic for member in group.members or () for each in member.assignment}
+    return {
+        "group": group.group_id,
+        "type": group.type or None,
+        "state": MICRO_BATCH_IDS_STATE if group.holds_micro_batch_ids else group.state or None,
+        "members": None if group.members is None else len(group.members),
+        "topics": len(assigned | set(group.offsets)) if group.offsets_known else None,
+        "lag": group.lag,
+        "lag_seconds": group.lag_seconds,
+        "micro_batch_ids": group.holds_micro_batch_ids,
+    }
+
+
+def direction(trend: Sequence[float | None]) -> str | None:
+    """Compare the end of the trend with its beginning."""
+    known = [each for each in trend if each is not None]
+    if len(known) < 4:
+        return None
+    quarter = max(1, len(known) // 4)
+    before, after = sum(known[:quarter]) / quarter, sum(known[-quarter:]) / quarter
+    if abs(after - before) <= STEADY_SHARE * max(before, after, 1.0):
+        return "steady"
+    return "growing" if after > before else "shrinking"
+
+
+def describe_group(call: Call) -> dict[str, Any]:
+    """Ask the coordinator now, so that the page shows what `moldau group describe` prints."""
+    group_id = call.path["group"]
+    collector = call.access.collector
+    with call.access.cluster() as cluster:
+        connection = GroupConnection(Groups(cluster, ADMIN_TIMEOUT_MS), cluster)
+        try:
+            (described,) = existing_groups(connection, [group_id])
+        except CommandFailed as error:
+            if error.__cause__ is None:
+                raise ApiError(404, "GROUP_ID_NOT_FOUND", error.message) from error
+            raise
+        committed = connection.groups.committed([group_id])[group_id]
+        partitions = {each for member in described.members for each in member.assignment}
+        is_exact = len(partitions | set(committed)) <= EXACT_PARTITIONS_MAX and not holds_micro_batch_ids(committed)
+        lags = partition_lags(cluster, partitions, committed, now_ms()) if is_exact else None
+    state = collector.look().groups.get(group_id)
+    if lags is None:
+        lags = estimated_lags(collector, partitions, committed)
+    return {
+        "group": group_id,
+        "type": described.type,
+        "protocol": described.protocol_type,
+        "state": MICRO_BATCH_IDS_STATE if holds_micro_batch_ids(committed) else described.state,
+        "assignor": described.assignor,
+        "coordinator": f"{described.coordinator} ({described.coordinator.node_id})",
+        "epoch": described.epoch,
+        "micro_batch_ids": holds_micro_batch_ids(committed),
+        **members_and_lags(described.members, lags),
+        **seen(collector, group_id, state),
+    }
+
+
+def estimated_lags(
+    collector: Collector, partitions: Iterable[TopicPartition], committed: CommittedOffsets
+) -> list[PartitionLag]:
+    """Return the lags from what the collector knows; seconds are interpolated."""
+    topics = collector.state.topics
+    now = now_ms()
+    lags = []
+    for partition in sorted(set(partitions) | set(committed)):
+        topic = topics.get(partition.topic)
+        end = None
+        if topic is not None and topic.ends is not None and partition.partition < len(topic.ends):
+            end = topic.ends[partition.partition] if topic.ends[partition.partition] >= 0 else None
+        offset = committed[partition].offset if partition in committed else None
+        seconds = None
+        if end is not None and offset is not None:
+            seconds = collector.lag_seconds(partition, offset, now)
+        lags.append(PartitionLag(partition, offset, end, seconds))
+    return lags
+
+
+def members_and_lags(members: Sequence[Member], lags: Sequence[PartitionLag]) -> dict[str, Any]:
+    readers = {each: member.member_id for member in members for each in member.assignment}
+    names = member_names(members)
+    lag_of = {lag.partition: lag.records for lag in lags}
+    known = [lag.records for lag in lags if lag.records is not None]
+    seconds = [lag.seconds for lag in lags if lag.seconds is not None]
+    by_lag = sorted(lags, key=lambda lag: (-(lag.records or 0), lag.partition))
+    return {
+        "lag": sum(known) if known else None,
+        "lag_seconds": max(seconds, default=None),
+        "members": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "host": host_of(member),
+                "name": names[member.member_id],
+                "partitions": [
+                    {"topic": each.topic, "partition": each.partition} for each in sorted(member.assignment)
+                ],
+                "lag": sum(lag_of.get(each) or 0 for each in member.assignment),
+            }
+            for member in members
+        ],
+        "partitions": [
+            {
+                "topic": lag.partition.topic,
+                "partition": lag.partition.partition,
+                "committed": lag.committed,
+                "end": lag.log_end,
+                "lag": lag.records,
+                "lag_seconds": lag.seconds,
+                "member": readers.get(lag.partition),
+            }
+            for lag in by_lag[:PARTITIONS_SHOWN]
+        ],
+        "partitions_total": len(lags),
+    }
+
+
+def seen(collector: Collector, group_id: str, state: GroupState | None) -> dict[str, Any]:
+    """What the console saw over time."""
+    history = collector.history
+    return {
+        "history": {
+            "times_ms": history.times_ms(),
+            "lag": history.values(("lag", group_id)),
+            "lag_seconds": history.values(("lag_seconds", group_id)),
+            "members": history.values(("members", group_id)),
+        },
+        "rebalances": [] if state is None else [rebalance_data(each) for each in list(state.rebalances)],
+        "read_ms": collector.state.read_ms,
+    }
+
+
+def rebalance_data(rebalance: Rebalance) -> dict[str, Any]:
+    return {
+        "time_ms": rebalance.time_ms,
+        "from_members": rebalance.from_members,
+        "to_members": rebalance.to_members,
+        "joined": list(rebalance.joined),
+        "left": list(rebalance.left),
+        "cause": rebalance.cause,
+        "state": rebalance.state,
+    }
+
+
+def live(call: Call) -> Feed:
+    """The same from the collector's memory: a page that stays open costs the cluster nothing."""
+    collector, group_id = call.access.collector, call.path["group"]
+
+    def poll() -> list[Event]:
+        group = collector.look().groups.get(group_id)
+        if group is None:
+            raise ApiError(404, "GROUP_ID_NOT_FOUND", f"no group {group_id}; {HINT_GROUPS}")
+        committed = {
+            TopicPartition(topic, index): Committed(offset)
+            for topic, (indexes, offsets) in group.offsets.items()
+            for index, offset in zip(indexes, offsets, strict=True)
+        }
+        members = group.members or ()
+        partitions = {each for member in members for each in member.assignment}
+        row = group_row(group)
+        data = {
+            "group": group_id,
+            "type": group.type,
+            "protocol": group.protocol_type,
+            "state": row["state"],
+            "assignor": group.assignor,
+            "coordinator": group.coordinator,
+            "epoch": group.epoch,
+            "micro_batch_ids": group.holds_micro_batch_ids,
+            **members_and_lags(members, estimated_lags(collector, partitions, committed)),
+            **seen(collector, group_id, group),
+        }
+        return [("group", data)]
+
+    return Feed(poll, collector)
+
+
+# --- changes ----------------------------------------------------------------------------------------------------
+
+
+def reset(call: Call) -> dict[str, Any]:
+    group_id = call.path["group"]
+    to, given = call.optional("to", str), call.optional("offsets", dict)
+    if (to is None) == (given is None):
+        raise bad_request("choose one: to, or offsets")
+    target = None if to is None else parse_target(to, now_ms())
+    selections = [parse_topic(_text(each, "topics")) for each in call.field("topics", list, [])]
+    execute, new = call.field("execute", bool, False), call.field("new", bool, False)
+    with call.access.cluster() as cluster:
+        connection = GroupConnection(Groups(cluster, ADMIN_TIMEOUT_MS), cluster)
+        moves.check_group(connection, group_id, new)
+        committed = connection.groups.committed([group_id])[group_id]
+        moves.refuse_micro_batch_ids(group_id, committed)
+        if target is not None:
+            partitions = moves.select_partitions(cluster, selections, committed, group_id)
+            plan = moves.moves_to_target(cluster, partitions, target, committed)
+        else:
+            plan = moves_to_offsets(cluster, group_id, given or {}, committed)
+        if execute:
+            try:
+                connection.groups.commit(group_id, {move.partition: move.new_offset for move in plan})
+            except KafkaError as error:
+                raise kafka_failure(error, f"group {group_id}") from error
+    if execute:
+        call.changed()
+    return {"group": group_id, "executed": execute, "partitions": [_move(move) for move in plan]}
+
+
+def moves_to_offsets(
+    cluster: Cluster, group_id: str, given: Mapping[str, Any], committed: CommittedOffsets
+) -> list[moves.Move]:
+    """Return the moves to given offsets, {"orders:0": 17}. An offset outside the log becomes its start or end."""
+    wanted: dict[TopicPartition, int] = {}
+    for text, offset in given.items():
+        topic, indexes = parse_topic(text)
+        if len(indexes) != 1 or not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+            raise bad_request('offsets: expected {"TOPIC:PARTITION": OFFSET}')
+        wanted[TopicPartition(topic, indexes[0])] = offset
+    if not wanted:
+        raise bad_request("offsets: there is none")
+    selections = [(each.topic, [each.partition]) for each in wanted]
+    bounds = moves.bounds_of(cluster, moves.select_partitions(cluster, selections, committed, group_id), None)
+    return [
+        moves.Move(
+            each,
+            moves.committed_offset(committed, each),
+            min(max(offset, bounds[each].start), bounds[each].end),
+            bounds[each].end,
+        )
+        for each, offset in sorted(wanted.items())
+    ]
+
+
+def _move(move: moves.Move) -> dict[str, Any]:
+    return {
+        "topic": move.partition.topic,
+        "partition": move.partition.partition,
+        "before": move.old_offset,
+        "after": move.new_offset,
+        "move": None if move.old_offset is None else move.new_offset - move.old_offset,
+        "lag": move.log_end_offset - move.new_offset,
+    }
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise bad_request(f"{name}: expected a list of texts")
+    return value
+
+
+def delete_group(call: Call) -> dict[str, Any]:
+    group_id = call.path["group"]
+    call.confirmed(group_id)
+    with call.access.cluster() as cluster:
+        connection = GroupConnection(Groups(cluster, ADMIN_TIMEOUT_MS), cluster)
+        (described,) = existing_groups(connection, [group_id])
+        require_no_members(described)
+        code = connection.groups.delete([group_id])[group_id]
+    if code:
+        error = KafkaError(code)
+        raise kafka_failure(error, f"group {group_id}") from error
+    call.changed()
+    return {"ok": True, "message": f"deleted {group_id}"}
+
+
+def forget_topic(call: Call) -> dict[str, Any]:
+    """Delete the offsets of a group in one topic."""
+    group_id, topic = call.path["group"], call.field("topic", str)
+    call.confirmed(group_id)
+    with call.access.groups() as groups:
+        committed = groups.committed([group_id])[group_id]
+        partitions = [each for each in committed if each.topic == topic]
+        if not partitions:
+            raise ApiError(404, "NOT_FOUND", f"group {group_id} has no offsets in {topic}")
+        try:
+            results = groups.delete_offsets(group_id, partitions)
+        except KafkaError as error:
+            raise kafka_failure(error, f"group {group_id}") from error
+    for code in results.values():
+        if code is not ErrorCode.NONE:
+            refused = KafkaError(code)
+            raise kafka_failure(refused, f"group {group_id}, topic {topic}") from refused
+    call.changed()
+    return {"ok": True, "message": f"{group_id} has no offsets in {topic} any more"}
+
+
+ENDPOINTS: Final = (
+    Endpoint("GET", "/api/groups", list_groups, LIST_PARAMETERS, asks_cluster=False),
+    Endpoint("GET", "/api/groups/{group}", describe_group),
+    Endpoint("DELETE", "/api/groups/{group}", delete_group, fields=("confirm",)),
+    Endpoint("POST", "/api/groups/{group}/reset", reset, fields=("to", "offsets", "topics", "new", "execute")),
+    Endpoint("POST", "/api/groups/{group}/forget", forget_topic, fields=("topic", "confirm")),
+)
+STREAMS: Final = (Endpoint("GET", "/api/live/groups/{group}", live),)

@@ -1,0 +1,147 @@
+"""Pipelines: what their runs write to their state directories. Without directories the page says how to name one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from moldau.base.errors import StorageFault
+from moldau.console.call import Call, Endpoint
+from moldau.console.collector.state import ClusterState
+
+PIPELINES_MAX: Final = 100
+HOW_TO: Final = "`moldau console --pipelines DIR` shows the runs of the pipeline files in a directory."
+
+
+def list_pipelines(call: Call) -> dict[str, Any]:
+    directories = call.options.pipelines
+    state = call.access.collector.look()
+    rows = [row for directory in directories for row in _rows(Path(directory), state)][:PIPELINES_MAX]
+    empty = None
+    if not rows:
+        empty = (
+            f"No pipeline has run in {', '.join(directories)} yet."
+            if directories
+            else f"No directory is named. {HOW_TO}"
+        )
+    return {"rows": rows, "directories": list(directories), "empty": empty}
+
+
+def _rows(folder: Path, state: ClusterState) -> Iterator[dict[str, Any]]:
+    """Return the runs of all files in a folder and in the folders inside it (one level), as `moldau pipeline list`."""
+    from moldau.pipelines.problems import PipelineError
+    from moldau.pipelines.running.state_directory import STATUS, StateDirectory, known_directories
+
+    folders = [folder, *sorted(path for path in folder.glob("*") if path.is_dir() and not path.name.startswith("."))]
+    for each in folders:
+        itself = [StateDirectory(each)] if (each / STATUS).is_file() else []  # of a run with --state
+        for directory in [*itself, *known_directories(each)]:
+            try:
+                content = directory.read_status()
+                is_alive = directory.holder() is not None
+            except (OSError, StorageFault, PipelineError, ValueError) as error:
+                yield _broken(directory.path.name, str(error))
+                continue
+            if content is not None:
+                yield _row(directory.path.name, content, is_alive, state)
+
+
+def _broken(name: str, error: str) -> dict[str, Any]:
+    return {"name": name, "state": "unknown", "error": error, "queries": [], "graph": None, "dead_letters": None}
+
+
+def _row(name: str, content: dict[str, Any], is_alive: bool, state: ClusterState) -> dict[str, Any]:
+    from moldau.pipelines.running.progress import RunStatus
+
+    try:
+        run = RunStatus.from_json(content)
+    except ValueError as error:
+        return _broken(name, str(error))
+    is_dead = not is_alive and not run.is_over
+    lags = [query.lag_records for query in run.queries if query.lag_records is not None]
+    batches = [query for query in run.queries if query.batch_id is not None]
+    graph, dead_letters = _graph(run.file, {query.name: query.rows_in_per_second for query in run.queries}, state)
+    return {
+        "name": run.pipeline,
+        "state": "failed" if is_dead else run.state,
+        "since_ms": _time_ms(run.started),
+        "updated_ms": _time_ms(run.updated),
+        "file": run.file,
+        "rows_per_second": sum(query.rows_in_per_second for query in run.queries),
+        "batch": max((query.batch_id or 0 for query in batches), default=None),
+        "batch_seconds": max(((query.batch_ms or 0) / 1000 for query in batches), default=None),
+        "watermark_ms": min(
+            (time for query in run.queries if (time := _time_ms(query.watermark)) is not None), default=None
+        ),
+        "lag": max(lags, default=None),
+        "queries": [
+            {
+                "name": query.name,
+                "state": "stopped" if is_dead else query.state,
+                "rows_per_second": query.rows_in_per_second,
+                "rows_out_per_second": query.rows_out_per_second,
+                "rows_in": query.rows_in,
+                "rows_out": query.rows_out,
+                "batch": query.batch_id,
+                "batch_seconds": None if query.batch_ms is None else query.batch_ms / 1000,
+                "lag": query.lag_records,
+                "lag_seconds": query.lag_seconds,
+                "watermark_ms": _time_ms(query.watermark),
+                "state_rows": query.state_rows,
+                "restarts": query.restarts,
+                "bad_records": sum(counted.bad for counted in query.bad_records.values()),
+                "rates": list(query.rates),
+                "error": query.last_error,
+            }
+            for query in run.queries
+        ],
+        "graph": graph,
+        "dead_letters": dead_letters,
+        "error": f"process {run.pid} on {run.host} was killed or crashed" if is_dead else run.message,
+        "note": run.note,
+    }
+
+
+def _graph(
+    file: str | None, rates: dict[str, float], state: ClusterState
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Return the graph of the file as it is now, and its topic of dead letters; None if it cannot be read."""
+    if file is None or not Path(file).is_file():
+        return None, None
+    try:
+        from moldau.cli.pipeline.files import Chosen
+        from moldau.pipelines.drawing.graph import NodeKind, graph
+        from moldau.pipelines.problems import InvalidPipeline
+
+        drawn = graph(Chosen(Path(file), {}, None, None).unconnected)
+    except (ImportError, InvalidPipeline, OSError):
+        return None, None
+    dead = next((node.title for node in drawn.nodes if node.kind is NodeKind.DEAD_LETTERS), None)
+    topic = state.topics.get(dead) if dead else None
+    return (
+        {
+            "nodes": [
+                {"id": node.id, "kind": node.kind.value, "label": node.title, "lines": list(node.lines)}
+                for node in drawn.nodes
+            ],
+            "edges": [
+                {"from": edge.source, "to": edge.target, "rows_per_second": rates.get(edge.target.partition(".")[2])}
+                for edge in drawn.edges
+            ],
+        },
+        None if dead is None else {"topic": dead, "records": None if topic is None else topic.records},
+    )
+
+
+def _time_ms(text: str | None) -> int | None:
+    if not text:
+        return None
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        return None
+
+
+ENDPOINTS: Final = (Endpoint("GET", "/api/pipelines", list_pipelines),)

@@ -1,0 +1,286 @@
+"""Records: search, one record, live, produce, replay."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from moldau.base.errors import KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.cli import offsets
+from moldau.cli.cluster.connect import kafka_failure
+from moldau.client.cluster import Cluster
+from moldau.console.call import Call, Endpoint, now_ms
+from moldau.console.endpoints.topics import require_topic, resolved
+from moldau.console.failures import bad_request, not_found
+from moldau.console.listing import whole_number
+from moldau.console.records import choosing, search
+from moldau.console.records.choosing import Choice, choice_of
+from moldau.console.records.expression import compile_expression
+from moldau.console.records.fetching import fetch
+from moldau.console.records.search import Work, cursor_text, oldest_first
+from moldau.console.records.shown import ONE_BYTES_MAX, record_data
+from moldau.console.records.writing import ACKS, choose_partition, write
+from moldau.wire.records import IN_LINE, Header, Record
+
+LIMIT_DEFAULT: Final = 50
+LIMIT_MAX: Final = 500
+OFFSET_MAX: Final = 2**63 - 1
+SEARCH: Final = ("from", "partition", "limit", "cursor", "committed", *choosing.PARAMETERS)
+REPLAY_RECORDS_MAX: Final = 10_000
+REPLAY_BYTES_MAX: Final = 64 << 20
+REPLAY_FIELDS: Final = (
+    "to", "from", "partition", "limit", "keep_partition", "dry_run", "committed", *choosing.PARAMETERS,
+)  # fmt: skip
+
+
+def find(call: Call) -> dict[str, Any]:
+    topic = call.path["topic"]
+    limit = whole_number(call.query, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX)
+    choice, committed = choice_of(call.query), call.flag("committed", True)
+    begin = call.query.get("from") or "end"
+    with call.access.cluster() as cluster:
+        require_topic(cluster, topic)
+        indexes = chosen_partitions(cluster, topic, call.query.get("partition"))
+        starts, ends = search.bounds(cluster, topic, indexes, committed)
+        cursor = call.query.get("cursor")
+        at = None if cursor is None else search.parse_cursor(cursor, indexes)
+        if begin == "end":
+            uppers = ends if at is None else {index: min(ends[index], upper) for index, upper in at.items()}
+            newest = search.NewestFirst(cluster, topic, starts, uppers, committed)
+            found = newest.search(choice, limit, Work(), _record_bytes(call, topic))
+        else:
+            positions = positions_of(cluster, topic, indexes, begin) if at is None else at
+            positions = {index: max(starts[index], position) for index, position in positions.items()}
+            found = oldest_first(cluster, topic, positions, ends, choice, limit, Work(), committed)
+    return {
+        "records": [record_data(each) for each in found.records],
+        "order": "newest" if begin == "end" else "oldest",
+        "next": cursor_text(found.next),
+        "at_end": found.next is None,
+        "scanned": found.work.data(),
+        "stopped": found.stopped,
+    }
+
+
+def _record_bytes(call: Call, topic: str) -> Mapping[int, float]:
+    """Return about how many bytes a record has, from what the collector knows."""
+    state = call.access.collector.state.topics.get(topic)
+    if state is None or state.sizes is None or state.ends is None or state.starts is None:
+        return {}
+    return {
+        index: size / max(1, len(state.replicas[index])) / max(1, state.ends[index] - state.starts[index])
+        for index, size in enumerate(state.sizes)
+        if index < len(state.ends) and index < len(state.starts) and size
+    }
+
+
+def chosen_partitions(cluster: Cluster, topic: str, text: str | None) -> list[int]:
+    """Return the partitions of `0,3`, all if there is no text. Those without a leader cannot be read."""
+    leaders = cluster.topic(topic).leaders
+    if not text:
+        indexes = sorted(index for index, leader in leaders.items() if leader >= 0)
+        if not indexes and leaders:
+            raise bad_request(f"no partition of {topic} has a leader now: its records cannot be read")
+        return indexes
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise bad_request("partition: write a number, or several with commas")
+    missing = [part for part in parts if int(part) not in leaders]
+    if missing:
+        raise bad_request(f"{topic} has no partition {', '.join(missing[:10])}; it has 0 to {len(leaders) - 1}")
+    return sorted({int(part) for part in parts})
+
+
+def positions_of(cluster: Cluster, topic: str, indexes: list[int], begin: str) -> dict[int, int]:
+    position = offsets.parse_position(begin, now_ms())
+    partitions = [TopicPartition(topic, index) for index in indexes]
+    return {each.partition: offset for each, offset in resolved(cluster, partitions, position).items()}
+
+
+def one_record(call: Call) -> dict[str, Any]:
+    topic = call.path["topic"]
+    index, offset = _number(call, "partition", 2**31 - 1), _number(call, "offset", OFFSET_MAX)
+    with call.access.cluster() as cluster:
+        require_topic(cluster, topic)
+        if index not in cluster.topic(topic).leaders:
+            raise not_found(f"{topic} has no partition {index}")
+        starts, ends = search.bounds(cluster, topic, [index], committed=False)
+        start, end = starts[index], ends[index]
+        if not start <= offset < end:
+            held = f"it has {start} to {end - 1} now" if end > start else "it is empty now"
+            raise not_found(f"{topic} partition {index} has no offset {offset}; {held}")
+        fetched = fetch(cluster, topic, {index: offset}, partition_bytes=ONE_BYTES_MAX, committed=False)[index]
+    found = next((each for each in fetched.records if each.record.offset == offset), None)
+    following = next((each.record.offset for each in fetched.records if each.record.offset > offset), None)
+    if found is None:
+        goes_on = "" if following is None else f"; the next record is at {following}"
+        raise not_found(
+            f"{topic} partition {index} has no record at offset {offset}:"
+            f" it was compacted, or is the marker of a transaction{goes_on}"
+        )
+    return {
+        "record": record_data(found, ONE_BYTES_MAX),
+        "previous": offset - 1 if offset > start else None,
+        "next": following if following is not None else offset + 1 if offset + 1 < end else None,
+    }
+
+
+def _number(call: Call, name: str, most: int) -> int:
+    return whole_number(call.path, name, 0, 0, most)
+
+
+def check_where(call: Call) -> dict[str, Any]:
+    compile_expression(call.field("where", str))
+    return {"ok": True}
+
+
+# --- writing ----------------------------------------------------------------------------------------------------
+
+
+def produce(call: Call) -> dict[str, Any]:
+    topic = call.path["topic"]
+    acks = call.field("acks", str, "all")
+    if acks not in ACKS:
+        raise bad_request("acks: expected all, 1 or 0")
+    record = Record(
+        IN_LINE,
+        call.optional("timestamp_ms", int) or now_ms(),
+        encoded(call.optional("key", str), call.field("key_encoding", str, "text"), "key"),
+        encoded(call.optional("value", str), call.field("value_encoding", str, "text"), "value"),
+        headers_of((call.body or {}).get("headers")),
+    )
+    with call.access.cluster() as cluster:
+        require_topic(cluster, topic)
+        leaders = cluster.topic(topic).leaders
+        partition = call.optional("partition", int)
+        if partition is None:
+            partition = choose_partition(record.key, len(leaders), time.monotonic_ns())
+        elif partition not in leaders:
+            raise bad_request(f"{topic} has no partition {partition}; it has 0 to {len(leaders) - 1}")
+        try:
+            offset = write(cluster, topic, partition, [record], ACKS[acks])
+        except KafkaError as error:
+            raise kafka_failure(error, topic) from error
+    call.access.collector.hurry("ends")
+    return {"ok": True, "partition": partition, "offset": offset}
+
+
+def encoded(text: str | None, encoding: str, name: str) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        match encoding:
+            case "text":
+                return text.encode()
+            case "hex":
+                return bytes.fromhex(text)
+            case "base64":
+                return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error):
+        raise bad_request(f"{name}: not {encoding}") from None
+    raise bad_request(f"{name}_encoding: expected text, hex or base64")
+
+
+def headers_of(headers: Any) -> tuple[Header, ...]:
+    if headers is None:
+        return ()
+    pairs = list(headers.items()) if isinstance(headers, dict) else headers
+    if not isinstance(pairs, list):
+        raise bad_request("headers: expected an object, or a list of [name, value]")
+    result: list[Header] = []
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise bad_request("headers: expected an object, or a list of [name, value]")
+        if not isinstance(pair[1], str | None):
+            raise bad_request(f"headers: the value of {pair[0][:100]} must be a text or null")
+        result.append((pair[0], None if pair[1] is None else pair[1].encode()))
+    return tuple(result)
+
+
+def replay(call: Call) -> dict[str, Any]:
+    """Copy the records that a search finds to another topic. A dry run only counts them."""
+    topic, target = call.path["topic"], call.field("to", str)
+    limit = call.field("limit", int, REPLAY_RECORDS_MAX)
+    if not 1 <= limit <= REPLAY_RECORDS_MAX:
+        raise bad_request(f"limit: expected a whole number from 1 to {REPLAY_RECORDS_MAX}")
+    dry_run, keeps_partition = call.field("dry_run", bool, True), call.field("keep_partition", bool, False)
+    choice = _choice_of_body(call)
+    partition = (call.body or {}).get("partition")
+    with call.access.cluster() as cluster:
+        require_topic(cluster, topic)
+        require_topic(cluster, target)
+        indexes = chosen_partitions(cluster, topic, None if partition is None else str(partition))
+        starts, ends = search.bounds(cluster, topic, indexes, True)
+        positions = positions_of(cluster, topic, indexes, call.field("from", str, "start"))
+        positions = {index: max(starts[index], position) for index, position in positions.items()}
+        work = Work(records_max=1_000_000, bytes_max=REPLAY_BYTES_MAX, seconds_max=30.0)
+        matching = copied = 0
+        stopped = "work"
+        while matching < limit:
+            found = oldest_first(cluster, topic, positions, ends, choice, min(500, limit - matching), work)
+            matching += len(found.records)
+            if not dry_run and found.records:
+                copied += _copy(cluster, target, found, keeps_partition)
+            if found.next is None or found.stopped == "work":
+                stopped = found.stopped
+                break
+            positions = found.next
+        else:
+            stopped = "limit"
+    if copied:
+        call.access.collector.hurry("ends")
+    return {"ok": True, "matching": matching, "copied": copied, "scanned": work.data(), "stopped": stopped}
+
+
+def _choice_of_body(call: Call) -> Choice:
+    parameters = {name: call.optional(name, str) for name in choosing.PARAMETERS}
+    return choice_of(parameters)
+
+
+def _copy(cluster: Cluster, target: str, found: search.Found, keeps_partition: bool) -> int:
+    count = len(cluster.topic(target).leaders)
+    grouped: dict[int, list[Record]] = {}
+    for turn, each in enumerate(found.records):
+        if keeps_partition and each.partition >= count:
+            raise bad_request(f"keep_partition: {target} has no partition {each.partition}; it has 0 to {count - 1}")
+        partition = each.partition if keeps_partition else choose_partition(each.record.key, count, turn)
+        grouped.setdefault(partition, []).append(each.record._replace(offset=IN_LINE))
+    for partition, records in grouped.items():
+        try:
+            for batch in _batches(records):
+                write(cluster, target, partition, batch)
+        except KafkaError as error:
+            raise kafka_failure(error, target) from error
+    return len(found.records)
+
+
+def _batches(records: list[Record]) -> list[list[Record]]:
+    """Cut records into batches of at most half a megabyte, below the usual limit of a topic."""
+    batches: list[list[Record]] = [[]]
+    size = 0
+    for record in records:
+        its_size = len(record.key or b"") + len(record.value or b"") + 100
+        if batches[-1] and size + its_size > 512 << 10:
+            batches.append([])
+            size = 0
+        batches[-1].append(record)
+        size += its_size
+    return batches
+
+
+ENDPOINTS: Final = (
+    Endpoint("GET", "/api/topics/{topic}/records", find, SEARCH),
+    Endpoint("GET", "/api/topics/{topic}/records/{partition}/{offset}", one_record),
+    Endpoint(
+        "POST", "/api/topics/{topic}/records", produce, status=201,
+        fields=(
+            "key", "value", "headers", "partition", "acks", "key_encoding", "value_encoding", "timestamp_ms",
+        ),
+    ),
+    Endpoint("POST", "/api/topics/{topic}/replay", replay, fields=REPLAY_FIELDS),
+    Endpoint("POST", "/api/where", check_where, fields=("where",), asks_cluster=False, changes=False),
+)  # fmt: skip

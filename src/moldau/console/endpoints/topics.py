@@ -1,0 +1,316 @@
+"""Topics: the list with sizes, rates and readers, one topic, and its changes."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from moldau.base.errors import KafkaError
+from moldau.base.ids import TopicPartition, uuid_text
+from moldau.cli import offsets
+from moldau.cli.cluster.connect import HINT_TOPICS, kafka_failure
+from moldau.cli.cluster.view import note_of
+from moldau.client import topic_admin
+from moldau.client.broker_admin import alter_topic_configs
+from moldau.client.cluster import EARLIEST, Cluster
+from moldau.console.call import Call, Endpoint, now_ms
+from moldau.console.collector.collector import TOPICS_WITH_SIZES, Collector
+from moldau.console.collector.state import ClusterState, Reader, TopicState, is_internal
+from moldau.console.failures import ApiError, bad_request
+from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
+from moldau.console.live import Event, Feed
+
+PARTITION_COLUMNS: Final = ("partition", "leader", "records", "size_bytes", "records_per_second")
+READERS_IN_LIST: Final = 5
+TREND_POINTS: Final = 30
+PARTITIONS_SHOWN: Final = 100
+PARTITIONS_MAX: Final = 10_000
+
+
+def list_topics(call: Call) -> dict[str, Any]:
+    query = list_query(call.query, tuple(CELLS), "name")
+    collector = call.access.collector
+    state = collector.look()
+    internal = call.flag("internal")
+    shown = [topic for topic in state.topics.values() if internal or not is_internal(topic)]
+    page = page_of(shown, query, "name", lambda topic, column: CELLS[column](topic, state), is_sorted_by_name=True)
+    rows = [topic_row(topic, state) for topic in page["rows"]]
+    page["rows"] = [
+        {**row, "readers": readers_data(state.readers.get(row["name"], [])[:READERS_IN_LIST]),
+         "trend": collector.history.last(("rate", row["name"]), TREND_POINTS)}
+        for row in rows
+    ]  # fmt: skip
+    return {**page, "read_ms": state.read_ms, "complete": collector.is_complete}
+
+
+def topic_row(topic: TopicState, state: ClusterState) -> dict[str, Any]:
+    return {
+        **{column: cell(topic, state) for column, cell in CELLS.items()},
+        "internal": is_internal(topic),
+        "under_replicated": sum(len(isr) < len(all_) for isr, all_ in zip(topic.isr, topic.replicas, strict=True)),
+        "without_leader": topic.leaders.count(-1),
+    }
+
+
+def _rate(topic: TopicState, state: ClusterState) -> float | None:
+    return None if topic.rate is None else round(topic.rate, 2)
+
+
+def _groups(topic: TopicState, state: ClusterState) -> int | None:
+    return len(state.readers.get(topic.name, ())) if "offsets" in state.read else None
+
+
+def _lag(topic: TopicState, state: ClusterState) -> int | None:
+    readers = state.readers.get(topic.name)
+    return sum(reader.lag or 0 for reader in readers) if readers else None
+
+
+def _lag_seconds(topic: TopicState, state: ClusterState) -> float | None:
+    return max((reader.lag_seconds or 0.0 for reader in state.readers.get(topic.name, ())), default=None)
+
+
+CELLS: Final[Mapping[str, Callable[[TopicState, ClusterState], Any]]] = {
+    "name": lambda topic, state: topic.name,
+    "partitions": lambda topic, state: len(topic.leaders),
+    "replicas": lambda topic, state: max(map(len, topic.replicas), default=0),
+    "records": lambda topic, state: topic.records,
+    "size_bytes": lambda topic, state: topic.size_bytes,
+    "records_per_second": _rate,
+    "groups": _groups,
+    "lag": _lag,
+    "lag_seconds": _lag_seconds,
+}
+"""The columns by which the list can be sorted."""
+
+
+def readers_data(readers: list[Reader]) -> list[dict[str, Any]]:
+    return [{"group": each.group_id, "lag": each.lag, "lag_seconds": each.lag_seconds} for each in readers]
+
+
+def known_topic(collector: Collector, name: str) -> TopicState:
+    """Return a topic. One that the collector does not know may be new: it looks once more."""
+    collector.await_first(2.0)
+    if name not in collector.look().topics:
+        collector.await_change(1.0)
+    topic = collector.state.topics.get(name)
+    if topic is None:
+        raise unknown_topic(name)
+    return topic
+
+
+def unknown_topic(name: str) -> ApiError:
+    return ApiError(404, "UNKNOWN_TOPIC_OR_PARTITION", f"no topic {name}; {HINT_TOPICS}")
+
+
+def describe_topic(call: Call) -> dict[str, Any]:
+    collector = call.access.collector
+    topic = known_topic(collector, call.path["topic"])
+    configs: list[dict[str, Any]] | None = None
+    configs_error = None
+    try:
+        with call.access.admin() as admin:
+            configs = [each._asdict() for each in topic_admin.topic_configs(admin, topic.name)]
+    except KafkaError as error:
+        configs_error = kafka_failure(error, topic.name).message
+    except OSError as error:
+        configs_error = str(error)
+    history = collector.history
+    is_size_known = topic.size_bytes is not None and len(collector.state.topics) <= TOPICS_WITH_SIZES
+    return {
+        **topic_data(collector, topic),
+        "topic_id": uuid_text(topic.topic_id),
+        "readers": readers_data(collector.state.readers.get(topic.name, [])),
+        "configs": configs,
+        "configs_error": configs_error,
+        "history": {
+            "times_ms": history.times_ms(),
+            "records_per_second": history.values(("rate", topic.name)),
+            "size_bytes": history.values(("size", topic.name)) if is_size_known else None,
+            "lag": history.values(("topic_lag", topic.name)),
+        },
+        "read_ms": collector.state.read_ms,
+        "complete": collector.is_complete,
+    }
+
+
+def topic_data(collector: Collector, topic: TopicState) -> dict[str, Any]:
+    """What the page and its live stream have in common."""
+    state = collector.look()
+    topic = state.topics.get(topic.name, topic)
+    row = topic_row(topic, state)
+    return {**row, "partition_rows": partition_rows(state, topic, range(min(PARTITIONS_SHOWN, len(topic.leaders))))}
+
+
+def list_partitions(call: Call) -> dict[str, Any]:
+    query = list_query(call.query, PARTITION_COLUMNS, "partition")
+    collector = call.access.collector
+    topic = known_topic(collector, call.path["topic"])
+    rows = partition_rows(collector.state, topic, range(len(topic.leaders)))
+    page = page_of(rows, query, "partition")
+    return {**page, "read_ms": collector.state.read_ms, "complete": collector.is_complete}
+
+
+def partition_rows(state: ClusterState, topic: TopicState, indexes: range) -> list[dict[str, Any]]:
+    rows = []
+    for index in indexes:
+        start, end = _at(topic.starts, index), _at(topic.ends, index)
+        rate = topic.partition_rate(index)
+        rows.append(
+            {
+                "partition": index,
+                "leader": topic.leaders[index] if topic.leaders[index] >= 0 else None,
+                "replicas": list(topic.replicas[index]),
+                "isr": list(topic.isr[index]),
+                "start": start,
+                "end": end,
+                "records": None if start is None or end is None else end - start,
+                "size_bytes": _at(topic.sizes, index),
+                "records_per_second": None if rate is None else round(rate, 2),
+                "note": note_of(topic.partition(index), state.moves.get(TopicPartition(topic.name, index))),
+            }
+        )
+    return rows
+
+
+def _at(values: array[int] | None, index: int) -> int | None:
+    return None if values is None or index >= len(values) or values[index] < 0 else values[index]
+
+
+# --- changes ----------------------------------------------------------------------------------------------------
+
+
+def create_topic(call: Call) -> dict[str, Any]:
+    name = call.field("name", str)
+    partitions = call.optional("partitions", int)
+    replication_factor = call.optional("replication_factor", int)
+    for what, number in (("partitions", partitions), ("replication_factor", replication_factor)):
+        if number is not None and not 1 <= number <= PARTITIONS_MAX:
+            raise bad_request(f"{what}: expected a whole number from 1 to {PARTITIONS_MAX}")
+    configs = config_values(call.field("configs", dict, {}))
+    validate_only = call.field("validate_only", bool, False)
+    with call.access.admin() as admin:
+        try:
+            topic_admin.create_topic(admin, name, partitions or -1, replication_factor or -1, configs, validate_only)
+        except KafkaError as error:
+            raise kafka_failure(error, name) from error
+    if not validate_only:
+        call.changed()
+    return {"ok": True, "message": f"created {name}"}
+
+
+def config_values(configs: Mapping[Any, Any]) -> dict[str, str]:
+    for name, value in configs.items():
+        if not isinstance(value, str | int | float):
+            raise bad_request(f"configs: the value of {name[:100]} must be a text")
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}
+
+
+def alter_topic(call: Call) -> dict[str, Any]:
+    name = call.path["topic"]
+    partitions = call.optional("partitions", int)
+    to_set = config_values(call.field("set", dict, {}))
+    to_unset = call.field("unset", list, [])
+    if not all(isinstance(each, str) for each in to_unset):
+        raise bad_request("unset: expected a list of names of configs")
+    if not (partitions or to_set or to_unset):
+        raise bad_request("nothing to alter; give partitions, set or unset")
+    messages = []
+    with call.access.admin() as admin:
+        require_topic(admin.cluster, name)
+        try:
+            if to_set or to_unset:
+                alter_topic_configs(admin, {name: {**to_set, **dict.fromkeys(to_unset)}})
+                messages += [f"{name}: {key}={value}" for key, value in to_set.items()]
+                messages += [f"{name}: {key} is the default again" for key in to_unset]
+            if partitions:
+                topic_admin.grow_topic(admin, name, partitions)
+                messages.append(f"{name}: {partitions} partitions")
+        except KafkaError as error:
+            raise kafka_failure(error, name) from error
+    call.changed()
+    return {"ok": True, "messages": messages}
+
+
+def require_topic(cluster: Cluster, name: str) -> None:
+    try:
+        cluster.topic(name)
+    except KafkaError as error:
+        raise (
+            unknown_topic(name) if error.code.name == "UNKNOWN_TOPIC_OR_PARTITION" else kafka_failure(error, name)
+        ) from error
+
+
+def delete_topic(call: Call) -> dict[str, Any]:
+    name = call.path["topic"]
+    call.confirmed(name)
+    with call.access.admin() as admin:
+        require_topic(admin.cluster, name)
+        try:
+            topic_admin.delete_topic(admin, name)
+        except KafkaError as error:
+            raise kafka_failure(error, name) from error
+    call.changed()
+    return {"ok": True, "message": f"deleted {name}"}
+
+
+def trim_topic(call: Call) -> dict[str, Any]:
+    name = call.path["topic"]
+    before = call.field("before", str)
+    only = call.optional("partitions", list)
+    call.confirmed(name)
+    position = offsets.parse_position(before, now_ms())
+    with call.access.cluster() as cluster:
+        require_topic(cluster, name)
+        indexes = sorted(cluster.topic(name).leaders)
+        if only is not None and not set(map(str, only)) <= set(map(str, indexes)):
+            raise bad_request(f"partitions: {name} has 0 to {len(indexes) - 1}")
+        partitions = [TopicPartition(name, index) for index in (indexes if only is None else only)]
+        cluster.delete_records(resolved(cluster, partitions, position))
+        starts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
+    call.changed()
+    return {"ok": True, "starts": {str(partition.partition): start for partition, start in starts.items()}}
+
+
+def resolved(
+    cluster: Cluster, partitions: list[TopicPartition], position: offsets.Position
+) -> dict[TopicPartition, int]:
+    """Return the offset of a position in each partition."""
+    starts, ends = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST)), cluster.latest(partitions)
+    at_time: dict[TopicPartition, int] = {}
+    if position.anchor is offsets.Anchor.TIME:
+        at_time = cluster.list_offsets(dict.fromkeys(partitions, position.value))
+    return {
+        each: offsets.resolve(
+            position,
+            offsets.PartitionBounds(
+                starts[each], ends[each], {position.value: at_time[each]} if at_time.get(each, -1) >= 0 else {}
+            ),
+        )
+        for each in partitions
+    }
+
+
+def live(call: Call) -> Feed:
+    collector = call.access.collector
+    name = call.path["topic"]
+
+    def poll() -> list[Event]:
+        return [("topic", topic_data(collector, known_topic(collector, name)))]
+
+    return Feed(poll, collector)
+
+
+ENDPOINTS: Final = (
+    Endpoint("GET", "/api/topics", list_topics, (*LIST_PARAMETERS, "internal"), asks_cluster=False),
+    Endpoint(
+        "POST", "/api/topics", create_topic, status=201,
+        fields=("name", "partitions", "replication_factor", "configs", "validate_only"),
+    ),
+    Endpoint("GET", "/api/topics/{topic}", describe_topic),
+    Endpoint("PATCH", "/api/topics/{topic}", alter_topic, fields=("partitions", "set", "unset")),
+    Endpoint("DELETE", "/api/topics/{topic}", delete_topic, fields=("confirm",)),
+    Endpoint("GET", "/api/topics/{topic}/partitions", list_partitions, LIST_PARAMETERS, asks_cluster=False),
+    Endpoint("POST", "/api/topics/{topic}/trim", trim_topic, fields=("before", "partitions", "confirm")),
+)  # fmt: skip
+STREAMS: Final = (Endpoint("GET", "/api/live/topics/{topic}", live),)

@@ -1,0 +1,97 @@
+"""What the console was started with, and who may reach it under which name. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from moldau.base.errors import UnusableProperty
+
+MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+"""Those that need only a user and a password."""
+CREDENTIALS: Final = ("sasl.jaas.config", "sasl.username", "sasl.password")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleOptions:
+    bootstrap: str
+    properties: Mapping[str, str] = field(repr=False, default_factory=dict)
+    """How to reach the cluster; may have passwords."""
+    host: str = "localhost"
+    port: int = 8080
+    read_only: bool = False
+    asks_login: bool = True
+    """If the cluster's listener has SASL: everybody logs in. Else, and without SASL, all act as `properties` say."""
+    allowed_hosts: frozenset[str] = frozenset()
+    metrics: tuple[str, ...] = ()
+    pipelines: tuple[str, ...] = ()
+    certificate: str | None = None
+    key: str | None = None
+
+    @property
+    def login_required(self) -> bool:
+        return self.asks_login and self.properties.get("security.protocol", "").upper().startswith("SASL")
+
+    @property
+    def is_tls(self) -> bool:
+        return self.certificate is not None
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The mechanisms to offer, the cluster's own first if the properties name it."""
+        named = self.properties.get("sasl.mechanism", self.properties.get("sasl.mechanisms", "")).upper()
+        return (named,) if named in MECHANISMS else MECHANISMS
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.is_tls else 'http'}://{host}:{self.port}/"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach the console."""
+        if self.host == "localhost":
+            return True
+        address = _ip(self.host)
+        return address is not None and address.is_loopback
+
+
+def properties_of(options: ConsoleOptions, user: str, password: str, mechanism: str) -> dict[str, str]:
+    """Return the client properties of a user who logs in: the way to the cluster is the console's, the rest theirs."""
+    if mechanism not in options.mechanisms:
+        raise UnusableProperty(f"mechanism: expected one of {', '.join(options.mechanisms)}")
+    shared = {name: value for name, value in options.properties.items() if name not in CREDENTIALS}
+    shared.pop("sasl.mechanisms", None)
+    return {**shared, "sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
+
+
+def is_allowed_host(header: str, options: ConsoleOptions) -> bool:
+    """Whether a `Host` header names this console. A page of another site that made its own name point here sends that
+    name (DNS rebinding). An address cannot be made to point elsewhere, so any is right."""
+    host = host_of(header)
+    if not host:
+        return False
+    return _ip(host) is not None or host in {"localhost", options.host.lower()} | options.allowed_hosts
+
+
+def host_of(header: str) -> str:
+    """Return HOST of HOST, HOST:PORT or [IPV6]:PORT, in lower case; an empty text if it is none of them."""
+    host, colon, port = header.strip().lower().rpartition(":")
+    if not colon or header.endswith("]"):
+        host, port = header.strip().lower(), ""
+    if port and not (port.isascii() and port.isdigit()):
+        return ""
+    if host.startswith("["):
+        host = host[1:-1] if host.endswith("]") else ""
+    elif ":" in host:
+        return ""
+    return host.removesuffix(".")
+
+
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None

@@ -1,0 +1,145 @@
+"""What is wrong with a cluster, and what to do about it, from what the collector knows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from moldau.console.collector.state import ClusterState
+
+THINGS_MAX: Final = 20
+DISK_FREE_LOW: Final = 0.10
+LAG_SECONDS_HIGH: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    severity: str
+    title: str
+    what_to_do: str
+    link: str | None = None
+    things: list[str] = field(default_factory=list)
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "severity": self.severity,
+            "title": self.title,
+            "what_to_do": self.what_to_do,
+            "link": self.link,
+            "things": self.things,
+        }
+
+
+def problems_of(state: ClusterState) -> list[Problem]:
+    """Return all problems, the most severe first."""
+    order = {"error": 0, "warning": 1, "info": 2}
+    found = [*_unreadable(state), *_brokers(state), *_partitions(state), *_disks(state), *_groups(state)]
+    return sorted(found, key=lambda problem: order[problem.severity])
+
+
+def _unreadable(state: ClusterState) -> Iterator[Problem]:
+    if state.read_error:
+        yield Problem("error", "The cluster cannot be read", f"{state.read_error}. What is shown is older.")
+
+
+def _brokers(state: ClusterState) -> Iterator[Problem]:
+    gone = sorted(set(state.nodes) - state.alive)
+    if gone and state.alive:
+        named = ", ".join(map(str, gone))
+        plural = len(gone) > 1
+        yield Problem(
+            "error",
+            f"Broker{'s' if plural else ''} {named} {'are' if plural else 'is'} down",
+            f"Start {'them' if plural else 'it'} again; the log of the broker says why it stopped.",
+            "/cluster",
+            [f"broker {each}" for each in gone],
+        )
+
+
+def _partitions(state: ClusterState) -> Iterator[Problem]:
+    layout = state.layout
+    leaderless, under_replicated = layout.leaderless, layout.under_replicated
+    not_preferred = sum(count for broker, count in layout.not_preferred.items() if broker in state.alive)
+    away = sorted(layout.missing - state.alive)
+    start = f"Start broker {', '.join(map(str, away))}." if away else "Look at the logs of the brokers."
+    if leaderless:
+        yield Problem(
+            "error",
+            f"{_count(leaderless, 'partition')} {'have' if len(leaderless) > 1 else 'has'} no leader:"
+            " nobody can read or write there",
+            start,
+            "/cluster",
+            leaderless[:THINGS_MAX],
+        )
+    if under_replicated:
+        wait = start if away else "Replicas catch up by themselves; if it lasts, look at the disk and network load."
+        yield Problem(
+            "warning",
+            f"{_count(under_replicated, 'partition')} {'have' if len(under_replicated) > 1 else 'has'}"
+            " too few replicas in sync",
+            wait,
+            "/cluster",
+            under_replicated[:THINGS_MAX],
+        )
+    if not_preferred:
+        yield Problem(
+            "info",
+            f"{_count(not_preferred, 'partition')} {'are' if not_preferred > 1 else 'is'} led by another broker than"
+            " preferred",
+            "Elect the preferred leaders on the page of the cluster: the load is then spread as planned.",
+            "/cluster",
+        )
+
+
+def _disks(state: ClusterState) -> Iterator[Problem]:
+    for broker, directories in sorted((state.log_dirs or {}).items()):
+        for each in directories:
+            if each.error:
+                yield Problem(
+                    "error",
+                    f"Broker {broker}: the directory {each.path} is offline ({each.error})",
+                    "Repair or replace the disk, then start the broker again.",
+                    f"/brokers/{broker}",
+                )
+            elif (
+                each.total_bytes and each.free_bytes is not None and each.free_bytes < each.total_bytes * DISK_FREE_LOW
+            ):
+                yield Problem(
+                    "warning",
+                    f"Broker {broker}: only {100 * each.free_bytes / each.total_bytes:.0f} % of the disk is free",
+                    "Keep less (retention.ms, retention.bytes of the largest topics), or give it a larger disk.",
+                    f"/brokers/{broker}",
+                )
+
+
+def _groups(state: ClusterState) -> Iterator[Problem]:
+    late = [
+        group
+        for group in state.groups.values()
+        if (group.lag_seconds or 0) > LAG_SECONDS_HIGH and group.state != "Empty"
+    ]
+    if late:
+        late.sort(key=lambda group: -(group.lag_seconds or 0))
+        yield Problem(
+            "warning",
+            f"{_count(late, 'group')} {'are' if len(late) > 1 else 'is'} more than"
+            f" {LAG_SECONDS_HIGH / 60:.0f} minutes behind",
+            "Look whether their members still read; more members help up to the number of partitions.",
+            "/groups",
+            [group.group_id for group in late[:THINGS_MAX]],
+        )
+    waiting = [group.group_id for group in state.groups.values() if group.state == "Empty" and group.lag]
+    if waiting:
+        yield Problem(
+            "info",
+            f"{_count(waiting, 'group')} without members {'have' if len(waiting) > 1 else 'has'} unread records",
+            "Start the consumers, or delete the group if nobody needs it any more.",
+            "/groups",
+            sorted(waiting)[:THINGS_MAX],
+        )
+
+
+def _count(things: Iterable[Any] | int, noun: str) -> str:
+    number = things if isinstance(things, int) else len(list(things))
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"

@@ -1,0 +1,1 @@
+"""Records: reading them within bounds, choosing them, showing them, writing them."""

@@ -1,0 +1,125 @@
+"""One round of fetches: the next records of some partitions of a topic, with a bound on bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.ids import TopicPartition
+from moldau.cli.group.lag import whole_batches
+from moldau.client.cluster import Cluster
+from moldau.console.failures import ApiError
+from moldau.console.records.shown import FoundRecord
+from moldau.wire.apis import ApiKey
+from moldau.wire.batch import BatchHeader
+from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from moldau.wire.records import decode_records, read_end_txn_marker
+
+FETCH_BYTES_MAX: Final = 8 << 20
+BATCH_BYTES_MAX: Final = 64 << 20
+"""Of one batch, decompressed."""
+
+
+@dataclass(slots=True)
+class Fetched:
+    """The records of one partition, in order, and where the next fetch begins."""
+
+    records: list[FoundRecord] = field(default_factory=list)
+    next_offset: int = 0
+    bytes: int = 0
+
+
+def fetch(
+    cluster: Cluster,
+    topic: str,
+    positions: Mapping[int, int],
+    *,
+    partition_bytes: int,
+    committed: bool = True,
+    wait_ms: int = 500,
+) -> dict[int, Fetched]:
+    """Return what follows each position: at least one batch where there is one, unless other partitions filled the
+    response. The leaders are asked at the same time."""
+    led = cluster.by_leader(TopicPartition(topic, index) for index in positions)
+    try:
+        for node, partitions in led.items():
+            asked = [
+                FetchPartition(
+                    each.partition, fetch_offset=positions[each.partition], partition_max_bytes=partition_bytes
+                )
+                for each in partitions
+            ]
+            request = FetchRequest(
+                max_wait_ms=wait_ms,
+                min_bytes=1,
+                max_bytes=FETCH_BYTES_MAX,
+                isolation_level=int(committed),
+                topics=[FetchTopic(cluster.topic(topic).topic_id, topic, asked)],
+            )
+            cluster.channel(node).send(ApiKey.FETCH, request)
+        fetched: dict[int, Fetched] = {}
+        for node in led:
+            fetched |= _receive(cluster, node, topic, positions, committed)
+    except BaseException:
+        for node in led:  # responses that were not read would be taken for those of the next requests
+            cluster.drop(node)
+        raise
+    return fetched
+
+
+def _receive(
+    cluster: Cluster, node: int, topic: str, positions: Mapping[int, int], committed: bool
+) -> dict[int, Fetched]:
+    response = cluster.channel(node).receive(FetchResponse)
+    if response.error_code:
+        raise KafkaError(ErrorCode(response.error_code))
+    return {
+        data.partition_index: _read(topic, data.partition_index, positions[data.partition_index], data, committed)
+        for answered in response.responses
+        for data in answered.partitions
+        if data.partition_index in positions
+    }
+
+
+def _read(topic: str, index: int, position: int, data: PartitionData, committed: bool) -> Fetched:
+    code = ErrorCode(data.error_code)
+    if code:
+        raise KafkaError(code, f"{topic}-{index}: the records at offset {position} cannot be read: {code.name}")
+    fetched = Fetched(next_offset=position)
+    if not data.records:
+        return fetched
+    assert isinstance(data.records, memoryview)
+    aborted = sorted(((each.first_offset, each.producer_id) for each in data.aborted_transactions or ()), reverse=True)
+    aborting: set[int] = set()
+    for header, batch in whole_batches(data.records):
+        while aborted and aborted[-1][0] <= header.last_offset:
+            aborting.add(aborted.pop()[1])
+        if header.is_control:
+            _end_transaction(header, batch, aborting)
+        elif not (committed and header.is_transactional and header.producer_id in aborting):
+            fetched.records += _records(topic, index, position, header, batch)
+        fetched.next_offset = max(fetched.next_offset, header.next_offset)
+        fetched.bytes += len(batch)
+    return fetched
+
+
+def _end_transaction(header: BatchHeader, batch: memoryview, aborting: set[int]) -> None:
+    for record in decode_records(batch, header):
+        marker = read_end_txn_marker(record)
+        if marker is not None and not marker.committed:
+            aborting.discard(header.producer_id)
+
+
+def _records(topic: str, index: int, position: int, header: BatchHeader, batch: memoryview) -> Iterator[FoundRecord]:
+    try:
+        records = decode_records(batch, header, BATCH_BYTES_MAX)
+    except MalformedData as error:
+        raise ApiError(
+            422, "BAD_RECORDS", f"{topic}-{index}: the batch at offset {header.base_offset} cannot be read: {error}"
+        ) from error
+    is_append_time = header.is_log_append_time
+    for record in records:
+        if record.offset >= position:
+            yield FoundRecord(index, record, is_append_time)

@@ -1,0 +1,196 @@
+"""Searches in a topic with bounded work: oldest first from a position, or newest first from the end.
+
+A search that ends at a bound returns where to go on, so that no request takes long and nothing is kept in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import merge
+from typing import Final
+
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import EARLIEST, Cluster
+from moldau.console.failures import bad_request
+from moldau.console.records.choosing import Choice
+from moldau.console.records.fetching import Fetched, fetch
+from moldau.console.records.shown import FoundRecord
+
+RECORDS_MAX: Final = 20_000
+BYTES_MAX: Final = 32 << 20
+SECONDS_MAX: Final = 3.0
+FOUND_BYTES_MAX: Final = 16 << 20
+"""Of the records of one answer."""
+PARTITION_BYTES: Final = 512 << 10
+WINDOW_BYTES: Final = 4 << 20
+"""A search from the end reads windows of about this size in each partition."""
+WINDOW_WITH_FILTER: Final = 2_000
+Offsets = dict[int, int]
+"""By partition."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What a search has looked at, and its bounds."""
+
+    records_max: int = RECORDS_MAX
+    bytes_max: int = BYTES_MAX
+    seconds_max: float = SECONDS_MAX
+    records: int = 0
+    bytes: int = 0
+    begin: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_done(self) -> bool:
+        return (
+            self.records >= self.records_max
+            or self.bytes >= self.bytes_max
+            or time.monotonic() - self.begin >= self.seconds_max
+        )
+
+    def add(self, fetched: Iterable[Fetched]) -> None:
+        for each in fetched:
+            self.records += len(each.records)
+            self.bytes += each.bytes
+
+    def data(self) -> dict[str, float]:
+        seconds = round(time.monotonic() - self.begin, 3)
+        return {"records": self.records, "bytes": self.bytes, "seconds": seconds}
+
+
+@dataclass(slots=True)
+class Found:
+    records: list[FoundRecord]
+    next: Offsets | None
+    """Where to go on; None at the end."""
+    stopped: str
+    work: Work
+
+
+def bounds(cluster: Cluster, topic: str, indexes: Iterable[int], committed: bool) -> tuple[Offsets, Offsets]:
+    """Return the first offset and the one after the last that can be read, by partition."""
+    partitions = [TopicPartition(topic, index) for index in indexes]
+    starts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
+    ends = cluster.latest(partitions, read_committed=committed)
+    return (
+        {each.partition: offset for each, offset in starts.items()},
+        {each.partition: offset for each, offset in ends.items()},
+    )
+
+
+def oldest_first(
+    cluster: Cluster,
+    topic: str,
+    positions: Mapping[int, int],
+    ends: Mapping[int, int],
+    choice: Choice,
+    limit: int,
+    work: Work,
+    committed: bool = True,
+) -> Found:
+    """Return up to `limit` records from the positions on, partitions merged by time."""
+    reading = dict(positions)
+    found: list[FoundRecord] = []
+    found_bytes = 0
+    while open_positions := {index: at for index, at in reading.items() if at < ends[index]}:
+        if work.is_done:
+            return Found(found, reading, "work", work)
+        fetched = fetch(cluster, topic, open_positions, partition_bytes=PARTITION_BYTES, committed=committed)
+        work.add(fetched.values())
+        for each in merge(*(part.records for part in fetched.values()), key=_timestamp):
+            if each.record.offset >= ends[each.partition]:
+                continue
+            reading[each.partition] = each.record.offset + 1
+            if choice.wants(each):
+                found.append(each)
+                found_bytes += each.size_bytes
+                if len(found) >= limit or found_bytes >= FOUND_BYTES_MAX:
+                    return Found(found, reading, "limit", work)
+        for index, part in fetched.items():
+            reading[index] = max(reading[index], part.next_offset)
+    return Found(found, None, "end", work)
+
+
+def _timestamp(found: FoundRecord) -> int:
+    return found.record.timestamp
+
+
+def _minus_timestamp(found: FoundRecord) -> int:
+    return -found.record.timestamp
+
+
+class NewestFirst:
+    """A search backwards: windows of offsets below `uppers`, each read forwards and turned round."""
+
+    def __init__(
+        self, cluster: Cluster, topic: str, starts: Mapping[int, int], uppers: Mapping[int, int], committed: bool = True
+    ) -> None:
+        self._cluster, self._topic, self._committed = cluster, topic, committed
+        self._starts, self._uppers = starts, dict(uppers)
+
+    def search(self, choice: Choice, limit: int, work: Work, record_bytes: Mapping[int, float]) -> Found:
+        """Return up to `limit` records. `record_bytes` is about how large records are, for the size of windows."""
+        found: list[FoundRecord] = []
+        found_bytes = 0
+        first = limit if not choice.tests else WINDOW_WITH_FILTER
+        sizes = {index: min(first, max(1, int(WINDOW_BYTES / record_bytes.get(index, 1)))) for index in self._uppers}
+        while pending := [index for index, upper in self._uppers.items() if upper > self._starts[index]]:
+            if work.is_done:
+                return Found(found, self._uppers, "work", work)
+            lows = {index: max(self._starts[index], self._uppers[index] - sizes[index]) for index in pending}
+            windows = self._read(lows, work)
+            for index in lows.keys() - windows.keys():
+                sizes[index] = max(1, sizes[index] // 8)  # too much in this window for the work that is left
+            for index in windows:
+                sizes[index] = min(sizes[index] * 2, WINDOW_WITH_FILTER)
+            for each in merge(*(reversed(records) for records in windows.values()), key=_minus_timestamp):
+                self._uppers[each.partition] = each.record.offset
+                if choice.wants(each):
+                    found.append(each)
+                    found_bytes += each.size_bytes
+                    if len(found) >= limit or found_bytes >= FOUND_BYTES_MAX:
+                        return Found(found, self._uppers, "limit", work)
+            for index in windows:
+                self._uppers[index] = lows[index]
+        return Found(found, None, "end", work)
+
+    def _read(self, lows: Mapping[int, int], work: Work) -> dict[int, list[FoundRecord]]:
+        """Return the records of each window that was read as a whole."""
+        reading = dict(lows)
+        windows: dict[int, list[FoundRecord]] = {index: [] for index in lows}
+        while pending := {index: at for index, at in reading.items() if at < self._uppers[index]}:
+            fetched = fetch(
+                self._cluster, self._topic, pending, partition_bytes=PARTITION_BYTES, committed=self._committed
+            )
+            work.add(fetched.values())
+            for index, part in fetched.items():
+                windows[index] += [each for each in part.records if each.record.offset < self._uppers[index]]
+                reading[index] = max(reading[index], part.next_offset)
+            if work.is_done:
+                break
+        return {index: records for index, records in windows.items() if reading[index] >= self._uppers[index]}
+
+
+def cursor_text(offsets: Offsets | None) -> str | None:
+    return None if offsets is None else ",".join(f"{index}:{offset}" for index, offset in sorted(offsets.items()))
+
+
+def parse_cursor(text: str, known: Iterable[int]) -> Offsets:
+    """Read `0:1200,1:870`; all partitions must exist."""
+    offsets: Offsets = {}
+    allowed = set(known)
+    for index, offset in _pairs(text):
+        if index not in allowed:
+            raise bad_request(f"cursor: there is no partition {index}")
+        offsets[index] = offset
+    return offsets
+
+
+def _pairs(text: str) -> Iterator[tuple[int, int]]:
+    for part in text.split(","):
+        index, _, offset = part.partition(":")
+        if not (index.isascii() and index.isdigit() and offset.isascii() and offset.isdigit()) or len(part) > 30:
+            raise bad_request("cursor: not one of an earlier answer")
+        yield int(index), int(offset)

@@ -1,0 +1,95 @@
+"""A record as JSON for the pages: text, JSON or bytes, cut if it is long. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+from moldau.wire.records import Record
+
+LIST_BYTES_MAX: Final = 64 << 10
+ONE_BYTES_MAX: Final = 4 << 20
+HEADERS_MAX: Final = 200
+DEPTH_MAX: Final = 100
+
+
+class FoundRecord(NamedTuple):
+    """A record with its partition, and whether the broker set its time."""
+
+    partition: int
+    record: Record
+    is_log_append_time: bool
+
+    @property
+    def size_bytes(self) -> int:
+        record = self.record
+        headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+        return len(record.key or b"") + len(record.value or b"") + headers
+
+
+def record_data(found: FoundRecord, bytes_max: int = LIST_BYTES_MAX) -> dict[str, Any]:
+    record = found.record
+    return {
+        "partition": found.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp if record.timestamp >= 0 else None,
+        "timestamp_type": "append" if found.is_log_append_time else "create",
+        "key": shown(record.key, bytes_max),
+        "value": shown(record.value, bytes_max),
+        "headers": [{"name": name, "value": shown(value, bytes_max)} for name, value in record.headers[:HEADERS_MAX]],
+        "size_bytes": found.size_bytes,
+    }
+
+
+def shown(data: bytes | None, bytes_max: int) -> dict[str, Any]:
+    if data is None:
+        return {"kind": "null", "text": None, "bytes": 0}
+    is_cut = len(data) > bytes_max
+    part = data[:bytes_max] if is_cut else data
+    text = text_of(part, is_cut)
+    if text is None:
+        half = bytes_max // 2  # two digits for a byte
+        return {"kind": "binary", "text": part[:half].hex(), "bytes": len(data), **_cut(len(data) > half)}
+    result: dict[str, Any] = {"kind": "text", "text": text, "bytes": len(data), **_cut(is_cut)}
+    if not is_cut:
+        content = json_of(text)
+        if isinstance(content, dict | list) and _depth(content, DEPTH_MAX) < DEPTH_MAX:
+            result |= {"kind": "json", "json": content}
+    return result
+
+
+def _cut(is_cut: bool) -> dict[str, bool]:
+    return {"cut": True} if is_cut else {}
+
+
+def text_of(data: bytes, is_cut: bool = False) -> str | None:
+    """Return the text of bytes that are UTF-8 and can be printed, else None."""
+    try:
+        text = data.decode("utf-8", "ignore" if is_cut else "strict")
+    except UnicodeDecodeError:
+        return None
+    if is_cut and len(text.encode()) < len(data) - 4:
+        return None
+    return None if any(ord(letter) < 32 and letter not in "\t\n\r" for letter in text[:4096]) else text
+
+
+def json_of(text: str) -> Any:
+    """Return the JSON of a text, None if it is none, or none that can be sent on: too deep, or with NaN."""
+    if text[:1] not in '{["-0123456789tfn \t\r\n' or not text:
+        return None
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _depth(content: Any, most: int) -> int:
+    """Return how deeply a value is nested, `most` if it is deeper."""
+    if most <= 0 or not isinstance(content, dict | list):
+        return 0
+    parts = content.values() if isinstance(content, dict) else content
+    return 1 + max((_depth(each, most - 1) for each in parts), default=0)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)

@@ -1,0 +1,95 @@
+// Pipelines: what flows where and how fast, batches, watermarks, and records that did not parse.
+
+import { get, path, post } from "../api.js";
+import { button, empty, errorNotice, figures, head, lag, notice, state, words } from "../components.js";
+import { spark } from "../charts.js";
+import { append, h, replace } from "../dom.js";
+import { StayOpen, dialog, field } from "../dialog.js";
+import * as format from "../format.js";
+import { graph } from "../graph.js";
+import { link } from "../router.js";
+import { plainTable } from "../table.js";
+import { toast } from "../toast.js";
+
+export async function pipelinesPage({ root, signal, crumbs, every, may }) {
+  crumbs([["Pipelines"]]);
+  const list = h("div.stack");
+  let told = "";
+  const refresh = async () => {
+    try {
+      const data = await get("/api/pipelines", { signal });
+      const now = JSON.stringify(data);
+      if (now === told) return;
+      told = now;
+      replace(list, data.rows.length ? data.rows.map((row) => pipeline(row, may)) : nothing(data));
+    } catch (error) {
+      if (error.name !== "AbortError") replace(list, errorNotice(error));
+    }
+  };
+  append(root, [head("Pipelines", { about: "Spark pipelines that turn topics into topics and lake tables." }), list]);
+  await refresh();
+  every(2, refresh);
+}
+
+function nothing(data) {
+  return empty("No pipelines", h("p", words(data.empty ?? "")), h("p", "A pipeline is one YAML file with SQL in it: ", h("code", "moldau pipeline init"), " writes a commented one, ", h("code", "moldau pipeline run"), " runs it."));
+}
+
+function pipeline(row, may) {
+  return h("section.card", { "aria-label": row.name },
+    h("header", h("h2", row.name), state(row.state), row.since_ms && h("span.muted", `since ${format.moment(row.since_ms)}`)),
+    row.error && notice(row.state === "failed" ? "bad" : "info", words(row.error)),
+    row.note && notice("warn", words(row.note)),
+    figures([
+      ["Rows", format.rate(row.rows_per_second)],
+      ["Batch", row.batch === null || row.batch === undefined ? format.NOTHING : format.count(row.batch), !row.batch_seconds ? null : `took ${format.milliseconds(row.batch_seconds * 1000)}`],
+      ["Watermark", row.watermark_ms ? format.moment(row.watermark_ms) : format.NOTHING, row.watermark_ms ? format.ago(row.watermark_ms) : "none", "text"],
+      ["Lag", format.count(row.lag), "records"],
+      row.dead_letters && ["Dead letters", format.count(row.dead_letters.records ?? 0), row.dead_letters.records === null ? "the topic does not exist yet" : h("a", { href: link("topics", row.dead_letters.topic, "records") }, "Look at them")],
+    ]),
+    row.graph?.nodes?.length ? h("div.drawing", graph(row.graph.nodes, row.graph.edges, `Flow of ${row.name}`)) : null,
+    row.queries?.length ? queries(row.queries) : null,
+    may && row.dead_letters?.records > 0 && h("div.row", button("Send dead letters again …", () => sendAgain(row.dead_letters.topic))));
+}
+
+function queries(rows) {
+  return plainTable({
+    caption: "Queries", rows, keyOf: (row) => row.name,
+    columns: [
+      { label: "Query", render: (row) => row.name },
+      { label: "State", render: (row) => state(row.state) },
+      { label: "Rows", num: true, wide: true, render: (row) => h("span.with-spark", spark(row.rates, "Rows per second"), h("span.fixed", format.rate(row.rows_per_second))) },
+      { label: "Batch", num: true, render: (row) => format.count(row.batch) },
+      { label: "Took", num: true, render: (row) => format.milliseconds(row.batch_seconds === null ? null : row.batch_seconds * 1000) },
+      { label: "Lag", num: true, render: (row) => lag(row.lag, row.lag_seconds) },
+      { label: "Rows in state", num: true, render: (row) => format.count(row.state_rows) },
+      { label: "Bad records", num: true, render: (row) => h("span", { class: row.bad_records ? "warn-text" : "" }, format.count(row.bad_records)) },
+      { label: "Restarts", num: true, render: (row) => format.count(row.restarts) },
+      { label: "Error", whole: true, render: (row) => (row.error ? h("span.bad-text", words(row.error)) : format.NOTHING) },
+    ],
+  });
+}
+
+/** Replay to the topic they came from, once its count was shown. */
+async function sendAgain(topic) {
+  const plan = h("p", { role: "status" }, "First count them; nothing is written before you have seen it.");
+  let planned = null;
+  const done = await dialog({
+    title: "Send dead letters again", action: "Count",
+    body: () => [
+      h("p", `Copies records of ${topic} to a topic. Mend the reader or the schema first, or they come back.`),
+      field("To topic", h("input", { name: "to", required: true, spellcheck: "false", autocomplete: "off" })), plan,
+    ],
+    submit: async (data, form) => {
+      const body = { to: data.get("to").trim(), from: "start", limit: 10000 };
+      const sure = planned === body.to;
+      const answer = await post(path("/api/topics/{topic}/replay", { topic }), { ...body, dry_run: !sure });
+      if (sure) return answer;
+      planned = body.to;
+      plan.textContent = `${format.plural(answer.matching, "record")} would be copied to ${body.to}.`;
+      form.querySelector("button[type=submit]").textContent = "Send them";
+      throw new StayOpen();
+    },
+  });
+  if (done) toast(`Sent ${format.plural(done.copied, "record")} again`, { kind: "ok" });
+}

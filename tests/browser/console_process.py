@@ -1,0 +1,164 @@
+"""The console as users start it, `moldau console`, and a small shop that gives it something to show."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from patience import wait_until
+
+from moldau.pipelines.running.progress import QueryStatus, RunStatus
+from moldau.pipelines.running.state_directory import Holder, StateDirectory
+
+ITEMS = ("The Castle", "The Trial", "Amerika", "Metamorphosis")
+PEOPLE = ("anna", "ben", "cleo", "dan", "eva")
+BOOKSTORE = Path(__file__).parents[2] / "examples" / "bookstore" / "pipeline.yaml"
+HOSTILE = "<img src=x onerror=\"document.title='hacked'\">"
+"""Whoever parses this as HTML changes the title of the page."""
+
+
+@contextmanager
+def console(bootstrap: str, *options: str, properties: Path | None = None) -> Iterator[str]:
+    """Run `moldau console` on a free port; return its address."""
+    config = ("--command-config", str(properties)) if properties else ()
+    command = [sys.executable, "-m", "moldau", "console", "-b", bootstrap, "--listen", "127.0.0.1:0", *config, *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said: list[str] = []
+        reader = threading.Thread(target=said.extend, args=(process.stderr,), daemon=True)
+        reader.start()
+
+        def address() -> str | None:
+            assert process.poll() is None, "".join(said)
+            found = re.search(r"https?://\S+", "".join(said))
+            return found.group().rstrip("/") if found else None
+
+        try:
+            yield wait_until(address, "the console says where it is")
+        finally:
+            process.terminate()
+            process.wait()
+            reader.join()
+
+
+def tool(bootstrap: str, *words: str) -> Any:
+    """What a command of ours prints as JSON."""
+    command = [sys.executable, "-m", "moldau", *words, "-b", bootstrap, "--format", "json"]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def create_topics(bootstrap: str, partitions: Mapping[str, int], replicas: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    made = admin.create_topics([NewTopic(name, count, replicas) for name, count in partitions.items()])
+    for future in made.values():
+        future.result()
+
+
+def order(number: int) -> str:
+    return json.dumps(
+        {
+            "id": number,
+            "item": ITEMS[number % len(ITEMS)],
+            "amount": 5 + number * 7 % 60,
+            "customer": {"name": PEOPLE[number % len(PEOPLE)], "city": "Praha" if number % 2 else "Brno"},
+        }
+    )
+
+
+@contextmanager
+def running_pipeline(folder: Path) -> Iterator[None]:
+    """The state directory of a run of the bookstore, as `moldau pipeline run` keeps it, without Spark."""
+    state = StateDirectory(folder / "state")
+    counts = QueryStatus(name="counts", state="running", rows_in_per_second=120.0, batch_id=17, batch_ms=800)
+    failed = QueryStatus(name="suspicious", state="restarting", restarts=2, last_error=HOSTILE)
+    started = "2026-11-17T08:00:00+00:00"
+    status = RunStatus(
+        pipeline="bookstore",
+        mode="run",
+        state="running",
+        pid=1,
+        host="localhost",
+        started=started,
+        updated=started,
+        file=str(BOOKSTORE),
+        queries=(counts, failed),
+    )
+    with state.locked(Holder(1, "localhost", started)):
+        state.write_status(status.to_json())
+        yield
+
+
+class Shop:
+    """Orders that come in, a group that reads them, one that is behind."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def write_orders(self, count: int, first: int = 0) -> None:
+        for number in range(first, first + count):
+            person = PEOPLE[number % len(PEOPLE)]
+            self.producer.produce("orders", order(number), person, headers={"trace": f"t-{number}"})
+        assert self.producer.flush(60) == 0
+
+    def write_oddities(self) -> None:
+        """Values that a page must show as they are: markup, bytes, nothing."""
+        self.producer.produce("oddities", HOSTILE, HOSTILE, headers={HOSTILE: HOSTILE}, partition=0)
+        self.producer.produce("oddities", b"\x00\x01\xff\xfe bytes", "bytes", partition=0)
+        self.producer.produce("oddities", None, "tombstone", partition=0)
+        assert self.producer.flush(60) == 0
+
+    def commit_once(self, group: str, topic: str, records: int) -> None:
+        """A group that has read some records and left."""
+        consumer = self._consumer(group, topic)
+        read = 0
+        while read < records:
+            read += len(consumer.consume(records - read, timeout=1))
+        consumer.commit(asynchronous=False)
+        consumer.close()
+
+    def start_group(self, group: str, topic: str, members: int) -> None:
+        for number in range(members):
+            thread = threading.Thread(target=self._read, args=(group, topic, f"{group}-{number + 1}"), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def start_orders(self, per_second: int) -> None:
+        thread = threading.Thread(target=self._write, args=(per_second,), daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def close(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _consumer(self, group: str, topic: str, client_id: str = "shop") -> Consumer:
+        names = {"bootstrap.servers": self.bootstrap, "group.id": group, "client.id": client_id}
+        consumer = Consumer({**names, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+        consumer.subscribe([topic])
+        return consumer
+
+    def _read(self, group: str, topic: str, client_id: str) -> None:
+        consumer = self._consumer(group, topic, client_id)
+        while not self._stop.is_set():
+            if consumer.consume(500, timeout=0.2):
+                consumer.commit(asynchronous=True)
+        consumer.close()
+
+    def _write(self, per_second: int) -> None:
+        number = 1_000_000
+        while not self._stop.wait(0.1):
+            self.write_orders(max(1, per_second // 10), number)
+            number += max(1, per_second // 10)

@@ -1,0 +1,207 @@
+"""The pure parts of the collector: pace, history, lags, rebalances, problems."""
+
+from __future__ import annotations
+
+from array import array
+
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster_values import BrokerNode
+from moldau.client.group_values import Member
+from moldau.console.collector.history import EVERY_MS, POINTS_MAX, History
+from moldau.console.collector.lags import ends_of_read_partitions, rebalance, set_lags
+from moldau.console.collector.pace import Pace
+from moldau.console.collector.state import ClusterState, GroupState, LogDir, TopicState, layout_of
+from moldau.console.endpoints.groups import direction
+from moldau.console.endpoints.topics import topic_row
+from moldau.console.problems import problems_of
+from moldau.metrics.lag_history import LagHistory
+
+
+def topic(name: str = "orders", ends: tuple[int, ...] = (10, 20), starts: tuple[int, ...] = (0, 5)) -> TopicState:
+    count = len(ends)
+    state = TopicState(name, False, bytes(16), array("i", [1] * count), [(1, 2)] * count, [(1, 2)] * count)
+    state.note_starts(array("q", starts))
+    state.note_ends(array("q", ends), 100.0)
+    return state
+
+
+def group(offsets: dict[str, tuple[list[int], list[int]]], name: str = "billing") -> GroupState:
+    state = GroupState(name, "Classic", "consumer", "Stable", offsets_known=True)
+    state.offsets = {each: (array("i", indexes), array("q", values)) for each, (indexes, values) in offsets.items()}
+    return state
+
+
+def test_a_costly_step_is_read_seldom() -> None:
+    pace = Pace({"cheap": 1.0, "costly": 1.0})
+    assert list(pace.due(0.0)) == ["cheap", "costly"]
+    pace.done("cheap", 0.0, 0.001, resting=False)
+    pace.done("costly", 0.0, 0.5, resting=False)
+    assert list(pace.due(1.0)) == ["cheap"]
+    assert list(pace.due(9.9)) == ["cheap"]
+    assert list(pace.due(10.0)) == ["cheap", "costly"]
+    pace.hurry("costly")
+    assert "costly" in list(pace.due(1.0))
+
+
+def test_while_nobody_looks_everything_is_read_seldom() -> None:
+    pace = Pace({"cheap": 1.0})
+    pace.done("cheap", 0.0, 0.0, resting=True)
+    assert list(pace.due(4.9)) == []
+    assert list(pace.due(5.0)) == ["cheap"]
+
+
+def test_a_cluster_that_does_not_answer_is_asked_ever_less_often() -> None:
+    pace = Pace({"a": 1.0, "b": 1.0})
+    waits = []
+    now = 0.0
+    for _ in range(6):
+        pace.failed(now)
+        waits.append(pace.seconds_until_due(now))
+        now += waits[-1]
+    assert waits == [0.5, 1.0, 2.0, 5.0, 5.0, 5.0]
+
+
+def test_history_keeps_the_last_minutes_and_thins_the_time_before() -> None:
+    history = History()
+    for step in range(5000):
+        assert history.is_due(step * EVERY_MS)
+        history.note({("lag", "g"): float(step), ("lag", "idle"): 0.0}, step * EVERY_MS)
+    times, values = history.times_ms(), history.values(("lag", "g"))
+    assert len(times) == len(values) <= 2 * POINTS_MAX + 1
+    assert times == sorted(times)
+    assert values == [time / EVERY_MS for time in times]
+    assert times[0] < 500 * EVERY_MS, "the beginning is still there"
+    assert history.last(("lag", "g"), 3) == [4997.0, 4998.0, 4999.0]
+    assert set(history.values(("lag", "idle"))) == {0.0}
+    assert not history.is_due(4999 * EVERY_MS + 1)
+
+
+def test_what_is_unknown_is_null_and_what_was_zero_takes_no_memory() -> None:
+    history = History()
+    history.note({("lag", "g"): 0.0}, 0)
+    history.note({("lag", "g"): None}, EVERY_MS)
+    assert history.values(("lag", "g")) == [0.0, 0.0], "it was never anything but zero or unknown"
+    history.note({("lag", "g"): 5.0}, 2 * EVERY_MS)
+    history.note({}, 3 * EVERY_MS)
+    assert history.values(("lag", "g")) == [0.0, 0.0, 5.0, None]
+
+
+def test_gone_series_are_forgotten() -> None:
+    history = History()
+    for step in range(3000):
+        history.note({("lag", f"group-{step // 100}"): 1.0}, step * EVERY_MS)
+    assert set(history.values(("lag", "group-29"))[-100:]) == {1.0}
+    assert history.values(("lag", "group-0"))[-1] in (None, 0.0)
+
+
+def test_lag_in_records_and_seconds() -> None:
+    topics = {"orders": topic()}
+    reading = group({"orders": ([0, 1], [7, 20])})
+    history = LagHistory()
+    history.note({("orders", 0): 0, ("orders", 1): 20}, 0)
+    history.note(ends_of_read_partitions([reading], topics), 10_000)
+    readers = set_lags([reading], topics, history, 12_000)
+    assert (reading.lag, reading.lag_seconds) == (3, 5.0)
+    assert [(each.group_id, each.lag, each.lag_seconds) for each in readers["orders"]] == [("billing", 3, 5.0)]
+
+
+def test_a_lag_is_unknown_where_no_end_is() -> None:
+    gone = group({"deleted": ([0], [7])})
+    spark = group({"orders": ([0], [7])}, "spark")
+    spark.holds_micro_batch_ids = True
+    readers = set_lags([gone, spark], {"orders": topic()}, LagHistory(), 0)
+    assert gone.lag is None
+    assert spark.lag is None
+    assert "orders" not in readers
+
+
+def test_rates_are_over_some_seconds() -> None:
+    state = topic(ends=(10, 20))
+    assert state.rate is None
+    state.note_ends(array("q", [40, 20]), 102.0)
+    assert state.rate == 15.0
+    assert state.partition_rate(0) == 15.0
+    for second in range(3, 30):
+        state.note_ends(array("q", [40, 20]), 100.0 + second)
+    assert state.rate == 0.0
+    state.note_ends(array("q", [-1, 21]), 130.0)
+    rate = state.rate
+    assert rate is not None
+    assert 0 < rate < 1, "a partition that could not be read does not count"
+
+
+def test_a_row_of_the_list_of_topics() -> None:
+    state = topic()
+    state.isr = [(1,), (1, 2)]
+    cluster = ClusterState(read={"offsets"})
+    row = topic_row(state, cluster)
+    assert (row["records"], row["partitions"], row["replicas"]) == (25, 2, 2)
+    assert (row["under_replicated"], row["without_leader"], row["lag"], row["groups"]) == (1, 0, None, 0)
+    state.note_starts(array("q", [-1, 0]))
+    assert topic_row(state, cluster)["records"] is None
+
+
+def member(name: str, *partitions: int) -> Member:
+    return Member(
+        f"{name}-id", None, name, "/127.0.0.1", frozenset(TopicPartition("orders", each) for each in partitions)
+    )
+
+
+def test_who_caused_a_rebalance() -> None:
+    one, two = member("one", 0, 1), member("two", 1)
+    joined = rebalance((one,), (member("one", 0), two), "Stable", 5, {})
+    assert joined is not None
+    assert (joined.cause, joined.joined, joined.from_members, joined.to_members) == (
+        "two joined", ("two (127.0.0.1)",), 1, 2,
+    )  # fmt: skip
+    left = rebalance((one, two), (one,), "Stable", 5, {})
+    assert left is not None
+    assert left.cause == "two left"
+    moved = rebalance((one,), (member("one", 0),), "Stable", 5, {})
+    assert moved is not None
+    assert moved.cause == "partitions moved between the members"
+    assert rebalance((one, two), (one, two), "Stable", 5, {}) is None
+
+
+def cluster_state() -> ClusterState:
+    state = ClusterState()
+    state.nodes = {each: BrokerNode(each, "host", 9092, None, False) for each in (1, 2)}
+    state.alive = frozenset({1, 2})
+    state.topics = {"orders": topic()}
+    state.layout = layout_of(state.topics.values())
+    return state
+
+
+def test_a_healthy_cluster_has_no_problems() -> None:
+    assert problems_of(cluster_state()) == []
+
+
+def test_problems_say_what_to_do() -> None:
+    state = cluster_state()
+    state.alive = frozenset({1})
+    state.topics["orders"].isr = [(1,), (1,)]
+    state.topics["orders"].leaders = array("i", [1, -1])
+    state.layout = layout_of(state.topics.values())
+    state.log_dirs = {1: [LogDir("/data", 5, 100, 5, None), LogDir("/broken", 0, None, None, "KAFKA_STORAGE_ERROR")]}
+    late = group({})
+    late.lag, late.lag_seconds = 7, 1000.0
+    state.groups = {"billing": late}
+    titles = [problem.title for problem in problems_of(state)]
+    assert titles == [
+        "Broker 2 is down",
+        "1 partition has no leader: nobody can read or write there",
+        "Broker 1: the directory /broken is offline (KAFKA_STORAGE_ERROR)",
+        "1 partition has too few replicas in sync",
+        "Broker 1: only 5 % of the disk is free",
+        "1 group is more than 5 minutes behind",
+    ]
+    assert all(problem.what_to_do for problem in problems_of(state))
+    assert problems_of(state)[1].what_to_do == "Start broker 2."
+
+
+def test_the_direction_of_a_lag() -> None:
+    assert direction([0, 1]) is None
+    assert direction([0, 0, 0, 0]) == "steady"
+    assert direction([100, 101, 99, 100]) == "steady"
+    assert direction([0, 10, 50, 100]) == "growing"
+    assert direction([100, None, 50, 10, 0]) == "shrinking"

@@ -1,0 +1,167 @@
+"""The language of `where`: what it computes, and that nothing else of Python can be reached."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from moldau.console.failures import ApiError
+from moldau.console.records.choosing import choice_of
+from moldau.console.records.expression import LENGTH_MAX, compile_expression
+from moldau.console.records.shown import FoundRecord
+from moldau.wire.records import Record
+
+VALUE = {"amount": 120, "customer": {"city": "Praha", "vip": True}, "items": [{"id": 7}], "none": None}
+
+
+def found(key: bytes | None = b"anna", value: Any = VALUE, **headers: str) -> FoundRecord:
+    data = value if isinstance(value, bytes | None) else json.dumps(value).encode()
+    pairs = tuple((name, text.encode()) for name, text in headers.items())
+    return FoundRecord(2, Record(17, 1000, key, data, pairs), False)
+
+
+def wants(record: FoundRecord, **parameters: str) -> bool:
+    return choice_of(parameters).wants(record)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "value.amount > 100",
+        'key == "anna"',
+        'value.customer.city == "Praha" and not value.customer.vip == false',
+        "value.items[0].id == 7",
+        'value["amount"] >= 120',
+        "100 < value.amount <= 120",
+        'contains(value.customer.city, "rah")',
+        '"rah" in value.customer.city',
+        'value.amount in [1, 120] or value.amount == "x"',
+        'startswith(key, "an") and endswith(lower(key), "na")',
+        'matches(key, "^a.*a$")',
+        "length(value.items) == 1",
+        'headers.trace == "ab"',
+        "partition == 2 and offset == 17 and timestamp == 1000",
+        "value.missing == null",
+        "value.none == null",
+        "value.amount > -1",
+        'contains(text, "Praha")',
+        "size > 10",
+    ],
+)
+def test_what_matches(text: str) -> None:
+    assert wants(found(trace="ab"), where=text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "value.amount < 100",
+        "value.missing > 0",
+        "value.missing.deeper.still == 1",
+        'value.amount == "120"',
+        "value.customer.vip == 1",
+        "value.items[5].id == 7",
+        'value.customer > "a"',
+        'matches(value.amount, "1")',
+        "false",
+        "null",
+    ],
+)
+def test_what_does_not_match(text: str) -> None:
+    assert not wants(found(), where=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("value.amount >", None),
+        ("__import__('os')", 1),
+        ("().__class__.__mro__ == 1 + 1", None),
+        ("(lambda: 1)()", None),
+        ("[each for each in value]", None),
+        ("10 ** 10 ** 10 > 1", None),
+        ('"a" * 1000000000 == key', None),
+        ("key == password", 8),
+        ("contains(key)", 1),
+        ('contains(*["a", "b"])', 1),
+        ('matches(key, "(")', 14),
+        ("matches(key, key)", 14),
+        ("value[key] == 1", 1),
+        ("key is null", 1),
+        ("f'{key}' == 1", 1),
+        ("key == 'a' or " * 40 + "key", None),
+    ],
+)
+def test_a_mistake_has_a_column_and_does_nothing(text: str, column: int | None) -> None:
+    with pytest.raises(ApiError) as refused:
+        compile_expression(text)
+    assert refused.value.status == 400
+    assert refused.value.message.startswith("where")
+    if column is not None:
+        assert refused.value.extra["column"] == column
+
+
+@pytest.mark.parametrize("text", ["(" * 150 + "key" + ")" * 150, "not " * 120 + "key", "value" + ".a" * 240])
+def test_what_is_nested_deeply_is_harmless(text: str) -> None:
+    assert len(text) <= LENGTH_MAX
+    with suppress(ApiError):  # too deeply nested for the parser, or not
+        compile_expression(text)
+
+
+def test_backslashes_of_regular_expressions_need_not_be_doubled() -> None:
+    assert wants(found(key=b"order 17"), where=r'matches(key, "^\w+ \d+$")')
+    assert wants(found(key=b"order 17"), where=r'matches(key, "^\\w+ \\d+$")')
+    assert wants(found(key=b'say "a\tb"'), where=r'contains(key, "\"") and contains(key, "\t")')
+
+
+def test_attributes_of_python_are_fields_that_do_not_exist() -> None:
+    assert wants(found(), where="value.__class__ == null and key.__class__ == null and headers.__dict__ == null")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "matches"),
+    [
+        ({"key": "nn"}, True),
+        ({"key": "=anna"}, True),
+        ({"key": "=ann"}, False),
+        ({"header": "trace"}, True),
+        ({"header": "trace:a"}, True),
+        ({"header": "trace:x"}, False),
+        ({"header": "other"}, False),
+        ({"field": "amount>100"}, True),
+        ({"field": "amount>=121"}, False),
+        ({"field": "customer.city=Praha"}, True),
+        ({"field": "customer.city~rah"}, True),
+        ({"field": "customer.vip=true"}, True),
+        ({"field": "items[0].id = 7"}, True),
+        ({"field": "items[0].id!=7"}, False),
+        ({"field": "missing=null"}, True),
+        ({"text": "praHA"}, True),
+        ({"text": "AB"}, True),
+        ({"text": "nowhere"}, False),
+        ({"tombstones": "without"}, True),
+        ({"tombstones": "only"}, False),
+        ({"key": "anna", "field": "amount<1"}, False),
+        ({}, True),
+    ],
+)
+def test_simple_filters(parameters: dict[str, str], matches: bool) -> None:
+    assert wants(found(trace="ab"), **parameters) is matches
+
+
+def test_a_tombstone_and_bytes_have_no_fields() -> None:
+    assert wants(found(value=None), tombstones="only")
+    assert not wants(found(value=None), field="amount>1")
+    assert not wants(found(value=b"\x00\xff"), where="value.amount > 1")
+    assert wants(found(key=b"\x00\xff"), key="00ff")
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"field": "amount"}, {"field": "a[b]=1"}, {"tombstones": "x"}, {"text": "a" * 2000}]
+)
+def test_wrong_filters_are_refused(parameters: dict[str, str]) -> None:
+    with pytest.raises(ApiError):
+        choice_of(parameters)

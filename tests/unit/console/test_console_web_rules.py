@@ -1,0 +1,215 @@
+"""Hosts, sessions, lists and shown records: the console's pure rules."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from moldau.base.errors import UnusableProperty
+from moldau.cli.console import split_listen, warnings
+from moldau.console.failures import ApiError
+from moldau.console.listing import list_query, page_of
+from moldau.console.metrics_reader import parse
+from moldau.console.options import ConsoleOptions, is_allowed_host, properties_of
+from moldau.console.records.search import cursor_text, parse_cursor
+from moldau.console.records.shown import FoundRecord, record_data, shown
+from moldau.console.sessions import IDLE_SECONDS, SESSIONS_MAX, Sessions
+from moldau.wire.records import Record
+
+OPTIONS = ConsoleOptions("localhost:9092", host="console.example.com", allowed_hosts=frozenset({"other.example.com"}))
+
+
+@pytest.mark.parametrize(
+    ("header", "allowed"),
+    [
+        ("localhost:8080", True),
+        ("LOCALHOST", True),
+        ("localhost.", True),
+        ("127.0.0.1:8080", True),
+        ("192.168.1.7", True),
+        ("[::1]:8080", True),
+        ("console.example.com:443", True),
+        ("other.example.com", True),
+        ("evil.example.com", False),
+        ("localhost.evil.com:8080", False),
+        ("localhost:8080.evil.com", False),
+        ("127.0.0.1.evil.com", False),
+        ("evil.com:80@localhost", False),
+        ("[::1", False),
+        ("::1", False),
+        ("", False),
+        (":8080", False),
+    ],
+)
+def test_hosts(header: str, allowed: bool) -> None:
+    assert is_allowed_host(header, OPTIONS) is allowed
+
+
+def test_a_login_replaces_the_credentials_of_the_file() -> None:
+    options = ConsoleOptions(
+        "b", {"security.protocol": "SASL_SSL", "ssl.ca.pem": "CA", "sasl.username": "admin", "sasl.password": "secret"}
+    )
+    assert options.login_required
+    assert properties_of(options, "alice", "pw", "SCRAM-SHA-256") == {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.pem": "CA",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "alice",
+        "sasl.password": "pw",
+    }
+    with pytest.raises(UnusableProperty):
+        properties_of(options, "alice", "pw", "GSSAPI")
+    assert "secret" not in repr(options)
+
+
+def test_without_sasl_or_with_no_login_nobody_logs_in() -> None:
+    assert not ConsoleOptions("b", {"security.protocol": "SSL"}).login_required
+    assert not ConsoleOptions("b", {"security.protocol": "SASL_SSL"}, asks_login=False).login_required
+
+
+def test_what_is_said_about_who_can_reach_it() -> None:
+    assert warnings(is_local=True, is_tls=False, login_required=False, no_login=True) == []
+    open_to_all = warnings(is_local=False, is_tls=False, login_required=False, no_login=True)
+    assert len(open_to_all) == 2
+    assert "--no-login" in open_to_all[0]
+    assert warnings(is_local=False, is_tls=True, login_required=True, no_login=False) == []
+    assert split_listen("[::1]:80") == ("::1", 80)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make_sessions(clock: Clock) -> tuple[Sessions[str], list[str]]:
+    ended: list[str] = []
+    numbers = iter(range(10_000))
+    return Sessions(b"secret", lambda: f"id-{next(numbers)}", clock, ended.append), ended
+
+
+def test_a_session_ends_when_it_is_idle() -> None:
+    clock = Clock()
+    sessions, ended = make_sessions(clock)
+    session_id = sessions.add("alice", "access")
+    clock.now = IDLE_SECONDS - 1
+    assert sessions.login(session_id) is not None
+    clock.now += IDLE_SECONDS - 1
+    assert sessions.login(session_id) is not None
+    clock.now += IDLE_SECONDS + 1
+    assert sessions.login(session_id) is None
+    assert ended == ["access"]
+
+
+def test_sessions_are_bounded_and_visitors_cost_nothing() -> None:
+    sessions, _ = make_sessions(Clock())
+    for _ in range(SESSIONS_MAX):
+        sessions.add("alice", "access")
+    with pytest.raises(ApiError) as refused:
+        sessions.add("alice", "access")
+    assert refused.value.status == 429
+    for _ in range(1000):
+        sessions.token(sessions.new_id())
+    assert len(sessions) == SESSIONS_MAX
+
+
+def test_a_token_belongs_to_one_session() -> None:
+    sessions, _ = make_sessions(Clock())
+    token = sessions.token("one")
+    assert sessions.has_token("one", token)
+    assert not sessions.has_token("two", token)
+    assert not sessions.has_token("one", token[:-1] + "ü")
+    assert not sessions.has_token("one", None)
+    assert not sessions.has_token(None, token)
+    assert not sessions.has_token("x" * 10_000, sessions.token("x" * 10_000))
+
+
+ROWS = [{"name": name, "lag": lag} for name, lag in (("b", 5), ("a", None), ("Cab", 7), ("d", 5))]
+
+
+def names(sort: str, **parameters: str) -> list[str]:
+    query = list_query({"sort": sort, **parameters}, ("name", "lag"), "name")
+    return [row["name"] for row in page_of(ROWS, query, "name")["rows"]]
+
+
+def test_unknown_values_come_last_in_both_directions() -> None:
+    assert names("lag") == ["b", "d", "Cab", "a"]
+    assert names("-lag") == ["Cab", "b", "d", "a"]
+    assert names("name") == ["Cab", "a", "b", "d"]
+    assert names("name", filter="AB") == ["Cab"]
+    assert names("lag", size="3", page="2") == ["a"]
+    assert names("lag", page="9") == []
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"sort": "password"}, {"page": "0"}, {"size": "501"}, {"page": "٣"}, {"page": "9" * 30}, {"size": "-1"}],
+)
+def test_wrong_parameters_of_lists_are_refused(parameters: dict[str, str]) -> None:
+    with pytest.raises(ApiError):
+        list_query(parameters, ("name", "lag"), "name")
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (None, "null"),
+        (b"", "text"),
+        (b"hello\n", "text"),
+        (b'{"a": 1}', "json"),
+        (b"[1]", "json"),
+        (b"12", "text"),
+        (b'{"a": NaN}', "text"),
+        (b"{broken", "text"),
+        ("ěšč".encode(), "text"),
+        (b"\xff\xfe", "binary"),
+        (b"\x00\x01", "binary"),
+        (b"[" * 50_000, "text"),
+        (b"[" * 150 + b"]" * 150, "text"),
+    ],
+)
+def test_kinds_of_values(data: bytes | None, kind: str) -> None:
+    result = shown(data, 64 << 10)
+    assert result["kind"] == kind
+    assert ("json" in result) is (kind == "json")
+    json.dumps(result, allow_nan=False)
+
+
+def test_long_values_are_cut_and_say_so() -> None:
+    text = shown("ě".encode() * 1000, 101)
+    assert (text["kind"], text["cut"], text["bytes"], text["text"]) == ("text", True, 2000, "ě" * 50)
+    binary = shown(b"\xff" * 1000, 100)
+    assert (binary["kind"], binary["cut"], len(binary["text"])) == ("binary", True, 100)
+    assert "cut" not in shown(b"a" * 100, 100)
+
+
+def test_a_record_has_the_shape_of_the_contract() -> None:
+    record = Record(17, -1, b"k", None, (("h", None),))
+    data = record_data(FoundRecord(3, record, True))
+    assert data["timestamp_ms"] is None
+    assert data["timestamp_type"] == "append"
+    assert data["headers"] == [{"name": "h", "value": {"kind": "null", "text": None, "bytes": 0}}]
+    assert data["size_bytes"] == 2
+
+
+def test_cursors() -> None:
+    assert cursor_text({1: 5, 0: 17}) == "0:17,1:5"
+    assert cursor_text(None) is None
+    assert parse_cursor("0:17,1:5", [0, 1]) == {0: 17, 1: 5}
+    for wrong in ("", "0", "0:", "2:1", "0:-1", "a:b", "0:" + "9" * 40):
+        with pytest.raises(ApiError):
+            parse_cursor(wrong, [0, 1])
+
+
+def test_metrics_are_read_by_name() -> None:
+    lines = [
+        'kafka_a_total{topic="x\\"y"} 5.5',
+        "kafka_a_total 7",
+        "kafka_a_total_created 3",
+        "# HELP kafka_a_total x",
+        "kafka_a_total bad",
+    ]
+    samples = list(parse(lines, ("kafka_a_total",)))
+    assert [(each.labels, each.value) for each in samples] == [({"topic": 'x\\"y'}, 5.5), ({}, 7.0)]
