@@ -96,13 +96,14 @@ def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
     """Parse the partitions of the option `assign`: `{"topic": [0, 1]}`."""
     try:
         content = json.loads(text)
-        assigned = [
-            TopicPartition(topic, partition)
-            for topic, partitions in content.items()
-            for partition in map(int, partitions)
-        ]
-    except (ValueError, AttributeError, TypeError):
+        lists = dict(content.items())
+    except (ValueError, AttributeError):
         raise ValueError(f'{_shown(text)} is not of the form {{"orders": [0, 1]}}') from None
+    if not all(isinstance(partitions, list) for partitions in lists.values()) or not all(
+        type(partition) is int for partitions in lists.values() for partition in partitions
+    ):
+        raise ValueError(f'{_shown(text)} is not of the form {{"orders": [0, 1]}}')
+    assigned = [TopicPartition(topic, partition) for topic, partitions in lists.items() for partition in partitions]
     if not assigned or any(not 0 <= each.partition < 2**31 for each in assigned):
         raise ValueError(f'{_shown(text)} names no partitions or invalid ones; use the form {{"orders": [0, 1]}}')
     return tuple(sorted(set(assigned)))
@@ -119,7 +120,7 @@ def limited(start: Offsets, latest: Offsets, rows_max: int) -> Offsets:
     A partition with a small backlog still moves by one, so a busy one cannot starve it.
     """
     backlogs = {partition: latest[partition] - start.get(partition, 0) for partition in latest}
-    # A backlog is negative if the log was truncated: the position of such a partition stays.
+    # A backlog is negative if the log was truncated: such a partition goes on from its new end.
     total = sum(backlog for backlog in backlogs.values() if backlog > 0)
     if total <= rows_max:
         return dict(latest)
@@ -128,7 +129,7 @@ def limited(start: Offsets, latest: Offsets, rows_max: int) -> Offsets:
         begin = start.get(partition, 0)
         share = rows_max * backlog / total
         step = ceil(share) if share < 1 else int(share)
-        ends[partition] = min(latest[partition], begin + step) if backlog > 0 else begin
+        ends[partition] = min(latest[partition], begin + step) if backlog > 0 else latest[partition]
     return ends
 
 
@@ -138,25 +139,25 @@ RECORDS_PER_TASK: Final = 20_000
 
 def tasks(
     ranges: Iterable[Range],
-    partitions_min: int = 0,
+    tasks_min: int = 0,
     records_max: int | None = None,
     records_per_task: int = RECORDS_PER_TASK,
 ) -> list[list[Range]]:
     """Divide ranges among tasks. Small ranges share a task, large ones have their own.
 
-    Ranges are split to get at least `partitions_min` tasks, and none with more than `records_max` offsets.
+    Ranges are split to get about `tasks_min` tasks (Spark's minPartitions), and none with more than `records_max`
+    offsets; the pieces share no task.
     """
     nonempty = [each for each in ranges if each.size > 0]
     total = sum(each.size for each in nonempty)
     if not total:
         return []
-    if partitions_min > len(nonempty) or records_max is not None:
+    if tasks_min > len(nonempty) or records_max is not None:
         counts = [
-            max(round(partitions_min * each.size / total), ceil(each.size / (records_max or total)))
-            for each in nonempty
+            max(round(tasks_min * each.size / total), ceil(each.size / (records_max or total))) for each in nonempty
         ]
         return [[piece] for whole, count in zip(nonempty, counts, strict=True) for piece in _cut(whole, max(1, count))]
-    return _pack(nonempty, max(partitions_min, min(len(nonempty), ceil(total / records_per_task))))
+    return _pack(nonempty, max(tasks_min, min(len(nonempty), ceil(total / records_per_task))))
 
 
 def _pack(ranges: Iterable[Range], task_count: int) -> list[list[Range]]:

@@ -126,6 +126,7 @@ class Stream:
             latest = self._latest(start)
             if self._target is None and not _has_new_records(start, latest) and self._watch.wait(latest, IDLE_SECONDS):
                 latest = self._latest(start)
+            begins = self._begins(start, latest)
             self._unreachable_since = None
         except (OSError, MalformedData, KafkaError) as error:
             self._tolerate(error)
@@ -133,17 +134,21 @@ class Stream:
                 return start
             # An unchanged offset would end a stream that runs until it has caught up. Its target is known; the read
             # will wait for the cluster.
-            latest = self._target
-        end = self._limit_end(start, latest, limit)
+            latest, begins = self._target, start
+        end = self._limit_end(start, begins, latest, limit)
         if _has_new_records(start, end):
             self._moved_at = time.monotonic()
         return end
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """Return the ranges of a batch. A partition that is new since the last batch is read from its beginning."""
-        new = [partition for partition in end if partition not in start]
-        begins = start | (_list_offsets(self._cluster, self._options, dict.fromkeys(new, EARLIEST)) if new else {})
+        begins = self._begins(start, end)
         return [Range(partition, begins[partition], end[partition]) for partition in sorted(end)]
+
+    def _begins(self, start: Offsets, end: Offsets) -> Offsets:
+        """Return where each partition of a batch begins: a new one at its earliest offset."""
+        new = [partition for partition in end if partition not in start]
+        return start | (_list_offsets(self._cluster, self._options, dict.fromkeys(new, EARLIEST)) if new else {})
 
     def close(self) -> None:
         self._watch.close()
@@ -175,20 +180,20 @@ class Stream:
         if is_final or (now - self._unreachable_since) * 1000 > self._options.poll_timeout_ms:
             raise error
 
-    def _limit_end(self, start: Offsets, latest: Offsets, limit: ReadLimit) -> Offsets:
+    def _limit_end(self, start: Offsets, begins: Offsets, latest: Offsets, limit: ReadLimit) -> Offsets:
         if self._target is not None:
             latest = {partition: min(latest.get(partition, end), end) for partition, end in self._target.items()}
-        elif self._is_too_little(start, latest, limit):
+        elif self._is_too_little(begins, latest, limit):
             return start
         if isinstance(limit, ReadMaxRows):
-            return limited(start, latest, limit.max_rows)
+            return limited(begins, latest, limit.max_rows)
         return latest
 
-    def _is_too_little(self, start: Offsets, latest: Offsets, limit: ReadLimit) -> bool:
+    def _is_too_little(self, begins: Offsets, latest: Offsets, limit: ReadLimit) -> bool:
         rows_min = self._options.offsets_min
         if rows_min is None or isinstance(limit, ReadAllAvailable):
             return False
-        waiting = sum(max(0, offset - start.get(partition, 0)) for partition, offset in latest.items())
+        waiting = sum(max(0, offset - begins.get(partition, 0)) for partition, offset in latest.items())
         waited_ms = (time.monotonic() - self._moved_at) * 1000
         return waiting < rows_min and waited_ms < self._options.trigger_delay_ms_max
 

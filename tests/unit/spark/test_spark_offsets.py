@@ -51,7 +51,11 @@ class TestOptions:
     def test_assignment(self) -> None:
         assert parse_assignment('{"b": [1], "a": [2, 0, 2]}') == (("a", 0), ("a", 2), ("b", 1))
 
-    @pytest.mark.parametrize("text", ["", "[]", "{}", '{"a": 1}', '{"a": ["x"]}', '{"a": [-1]}', '{"a": null}'])
+    @pytest.mark.parametrize(
+        "text",
+        ["", "[]", "{}", '{"a": 1}', '{"a": ["x"]}', '{"a": [-1]}', '{"a": null}', '{"a": "12"}', '{"a": [0.7]}',
+         '{"a": [1e999]}', '{"a": [true]}', '{"a": {"3": 9}}'],
+    )  # fmt: skip
     def test_assignments_that_are_none(self, text: str) -> None:
         with pytest.raises(ValueError, match=r"not of the form|names no partitions"):
             parse_assignment(text)
@@ -70,6 +74,13 @@ def test_a_limit_is_shared_out(start: Offsets, waiting: list[int], rows_max: int
     else:
         assert taken <= rows_max + len(latest), "at most one more for each partition that would starve"
         assert all(ends[where] > start[where] for where in ends if latest[where] > start[where])
+
+
+def test_a_truncated_partition_goes_on_from_its_new_end() -> None:
+    truncated, busy = TopicPartition("t", 0), TopicPartition("t", 1)
+    for waiting in (10, 10_000):
+        ends = limited({truncated: 100, busy: 0}, {truncated: 50, busy: waiting}, 1_000)
+        assert ends[truncated] == 50
 
 
 RANGES = st.lists(st.integers(0, 200_000), max_size=25).map(

@@ -45,6 +45,16 @@ def test_a_stream_without_end_waits_for_its_cluster(cluster: Away) -> None:
     assert stream.next_end({WHERE: 50}, ReadAllAvailable()) == {WHERE: 50}
 
 
+def test_a_new_partition_is_limited_from_its_earliest_offset_on(cluster: Away, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log may begin late: offsets that were deleted are no backlog."""
+    new = TopicPartition("t", 1)
+    monkeypatch.setattr(cluster, "latest", lambda *_: {WHERE: 100, new: 1_000_500})
+    monkeypatch.setattr(cluster, "list_offsets", lambda *_: {new: 1_000_000})
+    stream = Stream(cast(Cluster, cluster), OPTIONS)
+    end = stream.next_end({WHERE: 0}, ReadMaxRows(300))
+    assert end == {WHERE: 50, new: 1_000_250}
+
+
 def test_a_stream_that_runs_until_it_has_caught_up_does_not_end_because_its_cluster_is_away(cluster: Away) -> None:
     """Spark takes an end that has not moved for the end of all."""
     stream = Stream(cast(Cluster, cluster), OPTIONS)

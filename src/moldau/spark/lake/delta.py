@@ -1,7 +1,9 @@
 """A Delta table without a JVM: the deltalake package reads and writes the log, tasks write the files.
 
 A micro-batch is one transaction with the action `txn {appId: query id, version: batch id}`, by which Delta prevents
-writing a batch twice; the log keeps the last version of each query through checkpoints and clean-ups.
+writing a batch twice: of two transactions with one appId that start from the same version, one fails. A second one,
+`txn {appId: <query id>.epoch, …}`, says which driver wrote it. The log keeps the last version of each appId through
+checkpoints and clean-ups.
 
     DeltaTable("lake/events").to_pyarrow_table()            deltalake
     SELECT * FROM delta_scan('lake/events')                 DuckDB
@@ -23,7 +25,9 @@ from moldau.spark.lake.delta_stats import stats_of
 from moldau.spark.lake.merging import Merge, quoted
 from moldau.spark.lake.schemas import aligned, check_partitioning, checked_partitions, lake_schema, new_columns
 from moldau.spark.lake.tables import BatchTag, DataFile, Split, Target, no_table, split_files
-from moldau.spark.lake.transactions import Conflict
+from moldau.spark.lake.transactions import Conflict, LastBatch
+
+EPOCH_SUFFIX = ".epoch"
 
 
 class DeltaLakeTable:
@@ -42,13 +46,16 @@ class DeltaLakeTable:
         )
 
     def commit(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> bool:
-        return transactions.commit(self, files, tag, overwrite)
+        if not files and not overwrite:
+            return transactions.is_new(self, tag)
+        return transactions.commit(self, files, tag, lambda epoch: self.transact(files, tag, epoch, overwrite))
 
-    def last_batch(self, query_id: str) -> int | None:
-        return self._open().transaction_version(query_id)
+    def last_batch(self, query_id: str) -> LastBatch | None:
+        return _last_batch(self._open(), query_id)
 
-    def transact(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> None:
+    def transact(self, files: Sequence[DataFile], tag: BatchTag, epoch: int, overwrite: bool) -> LastBatch | None:
         table = self._open()
+        last = _checked_last_batch(table, tag)
         mode = "overwrite" if overwrite else "append"
         adds = [self._add(file) for file in files]
         try:
@@ -57,19 +64,15 @@ class DeltaLakeTable:
                 mode,
                 table.schema(),
                 partition_by=table.metadata().partition_columns,
-                commit_properties=_tagged(tag),
+                commit_properties=_tagged(tag, epoch),
             )
         except CommitFailedError as error:
             raise Conflict(str(error)) from error
+        return last
 
     def merge(self, merge: Merge, tag: BatchTag) -> bool:
         """Update, insert and delete by keys in one tagged transaction."""
-        is_new = not transactions.has_batch(self, tag)
-        if is_new:
-            transactions.retry_conflicts(
-                self.path, lambda: self._merge_once(merge, tag), lambda: transactions.has_batch(self, tag)
-            )
-        return is_new
+        return transactions.commit(self, (), tag, lambda epoch: self._merge_once(merge, tag, epoch))
 
     def schema(self) -> pa.Schema:
         return self._schema_of(self._open())
@@ -118,13 +121,15 @@ class DeltaLakeTable:
     def _schema_of(self, table: DeltaTable) -> pa.Schema:
         return lake_schema(pa.schema(table.schema().to_arrow()), self.path)
 
-    def _merge_once(self, merge: Merge, tag: BatchTag) -> None:
-        merger = self._open().merge(
+    def _merge_once(self, merge: Merge, tag: BatchTag, epoch: int) -> LastBatch | None:
+        table = self._open()
+        last = _checked_last_batch(table, tag)
+        merger = table.merge(
             merge.rows,
             predicate=merge.matched_by("target", "source"),
             source_alias="source",
             target_alias="target",
-            commit_properties=_tagged(tag),
+            commit_properties=_tagged(tag, epoch),
         )
         values = {quoted(name): f"source.{quoted(name)}" for name in merge.columns}
         is_newer = merge.is_newer("target", "source")
@@ -140,10 +145,25 @@ class DeltaLakeTable:
             merger.execute()
         except CommitFailedError as error:
             raise Conflict(str(error)) from error
+        return last
 
 
-def _tagged(tag: BatchTag) -> CommitProperties:
-    return CommitProperties(app_transactions=[] if tag.once else [Transaction(tag.query_id, tag.batch_id)])
+def _last_batch(table: DeltaTable, query_id: str) -> LastBatch | None:
+    batch_id = table.transaction_version(query_id)
+    return None if batch_id is None else LastBatch(batch_id, table.transaction_version(query_id + EPOCH_SUFFIX) or 0)
+
+
+def _checked_last_batch(table: DeltaTable, tag: BatchTag) -> LastBatch | None:
+    """Return the query's last batch in the version from which a transaction starts; raise Repeated if it is new no
+    more."""
+    last = None if tag.once else _last_batch(table, tag.query_id)
+    transactions.check_new(last, tag)
+    return last
+
+
+def _tagged(tag: BatchTag, epoch: int) -> CommitProperties:
+    versions = {} if tag.once else {tag.query_id: tag.batch_id, tag.query_id + EPOCH_SUFFIX: epoch}
+    return CommitProperties(app_transactions=[Transaction(*version) for version in versions.items()])
 
 
 TABLE = DeltaLakeTable

@@ -1,25 +1,41 @@
-"""The changes that the lake makes to a file system, each an atomic step.
+"""The changes that the lake makes to a file system, each an atomic step, and how it looks at files.
 
-Everything that a commit changes on disk goes through here, so that a test can simulate a crash between any two steps.
-No tables, no Arrow.
+Everything that a commit changes on disk goes through here, so that a test can simulate a crash between any two steps,
+or another driver. Whether a name is taken is decided by the file system (`link`, `rename`), not by looking first, which
+holds also among machines that share a directory. No tables, no Arrow.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import uuid
 from collections.abc import Iterator
 
 from moldau.platforms.durable_files import sync_file
 
+MAKE_ATTEMPTS_MAX = 10
+
 
 def make_directory(path: str) -> None:
+    """Make a directory and its parents. Another driver may remove an empty parent meanwhile."""
+    for _ in range(MAKE_ATTEMPTS_MAX):
+        with contextlib.suppress(FileNotFoundError):
+            os.makedirs(path, exist_ok=True)
+            return
     os.makedirs(path, exist_ok=True)
 
 
-def move(source: str, target: str) -> None:
-    os.rename(source, target)
+def move(source: str, target: str) -> bool:
+    """Move a file or a directory; False if it is no longer there."""
+    try:
+        os.rename(source, target)
+    except FileNotFoundError:
+        if os.path.exists(source):
+            raise  # the target's directory is missing
+        return False
+    return True
 
 
 def remove(path: str) -> None:
@@ -29,11 +45,19 @@ def remove(path: str) -> None:
 
 
 def remove_directory(path: str) -> None:
-    """Remove a directory with its files; a missing one is no error."""
-    with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir(path):
-            remove(os.path.join(path, name))
+    """Remove a directory with its files; a missing one is no error, nor one that gets a file meanwhile."""
+    for name in names(path):
+        remove(os.path.join(path, name))
+    remove_empty_directory(path)
+
+
+def remove_empty_directory(path: str) -> None:
+    """Remove a directory unless it has files; a missing one is no error."""
+    try:
         os.rmdir(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+            raise
 
 
 def replace_content(path: str, content: bytes) -> None:
@@ -49,7 +73,27 @@ def create_content(path: str, content: bytes) -> bool:
         try:
             os.link(temporary, path)
         except FileExistsError:
+            # On a shared file system, a request that was sent twice fails although it has taken effect.
+            if os.stat(temporary).st_nlink < 2:
+                return False
+    flush(os.path.dirname(path))
+    return True
+
+
+def create_directory(path: str, name: str, content: bytes) -> bool:
+    """Create a directory with one file in it, atomically; False if there is a directory with files already."""
+    temporary = f"{path}.{uuid.uuid4().hex}"
+    os.makedirs(temporary)
+    try:
+        create_content(os.path.join(temporary, name), content)
+        try:
+            os.rename(temporary, path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
             return False
+    finally:
+        remove_directory(temporary)
     flush(os.path.dirname(path))
     return True
 
@@ -85,8 +129,23 @@ def flush(path: str) -> None:
 
 
 def content_of(path: str) -> bytes | None:
+    """Return a file's bytes; None if it is missing."""
     try:
         with open(path, "rb") as file:
             return file.read()
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ESTALE):  # ESTALE: removed by another machine
+            return None
+        raise
+
+
+def names(path: str) -> list[str]:
+    """Return the names in a directory; none if it is missing."""
+    try:
+        return os.listdir(path)
     except FileNotFoundError:
-        return None
+        return []
+
+
+def exists(path: str) -> bool:
+    return os.path.exists(path)

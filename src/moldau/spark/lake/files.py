@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 
 from moldau.base.errors import StorageFault
 from moldau.spark.lake import disk
-from moldau.spark.lake.journal import staged_name
+from moldau.spark.lake.ownership import Ownership
 from moldau.spark.lake.partitions import Partition, cut, directory_of
 from moldau.spark.lake.schemas import aligned
+from moldau.spark.lake.staging import staged_name
 from moldau.spark.lake.tables import BatchTag, DataFile, Target
 
 BUFFER_BYTES_MAX = 64 << 20
@@ -41,7 +42,7 @@ def storage_faults(table: str) -> Iterator[None]:
 def write_files(target: Target, tag: BatchTag, task: int, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
     """Write all rows. On failure remove the files of this attempt, so that a full disk has space again."""
     writer = _TaskWriter(target, tag, task)
-    with storage_faults(target.path):
+    with storage_faults(target.path), Ownership(target.path, tag).task_fencing_errors():
         try:
             for batch in batches:
                 writer.add(batch)
@@ -140,7 +141,7 @@ class _TaskWriter:
         query, batch = self._tag.query_id[:8], self._tag.batch_id
         base = f"{query}-{batch:06d}-{self._task:05d}-{uuid.uuid4().hex[:16]}.parquet"
         name = os.path.join(self._target.data_folder, directory_of(partition), base)
-        staged = staged_name(self._tag.query_id, name)
+        staged = staged_name(self._tag, name)
         place = os.path.join(self._target.path, staged)
         disk.make_directory(os.path.dirname(place))
         self._created.append(place)

@@ -5,8 +5,10 @@
     <table>/metadata/version-hint.text                names the newest metadata, for readers without the catalog
     <table>/data/day=…/….parquet                      files with Iceberg's field ids
 
-The batch id of each query is in the table property `moldau.batch.<query id>`, set in the transaction that adds the
-batch's files: unlike a snapshot's summary, it stays when snapshots expire. The summary has it too, for humans.
+The batch id of each query is in the table property `moldau.batch.<query id>`, and its driver's epoch in
+`moldau.epoch.<query id>`, set in the transaction that adds the batch's files: unlike a snapshot's summary, they stay
+when snapshots expire. The summary has the batch too, for humans. The transaction requires that the two are still what
+it has read; the catalog checks that against the metadata that it then replaces, by compare-and-swap.
 Iceberg stores whole paths, so the directory cannot be moved.
 
     SqlCatalog("moldau", uri="sqlite:////data/lake/events/metadata/catalog.db").load_table("lake.table")    pyiceberg
@@ -18,8 +20,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
@@ -28,21 +31,25 @@ from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchTableError,
     TableAlreadyExistsError,
+    ValidationException,
 )
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, parquet_file_to_data_file
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import ValidatableTableRequirement
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from moldau.spark.lake import disk, transactions
 from moldau.spark.lake.schemas import aligned, check_partitioning, checked_partitions, lake_schema, new_columns
 from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, Split, Target, no_table, split_files
-from moldau.spark.lake.transactions import Conflict
+from moldau.spark.lake.transactions import Conflict, LastBatch
 
 CATALOG = "moldau"
 NAMESPACE = "lake"
 NAME = f"{NAMESPACE}.table"
 BATCH_PROPERTY = "moldau.batch."
+EPOCH_PROPERTY = "moldau.epoch."
 LOCK_TIMEOUT_SECONDS = 30
 _METADATA_SUFFIX = ".metadata.json"
 _PROPERTIES = {
@@ -65,20 +72,28 @@ class IcebergTable:
             return Target(self.path, self._schema_of(table), partitions, "data", keeps_partition_columns=True)
 
     def commit(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> bool:
-        return transactions.commit(self, files, tag, overwrite)
+        if not files and not overwrite:
+            return transactions.is_new(self, tag)
+        return transactions.commit(self, files, tag, lambda epoch: self.transact(files, tag, epoch, overwrite))
 
-    def last_batch(self, query_id: str) -> int | None:
+    def last_batch(self, query_id: str) -> LastBatch | None:
         with self._table() as table:
-            batch_id = table.properties.get(BATCH_PROPERTY + query_id)
-        return None if batch_id is None else int(batch_id)
+            return _last_batch(table.properties, query_id)
 
-    def transact(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> None:
+    def transact(self, files: Sequence[DataFile], tag: BatchTag, epoch: int, overwrite: bool) -> LastBatch | None:
         with self._table() as table:
+            last = None if tag.once else _last_batch(table.properties, tag.query_id)
+            transactions.check_new(last, tag)
             with table.transaction() as transaction:
                 if not tag.once:
-                    transaction.set_properties({BATCH_PROPERTY + tag.query_id: str(tag.batch_id)})
+                    required = _RequiredLastBatch(query_id=tag.query_id, last=last)
+                    transaction._apply((), (required,))  # type: ignore[arg-type]  # it names only its own
+                    transaction.set_properties(
+                        {BATCH_PROPERTY + tag.query_id: str(tag.batch_id), EPOCH_PROPERTY + tag.query_id: str(epoch)}
+                    )
                 self._add(table, transaction, files, tag, overwrite)
             self._write_hint(table)
+        return last
 
     def schema(self) -> pa.Schema:
         with self._table() as table:
@@ -163,16 +178,44 @@ class IcebergTable:
                 snapshot.append_data_file(parquet_file_to_data_file(table.io, transaction.table_metadata, place))
 
     def _write_hint(self, table: Table) -> None:
-        """Write the newest metadata's name, unless another writer wrote a newer one; the name begins with its
-        number."""
-        newest = os.path.basename(table.metadata_location).removesuffix(_METADATA_SUFFIX).encode()
+        """Write the newest metadata's name, unless another writer wrote a newer one; the name begins with its number.
+
+        Look again afterwards: another writer may have committed before the hint was replaced, and its hint be lost.
+        """
         hint = os.path.join(self._metadata, "version-hint.text")
-        current = disk.content_of(hint)
-        if current is None or int(current.split(b"-")[0]) < int(newest.split(b"-")[0]):
+        while True:
+            newest = os.path.basename(table.metadata_location).removesuffix(_METADATA_SUFFIX).encode()
+            current = disk.content_of(hint)
+            if current is not None and int(current.split(b"-")[0]) >= int(newest.split(b"-")[0]):
+                return
             disk.replace_content(hint, newest)
+            table.refresh()
 
     def _schema_of(self, table: Table) -> pa.Schema:
         return lake_schema(table.schema().as_arrow(), self.path)
+
+
+class _ChangedLastBatch(ValidationException):
+    """Another driver of the query has committed. (pyiceberg repeats a transaction after a CommitFailedException, and
+    removes its manifests after a ValidationException.)"""
+
+
+class _RequiredLastBatch(ValidatableTableRequirement):
+    """A requirement of a transaction: the query's last batch is the one that the driver has read."""
+
+    type: Literal["moldau-last-batch"] = "moldau-last-batch"
+    query_id: str
+    last: LastBatch | None
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        found = None if base_metadata is None else _last_batch(base_metadata.properties, self.query_id)
+        if found != self.last:
+            raise _ChangedLastBatch(f"the last batch of query {self.query_id} was {self.last} and is {found}")
+
+
+def _last_batch(properties: Mapping[str, str], query_id: str) -> LastBatch | None:
+    batch_id = properties.get(BATCH_PROPERTY + query_id)
+    return None if batch_id is None else LastBatch(int(batch_id), int(properties.get(EPOCH_PROPERTY + query_id, 0)))
 
 
 @contextmanager
@@ -181,7 +224,13 @@ def _translated_errors() -> Iterator[None]:
     both."""
     try:
         yield
-    except (CommitFailedException, NamespaceAlreadyExistsError, TableAlreadyExistsError, IntegrityError) as error:
+    except (
+        CommitFailedException,
+        _ChangedLastBatch,
+        NamespaceAlreadyExistsError,
+        TableAlreadyExistsError,
+        IntegrityError,
+    ) as error:
         raise Conflict(str(error)) from error
     except OperationalError as error:
         message = str(error.orig)

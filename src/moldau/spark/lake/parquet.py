@@ -2,12 +2,13 @@
 
     <table>/day=2026-01-31/<query>-<batch>-<task>-<random>.parquet     data, for pyarrow, pandas, DuckDB, Spark, …
     <table>/_moldau/table.json                                         {"schema": …, "partitionBy": ["day"]}
-    <table>/_moldau/<query id>.json                                    the journal: the commit itself
+    <table>/_moldau/<query id>/<number>.json                           the journal: the commit itself
     <table>/_staging/<query id>/                                       files of the batch that is being written
 
 A batch is committed when its journal entry is written. If the driver dies while files are moved, some of them are
 visible; Spark then replays the batch, and the commit of the replay completes the moves of the first attempt and removes
-its own files. So visible rows never disappear, and a replay may divide its rows into files differently.
+its own files. So visible rows never disappear, and a replay may divide its rows into files differently. Completing an
+entry is harmless, whoever does it and however late: a file is moved once, and no name is used again.
 
 A directory has no schema that can grow: readers use the columns of the first file that they meet. So a new column is
 rejected here; Delta and Iceberg accept it.
@@ -25,7 +26,8 @@ import pyarrow.dataset as ds
 
 from moldau.base.errors import MalformedData
 from moldau.spark.lake import disk
-from moldau.spark.lake.journal import JOURNALS, Journal
+from moldau.spark.lake.journal import JOURNALS
+from moldau.spark.lake.ownership import Ownership
 from moldau.spark.lake.partitions import NULL
 from moldau.spark.lake.schemas import aligned, check_partitioning, checked_partitions, lake_schema, new_columns
 from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, Split, Target, no_table, split_files
@@ -52,17 +54,24 @@ class ParquetTable:
         return Target(self.path, schema, check_partitioning(self.path, partitions, partition_by))
 
     def commit(self, files: Sequence[DataFile], tag: BatchTag, overwrite: bool) -> bool:
-        journal = Journal(self.path, tag.query_id)
-        last = journal.entry()
-        if last is not None:
-            journal.roll_forward(last)
-        is_new = last is None or last.batch_id < tag.batch_id
-        if is_new and (files or overwrite):
+        ownership = Ownership(self.path, tag)
+        while True:
+            state = ownership.look()
+            last = None if state is None else state.entry
+            if last is not None:
+                ownership.staging.roll_forward(last)
+            is_new = last is None or last.batch_id < tag.batch_id
+            if not is_new or not (files or overwrite):
+                break
+            if state is None or not ownership.is_owner(state):
+                state = ownership.claim(state, files)
+                if state is None:
+                    continue  # another driver was faster: perhaps it has written this batch
             removes = tuple(self._data_files()) if overwrite else ()
-            journal.roll_forward(journal.begin(tag.batch_id, files, removes))
-        if tag.once:
-            journal.end()
-        journal.sweep()
+            with ownership.fencing_errors():
+                ownership.staging.roll_forward(ownership.begin(state, files, removes))
+            break
+        ownership.end(state)
         return is_new
 
     def schema(self) -> pa.Schema:

@@ -14,7 +14,7 @@ lookup tables of a stream.
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
+RUN_ID = "spark.jobGroup.id"
+"""Spark runs the jobs of each run of a query in a group that is named like the run."""
 READ_SPLITS_MAX = 32
 
 
@@ -112,7 +114,7 @@ class LakeSource(DataSource):
 class WrittenFiles(WriterCommitMessage):
     """A task's commit message to the driver."""
 
-    query_id: str
+    tag: BatchTag
     files: list[DataFile]
 
 
@@ -153,14 +155,16 @@ class LakeBatchWriter(DataSourceArrowWriter):
 
     @untraced(LakeError)
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return WrittenFiles(self._tag.query_id, write_files(self._target, self._tag, _task(), iterator))
+        run_id = None if self._tag.once else _run_id()
+        tag = self._tag if run_id is None else replace(self._tag, run_id=run_id)
+        return WrittenFiles(tag, write_files(self._target, tag, _task(), iterator))
 
     @untraced(LakeError)
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _commit(self._options, _files(messages), self._tag, self._overwrite)
+        _commit(self._options, _files(messages), _tag_of(messages) or self._tag, self._overwrite)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        writing.abort(self._options.path, _files(messages), self._tag)
+        writing.abort(self._options.path, _tag_of(messages) or self._tag)
 
 
 class LakeStreamWriter(DataSourceStreamArrowWriter):
@@ -177,17 +181,19 @@ class LakeStreamWriter(DataSourceStreamArrowWriter):
         query_id, batch_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         assert query_id is not None, "Spark tells a streaming task its query"
         assert batch_id is not None, "Spark tells a streaming task its batch"
-        tag = BatchTag(query_id, int(batch_id))
-        return WrittenFiles(query_id, write_files(self._target, tag, _task(), iterator))
+        run_id = _run_id()
+        assert run_id is not None, "Spark runs the jobs of a stream in a group that is named like the run"
+        tag = BatchTag(query_id, int(batch_id), run_id=run_id)
+        return WrittenFiles(tag, write_files(self._target, tag, _task(), iterator))
 
     @untraced(LakeError)
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        if (tag := _tag_of(messages, batchId)) is not None:
+        if (tag := _tag_of(messages)) is not None:
             _commit(self._options, _files(messages), tag, self._overwrite)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        if (tag := _tag_of(messages, batchId)) is not None:
-            writing.abort(self._options.path, _files(messages), tag)
+        if (tag := _tag_of(messages)) is not None:
+            writing.abort(self._options.path, tag)
 
 
 def _prepare(options: LakeOptions, schema: StructType) -> Target:
@@ -209,10 +215,14 @@ def _files(messages: Sequence[WriterCommitMessage | None]) -> list[DataFile]:
     return [file for message in messages if isinstance(message, WrittenFiles) for file in message.files]
 
 
-def _tag_of(messages: Sequence[WriterCommitMessage | None], batch_id: int) -> BatchTag | None:
-    """The batch's tag, with the query id from its tasks' messages; without tasks there is nothing to commit or
-    abort."""
-    for message in messages:
-        if isinstance(message, WrittenFiles):
-            return BatchTag(message.query_id, batch_id)
-    return None
+def _tag_of(messages: Sequence[WriterCommitMessage | None]) -> BatchTag | None:
+    """The batch's tag from its tasks' messages; without tasks there is nothing to commit or abort."""
+    return next((message.tag for message in messages if isinstance(message, WrittenFiles)), None)
+
+
+def _run_id() -> str | None:
+    """The run of the stream in which the task runs, also in foreachBatch; None outside of a stream."""
+    context = TaskContext.get()
+    assert context is not None, "files are written inside a Spark task"
+    is_stream = context.getLocalProperty(QUERY_ID) is not None
+    return context.getLocalProperty(RUN_ID) if is_stream else None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,7 +24,7 @@ SPLIT_BYTES = 16 << 20
 INSTALL_LAKE = "pip install 'moldau[lake]'"
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_QUERY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 class LakeError(Exception):
@@ -41,10 +42,14 @@ class BatchTag:
     batch_id: int
     once: bool = False
     """For a write that is never replayed: the table need not remember it."""
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
+    """The driver that writes, for as long as the query runs: if there are two, one is refused. Without it, each write
+    is a driver of its own."""
 
     def __post_init__(self) -> None:
-        if not _QUERY_ID.fullmatch(self.query_id):
-            raise LakeError(f"the query id {self.query_id!r} must be of letters, digits, '.', '_' and '-'")
+        for what, value in (("query", self.query_id), ("run", self.run_id)):
+            if not _ID.fullmatch(value):
+                raise LakeError(f"the {what} id {value!r} must be of letters, digits, '.', '_' and '-'")
         if self.batch_id < 0:
             raise LakeError(f"the batch id {self.batch_id} is negative")
 

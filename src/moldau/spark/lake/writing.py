@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from moldau.spark.lake.files import storage_faults, write_files
-from moldau.spark.lake.journal import Journal
 from moldau.spark.lake.merging import Mergeable, merge_of
+from moldau.spark.lake.ownership import Ownership
 from moldau.spark.lake.tables import BatchTag, DataFile, LakeError, Target, local_path, open_table
 
 
@@ -23,13 +23,10 @@ def commit(path: str, kind: str, files: Sequence[DataFile], tag: BatchTag, overw
         return open_table(path, kind).commit(files, tag, overwrite)
 
 
-def abort(path: str, files: Sequence[DataFile], tag: BatchTag) -> None:
+def abort(path: str, tag: BatchTag) -> None:
     """Remove the files of a failed batch, except those of a commit that has begun."""
     with storage_faults(path):
-        journal = Journal(local_path(path), tag.query_id)
-        journal.discard(files)
-        if tag.once and journal.entry() is None:
-            journal.sweep()  # also the files of killed tasks: this query has no later batch that would remove them
+        Ownership(local_path(path), tag).abort()
 
 
 def once() -> BatchTag:
@@ -90,5 +87,5 @@ def _write(path: str, kind: str, rows: pa.Table, tag: BatchTag, partition_by: Se
     try:
         return commit(path, kind, files, tag, overwrite)
     except Exception:
-        abort(path, files, tag)
+        abort(path, tag)
         raise

@@ -67,15 +67,14 @@ def rows_of(batch: int, cut: int) -> list[pa.Table]:
 
 def run_batch(path: Path, kind: str, batch: int, cut: int, complete: bool = False) -> bool:
     """What Spark does for one micro-batch: prepare, tasks, commit."""
-    return commit(str(path), kind, run_tasks(path, kind, batch, cut), BatchTag("query", batch), complete)
+    tag = BatchTag("query", batch)
+    return commit(str(path), kind, run_tasks(path, kind, tag, cut), tag, complete)
 
 
-def run_tasks(path: Path, kind: str, batch: int, cut: int) -> list[DataFile]:
+def run_tasks(path: Path, kind: str, tag: BatchTag, cut: int) -> list[DataFile]:
     target = prepare(str(path), kind, rows_of(0, 1)[0].schema, ["odd"])
-    tasks = enumerate(rows_of(batch, cut))
-    return [
-        file for task, rows in tasks for file in write_files(target, BatchTag("query", batch), task, rows.to_batches())
-    ]
+    tasks = enumerate(rows_of(tag.batch_id, cut))
+    return [file for task, rows in tasks for file in write_files(target, tag, task, rows.to_batches())]
 
 
 def visible(path: Path, kind: str) -> list[int]:
@@ -127,8 +126,9 @@ def test_a_logged_batch_killed_in_its_commit_is_there_once_and_leaves_no_orphans
     path, replays_wanted, batch = tmp_path / "table", set(), 0
     while True:  # batch n is killed at its n-th step, and its rows say so if they are there twice or not at all
         batch += 1
-        files, mortal = run_tasks(path, kind, batch, cut=1), MortalOs(batch, last_one_happens)
-        if not killed(monkeypatch, mortal, lambda f=files, b=batch: commit(str(path), kind, f, BatchTag("query", b))):
+        tag, mortal = BatchTag("query", batch), MortalOs(batch, last_one_happens)
+        files = run_tasks(path, kind, tag, cut=1)
+        if not killed(monkeypatch, mortal, lambda f=files, t=tag: commit(str(path), kind, f, t)):
             break
         replays_wanted.add(run_batch(path, kind, batch, cut=2))
     assert visible(path, kind) == list(range(10, 10 * batch + 10))

@@ -311,11 +311,12 @@ def test_a_query_id_is_a_file_name(bad: str) -> None:
 def test_aborted_files_are_gone_and_committed_ones_stay(tmp_path: Path, kind: str) -> None:
     path, tag = str(tmp_path / "events"), BatchTag("q", 0)
     target = prepare(path, kind, numbers(1).schema, [])
-    abort(path, write_files(target, tag, 0, numbers(1).to_batches()), tag)
+    write_files(target, tag, 0, numbers(1).to_batches())
+    abort(path, tag)
     assert not data_files(tmp_path)
     files = write_files(target, tag, 0, numbers(2).to_batches())
     assert commit(path, kind, files, tag)
-    abort(path, files, tag)
+    abort(path, tag)
     assert ids(tmp_path / "events", kind) == [2]
 
 
@@ -326,11 +327,11 @@ def test_a_conflict_is_tried_again(tmp_path: Path, kind: str, monkeypatch: pytes
     table = open_table(path, kind)
     real, calls = type(table).transact, []  # type: ignore[attr-defined]
 
-    def opposed(self: object, *args: object) -> None:
+    def opposed(self: object, *args: object) -> object:
         calls.append(args)
         if len(calls) < 3:
             raise transactions.Conflict("somebody else")
-        real(self, *args)
+        return real(self, *args)
 
     monkeypatch.setattr(transactions, "PAUSE_SECONDS", 0)
     monkeypatch.setattr(type(table), "transact", opposed)

@@ -1,0 +1,100 @@
+"""Files that tasks have written and no reader sees yet, and who may remove them.
+
+    <table>/_staging/<query id>/run-<run id>/<file>.parquet.staged     tasks write here; readers skip names that begin
+                                                                       with "_", and *.parquet does not match them
+    <table>/_staging/<query id>/epoch-<n>/…                            the same directory, renamed by the driver that
+                                                                       commits it
+
+A driver that takes a query over removes what others have staged. It must not remove what a still newer driver commits:
+that one has renamed its directory by then, to an epoch that is higher. So a driver removes directories of lower epochs,
+its own, and those that have no epoch; and after the rename it checks that no file is missing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from moldau.spark.lake import disk
+from moldau.spark.lake.journal import Entry
+from moldau.spark.lake.tables import BatchTag, DataFile
+
+STAGING = "_staging"
+STAGED_SUFFIX = ".staged"
+_RUN = "run-"
+_EPOCH = "epoch-"
+
+
+def staged_name(tag: BatchTag, name: str) -> str:
+    """Return where a task writes the file that will be called `name`: in one directory for all partitions."""
+    return os.path.join(STAGING, tag.query_id, _RUN + tag.run_id, os.path.basename(name) + STAGED_SUFFIX)
+
+
+class Staging:
+    """The staged files of one query; `run_id` is the driver that looks after them."""
+
+    def __init__(self, table: str, query_id: str, run_id: str) -> None:
+        self._table = table
+        self._folder = os.path.join(STAGING, query_id)
+        self._own = os.path.join(self._folder, _RUN + run_id)
+
+    def has(self, files: Sequence[DataFile]) -> bool:
+        return all(disk.exists(self._at(file.staged)) for file in files)
+
+    def adopt(self, files: Sequence[DataFile], epoch: int) -> tuple[tuple[str, str], ...] | None:
+        """Make the files safe from other drivers; return (staged, final name) of each, or None if one is missing."""
+        if not files:
+            return ()
+        adopted = self._of_epoch(epoch)
+        disk.remove_directory(self._at(adopted))  # an earlier attempt of this run, which has failed
+        if not disk.move(self._at(self._own), self._at(adopted)):
+            return None
+        moves = tuple((os.path.join(adopted, os.path.basename(file.staged)), file.name) for file in files)
+        if not all(disk.exists(self._at(staged)) for staged, _ in moves):
+            return None
+        disk.flush(self._at(adopted))
+        disk.flush(self._at(self._folder))
+        return moves
+
+    def make_directories(self, moves: Sequence[tuple[str, str]]) -> None:
+        """Make the directories of the final names, while the commit can still fail."""
+        for directory in sorted({os.path.dirname(name) for _, name in moves}):
+            disk.make_directory(self._at(directory))
+
+    def roll_forward(self, entry: Entry) -> None:
+        """Complete the entry. A file that is no longer staged was moved by an earlier attempt or by another driver."""
+        for name in entry.removes:
+            disk.remove(self._at(name))
+        for staged, name in entry.moves:
+            if disk.exists(self._at(staged)):
+                disk.move(self._at(staged), self._at(name))
+
+    def take_back(self, entry: Entry) -> None:
+        """Remove the entry's files: the staged ones first, so that none is moved behind our back."""
+        for staged, name in entry.moves:
+            disk.remove(self._at(staged))
+            disk.remove(self._at(name))
+
+    def sweep(self, epoch: int | None = None) -> None:
+        """Remove this driver's staged files: of replays that were not needed, and of attempts that died.
+
+        A driver runs one batch at a time, so after its commit none of them is needed.
+        """
+        disk.remove_directory(self._at(self._own))
+        if epoch is not None:
+            disk.remove_directory(self._at(self._of_epoch(epoch)))
+        disk.remove_empty_directory(self._at(self._folder))
+
+    def sweep_others(self, epoch: int) -> None:
+        """Remove the staged files of all drivers before this one, which has just got this epoch."""
+        for name in disk.names(self._at(self._folder)):
+            directory = os.path.join(self._folder, name)
+            is_newer = name.startswith(_EPOCH) and int(name.removeprefix(_EPOCH)) >= epoch
+            if directory != self._own and not is_newer:
+                disk.remove_directory(self._at(directory))
+
+    def _of_epoch(self, epoch: int) -> str:
+        return os.path.join(self._folder, f"{_EPOCH}{epoch}")
+
+    def _at(self, name: str) -> str:
+        return os.path.join(self._table, name)
