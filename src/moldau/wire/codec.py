@@ -6,30 +6,40 @@ by name at run time. The input is not trusted: every length is checked against t
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
-from moldau.wire.compile import decoder_source, encoder_source
+from moldau.wire.decoder_source import decoder_source
+from moldau.wire.encoder_source import COMPACT_MAX, encoder_source, framer_source
 from moldau.wire.schema import Message, Records
 
 M = TypeVar("M", bound=Message)
 Encoder = Callable[[Any, bytearray], None]
 Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
+Framer = Callable[[int, Any], "Outgoing"]
+"""Returns a whole response: its size, a correlation id and a message."""
 
 
 class Outgoing(bytearray):
     """A reply being written. Records that stay in their file are listed in `slices` with their position. After it is
-    sent, no request of the connection is read for `pause_ms`."""
+    sent, no request of the connection is read for `pause_ms`. An empty one closes the connection: `refusal` says why.
 
-    __slots__ = ("pause_ms", "slices")
+    All are attributes of the class until they are set: a constructor would cost every reply more than its bytes."""
 
-    def __init__(self, initial: bytes = b"") -> None:
-        super().__init__(initial)
-        self.slices: list[tuple[int, Any]] = []
-        self.pause_ms = 0
+    refusal = "its reply could not be written"
+    slices: Sequence[tuple[int, Any]] = ()
+    pause_ms = 0
+
+
+class Refusal(Outgoing):
+    """No reply: the connection is closed for this reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__()
+        self.refusal = reason
 
 
 def encode(message: Message, version: int, out: bytearray) -> None:
@@ -65,6 +75,7 @@ def malformed(cls: type[Message], version: int, error: Exception) -> MalformedDa
 
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
 _decoders: dict[tuple[type[Message], int], Decoder] = {}
+_framers: dict[tuple[type[Message], int, bool], Framer] = {}
 
 
 def encoder(cls: type[Message], version: int) -> Encoder:
@@ -83,6 +94,16 @@ def decoder(cls: type[Message], version: int) -> Decoder:
     return decode_function
 
 
+def framer(cls: type[Message], version: int, *, has_header_tags: bool) -> Framer:
+    """Return the function that writes a response with its header, which has tagged fields or not."""
+    frame_function = _framers.get((cls, version, has_header_tags))
+    if frame_function is None:
+        _check_version(cls, version)
+        source = framer_source(cls, version, has_header_tags)
+        frame_function = _framers[cls, version, has_header_tags] = _compile(source, "frame", cls, version)
+    return frame_function
+
+
 def _check_version(cls: type[Message], version: int) -> None:
     low, high = cls.VERSIONS
     assert low <= version <= high, f"{cls.__name__} has no version {version}"
@@ -94,9 +115,11 @@ def _compile(source: tuple[str, dict[str, Any]], name: str, cls: type, version: 
         "malformed": _malformed,
         "uvarint_rest": _uvarint_rest,
         "uvarint": uvarint,
-        "put_records": _put_records,
-        "size_of": size_of,
+        "buffers": _BUFFERS,
+        "compact": _COMPACT,
         "integers": _integers,
+        "Outgoing": Outgoing,
+        "new": object.__new__,
         **names,
     }
     exec(compile(text, f"<{name} {cls.__name__} v{version}>", "exec"), scope)
@@ -138,11 +161,13 @@ def _write_uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-_SMALL = tuple(_write_uvarint(n) for n in range(512))
+_SMALL = tuple(_write_uvarint(n) for n in range(COMPACT_MAX + 1))
+_COMPACT = _SMALL[1:]
+"""A compact length is the varint of the length plus one."""
 
 
 def uvarint(value: int) -> bytes:
-    return _SMALL[value] if value < 512 else _write_uvarint(value)
+    return _SMALL[value] if value <= COMPACT_MAX else _write_uvarint(value)
 
 
 _BUFFERS = (bytes, bytearray, memoryview)
@@ -150,14 +175,6 @@ _BUFFERS = (bytes, bytearray, memoryview)
 
 def size_of(records: Records) -> int:
     return len(records) if isinstance(records, _BUFFERS) else records.length
-
-
-def _put_records(out: bytearray, records: Records) -> None:
-    if isinstance(records, _BUFFERS):
-        out += records
-    else:
-        assert isinstance(out, Outgoing), "records in a file go into an Outgoing"
-        out.slices.append((len(out), records))
 
 
 @lru_cache(256)

@@ -15,12 +15,11 @@ from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.base.limits import HEADER_TAGS_MAX
 from moldau.wire.apis import APIS, ApiKey, response_class
-from moldau.wire.codec import Outgoing, decode_from, encode, encoder, read_uvarint
+from moldau.wire.codec import Framer, decode_from, encode, framer, read_uvarint
 from moldau.wire.schema import Message
 
 _HEADER_START = struct.Struct(">hhih")
 _SIZE = struct.Struct(">i")
-_SIZE_AND_CORRELATION = struct.Struct(">ii")
 M = TypeVar("M", bound=Message)
 
 
@@ -76,24 +75,13 @@ def _skip_tags(frame: Buffer, position: int) -> int:
 class Framing:
     """The framing of the responses of one API and version: looked up once, used for each."""
 
-    __slots__ = ("_encode", "_is_flexible")
+    __slots__ = ("frame",)
 
     def __init__(self, key: int, version: int) -> None:
-        self._encode = encoder(response_class(key), version)
-        self._is_flexible = version >= APIS[key].flexible_from and key != ApiKey.API_VERSIONS
-
-    def frame(self, correlation_id: int, response: Message) -> Outgoing:
-        """Return a whole response, ready to send; records still in files are listed in `slices` and counted in its
+        has_header_tags = version >= APIS[key].flexible_from and key != ApiKey.API_VERSIONS
+        self.frame: Framer = framer(response_class(key), version, has_header_tags=has_header_tags)
+        """Returns a whole response, ready to send; records still in files are listed in `slices` and counted in its
         size."""
-        out = Outgoing(_SIZE_AND_CORRELATION.pack(0, correlation_id))
-        if self._is_flexible:
-            out += b"\0"
-        self._encode(response, out)
-        size = len(out) - 4
-        for _, records in out.slices:
-            size += records.length
-        _SIZE.pack_into(out, 0, size)
-        return out
 
 
 def request_frame(key: int, version: int, correlation_id: int, client_id: str | None, request: Message) -> bytearray:

@@ -55,6 +55,10 @@ class Record(NamedTuple):
     headers: tuple[Header, ...] = ()
 
 
+new_record = partial(tuple.__new__, Record)
+"""Makes a Record from all its fields, without its own constructor, whose cost every record would pay."""
+
+
 class ControlType(IntEnum):
     ABORT = 0
     COMMIT = 1
@@ -93,7 +97,7 @@ def build_batch(
     body = bytearray()
     next_delta = 0
     for record in records:
-        offset, timestamp = record.offset, record.timestamp
+        offset, timestamp, _, _, _ = record
         offset_delta = next_delta if offset == IN_LINE else offset - base_offset
         assert offset_delta >= next_delta, "offsets in a batch go up"
         next_delta = offset_delta + 1
@@ -106,7 +110,7 @@ def build_batch(
         | (TRANSACTIONAL_BIT if is_transactional else 0)
         | (CONTROL_BIT if is_control else 0)
     )
-    payload = compress(compression, body, compression_level)
+    payload = compress(compression, body, compression_level) if compression else body
     batch = bytearray(BATCH_HEADER_BYTES)
     batch_length = BATCH_HEADER_BYTES - LENGTH_PREFIX.size + len(payload)
     BATCH_HEADER.pack_into(
@@ -140,24 +144,28 @@ def end_txn_batch(marker: EndTxnMarker, timestamp: int, producer_id: int, produc
 
 def _append_record(body: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
     _, _, key, value, headers = record
+    small, small_count = _SMALL_VARINTS, _SMALL_VARINTS_COUNT  # coordinators write each of their records here
     out = bytearray(1)
-    out += _varint(timestamp_delta)
-    out += _varint(offset_delta)
+    out += small[0] if not timestamp_delta else _varint(timestamp_delta)
+    out += small[offset_delta] if offset_delta < small_count else _varint(offset_delta)
     if key is None:
         out += _NULL
     else:
-        out += _varint(len(key))
+        size = len(key)
+        out += small[size] if size < small_count else _varint(size)
         out += key
     if value is None:
         out += _NULL
     else:
-        out += _varint(len(value))
+        size = len(value)
+        out += small[size] if size < small_count else _varint(size)
         out += value
-    out += _varint(len(headers))
+    out += _varint(len(headers)) if headers else small[0]
     for name, content in headers:
         _append_bytes(out, name.encode())
         _append_bytes(out, content)
-    body += _varint(len(out))
+    size = len(out)
+    body += small[size] if size < small_count else _varint(size)
     body += out
 
 

@@ -211,7 +211,7 @@ def test_records_in_a_file_are_counted_and_inserted_at_their_offset(version: int
         return FetchResponse(responses=[FetchableTopicResponse(partitions=partitions)])
 
     plain = Framing(ApiKey.FETCH, version).frame(1, response(contents))
-    assert plain.slices == []
+    assert plain.slices == ()
     sliced = Framing(ApiKey.FETCH, version).frame(1, response([FileSlice(content) for content in contents]))
     whole, written = b"", 0
     for place, records in sliced.slices:

@@ -1,0 +1,202 @@
+"""Generates the source of the decoders that `codec` compiles. Every length is checked against the bytes present."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moldau.wire.schema import Field, Message, fields_of
+from moldau.wire.source_writer import FIXED, SourceWriter
+
+UUID_BYTES = 16
+
+
+def decoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any]]:
+    writer = DecoderWriter(version, version >= cls.FLEXIBLE)
+    writer.lines.append("def decode(b, p, end):")
+    result = writer.struct(cls)
+    writer.line(f"return {result}, p")
+    return "\n".join(writer.lines), writer.names
+
+
+class DecoderWriter(SourceWriter):
+    """Values of fixed size wait in `run`, so that one call unpacks them, with the length that follows."""
+
+    def __init__(self, version: int, flexible: bool) -> None:
+        super().__init__(version, flexible)
+        self.run: list[tuple[str, str]] = []
+
+    def struct(self, cls: type[Message]) -> str:
+        values: dict[str, str] = {}
+        for field in self.present(cls):
+            value = values[field.name] = self.new()
+            code = self.code(field)
+            if code is not None:
+                self.run.append((code, value))
+            else:
+                self.value(field, value)
+        self.flush()
+        if self.flexible:
+            self.tags(cls, values)
+        result = self.new()
+        # The fields are set here: __init__ does nothing else, and would cost each struct a call.
+        self.line(f"{result} = new({self.refer(cls.__name__, cls)})")
+        for f in fields_of(cls):
+            self.line(f"{result}.{f.name} = {values.get(f.name) or self.constant(cls, f)}")
+        return result
+
+    def constant(self, cls: type[Message], field: Field) -> str:
+        """Return the default of a field that the version lacks."""
+        return repr(field.default)
+
+    def flush(self) -> None:
+        if not self.run:
+            return
+        codes = "".join(code for code, _ in self.run)
+        unpacker = self.packer(codes)
+        name = self.refer("unpack_" + codes.replace("?", "B"), unpacker.unpack_from)
+        self.line(f"{', '.join(value for _, value in self.run)}, = {name}(b, p); p += {unpacker.size}")
+        self.run.clear()
+
+    def value(self, field: Field, value: str) -> None:
+        if field.is_array:
+            self.array(field, value)
+        elif field.struct is not None:
+            self.single(field, value)
+        elif (code := self.code(field)) is not None:
+            self.run.append((code, value))
+            self.flush()
+        else:
+            self.sized(field.name, field.type_name, value, self.nullable(field))
+
+    def single(self, field: Field, value: str) -> None:
+        assert field.struct is not None
+        if not self.nullable(field):
+            self.line(f"{value} = {self.struct(field.struct)}")
+            return
+        self.flush()
+        self.line(f"{value} = None")
+        self.line("p += 1")
+        self.line("if b[p - 1] < 128:" if field.tag is None else "if b[p - 1]:")
+        self.depth += 1
+        self.line(f"{value} = {self.struct(field.struct)}")
+        self.depth -= 1
+
+    def length(self, count: str, code: str) -> None:
+        """Read a length, -1 for null."""
+        if self.flexible:
+            self.flush()
+            self.line(f"{count} = b[p]; p += 1")
+            self.line(f"if {count} > 127: {count}, p = uvarint_rest(b, p, {count})")
+            self.line(f"{count} -= 1")
+        else:
+            self.run.append((code, count))
+            self.flush()
+
+    def null_or(self, name: str, value: str, count: str, nullable: bool) -> None:
+        """Write the null case and open `else:` behind it."""
+        self.line(f"if {count} < 0:")
+        if nullable:
+            self.line(f"    if {count} != -1: raise malformed({f'{name} has a negative length'!r})")
+            self.line(f"    {value} = None")
+        else:
+            self.line(f"    raise malformed({f'{name} is null or has a negative length'!r})")
+        self.line("else:")
+        self.depth += 1
+
+    def sized(self, name: str, type_name: str, value: str, nullable: bool) -> None:
+        count = self.new()
+        self.length(count, "h" if type_name == "string" else "i")
+        self.null_or(name, value, count, nullable)
+        self.line(f"{count} += p")
+        self.line(f"if {count} > end: raise malformed({f'{name} is longer than the message'!r})")
+        if type_name == "string":
+            self.line(f"{value} = str(b[p:{count}], 'utf-8')")
+        elif type_name == "bytes":
+            self.line(f"{value} = bytes(b[p:{count}])")
+        else:
+            self.line(f"{value} = b[p:{count}]")
+        self.line(f"p = {count}")
+        self.depth -= 1
+
+    def array(self, field: Field, value: str) -> None:
+        count = self.new()
+        self.length(count, "i")
+        self.null_or(field.name, value, count, self.nullable(field))
+        min_bytes = self.min_bytes(field)
+        self.line(f"if {count} * {min_bytes} > end - p: raise malformed({f'{field.name} claims more than is there'!r})")
+        if field.struct is None and field.type_name in FIXED:
+            self.line(f"{value} = list(integers({FIXED[field.type_name]!r}, {count}).unpack_from(b, p))")
+            self.line(f"p += {count} * {min_bytes}")
+        else:
+            self.line(f"{value} = []")
+            self.line(f"for _ in range({count}):")
+            self.depth += 1
+            self.line(f"{value}.append({self.element(field)})")
+            self.depth -= 1
+        self.depth -= 1
+
+    def element(self, field: Field) -> str:
+        if field.struct is not None:
+            return self.struct(field.struct)
+        item = self.new()
+        if field.type_name == "uuid":
+            self.run.append(("16s", item))
+            self.flush()
+        else:
+            self.sized(field.name, field.type_name, item, False)
+        return item
+
+    def min_bytes(self, field: Field) -> int:
+        """Return the fewest bytes that one element of an array can take, to check a count against the bytes present."""
+        if field.struct is not None:
+            return max(1, self.min_struct_bytes(field.struct))
+        if field.type_name == "uuid":
+            return UUID_BYTES
+        code = FIXED.get(field.type_name)
+        return self.packer(code).size if code else self.min_length_bytes(field.type_name)
+
+    def min_length_bytes(self, type_name: str) -> int:
+        if self.flexible:
+            return 1
+        return 2 if type_name == "string" else 4
+
+    def min_struct_bytes(self, cls: type[Message]) -> int:
+        total = 1 if self.flexible else 0
+        for field in self.present(cls):
+            if (code := self.code(field)) is not None:
+                total += self.packer(code).size
+            elif field.is_array:
+                total += self.min_length_bytes("array")
+            elif field.struct is not None:
+                total += 1 if self.nullable(field) else self.min_struct_bytes(field.struct)
+            else:
+                total += self.min_length_bytes(field.type_name)
+        return total
+
+    def tags(self, cls: type[Message], values: dict[str, str]) -> None:
+        """Read known tags inside their own bounds and skip unknown ones."""
+        tagged = self.tagged(cls)
+        for field in tagged:
+            values[field.name] = self.new()
+            self.line(f"{values[field.name]} = {self.constant(cls, field)}")
+        left, tag, stop = self.new(), self.new(), self.new()
+        self.line(f"{left} = b[p]; p += 1")
+        self.line(f"if {left}:")
+        self.depth += 1
+        self.line(f"if {left} > 127: {left}, p = uvarint_rest(b, p, {left})")
+        self.line(f"if {left} * 2 > end - p: raise malformed('more tagged fields claimed than are there')")
+        self.line(f"for _ in range({left}):")
+        self.depth += 1
+        for name in (tag, stop):
+            self.line(f"{name} = b[p]; p += 1")
+            self.line(f"if {name} > 127: {name}, p = uvarint_rest(b, p, {name})")
+        self.line(f"{stop} += p")
+        self.line(f"if {stop} > end: raise malformed('a tagged field is longer than the message')")
+        for field in tagged:
+            self.line(f"if {tag} == {field.tag}:")
+            self.depth += 1
+            self.value(field, values[field.name])
+            self.line(f"if p != {stop}: raise malformed({f'tagged field {field.name} has a wrong size'!r})")
+            self.depth -= 1
+        self.line(f"p = {stop}")
+        self.depth -= 2
