@@ -4,6 +4,7 @@
     authority.pem       its certificate, which clients trust; written last: with it, the directory counts as secured
     node.pem            private key and certificate of the nodes
     client.properties   the settings of a client, with the password of the admin user: the only place that has it
+    secure.properties   what later starts need again: the key of delegation tokens, and the advertised name
 
 They are plain files beside the partitions, because Apache Kafka refuses directories in a log directory that are not
 partitions.
@@ -11,17 +12,19 @@ partitions.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from moldau.base.errors import StorageFault
-from moldau.base.secure_files import AUTHORITY, AUTHORITY_KEY, CLIENT, NODE, TEMPORARY
+from moldau.base.errors import MalformedData, StorageFault
+from moldau.base.properties import parse, render
+from moldau.base.secure_files import AUTHORITY, AUTHORITY_KEY, CLIENT, KEPT, NODE, TEMPORARY
 from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import META_PROPERTIES, ForeignDirectory, refuse_unformatted_data
 from moldau.platforms.durable_files import sync_directory, sync_file
@@ -45,8 +48,10 @@ from moldau.secure_setup.settings import (
     internal_client_properties,
     secured_properties,
 )
+from moldau.security.token_settings import SECRET_KEY
 
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+KEPT_HEADER: Final = "# Made by --secure, for later starts. Without the key, no delegation token is valid any more.\n"
 PRIVATE_FILE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
 
@@ -74,8 +79,42 @@ class SecureDirectory:
         absolute = self.path.absolute()
         return str(absolute / NODE), str(absolute / AUTHORITY)
 
-    def node_properties(self) -> dict[str, str]:
-        return secured_properties(*self.stores)
+    def node_properties(self, token_key: str) -> dict[str, str]:
+        return secured_properties(*self.stores, token_key)
+
+    def kept(self) -> dict[str, str]:
+        """Return what `keep` has written; raise SetupFailed if it cannot be read."""
+        if not (self.path / KEPT).exists():
+            return {}
+        try:
+            return {each.key: each.value for each in parse(self._read(KEPT))}
+        except MalformedData:
+            raise SetupFailed(f"{self.path / KEPT} is damaged") from None
+
+    def keep(self, values: Mapping[str, str]) -> None:
+        """Write these values for later starts, beside those that are there."""
+        before = self.kept()
+        after = {**before, **values}
+        if after == before:
+            return
+        try:
+            self._write(KEPT, KEPT_HEADER + render(after))
+        except OSError as error:
+            raise _failed(error, self.path) from error
+
+    def token_key(self) -> str | None:
+        """Return the key of delegation tokens, if there is one already."""
+        return self.kept().get(SECRET_KEY)
+
+    def ensured_token_key(self) -> str:
+        """Return the key of delegation tokens; make it if there is none."""
+        key = self.token_key() or new_password()
+        self.keep({SECRET_KEY: key})
+        return key
+
+    def write_client_file(self, password: str) -> None:
+        """Write the settings of a client with the password of the admin user."""
+        self._write(CLIENT, client_file(client_properties(ADMIN, password, self.authority)))
 
     def internal_client_properties(self) -> dict[str, str]:
         return internal_client_properties(*self.stores)
@@ -154,15 +193,29 @@ def _check_is_new(log_dir: Path) -> None:
 
 def write_private(path: Path, text: str) -> None:
     """Replace a file in one step by one that only this user can read."""
-    temporary = path.with_name(path.name + TEMPORARY)
-    with suppress(FileNotFoundError):
-        temporary.unlink()
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+    temporary, descriptor = _open_private(path)
     with open(descriptor, "w") as file:
         file.write(text)
         file.flush()
         sync_file(file.fileno())
     temporary.replace(path)
+
+
+def check_can_write_private(path: Path) -> None:
+    """Raise OSError if the directory does not exist or this user may not write there."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    temporary, descriptor = _open_private(path)
+    os.close(descriptor)
+    temporary.unlink()
+
+
+def _open_private(path: Path) -> tuple[Path, int]:
+    """Return the path and the descriptor of a new file beside the path."""
+    temporary = path.with_name(path.name + TEMPORARY)
+    with suppress(FileNotFoundError):
+        temporary.unlink()
+    return temporary, os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
 
 
 def _all_hosts(hosts: Iterable[str]) -> frozenset[str]:

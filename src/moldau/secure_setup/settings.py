@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from moldau.base.listeners import WILDCARD_HOSTS, parse_listener
 from moldau.base.properties import render
 from moldau.local_cluster import HOST, NodeAddress, node_properties
 from moldau.secure_setup.authority import NODE_NAME
 from moldau.security.sasl.jaas import SCRAM_MODULE
 from moldau.security.settings import ALLOW_EVERYONE, AUTHORIZER_CLASS, STANDARD_AUTHORIZER, SUPER_USERS
+from moldau.security.token_settings import SECRET_KEY
 
 ADMIN: Final = "admin"
 CLIENTS_LISTENER: Final = "SASL_SSL"
@@ -22,8 +25,10 @@ MECHANISM: Final = "SCRAM-SHA-512"
 MECHANISMS: Final = (MECHANISM, "SCRAM-SHA-256")
 
 
-def secured_properties(key_store: str, trust_store: str) -> dict[str, str]:
-    """Return what every secured node has: TLS, SCRAM for clients, and ACLs."""
+def secured_properties(key_store: str, trust_store: str, token_key: str = "") -> dict[str, str]:
+    """Return what every secured node has: TLS, SCRAM for clients, ACLs, and the key of delegation tokens if there is
+    one."""
+    tokens = {SECRET_KEY: token_key} if token_key else {}
     return {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": key_store,
@@ -33,6 +38,7 @@ def secured_properties(key_store: str, trust_store: str) -> dict[str, str]:
         AUTHORIZER_CLASS: STANDARD_AUTHORIZER,
         SUPER_USERS: f"User:{ADMIN};User:CN={NODE_NAME}",
         ALLOW_EVERYONE: "false",
+        **tokens,
     }
 
 
@@ -43,6 +49,7 @@ def secured_node_properties(
     stores: tuple[str, str],
     listen: str,
     advertise: str | None,
+    token_key: str = "",
 ) -> dict[str, str]:
     """Return the server.properties of one node of a secured cluster on this machine.
 
@@ -63,7 +70,7 @@ def secured_node_properties(
         "controller.listener.names": CONTROLLER_LISTENER,
         f"listener.name.{NODES_LISTENER.lower()}.ssl.client.auth": "required",
         f"listener.name.{CONTROLLER_LISTENER.lower()}.ssl.client.auth": "required",
-        **secured_properties(*stores),
+        **secured_properties(*stores, token_key),
     }
     if advertise is not None:
         advertised = {
@@ -106,6 +113,31 @@ def client_file(properties: Mapping[str, str]) -> str:
         render({key: value.rstrip("\n")}).replace("\\n", "\\n\\\n") if key == CERTIFICATES else render({key: value})
         for key, value in properties.items()
     )
+
+
+def advertised_again(listeners: str, advertise: str) -> str | None:
+    """Return advertised.listeners for HOST or HOST:PORT of an earlier start. None if the listeners are not one for
+    clients on all interfaces: then it may have been meant for others."""
+    try:
+        (listener,) = (parse_listener(text, {CLIENTS_LISTENER: "SASL_SSL"}) for text in listeners.split(","))
+    except ValueError:
+        return None
+    if listener.host not in WILDCARD_HOSTS:
+        return None
+    return f"{CLIENTS_LISTENER}://{with_port(advertise, str(listener.port))}"
+
+
+def name_to_keep(listener: str, port: int) -> str:
+    """Return HOST or HOST:PORT of an advertised listener; without the port if it is that of the listener itself."""
+    advertised = parse_listener(listener, {CLIENTS_LISTENER: "SASL_SSL"})
+    return bracketed(advertised.host) if advertised.port == port else advertised.address
+
+
+def with_port(address: str, port: str) -> str:
+    """Return HOST:PORT for HOST or HOST:PORT."""
+    has_port = re.fullmatch(r"(\[[^]]+\]|[^:]+):[0-9]+", address)
+    host = f"[{address}]" if address.count(":") > 1 and not address.startswith("[") else address
+    return address if has_port else f"{host}:{port}"
 
 
 def bracketed(host: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
 
+@lru_cache(1024)
 def acl_host(address: str) -> str:
     """Return the text by which ACLs name a client with this address."""
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +15,8 @@ STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAutho
 AUTHORIZER_CLASS: Final = "authorizer.class.name"
 SUPER_USERS: Final = "super.users"
 ALLOW_EVERYONE: Final = "allow.everyone.if.no.acl.found"
+_PRINCIPAL_AFTER_COMMA: Final = re.compile(r",\s*(?=[A-Za-z]+:)")
+"""A comma alone is no mistake: the names of certificates have some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +42,22 @@ def read_authorizer(values: Values) -> AuthorizerSettings:
         if name is None and key in values:
             raise values.error(key, f"has no effect without {AUTHORIZER_CLASS}={STANDARD_AUTHORIZER}")
     return AuthorizerSettings(name is not None, super_users, values.boolean(ALLOW_EVERYONE))
+
+
+def warn_of_authorizer(values: Values) -> Iterator[str]:
+    """Yield a line if nobody may add the first ACL, or if several super users are written as one."""
+    if values.text(AUTHORIZER_CLASS) is None:
+        return
+    super_users = values.text(SUPER_USERS) or ""
+    if not super_users.strip("; ") and not values.boolean(ALLOW_EVERYONE):
+        origin = values.texts[AUTHORIZER_CLASS].origin
+        yield (
+            f"{origin}: {AUTHORIZER_CLASS} without {SUPER_USERS}: nobody may do anything, and nobody may add ACLs;"
+            f" set e.g. {SUPER_USERS}=User:admin"
+        )
+    if _PRINCIPAL_AFTER_COMMA.search(super_users):
+        separated = _PRINCIPAL_AFTER_COMMA.sub(";", super_users)
+        yield (
+            f"{values.texts[SUPER_USERS].origin}: {SUPER_USERS}: users are separated by semicolons, and a comma is part"
+            f" of a name; expected {SUPER_USERS}={separated}"
+        )

@@ -130,3 +130,31 @@ def test_damaged_files_are_named_or_described(secured: SecureDirectory) -> None:
     Path(secured.stores[0]).unlink()
     with pytest.raises(SetupFailed, match=r"node.pem: no such file"):
         secured.renew_if_due([], NOW)
+
+
+def test_what_is_kept_is_private_and_added_to(secured: SecureDirectory) -> None:
+    assert secured.kept() == {}
+    set_up(secured)
+    key = secured.ensured_token_key()
+    assert len(key) == 24
+    secured.keep({"advertise": "kafka.example.com"})
+    assert secured.kept() == {"delegation.token.secret.key": key, "advertise": "kafka.example.com"}
+    assert secured.ensured_token_key() == key
+    path = secured.path / "secure.properties"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.name in SECURE_FILES
+    assert key not in repr(secured)
+    path.write_text("a=\\u12\n")
+    with pytest.raises(SetupFailed, match=r"secure\.properties is damaged"):
+        secured.kept()
+
+
+def test_a_client_file_can_be_made_anew(secured: SecureDirectory) -> None:
+    set_up(secured)
+    before = secured.client_file.read_text()
+    secured.client_file.unlink()
+    secured.write_client_file("another")
+    properties = {each.key: each.value for each in parse(secured.client_file.read_text())}
+    assert parse_line(properties["sasl.jaas.config"]).options == {"username": "admin", "password": "another"}
+    assert secured.client_file.read_text() != before
+    assert secured.client_file.stat().st_mode & 0o777 == 0o600

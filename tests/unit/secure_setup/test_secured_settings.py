@@ -94,3 +94,32 @@ def test_client_certificates_are_a_login_too() -> None:
 
     properties = {"listeners": "SSL://:9092", "ssl.client.auth": "required", **secured_properties(*STORES)}
     check_is_secured(from_properties(properties))
+
+
+def test_all_nodes_have_the_same_key_of_delegation_tokens() -> None:
+    texts = [secured_node_properties(each, NODES, "/data", STORES, "::", None, "the-key") for each in NODES]
+    assert {from_properties(each).delegation_tokens.secret_key for each in texts} == {"the-key"}
+    assert "the-key" not in repr(from_properties(texts[0]))
+    assert not from_properties(
+        secured_node_properties(NODES[0], NODES, "/data", STORES, "::", None)
+    ).delegation_tokens.is_enabled
+
+
+@pytest.mark.parametrize(
+    ("listeners", "advertise", "advertised"),
+    [
+        ("SASL_SSL://0.0.0.0:9092", "kafka.example.com", "SASL_SSL://kafka.example.com:9092"),
+        ("SASL_SSL://:19092", "kafka.example.com:443", "SASL_SSL://kafka.example.com:443"),
+        ("SASL_SSL://[::]:9092", "[fd00::1]", "SASL_SSL://[fd00::1]:9092"),
+        ("SASL_SSL://localhost:9092", "kafka.example.com", None),
+        ("SASL_SSL://:9092,OTHER://:9093", "kafka.example.com", None),
+        ("nonsense", "kafka.example.com", None),
+    ],
+)
+def test_an_advertised_name_is_used_again_where_it_fits(listeners: str, advertise: str, advertised: str | None) -> None:
+    from moldau.secure_setup.settings import advertised_again, name_to_keep
+
+    assert advertised_again(listeners, advertise) == advertised
+    if advertised is not None:
+        port = int(listeners.rpartition(":")[2])
+        assert name_to_keep(advertised, port) == advertise

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from moldau.base.acl_operations import AclOperation
 from moldau.security.acls import authorizer as module
+from moldau.security.acls.access import Needs, Restricted
 from moldau.security.acls.authorizer import Authorizer
 from moldau.security.acls.bindings import AclBinding, AclFilter, PatternType, Permission, ResourceType, covers
 from moldau.security.principals import Principal
@@ -230,3 +231,22 @@ def test_a_filter_with_all_fields_matches_one_binding(one: AclBinding, other: Ac
 )
 def test_filters(acl_filter: AclFilter, is_matched: bool) -> None:
     assert acl_filter.matches(acl()) is is_matched
+
+
+def test_an_open_connection_follows_changes_and_uses_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DECISIONS_REMEMBERED_MAX", 10)
+    authorizer, binding = Authorizer(), acl()
+    access, needs = Restricted(authorizer, Principal("User", "ann"), "h"), Needs(READ, TOPIC)
+    others = Restricted(authorizer, Principal("User", "bob"), "h")
+    for _ in range(2):
+        assert not access.allows(needs, "orders")
+        authorizer.change([binding])
+        assert access.allows(needs, "orders")
+        assert access.allows(needs, "orders"), "now it is remembered"
+        assert access.allows_quietly(needs, "orders")
+        assert not others.allows(needs, "orders")
+        authorizer.change([], [binding])
+    authorizer.change([acl("*")])
+    for number in range(100):
+        assert access.allows(needs, f"t{number}")
+        assert len(access._granted[needs]) <= 10

@@ -28,6 +28,10 @@ class Access(Protocol):
     @property
     def principal(self) -> Principal: ...
 
+    @property
+    def is_unrestricted(self) -> bool:
+        """Whether everything is allowed, always: where no authorizer is configured. Then nobody need ask."""
+
     def allows(self, needs: Needs, name: str = CLUSTER_NAME) -> bool:
         """Return whether the principal may do this with the resource of that name. A denial goes into the audit log."""
 
@@ -40,6 +44,8 @@ class Access(Protocol):
 
 class Unrestricted:
     """The access of everybody where no authorizer is configured, and of a node to itself."""
+
+    is_unrestricted: Final = True
 
     def __init__(self, principal: Principal = ANONYMOUS) -> None:
         self.principal = principal
@@ -59,7 +65,8 @@ UNRESTRICTED: Final = Unrestricted()
 class Restricted:
     """The access of a principal from one host, by the ACLs at the time of each question."""
 
-    __slots__ = ("_authorizer", "_host", "_name", "_on_denied", "principal")
+    __slots__ = ("_authorizer", "_granted", "_host", "_name", "_on_denied", "principal")
+    is_unrestricted: Final = False
 
     def __init__(
         self, authorizer: Authorizer, principal: Principal, host: str, on_denied: OnDenied = lambda *denial: None
@@ -68,17 +75,24 @@ class Restricted:
         self._host = host
         self._name = str(principal)
         self._on_denied = on_denied
+        self._granted = authorizer.granted(self._name, host)
         self.principal = principal
 
     def allows(self, needs: Needs, name: str = CLUSTER_NAME) -> bool:
-        if self._authorizer.allows(self._name, self._host, needs[0], needs[1], name):
+        if name in self._granted[needs] or self._decide(needs, name):
             return True
         decide = partial(self._authorizer.decide, self._name, self._host, needs[0], needs[1], name)
         self._on_denied(self._name, self._host, needs, name, decide)
         return False
 
     def allows_quietly(self, needs: Needs, name: str = CLUSTER_NAME) -> bool:
-        return self._authorizer.allows(self._name, self._host, needs[0], needs[1], name)
+        return name in self._granted[needs] or self._decide(needs, name)
+
+    def _decide(self, needs: Needs, name: str) -> bool:
+        is_allowed = self._authorizer.allows(self._name, self._host, needs[0], needs[1], name)
+        if is_allowed:
+            self._granted[needs].add(name)
+        return is_allowed
 
     def allows_any(self, needs: Needs) -> bool:
         return self._authorizer.allows_any(self._name, self._host, needs[0], needs[1])

@@ -70,6 +70,7 @@ REQUIREMENTS: Final[Mapping[ApiKey, tuple[Needs, ...]]] = {
     ApiKey.DESCRIBE_QUORUM: (CLUSTER_DESCRIBE,),
     ApiKey.ADD_RAFT_VOTER: (CLUSTER_ALTER,),
     ApiKey.REMOVE_RAFT_VOTER: (CLUSTER_ALTER,),
+    ApiKey.LIST_CONFIG_RESOURCES: (CLUSTER_DESCRIBE_CONFIGS,),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: (CLUSTER_DESCRIBE_CONFIGS,),
     ApiKey.ALTER_CLIENT_QUOTAS: (CLUSTER_ALTER_CONFIGS,),
     ApiKey.DESCRIBE_ACLS: (CLUSTER_DESCRIBE,),
@@ -120,6 +121,9 @@ NO_REQUIREMENTS: Final = frozenset(
         ApiKey.API_VERSIONS,
         ApiKey.SASL_HANDSHAKE,
         ApiKey.SASL_AUTHENTICATE,
+        # Clients describe only themselves.
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        ApiKey.PUSH_TELEMETRY,
         # Of these the controller checks that the client owns the token or is one of its renewers.
         ApiKey.RENEW_DELEGATION_TOKEN,
         ApiKey.EXPIRE_DELEGATION_TOKEN,

@@ -68,12 +68,19 @@ class SaslExchange:
         """Known once the client is authenticated; while it authenticates again, the former one."""
         self.failure = ""
         """Why the authentication failed or is about to, for the log."""
+        self.user_tried = ""
+        """As whom the client wanted to log in when the authentication failed."""
         self.expires_ms: int | None = None
         self._mechanisms = mechanisms
         self._name = ""
         self._former_name = ""
         self._server: ServerMechanism | None = None
         self._began_again_ms: int | None = None
+
+    @property
+    def mechanism(self) -> str:
+        """The mechanism that the client has chosen; empty if it has not, or none that is enabled."""
+        return self._name
 
     @property
     def is_reauthenticating(self) -> bool:
@@ -166,4 +173,6 @@ class SaslExchange:
         return lifetime_ms
 
     def _fail(self, reason: str) -> None:
+        if self._server is not None:
+            self.user_tried = self._server.user_tried
         self.phase, self.failure, self._server = Phase.FAILED, reason, None

@@ -37,6 +37,10 @@ class Step(NamedTuple):
 
 
 class ServerMechanism(Protocol):
+    @property
+    def user_tried(self) -> str:
+        """As whom the client wants to log in, by its own words; empty if it has not said so. For the audit log."""
+
     def respond(self, token: bytes) -> Step | Promise[Step | SaslRefusal]:
         """Answer a token of the client, at once or later. Raise SaslRefusal, and nothing else, whatever the token
         is."""

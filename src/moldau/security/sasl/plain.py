@@ -16,6 +16,7 @@ class PlainServer:
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords
+        self.user_tried = ""
 
     def respond(self, token: bytes) -> Step:
         """Check `[authorization id] NUL user NUL password`; an unknown user takes as long as a wrong password."""
@@ -24,6 +25,7 @@ class PlainServer:
             count = min(len(parts), TOKENS_MAX)
             raise SaslRefusal(f"Invalid SASL/PLAIN response: expected 3 tokens, got {count}")
         authorization_id, user, password = parts
+        self.user_tried = user
         if not user:
             raise SaslRefusal("Authentication failed: username not specified")
         if not password:

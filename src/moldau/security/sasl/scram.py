@@ -30,8 +30,11 @@ Credentials = Mapping[tuple[int, str], ScramCredential]
 class ScramUsers:
     """The credentials of one mechanism, and made-up ones for the users that do not exist."""
 
-    def __init__(self, mechanism: ScramMechanism, credentials: Callable[[], Credentials], secret: bytes) -> None:
-        """`secret` is the same on all nodes of a cluster, so that a made-up salt is the same everywhere."""
+    def __init__(
+        self, mechanism: ScramMechanism, credentials: Callable[[], Credentials], secret: Callable[[], bytes]
+    ) -> None:
+        """`secret` returns what only the nodes of the cluster know, and all of them: who knows it can tell made-up
+        salts from others, and one that differs between nodes would do so too."""
         self.keys = ScramKeys(mechanism)
         self.mechanism = mechanism
         self._credentials = credentials
@@ -71,7 +74,7 @@ class ScramUsers:
     def _bytes_for(self, name: str, length: int) -> bytes:
         blocks = range(-(-length // self.keys.size))
         return b"".join(
-            self.keys.mac(self._secret, f"{block} {self.mechanism} {name}".encode("utf-8", "surrogatepass"))
+            self.keys.mac(self._secret(), f"{block} {self.mechanism} {name}".encode("utf-8", "surrogatepass"))
             for block in blocks
         )[:length]
 
@@ -87,6 +90,8 @@ class ScramServer:
         self._new_nonce = new_nonce
         self._first: ClientFirst | None = None
         self._is_finished = False
+        self.user_tried = ""
+        """The id of a delegation token, if the client has one: it is no secret."""
 
     def respond(self, token: bytes) -> Step:
         if self._is_finished:
@@ -102,6 +107,7 @@ class ScramServer:
 
     def _begin(self, token: bytes) -> Step:
         first = scram_messages.parse_client_first(token)
+        self.user_tried = first.user
         if first.authorization_id not in ("", first.user):
             raise SaslRefusal(
                 "Authentication failed: Client requested an authorization id that is different from username"

@@ -7,8 +7,7 @@ which this node logs in to the same listener of other nodes. No error quotes a J
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -37,9 +36,6 @@ from moldau.security.sasl.mechanism import (
 )
 from moldau.security.sasl.oauthbearer.server import OAuthBearerServer, Verify
 from moldau.security.sasl.oauthbearer.settings import (
-    AUDIENCE,
-    ISSUER,
-    JWKS_URL,
     LOGIN_HANDLER,
     SERVER_HANDLER,
     TOKEN_URL,
@@ -49,7 +45,6 @@ from moldau.security.sasl.oauthbearer.settings import (
     read_validation,
     require_joserfc,
 )
-from moldau.security.sasl.oauthbearer.urls import is_exposed
 from moldau.security.sasl.plain import PlainServer
 from moldau.security.sasl.scram import Credentials, ScramServer, ScramUsers
 from moldau.security.sasl.token_credentials import TokenCredentials
@@ -68,7 +63,6 @@ _MODULES: Final = {
     OAUTHBEARER: OAUTHBEARER_MODULE,
     **dict.fromkeys(SCRAM_MECHANISMS, SCRAM_MODULE),
 }
-_WITHOUT_MECHANISM: Final = re.compile(r"(?:listener\.name\.[^.]+\.)?sasl\.jaas\.config")
 
 JaasFile = Mapping[str, tuple[LoginModule, ...]]
 """The login modules of a JAAS file by context."""
@@ -90,7 +84,7 @@ class SaslListenerSettings:
     def mechanisms(
         self,
         credentials: Callable[[], Credentials],
-        secret: bytes,
+        secret: Callable[[], bytes],
         new_nonce: Callable[[], str],
         tokens: TokenCredentials | None = None,
         verify: Verify | None = None,
@@ -154,7 +148,8 @@ def read_jaas_file(path: str, origin: str) -> JaasFile:
     except UnicodeDecodeError:
         raise SettingsError(f"{origin}: {path}: is not UTF-8") from None
     except JaasError as wrong:
-        raise SettingsError(f"{origin}: {path}: {wrong}") from None
+        example = f"{SERVER_CONTEXT} {{ {jaas_example(PLAIN)} }};"
+        raise SettingsError(f"{origin}: {path}: {wrong}; expected e.g. {example}") from None
 
 
 def read_sasl(
@@ -173,23 +168,6 @@ def read_sasl(
         None if use.brokers is None else reader.login(use.brokers, BROKERS_MECHANISM, use),
         None if use.controllers is None else reader.login(use.controllers, CONTROLLERS_MECHANISM, use),
     )
-
-
-def warn_of_sasl(values: Values) -> Iterator[str]:
-    """Yield a line for each JAAS line that names no mechanism, since it has no effect, as in Kafka, and for settings of
-    OAUTHBEARER that are less safe than they could be."""
-    for key, setting in values.texts.items():
-        if _WITHOUT_MECHANISM.fullmatch(key):
-            yield (
-                f"{setting.origin}: {key} has no effect; expected"
-                f" listener.name.LISTENER.MECHANISM.{JAAS_CONFIG}, in lower case"
-            )
-        if key.endswith((JWKS_URL, TOKEN_URL)) and is_exposed(setting.text):
-            yield f"{setting.origin}: {key}: http: can be read and changed on the way; use https:"
-        if key.endswith(JWKS_URL):
-            for what in (AUDIENCE, ISSUER):
-                if not any(each.endswith(what) for each in values.texts):
-                    yield f"{setting.origin}: {key} without {what}: a token for another service may be accepted"
 
 
 class _Reader:
@@ -308,11 +286,11 @@ class _Reader:
         expected = _MODULES[mechanism]
         if module is None:
             raise SettingsError(
-                f"{key}: is not set, but {mechanism} on listener {listener} needs it; expected e.g. {expected}"
-                ' required username="..." password="...";'
+                f"{key}: is not set, but {mechanism} on listener {listener} needs it; expected e.g."
+                f" {jaas_example(mechanism)}"
             )
         if module.class_name != expected:
-            raise self._values.error(key, f"expected the login module {expected}")
+            raise self._values.error(key, f"expected the login module {expected}; e.g. {jaas_example(mechanism)}")
         return module
 
     def _find_module(self, listener: str, mechanism: str) -> LoginModule | None:
@@ -321,7 +299,7 @@ class _Reader:
             try:
                 return parse_line(self._values.text(key) or "")
             except JaasError as wrong:
-                raise self._values.error(key, str(wrong)) from None
+                raise self._values.error(key, f"{wrong}; expected e.g. {jaas_example(mechanism)}") from None
         expected = _MODULES.get(mechanism)
         for context in (f"{listener.lower()}.{SERVER_CONTEXT}", SERVER_CONTEXT):
             if context in self._jaas_file:
@@ -331,3 +309,9 @@ class _Reader:
 
 def jaas_key(listener: str, mechanism: str) -> str:
     return f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS_CONFIG}"
+
+
+def jaas_example(mechanism: str) -> str:
+    """Return a JAAS line in the right form."""
+    options = {PLAIN: ' user_ann="PASSWORD"', OAUTHBEARER: ""}.get(mechanism, ' username="NAME" password="PASSWORD"')
+    return f"{_MODULES.get(mechanism, PLAIN_MODULE)} required{options};"

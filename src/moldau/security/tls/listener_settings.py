@@ -47,6 +47,16 @@ def read_listener_tls(values: Values, listener: str, *, is_server: bool) -> TlsS
     return read_tls(value_of, error, is_server=is_server)
 
 
+def warn_of_missing_trust(tls: Mapping[str, TlsSettings]) -> Iterator[str]:
+    """Yield a line for each listener whose clients show certificates that no trust store is set for."""
+    for listener, settings in tls.items():
+        if settings.client_auth != "none" and not settings.trust_store.is_set:
+            yield (
+                f"listener {listener}: ssl.client.auth={settings.client_auth} without ssl.truststore.location: the"
+                " certificates of all authorities that the system trusts are accepted, and no others"
+            )
+
+
 def warn_of_unknown_listeners(values: Values, listeners: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each key of a listener that does not exist."""
     for key, setting in values.texts.items():

@@ -89,7 +89,7 @@ class ListenerTls:
         server = server_context(self._settings, stores, self._files) if self._is_server else None
         client = client_context(self._settings, stores, self._files)
         if server is not None and self._is_internal:
-            check_handshake(server, client)
+            check_handshake(server, client, self._settings.trust_store.is_set)
         return Contexts(server, client, stores, versions)
 
     def _file_versions(self) -> tuple[object, ...]:

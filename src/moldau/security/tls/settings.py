@@ -14,8 +14,10 @@ from moldau.base.setting_sources import SettingsError
 from moldau.security.tls.mapping_rules import MappingRules
 
 PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
-STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
+PEM: Final = "PEM"
+STORE_TYPES: Final = (PEM, "PKCS12", "JKS")
 CLIENT_AUTH: Final = ("none", "requested", "required")
+NO_PASSWORD: Final = "set ssl.keystore.password too; or ssl.keystore.type=PEM, if it is a PEM file"
 NOT_SUPPORTED: Final = ("ssl.engine.factory.class", "ssl.provider")
 """Names of Java classes: to ignore them could mean less protection than the operator asked for."""
 
@@ -142,7 +144,7 @@ class _Reader:
         elif location is None:
             self._require(password is None, "ssl.keystore.password", "set ssl.keystore.location too")
         else:
-            self._require(password is not None, "ssl.keystore.location", "set ssl.keystore.password too")
+            self._require(password is not None, "ssl.keystore.location", NO_PASSWORD)
         key_password = self.text("ssl.key.password")
         return StoreSettings("ssl.keystore", kind, location, password, key_password, key, chain)
 

@@ -5,14 +5,14 @@ Java does the same for JKS and PKCS12: its type JKS also opens PKCS12 files. PKC
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from moldau.base.errors import MalformedData
 from moldau.security.tls.pem import Block, der_of, parse_blocks
-from moldau.security.tls.settings import StoreSettings, tls_error
+from moldau.security.tls.settings import PEM, StoreSettings, TlsSettings, tls_error
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _JKS_MAGIC: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _DER_SEQUENCE: Final = 0x30
+_PEM_START: Final = b"-----BEGIN "
+FIRST_BYTES: Final = 64 << 10
+"""Enough for the text that may precede the first certificate of a PEM file."""
 STORE_BYTES_MAX: Final = 16 << 20
 
 
@@ -79,6 +82,22 @@ def read_trust_store(store: StoreSettings, files: KeyFiles) -> str:
     return "".join(certificates)
 
 
+def warn_of_types(settings: Iterable[TlsSettings], files: KeyFiles) -> Iterator[str]:
+    """Yield a line for each PEM file that the settings call something else: we read it, Kafka's own brokers do not."""
+    for each in settings:
+        for store in (each.key_store, each.trust_store):
+            if store.location is not None and store.type != PEM and _is_pem(store.location, files):
+                key = f"{store.prefix}.type"
+                yield f"{store.prefix}.location={store.location}: is a PEM file, {key} is {store.type}; set {key}=PEM"
+
+
+def _is_pem(location: str, files: KeyFiles) -> bool:
+    try:
+        return _PEM_START in files.read(location, FIRST_BYTES)
+    except OSError:
+        return False  # reported as an error when the store is read
+
+
 def _content(store: StoreSettings, files: KeyFiles) -> bytes:
     assert store.location is not None
     try:
@@ -101,7 +120,7 @@ def _is_pkcs12(store: StoreSettings, data: bytes) -> bool:
         )
     if data[:1] == bytes((_DER_SEQUENCE,)):
         return True
-    if b"-----BEGIN " not in data:
+    if _PEM_START not in data:
         raise tls_error(store.prefix, store.location, "is neither a PEM nor a PKCS12 file")
     return False
 

@@ -19,6 +19,7 @@ class TwoSteps:
 
     def __init__(self) -> None:
         self._is_greeted = False
+        self.user_tried = ""
 
     def respond(self, token: bytes) -> Step:
         if token == b"hello" and not self._is_greeted:

@@ -36,7 +36,7 @@ STORED = credentials(**PASSWORDS)
 def scram_server(
     mechanism: ScramMechanism = SHA_256, stored: Credentials = STORED, nonce: str = "server"
 ) -> ScramServer:
-    return ScramServer(ScramUsers(mechanism, lambda: stored, b"cluster"), lambda: nonce)
+    return ScramServer(ScramUsers(mechanism, lambda: stored, lambda: b"secret"), lambda: nonce)
 
 
 def server_of(mechanism: str) -> ServerMechanism:
@@ -228,10 +228,10 @@ def test_made_up_credentials_have_the_form_that_most_have() -> None:
     stored = {(int(SHA_256), f"u{n}"): credential(b"\xff" * 40, 8192) for n in range(3)}
     stored[SHA_256, "other"] = credential(b"abc", 4096)
     stored |= {(int(SHA_512), f"u{n}"): credential(b"abc", 4096) for n in range(9)}
-    made_up, is_known = ScramUsers(SHA_256, lambda: stored, b"").find("nobody")
+    made_up, is_known = ScramUsers(SHA_256, lambda: stored, bytes).find("nobody")
     assert not is_known
     assert (made_up.iterations, len(made_up.salt)) == (8192, 40)
-    empty, _ = ScramUsers(SHA_256, dict, b"").find("nobody")
+    empty, _ = ScramUsers(SHA_256, dict, bytes).find("nobody")
     assert (empty.iterations, len(empty.salt), empty.salt.isalnum()) == (4096, 26, True)
 
 

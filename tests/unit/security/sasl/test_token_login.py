@@ -52,7 +52,7 @@ class Desk:
         self.work.clear()
 
     def server(self, mechanism: str = "SCRAM-SHA-256", has_tokens: bool = True) -> ScramServer:
-        users = ScramUsers(SCRAM_MECHANISMS[mechanism], lambda: STORED, b"cluster")
+        users = ScramUsers(SCRAM_MECHANISMS[mechanism], lambda: STORED, lambda: b"secret")
         return ScramServer(users, lambda: "server", self.credentials if has_tokens else None)
 
     def log_in(self, server: ScramServer, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> Step:

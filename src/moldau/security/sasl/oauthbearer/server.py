@@ -35,6 +35,8 @@ Verify = Callable[[str], Promise[Verdict]]
 class OAuthBearerServer:
     def __init__(self, verify: Verify) -> None:
         self._verify = verify
+        self.user_tried = ""
+        """Known only of a token that is valid."""
         self._problem: str | None = None
         """Why the token was refused, until the client acknowledges it."""
 
@@ -48,6 +50,7 @@ class OAuthBearerServer:
         if isinstance(verdict, TokenRefused):
             self._problem = str(verdict)
             return Step(INVALID_TOKEN.encode(), problem=self._problem)
+        self.user_tried = verdict.user
         if first.authorization_id not in ("", verdict.user):
             return SaslRefusal(
                 "Authentication failed: Client requested an authorization id that is different from the token's"
