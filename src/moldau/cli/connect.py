@@ -57,6 +57,7 @@ NEXT_STEPS: Final = {
     "_UNSUPPORTED_FEATURE": "this broker does not offer it",
     "TOPIC_AUTHORIZATION_FAILED": "ask for an ACL on the topic",
     "CLUSTER_AUTHORIZATION_FAILED": "ask for an ACL on the cluster",
+    "GROUP_AUTHORIZATION_FAILED": "ask for an ACL on the group",
     "MSG_SIZE_TOO_LARGE": "raise max.message.bytes of the topic (`moldau topic alter`)",
 }
 

@@ -38,8 +38,9 @@ def doctor(
 ) -> None:
     """Look at this machine: Python, packages, Java, Spark, ports, limits, disks, names, proxies, clock, cores, memory.
 
-    Give it the options that `moldau start` gets. It writes the script that starts Spark's Java, and nothing else. The
-    exit status is 1 if something is broken, 0 if all is fine or there are warnings only.
+    Give it the --config, --data-dir, --listen and --override of your `moldau start`. It leaves nothing behind but the
+    script that starts Spark's Java. The exit status is 1 if something is broken, 0 if all is fine or there are
+    warnings only.
 
     \b
     moldau doctor
@@ -53,7 +54,8 @@ def doctor(
     from moldau.doctor.verdicts import judge
 
     settings = _settings(file, data_dir, listen, overrides)
-    listeners = (*settings.listeners, *settings.controller_listeners)
+    metrics = (settings.metrics_listener,) if settings.metrics_listener else ()
+    listeners = (*settings.listeners, *settings.controller_listeners, *metrics)
     findings = judge(gather(listeners, settings.log_dirs[0]))
 
     def row(finding: Finding) -> tuple[Any, ...]:

@@ -37,6 +37,7 @@ COMMANDS: Final = {
         "moldau.cli.records.produce:produce", "Write lines or JSON envelopes to a topic as records."
     ),
     "consume": LazyCommand("moldau.cli.records.consume:consume", "Read records from topics and print them."),
+    "view": LazyCommand("moldau.cli.view.commands:view", "Create and describe views: part of a topic, by content."),
     "group": LazyCommand("moldau.cli.group.commands:group", "List, describe, reset and delete consumer groups."),
     "acl": LazyCommand("moldau.cli.acl.commands:acl", "List, allow and deny who may do what, and test it."),
     "user": LazyCommand("moldau.cli.user.commands:user", "List, add and remove users, and set passwords."),
@@ -50,6 +51,10 @@ COMMANDS: Final = {
     "cluster": LazyCommand(
         "moldau.cli.cluster.commands:cluster", "Start and stop a cluster here; show who leads what in any."
     ),
+    "generate": LazyCommand(
+        "moldau.cli.generate.commands:generate", "Write files for Prometheus and Grafana that watch a cluster."
+    ),
+    "console": LazyCommand("moldau.cli.console:console", "Serve the web console of a cluster, any Kafka's."),
     "doctor": LazyCommand("moldau.cli.doctor:doctor", "Look at this machine: what is wrong and what to do."),
     "completion": LazyCommand("moldau.cli.completion:completion", "Print the completion script of a shell."),
 }

@@ -10,22 +10,41 @@ import logging
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from moldau.base.listeners import WILDCARD_HOSTS
+from moldau.base.listeners import WILDCARD_HOSTS, Listener
 from moldau.base.setting_sources import SettingsError, SettingText
+from moldau.cli.admin_password import renew_admin_password
 from moldau.cli.secure_options import connect_lines
 from moldau.secure_setup.directory import SecureDirectory
+from moldau.secure_setup.first_users import new_password
 from moldau.secure_setup.problems import SetupFailed
-from moldau.secure_setup.settings import CLIENTS_LISTENER
+from moldau.secure_setup.settings import (
+    ADMIN,
+    CLIENTS_LISTENER,
+    advertised_again,
+    client_properties,
+    name_to_keep,
+)
+from moldau.security.sasl.jaas import PLAIN_MODULE
+from moldau.security.sasl.mechanism import PLAIN
+from moldau.security.sasl.settings import ENABLED_MECHANISMS, jaas_key
+from moldau.security.token_settings import SECRET_KEY
 from moldau.settings import Settings, from_texts, log_dirs
 
 log = logging.getLogger("moldau.start")
 
 DEFAULT_LISTENERS: Final = f"{CLIENTS_LISTENER}://0.0.0.0:9092"
 ORIGIN: Final = "--secure"
+ADVERTISE_ORIGIN: Final = "--advertise"
+ADVERTISED: Final = "advertised.listeners"
+KEPT_ADVERTISE: Final = "advertise"
+"""The advertised name in secure.properties."""
+PLAIN_JAAS: Final = jaas_key(CLIENTS_LISTENER, PLAIN)
+CLIENTS_MECHANISMS: Final = f"listener.name.{CLIENTS_LISTENER.lower()}.{ENABLED_MECHANISMS}"
 RENEWAL_CHECK_S: Final = 3600.0
 
 
@@ -42,41 +61,131 @@ class SecureStart:
         self._directory = SecureDirectory(Path(log_dirs(texts)[0]))
         self._hosts: tuple[str, ...] = ()
         self._password: str | None = None
+        self._recovery: Recovery | None = None
 
     def prepare(self) -> Settings:
         """Return the settings; make or renew the files that they name. Raise SettingsError if that cannot be done."""
-        secured = {"listeners": DEFAULT_LISTENERS, **self._directory.node_properties()}
-        defaults = {key: SettingText(text, ORIGIN) for key, text in secured.items()}
-        settings = from_texts({**defaults, **self._texts}, self._environ)
-        check_is_secured(settings)
-        self._hosts = (*certificate_hosts(settings), *self._more_hosts)
-        now = datetime.now(UTC)
         try:
-            if self._directory.is_set_up:
+            texts = {**secured_defaults(self._directory, self._texts), **self._texts}
+            is_set_up = self._directory.is_set_up
+            if is_set_up and not self._directory.client_file.exists() and Recovery.is_possible(texts):
+                self._recovery = Recovery(new_password())
+                texts |= self._recovery.texts(texts)
+            settings = from_texts(texts, self._environ)
+            _check_with_warnings(settings)
+            self._hosts = (*certificate_hosts(settings), *self._more_hosts)
+            now = datetime.now(UTC)
+            if is_set_up:
                 self._directory.renew_if_due(self._hosts, now)
             else:
                 self._password = self._directory.set_up(self._hosts, [Path(settings.log_dirs[0])], now)
+            self._directory.keep(values_to_keep(texts, settings.listeners[0].port))
         except SetupFailed as failed:
             raise SettingsError(f"{ORIGIN}: {failed}") from failed
+        self._listeners = {each.name: each for each in settings.listeners}
         return settings
+
+    @property
+    def client_file(self) -> Path:
+        """The file with which clients connect; there once the node is prepared."""
+        return Path(self._directory.client_file)
 
     def announce(self, line: str, address: str) -> None:
         """Print that the node is ready, and how to connect; watch the certificate from now on."""
-        print(line)
+        print(line, flush=True)
+        if self._recovery is None:
+            self._print_how_to_connect(address)
+            if not self._directory.client_file.exists():
+                print(
+                    "client.properties is missing; start once without other listeners and settings of PLAIN", flush=True
+                )
+        watching = threading.Thread(target=self._watch, args=(address,), name="certificate renewal", daemon=True)
+        watching.start()
+
+    def _print_how_to_connect(self, address: str) -> None:
         for each in connect_lines(address, self._directory.client_file, self._password, sys.stdout.isatty()):
             print(each)
         sys.stdout.flush()
         self._password = None
-        threading.Thread(target=self._renew_for_ever, name="certificate renewal", daemon=True).start()
 
-    def _renew_for_ever(self) -> None:
-        """The node itself notices the new file."""
+    def _watch(self, address: str) -> None:
+        """Make client.properties anew if it is missing, then renew the certificate for ever. The node itself notices
+        the new certificate."""
+        try:
+            if self._recovery is not None:
+                own = self._recovery.address(self._listeners[CLIENTS_LISTENER], address)
+                properties = self._recovery.client_properties(self._directory.authority)
+                self._password = renew_admin_password(own, properties, self._directory)
+                self._print_how_to_connect(address)
+        except SetupFailed as failed:
+            log.error("%s", failed)
         pause = threading.Event()
         while not pause.wait(RENEWAL_CHECK_S):
             try:
                 self._directory.renew_if_due(self._hosts, datetime.now(UTC))
             except SetupFailed as failed:
                 log.error("the node's certificate cannot be renewed: %s", failed)
+
+
+def secured_defaults(directory: SecureDirectory, texts: Mapping[str, SettingText]) -> dict[str, SettingText]:
+    """Return what --secure sets, unless `texts`, the settings from other sources, do: also the name that an earlier
+    start advertised."""
+    secured = {"listeners": DEFAULT_LISTENERS, **directory.node_properties(directory.token_key() or new_password())}
+    listeners = texts["listeners"].text if "listeners" in texts else DEFAULT_LISTENERS
+    name = directory.kept().get(KEPT_ADVERTISE)
+    if name is not None and (advertised := advertised_again(listeners, name)) is not None:
+        secured[ADVERTISED] = advertised
+    return {key: SettingText(text, ORIGIN) for key, text in secured.items()}
+
+
+def values_to_keep(texts: Mapping[str, SettingText], port: int) -> dict[str, str]:
+    """Return what later starts need: the key of delegation tokens if it is ours, and the name of --advertise."""
+    kept = {SECRET_KEY: texts[SECRET_KEY].text} if texts[SECRET_KEY].origin == ORIGIN else {}
+    if ADVERTISED in texts and texts[ADVERTISED].origin == ADVERTISE_ORIGIN:
+        kept[KEPT_ADVERTISE] = name_to_keep(texts[ADVERTISED].text, port)
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How the node itself logs in as the admin user whose password is lost: with PLAIN and a random password that
+    nobody else knows, until the next start."""
+
+    password: str = field(repr=False)
+
+    @staticmethod
+    def is_possible(texts: Mapping[str, SettingText]) -> bool:
+        """Return whether the settings leave room for this login: our listener for clients, and no PLAIN of theirs."""
+        return PLAIN_JAAS not in texts and f"{CLIENTS_LISTENER}://" in texts["listeners"].text
+
+    def texts(self, texts: Mapping[str, SettingText]) -> dict[str, SettingText]:
+        """Return the settings that allow this login beside those there are."""
+        enabled = texts.get(CLIENTS_MECHANISMS, texts[ENABLED_MECHANISMS]).text
+        settings = {
+            CLIENTS_MECHANISMS: f"{enabled},{PLAIN}",
+            PLAIN_JAAS: f'{PLAIN_MODULE} required user_{ADMIN}="{self.password}";',
+        }
+        return {key: SettingText(text, ORIGIN) for key, text in settings.items()}
+
+    def address(self, listener: Listener, advertised: str) -> str:
+        """Return where to reach the listener from this machine. `advertised` has the port if any was asked for."""
+        port = listener.port or int(advertised.rpartition(":")[2])
+        host = listener.host
+        if host in WILDCARD_HOSTS:
+            host = "::1" if host == "::" else "127.0.0.1"
+        return listener._replace(host=host, port=port).address
+
+    def client_properties(self, authority: str) -> dict[str, str]:
+        jaas = f'{PLAIN_MODULE} required username="{ADMIN}" password="{self.password}";'
+        return {**client_properties(ADMIN, "", authority), "sasl.mechanism": PLAIN, "sasl.jaas.config": jaas}
+
+
+def _check_with_warnings(settings: Settings) -> None:
+    try:
+        check_is_secured(settings)
+    except SettingsError as wrong:
+        wrong.warnings = settings.warnings
+        raise
 
 
 def check_is_secured(settings: Settings) -> None:

@@ -7,20 +7,21 @@ table code: the whole start has to take less than half a second.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import click
 
 from moldau.base.setting_sources import SettingsError, SettingText, parse_override
+from moldau.cli.console_process import ConsoleProcess, console_option
 from moldau.cli.cores.options import cores_option, machines_option
-from moldau.cli.kafka.server_start import choose_log_output, serve
+from moldau.cli.kafka.server_start import announce_plainly, choose_log_output, print_warning, serve
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.log.options import log_format_option, log_level_option
 from moldau.cli.secure_options import secure_name_option
 from moldau.cli.stop_signals import STOP_WITH_STDIN, stop_with_stdin
 from moldau.platforms.support import refusal
+from moldau.secure_setup.settings import with_port
 from moldau.settings import from_texts, log_dirs, read_texts
 
 PORT_MAX: Final = 65_535
@@ -31,10 +32,15 @@ DEFAULT_PORT: Final = 9092
 @click.option("--config", "-c", "file", metavar="FILE", help="A server.properties file, with Kafka's names.")
 @click.option("--data-dir", "-d", metavar="DIR", help="Where data is kept (log.dirs). Default: ./moldau-data")
 @click.option("--listen", "-l", metavar="HOST:PORT", help="Where to listen (listeners). Default: localhost:9092")
-@click.option("--advertise", metavar="HOST[:PORT]", help="What clients connect to (advertised.listeners).")
+@click.option(
+    "--advertise",
+    metavar="HOST[:PORT]",
+    help="What clients connect to (advertised.listeners). With --secure, later starts remember it.",
+)
 @click.option("--override", "-o", "overrides", metavar="K=V", multiple=True, help="Any setting of Kafka's; repeatable.")
 @cores_option
 @machines_option
+@console_option
 @click.option("--secure", is_flag=True, help="TLS, passwords and ACLs, set up by themselves; listen on all interfaces.")
 @secure_name_option
 @log_level_option
@@ -49,6 +55,7 @@ def start(
     overrides: tuple[str, ...],
     cores: int,
     machines: str | None,
+    console_listen: str | None,
     secure: bool,
     secure_names: tuple[str, ...],
     log_level: str | None,
@@ -57,7 +64,8 @@ def start(
     """Start a broker on this machine and serve until Ctrl-C.
 
     Settings have Kafka's names and come, each winning over the one before, from the file, from KAFKA_* variables of
-    the environment and from --override. An empty data directory is made ready by itself.
+    the environment and from --override; an option such as --listen wins over the file and the variables, and excludes
+    the same --override. An empty data directory is made ready by itself.
 
     With --secure the first start makes an authority and certificates, a user `admin` with a random password, and
     client.properties in the data directory, which all tools take by --command-config. Later starts use them again.
@@ -68,6 +76,7 @@ def start(
 
     \b
     moldau start
+    moldau start --console
     moldau start --cores all
     moldau start --secure
     moldau start --secure --advertise kafka.example.com
@@ -77,9 +86,12 @@ def start(
     """
     if secure_names and not secure:
         raise click.UsageError("--secure-name needs --secure", ctx)
+    if console_listen is not None and (cores > 1 or machines is not None):
+        raise click.UsageError("--console is for one node; run `moldau console` beside --cores", ctx)
     if os.environ.get(STOP_WITH_STDIN):
         stop_with_stdin()
     flags = listener_flags(data_dir, listen, advertise, "SASL_SSL" if secure else "PLAINTEXT")
+    _refuse_the_same_twice(ctx, flags, overrides)
 
     def setting_texts() -> dict[str, SettingText]:
         return read_texts(file, os.environ, [parse_override(text) for text in overrides], flags)
@@ -89,11 +101,24 @@ def start(
             names = secure_names if secure else None
             ctx.exit(_serve_by_cores(setting_texts, cores, machines, names, log_level, log_format))
         _refuse_directory_of_nodes(setting_texts)
-        if secure:
-            ctx.exit(_serve_secured(setting_texts, secure_names, log_level, log_format))
-        ctx.exit(serve(lambda: from_texts(setting_texts(), os.environ), log_level, log_format))
+        console = ConsoleProcess(console_listen)
+        try:
+            if secure:
+                ctx.exit(_serve_secured(setting_texts, secure_names, log_level, log_format, console))
+            announce = console.after(announce_plainly)
+            ctx.exit(serve(lambda: from_texts(setting_texts(), os.environ), log_level, log_format, announce))
+        finally:
+            console.stop()
     except ToolFailed as failed:
         raise click.ClickException(str(failed)) from failed
+
+
+def _refuse_the_same_twice(ctx: click.Context, flags: Mapping[str, SettingText], overrides: Sequence[str]) -> None:
+    """Fail if an option and --override set the same: one of them would have no effect."""
+    overridden = {text.partition("=")[0].strip() for text in overrides}
+    for key, setting in flags.items():
+        if key in overridden:
+            raise click.UsageError(f"{setting.origin} and --override {key}= set the same; give one of them", ctx)
 
 
 def _serve_secured(
@@ -101,6 +126,7 @@ def _serve_secured(
     secure_names: tuple[str, ...],
     log_level: str | None,
     log_format: str | None,
+    console: ConsoleProcess,
 ) -> int:
     from moldau.cli.secure_start import SecureStart
 
@@ -108,7 +134,8 @@ def _serve_secured(
         secure_start = SecureStart(setting_texts(), os.environ, secure_names)
     except SettingsError as error:
         raise ToolFailed(str(error)) from error
-    return serve(secure_start.prepare, log_level, log_format, secure_start.announce)
+    announce = console.after(secure_start.announce, lambda: str(secure_start.client_file))
+    return serve(secure_start.prepare, log_level, log_format, announce)
 
 
 def _serve_by_cores(
@@ -127,6 +154,8 @@ def _serve_by_cores(
     try:
         return CoresStart(setting_texts(), os.environ, cores, machines, secure_names).run(output)
     except SettingsError as error:
+        for warning in error.warnings:
+            print_warning(warning)
         raise ToolFailed(str(error)) from error
 
 
@@ -153,15 +182,8 @@ def listener_flags(
         flags["listeners"] = SettingText(f"{protocol}://{_address(listen)}", "--listen")
     if advertise is not None:
         port = listen.rpartition(":")[2] if listen is not None else str(DEFAULT_PORT)
-        flags["advertised.listeners"] = SettingText(f"{protocol}://{_with_port(advertise, port)}", "--advertise")
+        flags["advertised.listeners"] = SettingText(f"{protocol}://{with_port(advertise, port)}", "--advertise")
     return flags
-
-
-def _with_port(advertise: str, port: str) -> str:
-    """Return HOST:PORT for HOST or HOST:PORT."""
-    has_port = re.fullmatch(r"(\[[^]]+\]|[^:]+):[0-9]+", advertise)
-    host = f"[{advertise}]" if advertise.count(":") > 1 and not advertise.startswith("[") else advertise
-    return advertise if has_port else f"{host}:{port}"
 
 
 def _address(listen: str) -> str:

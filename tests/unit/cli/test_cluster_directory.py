@@ -16,7 +16,7 @@ from patience import wait_until
 
 from moldau.cli.cluster import directory as cluster_directory
 from moldau.cli.cluster import processes as cluster_processes
-from moldau.cli.cluster.directory import ClusterDirectory, Description
+from moldau.cli.cluster.directory import ClusterDirectory, Description, is_free
 from moldau.cli.cluster.processes import NodeProcess, NodeState, ProcessIdentity, live_process
 from moldau.cli.cluster.screen import Tail
 from moldau.cli.connect import CommandFailed
@@ -216,3 +216,12 @@ def test_the_description_of_an_older_version_is_read(tmp_path: Path) -> None:
     del content["log_variables"]
     (tmp_path / "cluster.json").write_text(json.dumps(content))
     assert directory.description().log_variables == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8 on its loopback interface")
+def test_a_port_in_use_on_another_interface_is_free() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert not is_free(port, "127.0.0.1")
+        assert not is_free(port, "")
+        assert is_free(port, "127.0.0.2")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.cli.kafka import delegation_tokens
 from moldau.client.delegation_tokens import TokenWithHmac
 from moldau.security.delegation_tokens import DelegationToken
@@ -74,3 +75,19 @@ def test_an_hmac_that_is_not_base64() -> None:
     with pytest.raises(Exception, match="is not base64") as failed:
         delegation_tokens._hmac(arguments)
     assert "p4ss" not in str(failed.value)
+
+
+def test_without_the_key_its_setting_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+
+    monkeypatch.setattr(delegation_tokens, "connect_to_brokers", refuse)
+    (tmp_path / "config").touch()
+    words = ["--bootstrap-server", "x:1", "--command-config", str(tmp_path / "config"), "--describe"]
+    assert delegation_tokens.main(words) == 1
+    assert capsys.readouterr().err.endswith(
+        "Delegation Token feature is not enabled."
+        " Set delegation.token.secret.key to the same text on all brokers and controllers.\n"
+    )

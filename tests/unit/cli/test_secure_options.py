@@ -8,15 +8,25 @@ import click
 import pytest
 
 from moldau.base.ids import uuid_text
+from moldau.base.listeners import Listener
+from moldau.base.setting_sources import SettingText
+from moldau.cli import loopback_names
 from moldau.cli.cluster.directory import ClusterDirectory, Security
+from moldau.cli.cluster.foreground import Foreground, announcement
+from moldau.cli.cluster.screen import Tail
 from moldau.cli.connect import Broker, CommandFailed, chosen_broker
-from moldau.cli.kafka.server_start import refuse_to_open, warn_of_open_listeners
+from moldau.cli.kafka.server_start import refuse_to_open, warn_of_files_and_names, warn_of_open_listeners
 from moldau.cli.kafka.tool import ToolFailed
+from moldau.cli.loopback_names import warn_of_loopback
 from moldau.cli.secure_options import connect_lines
+from moldau.cli.secure_start import Recovery, secured_defaults, values_to_keep
 from moldau.cli.start import listener_flags
 from moldau.cli.user.commands import connection_properties
 from moldau.client.properties import public_java_properties
-from moldau.settings import from_properties, from_texts
+from moldau.secure_setup.directory import SecureDirectory
+from moldau.security.sasl.jaas import parse_line
+from moldau.security.token_settings import SECRET_KEY
+from moldau.settings import from_properties, from_texts, load
 
 CLIENT_FILE = Path("my data/client.properties")
 PLANTED = "planted-secret"
@@ -160,6 +170,8 @@ class TestCluster:
             (None, Security(), "was made without --secure"),
             (Security(), None, "is secured; start it with --secure"),
             (Security(), Security(advertise="x"), "leave --listen and --advertise out"),
+            (Security(advertise="x"), Security(advertise="y"), "leave --listen and --advertise out"),
+            (Security(advertise="x"), Security(listen="127.0.0.1"), "leave --listen and --advertise out"),
         ],
     )
     def test_security_does_not_change_later(
@@ -168,6 +180,150 @@ class TestCluster:
         directory = self.directory(tmp_path, first)
         with pytest.raises(click.ClickException, match=reason):
             directory.plan(None, None, {}, bytes(16), security=then)
+
+    def test_the_same_command_starts_it_again(self, tmp_path: Path) -> None:
+        same = Security(listen="127.0.0.1", advertise="kafka.example.com")
+        directory = self.directory(tmp_path, same)
+        assert directory.plan(None, None, {}, bytes(16), security=same).is_secure
+        assert directory.plan(None, None, {}, bytes(16), security=Security(advertise="kafka.example.com")).is_secure
+
+    @pytest.mark.parametrize(
+        ("security", "host"),
+        [
+            (Security(advertise="kafka.example.com"), "kafka.example.com"),
+            (Security(listen="127.0.0.1"), "127.0.0.1"),
+        ],
+    )
+    def test_the_addresses_shown_are_those_for_clients(self, tmp_path: Path, security: Security, host: str) -> None:
+        directory = self.directory(tmp_path, security)
+        description = directory.with_advertised_hosts(directory.description())
+        assert description.bootstrap_servers == f"{host}:23092,{host}:23093"
+        assert f"{host}:23092" in "\n".join(announcement(directory, description, 1.0))
+        for node in description.nodes:  # edited by hand later
+            path = directory.properties_path(node.id)
+            path.write_text(
+                path.read_text() + f"advertised.listeners=SASL_SSL://other:{node.port},NODES://127.0.0.1:1\n"
+            )
+        assert directory.with_advertised_hosts(description).bootstrap_servers == "other:23092,other:23093"
+        directory.properties_path(1).write_text("listeners=nonsense\n")
+        assert directory.with_advertised_hosts(description).nodes[0].host == host
+
+    def test_its_settings_are_private_and_all_nodes_have_the_same_token_key(self, tmp_path: Path) -> None:
+        directory = self.directory(tmp_path, Security())
+        paths = [directory.properties_path(node.id) for node in directory.description().nodes]
+        assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
+        assert len({load(str(path)).delegation_tokens.secret_key for path in paths}) == 1
+
+
+class Lines:
+    """A screen that keeps what it shows."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+
+    def node_line(self, node_id: int, text: str) -> None:
+        self.shown.append(f"[{node_id}] {text}")
+
+
+def test_a_warning_of_all_nodes_is_shown_once(tmp_path: Path) -> None:
+    screen = Lines()
+    directory = ClusterDirectory(tmp_path / "cluster")
+    foreground = Foreground(directory, directory.plan(2, 23_092, {}, bytes(16)), screen)  # type: ignore[arg-type]
+    for node_id, name in ((1, "one"), (2, "two")):
+        log = tmp_path / name
+        log.write_text(f"Warning: same\nWarning: {name}\nup\n")
+        foreground._tails[node_id] = Tail(log, 0)
+        foreground._show_lines(node_id)
+    assert screen.shown == ["[1] Warning: same", "[1] Warning: one", "[1] up", "[2] Warning: two", "[2] up"]
+
+
+class TestRememberedNames:
+    def test_the_name_of_advertise_is_kept_and_the_key_if_it_is_ours(self) -> None:
+        texts = {"advertised.listeners": SettingText("SASL_SSL://kafka.example.com:9092", "--advertise")}
+        ours = {**texts, SECRET_KEY: SettingText("key", "--secure")}
+        assert values_to_keep(ours, 9092) == {SECRET_KEY: "key", "advertise": "kafka.example.com"}
+        assert values_to_keep(ours, 1)["advertise"] == "kafka.example.com:9092"
+        theirs = {"advertised.listeners": texts["advertised.listeners"]._replace(origin="server.properties:1")}
+        assert values_to_keep({**theirs, SECRET_KEY: SettingText("key", "--override")}, 9092) == {}
+
+    def test_a_later_start_uses_it_unless_another_is_given(self, tmp_path: Path) -> None:
+        directory = SecureDirectory(tmp_path)
+        directory.keep({SECRET_KEY: "key", "advertise": "kafka.example.com"})
+        defaults = secured_defaults(directory, {})
+        assert defaults["advertised.listeners"].text == "SASL_SSL://kafka.example.com:9092"
+        assert defaults[SECRET_KEY].text == "key"
+        other_port = {"listeners": SettingText("SASL_SSL://0.0.0.0:19092", "--listen")}
+        assert secured_defaults(directory, other_port)["advertised.listeners"].text.endswith(":19092")
+        this_machine = {"listeners": SettingText("SASL_SSL://localhost:9092", "--listen")}
+        assert "advertised.listeners" not in secured_defaults(directory, this_machine)
+
+
+def test_a_lost_password_is_renewed_over_a_login_of_the_node_itself() -> None:
+    recovery = Recovery(PLANTED)
+    assert PLANTED not in repr(recovery)
+    texts = {"sasl.enabled.mechanisms": SettingText("SCRAM-SHA-512", "--secure")}
+    settings = {key: each.text for key, each in recovery.texts(texts).items()}
+    assert settings["listener.name.sasl_ssl.sasl.enabled.mechanisms"] == "SCRAM-SHA-512,PLAIN"
+    jaas = settings["listener.name.sasl_ssl.plain.sasl.jaas.config"]
+    assert parse_line(jaas).users() == {"admin": PLANTED}
+    client = recovery.client_properties("PEM")
+    assert (client["security.protocol"], client["sasl.mechanism"]) == ("SASL_SSL", "PLAIN")
+    assert parse_line(client["sasl.jaas.config"]).options == {"username": "admin", "password": PLANTED}
+
+
+@pytest.mark.parametrize(
+    ("listeners", "more", "is_possible"),
+    [
+        ("SASL_SSL://0.0.0.0:9092", {}, True),
+        ("OTHER://:9093,SASL_SSL://:9092", {}, True),
+        ("OTHER://:9093", {}, False),
+        ("SASL_SSL://:9092", {"listener.name.sasl_ssl.plain.sasl.jaas.config": "x"}, False),
+    ],
+)
+def test_other_listeners_and_settings_of_plain_are_left_alone(
+    listeners: str, more: dict[str, str], is_possible: bool
+) -> None:
+    texts = {key: SettingText(text, "x") for key, text in {"listeners": listeners, **more}.items()}
+    assert Recovery.is_possible(texts) is is_possible
+
+
+@pytest.mark.parametrize(
+    ("listener", "advertised", "own"),
+    [
+        (Listener("SASL_SSL", "SASL_SSL", "0.0.0.0", 9092), "kafka.example.com:443", "127.0.0.1:9092"),
+        (Listener("SASL_SSL", "SASL_SSL", "::", 9092), "kafka.example.com:443", "[::1]:9092"),
+        (Listener("SASL_SSL", "SASL_SSL", "localhost", 0), "localhost:41234", "localhost:41234"),
+    ],
+)
+def test_the_node_reaches_itself_whatever_is_advertised(listener: Listener, advertised: str, own: str) -> None:
+    assert Recovery("x").address(listener, advertised) == own
+
+
+@pytest.mark.parametrize(
+    ("host", "addresses", "is_warned"),
+    [
+        ("myhost", ["127.0.1.1"], True),
+        ("myhost", ["::1", "127.0.1.1"], True),
+        ("myhost", ["127.0.1.1", "192.0.2.7"], False),
+        ("myhost", ["192.0.2.7"], False),
+        ("myhost", [], False),
+        ("localhost", ["127.0.0.1"], False),
+        ("127.0.0.1", ["127.0.0.1"], False),
+    ],
+)
+def test_a_name_that_means_only_this_machine_is_warned_of(host: str, addresses: list[str], is_warned: bool) -> None:
+    lines = list(warn_of_loopback([host], lambda name: addresses))
+    assert len(lines) == is_warned
+    assert all(f"clients are told to connect to {host}, which is {addresses[0]}" in line for line in lines)
+
+
+def test_names_are_resolved_only_for_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(loopback_names, "_resolve_soon", lambda host: asked.append(host) or ["127.0.0.1"])
+    for listeners, lines in (("PLAINTEXT://localhost:1", 0), ("PLAINTEXT://0.0.0.0:1", 1)):
+        texts = {"listeners": listeners, "advertised.listeners": "PLAINTEXT://myhost:1"}
+        assert len(list(warn_of_files_and_names(from_properties(texts)))) == lines
+    assert asked == ["myhost"]
 
 
 def _text(path: Path) -> str:

@@ -13,6 +13,7 @@ from moldau.cli.acl.selection import (
     Resource,
     bindings,
     filters,
+    hints,
     operation_word,
     parse_operations,
     parse_principal,
@@ -27,6 +28,7 @@ from moldau.security.principals import parse_super_users
 
 if TYPE_CHECKING:
     from moldau.client.acls import Acls
+    from moldau.client.cluster_admin import ClusterAdmin
 
 TIMEOUT_MS: Final = 20_000
 COLUMNS: Final = ("PRINCIPAL", "HOST", "PERMISSION", "OPERATION", "RESOURCE", "NAME", "PATTERN")
@@ -88,7 +90,8 @@ def allow(
     moldau acl allow ann --role consumer --topic orders --group billing
     moldau acl allow ann all --topic team-a. --group team-a. --prefix
     """
-    _create(broker, bindings(principal, host, Permission.ALLOW, parse_operations(operations), roles, resources))
+    wanted = bindings(principal, host, Permission.ALLOW, parse_operations(operations), roles, resources)
+    _create(broker, wanted, principal, hints(principal, roles, resources))
 
 
 @acl.command(short_help="Deny a user something, whatever else allows it.")
@@ -104,16 +107,35 @@ def deny(broker: Broker, principal: str, operations: str | None, host: str, reso
     moldau acl deny ann write --topic audit
     moldau acl deny '*' all --topic secret. --prefix
     """
-    _create(broker, bindings(principal, host, Permission.DENY, parse_operations(operations), (), resources))
+    wanted = bindings(principal, host, Permission.DENY, parse_operations(operations), (), resources)
+    _create(broker, wanted, principal, hints(principal, (), resources))
 
 
-def _create(broker: Broker, wanted: Sequence[AclBinding]) -> None:
+def _create(broker: Broker, wanted: Sequence[AclBinding], principal: str, notes: Sequence[str]) -> None:
     if not wanted:
         raise click.UsageError("name a resource: --topic, --group, --transactional-id or --cluster")
-    with _acls(broker) as acls:
-        acls.create(wanted)
+    with _admin(broker) as admin:
+        from moldau.client.acls import Acls
+
+        Acls(admin).create(wanted)
+        unknown = _unknown_user(admin, principal)
     for each in wanted:
         click.echo(str(each))
+    for line in (*notes, *unknown):
+        click.echo(line, err=True)
+
+
+def _unknown_user(admin: ClusterAdmin, principal: str) -> list[str]:
+    """Return a line about a user who may be misspelt."""
+    from moldau.base.errors import KafkaError
+    from moldau.cli.user.rights import unknown_user_hint
+    from moldau.client.users import Users
+
+    try:
+        hint = unknown_user_hint(principal, Users(admin).all())
+    except KafkaError:  # who may change ACLs may not always see users
+        return []
+    return [] if hint is None else [hint]
 
 
 @acl.command(short_help="Remove ACLs.")
@@ -175,7 +197,10 @@ def test(
     operations = parse_operations(operation)
     if not resources or any(each.pattern_type is PatternType.PREFIXED for each in resources):
         raise click.UsageError("name resources, without --prefix: --topic, --group, --transactional-id or --cluster")
-    with _acls(broker) as acls:
+    from moldau.client.acls import Acls
+
+    with _admin(broker) as admin:
+        acls, unknown = Acls(admin), _unknown_user(admin, principal)
         super_users, allow_everyone = acls.authorizer_settings()
         authorizer = Authorizer(parse_super_users(super_users), allow_everyone)
         authorizer.change(
@@ -193,16 +218,25 @@ def test(
             what = f"{operation_word(each)} {resource.type.name.lower().replace('_', ' ')} {resource.name}"
             why = decision.reason if decision.rule is None else f"{decision.reason}: {decision.rule}"
             click.echo(f"{principal} {'may' if decision.is_allowed else 'may not'} {what}: {why}")
+    for line in unknown:
+        click.echo(line, err=True)
     ctx.exit(0 if is_allowed else 1)
 
 
 @contextmanager
 def _acls(broker: Broker) -> Iterator[Acls]:
     from moldau.client.acls import Acls
+
+    with _admin(broker) as admin:
+        yield Acls(admin)
+
+
+@contextmanager
+def _admin(broker: Broker) -> Iterator[ClusterAdmin]:
     from moldau.client.cluster_admin import ClusterAdmin
 
     with answering_cluster(broker) as cluster:
-        yield Acls(ClusterAdmin(cluster, TIMEOUT_MS))
+        yield ClusterAdmin(cluster, TIMEOUT_MS)
 
 
 def _row(acl: AclBinding) -> tuple[str, ...]:

@@ -38,6 +38,11 @@ ROLES: Final = {
     },
 }
 """What a producer and a consumer need."""
+OPTIONS: Final = {
+    ResourceType.TOPIC: "--topic",
+    ResourceType.GROUP: "--group",
+    ResourceType.TRANSACTIONAL_ID: "--transactional-id",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +133,9 @@ def bindings(
     """Return an ACL for each resource and operation. A role adds the operations that it needs of each resource."""
     result = []
     for resource in resources:
+        _check_name(resource)
         chosen = [*operations, *(each for role in roles for each in ROLES[role].get(resource.type, ()))]
-        _check(resource, chosen)
+        _check(resource, chosen, roles, permission)
         result += [
             AclBinding(resource.type, resource.name, resource.pattern_type, principal, host, operation, permission)
             for operation in dict.fromkeys(chosen)
@@ -137,16 +143,54 @@ def bindings(
     return result
 
 
-def _check(resource: Resource, operations: Sequence[AclOperation]) -> None:
+def hints(principal: str, roles: Sequence[str], resources: Sequence[Resource]) -> list[str]:
+    """Return what is allowed, but often meant otherwise, a line each."""
+    user, kinds = principal.partition(":")[2], {resource.type for resource in resources}
+    lines = [
+        f"note: {resource.name} is one name, with a star at its end; all names that begin with it are"
+        f" {OPTIONS[resource.type]} {resource.name.rstrip(WILDCARD)} --prefix"
+        for resource in resources
+        if resource.name.endswith(WILDCARD) and resource.name != WILDCARD
+    ]
+    if "consumer" in roles and ResourceType.TOPIC in kinds and ResourceType.GROUP not in kinds:
+        lines.append(
+            f"note: {user} cannot join a consumer group by this;"
+            f" `moldau acl allow {user} --role consumer --group GROUP` allows it"
+        )
+    return lines
+
+
+def _check_name(resource: Resource) -> None:
+    """Fail for a name that no topic can have."""
+    if resource.type is not ResourceType.TOPIC or WILDCARD not in resource.name.strip() or resource.name == WILDCARD:
+        return
+    prefix = resource.name.partition(WILDCARD)[0]
+    meant = f"for all topics that begin with {prefix} use --topic {prefix} --prefix" if prefix else "'*' is all topics"
+    raise click.UsageError(f"--topic {resource.name}: names of topics have no star; {meant}")
+
+
+def _check(
+    resource: Resource, operations: Sequence[AclOperation], roles: Sequence[str], permission: Permission
+) -> None:
     if resource.pattern_type is PatternType.PREFIXED and resource.name == WILDCARD:
         raise click.UsageError("--prefix needs the beginning of a name, not '*'")
     supported = [AclOperation.ALL, *operations_of(SUPPORTED[resource.type])]
     kind = resource.type.name.lower().replace("_", " ")
     if not operations:
-        raise click.UsageError(f"no operation for the {kind} {resource.name}; expected some of {_names(supported)}")
+        other_roles = _roles_for(resource.type) if permission is Permission.ALLOW else []
+        choices = " or ".join((f"operations ({_names(supported)})", *other_roles))
+        if roles:
+            raise click.UsageError(
+                f"--role {roles[0]} needs nothing of a {kind}; leave {resource.name} out, or name {choices}"
+            )
+        raise click.UsageError(f"no operation for the {kind} {resource.name}; name {choices}")
     for operation in operations:
         if operation not in supported:
             raise click.UsageError(f"a {kind} has no operation {operation_word(operation)}; it has {_names(supported)}")
+
+
+def _roles_for(kind: ResourceType) -> list[str]:
+    return [f"--role {role}" for role, needs in ROLES.items() if kind in needs]
 
 
 def filters(

@@ -93,7 +93,9 @@ def cluster() -> None:
 @click.option("--override", "-o", "overrides", metavar="K=V", multiple=True, help="Any setting of Kafka's; repeatable.")
 @click.option("--secure", is_flag=True, help="TLS, passwords and ACLs, set up by themselves; listen on all interfaces.")
 @click.option("--listen", metavar="HOST", help="With --secure: the interface for clients. Default: all")
-@click.option("--advertise", metavar="HOST", help="With --secure: the name or address that clients connect to.")
+@click.option(
+    "--advertise", metavar="HOST", help="With --secure: the name that clients connect to. Later starts remember it."
+)
 @secure_name_option
 @log_level_option
 @log_format_option
@@ -139,6 +141,9 @@ def start(
     description = directory.plan(nodes, base_port, _overrides(overrides), random_uuid(), log_variables, security)
     check_ports_are_free(description)
     password = directory.lay_out(description, security)
+    if secure:
+        description = directory.with_advertised_hosts(description)
+        directory.save(description)
     with screen() as cluster_screen:
         ctx.exit(Foreground(directory, description, cluster_screen, password).run())
 

@@ -39,6 +39,9 @@ NEXT_STEPS: Final = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ask for an ACL on the transactional id",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: HINT_TRANSACTIONS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: HINT_TOPICS,
+    ErrorCode.SECURITY_DISABLED: (
+        "everybody may do everything there; set authorizer.class.name and super.users on all nodes (docs/security.md)"
+    ),
     ErrorCode.UNSUPPORTED_VERSION: "this broker does not offer it",
 }
 

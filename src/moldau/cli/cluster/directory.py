@@ -14,6 +14,7 @@ Files that other processes read are written to a temporary file and renamed. Thi
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -22,13 +23,16 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from moldau.base.ids import uuid_text
 from moldau.base.listeners import WILDCARD_HOSTS
 from moldau.base.secure_files import CLIENT
 from moldau.cli.connect import CommandFailed
 from moldau.local_cluster import HOST, NodeAddress, node_properties
+
+if TYPE_CHECKING:
+    from moldau.cli.cluster.addresses import ClientHosts
 
 DEFAULT_DIRECTORY: Final = "moldau-data-cluster"
 DEFAULT_NODES: Final = 3
@@ -180,7 +184,7 @@ class ClusterDirectory:
             if description.shared_port:
                 raise CommandFailed(f"{self.path} is the data of `{description.start_command}`; start it with that")
             _check_same_nodes_and_ports(self.path, description, nodes, base_port)
-            _check_same_security(self.path, description, security)
+            _check_same_security(self, description, security)
         return Description(
             description.cluster_id, description.nodes, dict(overrides), dict(log_variables or {}), is_secure
         )
@@ -193,21 +197,37 @@ class ClusterDirectory:
             self.node_path(node.id).mkdir(parents=True, exist_ok=True)
             properties = self.properties_path(node.id)
             if not properties.exists():
-                write_text(properties, self._properties_text(description, node, security))
-        write_json(self.path / DESCRIPTION, asdict(description))
+                self._write_properties(description, node, security)
+        self.save(description)
         return password
 
-    def _properties_text(self, description: Description, node: NodeAddress, security: Security | None) -> str:
-        data = str(self.data_path(node.id).absolute())
+    def client_hosts(self, description: Description, node: NodeAddress) -> ClientHosts | None:
+        from moldau.cli.cluster.addresses import client_hosts
+
+        return client_hosts(self.properties_path(node.id), description.overrides)
+
+    def with_advertised_hosts(self, description: Description) -> Description:
+        """Return the cluster with the hosts that its clients connect to."""
+        found = [(node, self.client_hosts(description, node)) for node in description.nodes]
+        nodes = (replace(node, host=hosts.advertised) if hosts else node for node, hosts in found)
+        return replace(description, nodes=tuple(nodes))
+
+    def save(self, description: Description) -> None:
+        write_json(self.path / DESCRIPTION, asdict(description))
+
+    def _write_properties(self, description: Description, node: NodeAddress, security: Security | None) -> None:
+        path, data = self.properties_path(node.id), str(self.data_path(node.id).absolute())
         if security is None:
-            return properties_text(node_properties(node, description.nodes, data))
-        from moldau.secure_setup.directory import SecureDirectory
+            write_text(path, properties_text(node_properties(node, description.nodes, data)))
+            return
+        from moldau.secure_setup.directory import SecureDirectory, write_private
         from moldau.secure_setup.settings import secured_node_properties
 
-        stores, listen = SecureDirectory(self.path).stores, security.listen or ALL_INTERFACES
-        return properties_text(
-            secured_node_properties(node, description.nodes, data, stores, listen, security.advertise)
+        secured, listen = SecureDirectory(self.path), security.listen or ALL_INTERFACES
+        properties = secured_node_properties(
+            node, description.nodes, data, secured.stores, listen, security.advertise, secured.ensured_token_key()
         )
+        write_private(path, properties_text(properties))
 
     def secure(self, description: Description, security: Security) -> str | None:
         """Make keys and certificates, or renew them; return the password of the admin user if it is new."""
@@ -260,7 +280,8 @@ def _check_same_nodes_and_ports(path: Path, description: Description, nodes: int
         )
 
 
-def _check_same_security(path: Path, description: Description, security: Security | None) -> None:
+def _check_same_security(directory: ClusterDirectory, description: Description, security: Security | None) -> None:
+    path = directory.path
     if security is None and description.is_secure:
         raise CommandFailed(f"the cluster in {path} is secured; start it with --secure")
     if security is None:
@@ -270,7 +291,8 @@ def _check_same_security(path: Path, description: Description, security: Securit
             f"the cluster in {path} was made without --secure, and its clients have no passwords;"
             " choose another --data-dir"
         )
-    if security.listen is not None or security.advertise is not None:
+    listen, advertised = directory.client_hosts(description, description.nodes[0]) or (None, None)
+    if security.listen not in (None, listen) or security.advertise not in (None, advertised):
         raise CommandFailed(
             f"the addresses of the cluster in {path} are in node-N/server.properties; change them there, and leave"
             " --listen and --advertise out (--secure-name adds a name to the certificate)"
@@ -305,25 +327,29 @@ def ports_above(preferred: Sequence[int], used_ports: set[int]) -> list[int]:
     return ports
 
 
-def is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+def is_free(port: int, host: str = HOST) -> bool:
+    """Whether nobody listens there. `host` may be empty, for all interfaces; of a host that is not this machine's the
+    node will say so."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            sock.bind((HOST, port))
+            sock.bind((host, port))
             sock.listen(1)  # With SO_REUSEADDR two sockets can bind a port, but only one can listen on it.
-        except OSError:
-            return False
+        except OSError as error:
+            return error.errno not in (errno.EADDRINUSE, errno.EACCES)
         return True
 
 
-def check_ports_are_free(description: Description) -> None:
+def check_ports_are_free(description: Description, host: str = HOST) -> None:
+    """Raise CommandFailed if a node cannot listen on `host`. Another program may listen on the same port elsewhere."""
     elsewhere = (
         "choose another: --listen HOST:PORT"
         if description.shared_port
         else "start a new cluster elsewhere: --data-dir DIR --base-port PORT"
     )
     for port, user in description.used_ports.items():
-        if not is_free(port):
+        if not is_free(port, host):
             raise CommandFailed(f"port {port}, which {user} needs, is in use; stop what listens there, or {elsewhere}")
 
 

@@ -1,6 +1,6 @@
 """How `moldau cluster describe` draws a cluster: brokers, controllers, and a grid of partitions and brokers.
 
-Pure: returns the tables of output.py. Each cell has a style; output.py decides about colours: on a terminal it gives
+Pure: returns the tables of output.py. Cells may have a style; output.py decides about colours: on a terminal it gives
 the styles to rich, which obeys NO_COLOR, and in a pipe it drops them. The caller, describe.py, decides about the signs:
 SYMBOLS where there are colours, LETTERS where there are none.
 """
@@ -43,8 +43,8 @@ def tables(view: ClusterView, signs: Signs) -> list[Table]:
 
 
 def summary(view: ClusterView) -> str:
-    """Return one line: how many brokers, and topics and partitions that are shown, and whether all are in sync, also
-    those that are not shown."""
+    """Return one line: the number of brokers, the topics and partitions shown, and the troubles of all partitions,
+    shown or not."""
     up = sum(row.state == "up" for row in view.brokers)
     brokers = counted(len(view.brokers), "broker")
     counts = ", ".join(
@@ -122,7 +122,9 @@ def _grid(view: ClusterView, signs: Signs) -> Table:
         if has_notes:
             cells.append(Styled(row.note, "yellow"))
         rows.append(tuple(cells))
-    return Table(tuple(columns), rows, _title(view, signs), empty="no topics yet; `moldau topic create NAME` makes one")
+    return Table(
+        tuple(columns), rows, _title(view, signs), empty="no topics to show; `moldau topic create NAME` makes one"
+    )
 
 
 def _title(view: ClusterView, signs: Signs) -> str:

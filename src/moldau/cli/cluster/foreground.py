@@ -33,6 +33,7 @@ from moldau.local_cluster import HOST
 
 SLOW_START_S: Final = 20.0
 RENEWAL_CHECK_S: Final = 3600.0
+WARNING: Final = "Warning: "
 
 
 class Foreground:
@@ -51,6 +52,8 @@ class Foreground:
         self._states: dict[int, NodeState] = {}
         self._stop_requests = 0
         self._restarts = Restarts()
+        self._warnings: set[str] = set()
+        """About settings; most are the same for all nodes, and shown once."""
         self._is_announced = False
         self._is_delay_reported = False
         self._status = 0
@@ -124,8 +127,13 @@ class Foreground:
             self._print(f"the nodes' certificate cannot be renewed: {failed.message}")
 
     def _show_lines(self, node_id: int) -> None:
-        for line in self._tails[node_id].lines():
-            self._screen.node_line(node_id, line)
+        while lines := self._tails[node_id].lines():
+            for line in lines:
+                if line.startswith(WARNING):
+                    if line in self._warnings:
+                        continue
+                    self._warnings.add(line)
+                self._screen.node_line(node_id, line)
 
     def _update_state(self, node_id: int) -> None:
         previous = self._states[node_id]
@@ -180,6 +188,7 @@ class Foreground:
             for line in announcement(self._directory, self._description, waited_s):
                 self._screen.line(line)
             if self._description.is_secure:
+                self._renew_lost_password()
                 first_address = self._description.bootstrap_servers.partition(",")[0]
                 address, client_file = first_address, self._directory.client_file
                 for line in connect_lines(address, client_file, self._password, sys.stdout.isatty()):
@@ -189,6 +198,22 @@ class Foreground:
             self._is_delay_reported = True
             names = ", ".join(map(str, nodes_not_ready))
             self._print(f"still waiting for node {names}; see the log {self._directory.log_path(nodes_not_ready[0])}")
+
+    def _renew_lost_password(self) -> None:
+        """Give the admin user a new password if client.properties is missing, as a node does it: by the nodes' own
+        listener."""
+        if self._directory.client_file.exists():
+            return
+        from moldau.cli.admin_password import renew_admin_password
+        from moldau.secure_setup.directory import SecureDirectory
+        from moldau.secure_setup.problems import SetupFailed
+
+        secured, node = SecureDirectory(self._directory.path), self._description.nodes[0]
+        address = f"{HOST}:{node.internal_port}"
+        try:
+            self._password = renew_admin_password(address, secured.internal_client_properties(), secured)
+        except SetupFailed as failed:
+            self._print(str(failed))
 
     def _print(self, line: str) -> None:
         self._screen.line(f"moldau {'start' if self._is_one_broker else 'cluster'}: {line}")

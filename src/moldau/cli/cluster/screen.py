@@ -116,7 +116,7 @@ class Tail:
         self._rest = b""
 
     def lines(self) -> list[str]:
-        """Return the complete lines since the last call."""
+        """Return the next complete lines, of at most READ_BYTES; none if there is nothing new."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._position)

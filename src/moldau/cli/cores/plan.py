@@ -142,6 +142,7 @@ def node_settings(
     data_dir: str,
     user: Mapping[str, SettingText],
     stores: tuple[str, str] | None = None,
+    token_key: str = "",
 ) -> dict[str, str]:
     """Return the server.properties of one node. `user` are the settings from files, variables and options: they
     override defaults, but must not set what the plan sets. `stores` are the key and trust store of a secured
@@ -154,7 +155,7 @@ def node_settings(
                 f"{setting.origin}: {key}: --cores sets this for each node; remove it, or start each node with a"
                 " server.properties of its own (docs/cluster.md)"
             )
-    secured = secured_properties(*stores) if stores is not None else {}
+    secured = secured_properties(*stores, token_key) if stores is not None else {}
     return {**_defaults(plan), **secured, **{key: each.text for key, each in user.items()}, **fixed}
 
 

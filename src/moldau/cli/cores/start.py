@@ -44,6 +44,7 @@ from moldau.log.meta_properties import META_PROPERTIES
 from moldau.log.meta_properties import read as read_meta_properties
 from moldau.platforms.machine import usable_cores
 from moldau.secure_setup.settings import CLIENTS_LISTENER
+from moldau.security.token_settings import SECRET_KEY
 from moldau.settings import Settings, from_texts, log_dirs
 
 HEADER: Final = "# Written at each start by `moldau start --cores`: change its options or its --config file instead.\n"
@@ -103,11 +104,11 @@ class CoresStart:
     def _single_node_settings(self) -> Settings:
         texts = self._texts
         if self._secure_names is not None:
-            from moldau.cli.secure_start import DEFAULT_LISTENERS
+            from moldau.cli.secure_start import secured_defaults
             from moldau.secure_setup.directory import SecureDirectory
 
-            secured = {"listeners": DEFAULT_LISTENERS, **SecureDirectory(self.directory.path).node_properties()}
-            texts = {key: SettingText(text, "--secure") for key, text in secured.items()} | texts
+            texts = {**secured_defaults(SecureDirectory(self.directory.path), texts), **texts}
+        self._secured_texts = texts
         return from_texts(texts, self._environ)
 
     def run(self, output: LogOutput) -> int:
@@ -116,7 +117,7 @@ class CoresStart:
 
         check_not_running(self.directory)
         description = self._describe(output)
-        check_ports_are_free(description)
+        check_ports_are_free(description, self._plan.listen_host)
         password = self._lay_out(description)
         with screen(output.is_json) as terminal:
             if self._plan.cores > usable_cores():
@@ -181,15 +182,23 @@ class CoresStart:
 
     def _lay_out(self, description: Description) -> str | None:
         """Write the settings of all nodes; return the password of the admin user if one was made."""
-        directory, stores = self.directory, None
+        directory, stores, token_key = self.directory, None, ""
         user = {key: text for key, text in self._texts.items() if key not in _TAKEN_BY_PLAN}
         if self._plan.is_secure:
+            from moldau.cli.secure_start import values_to_keep
             from moldau.secure_setup.directory import SecureDirectory
 
-            stores = SecureDirectory(directory.path).stores
+            secured = SecureDirectory(directory.path)
+            stores, token_key = secured.stores, self._secured_texts[SECRET_KEY].text
         settings = {
             node.id: node_settings(
-                self._plan, node, description.nodes, str(directory.data_path(node.id).absolute()), user, stores
+                self._plan,
+                node,
+                description.nodes,
+                str(directory.data_path(node.id).absolute()),
+                user,
+                stores,
+                token_key,
             )
             for node in description.nodes
         }
@@ -199,6 +208,7 @@ class CoresStart:
         if self._secure_names is not None:
             hosts = Security(self._plan.listen_host, self._plan.advertised_host, self._secure_names)
             password = directory.secure(description, hosts)
+            secured.keep(values_to_keep(self._secured_texts, self._plan.port))
         for node_id, each in settings.items():
             directory.node_path(node_id).mkdir(parents=True, exist_ok=True)
             _write_private(directory.properties_path(node_id), HEADER + render(each))

@@ -5,39 +5,35 @@ written in the grammar of targets.py, or in a CSV file as kafka-consumer-groups 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from typing import IO, NamedTuple
+from collections.abc import Sequence
+from typing import IO
 
 import click
 
-from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.ids import TopicPartition
+from moldau.base.errors import KafkaError
 from moldau.cli import offsets
-from moldau.cli.cluster.connect import HINT_GROUPS, HINT_TOPICS, kafka_failure
+from moldau.cli.cluster.connect import kafka_failure
 from moldau.cli.completion import complete_groups, complete_topics
 from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.group.connect import (
     GroupConnection,
     group_connection,
-    is_unknown,
-    require_no_members,
 )
-from moldau.cli.group.micro_batch_ids import STORES_MICRO_BATCH_IDS
-from moldau.cli.group.targets import Kind, Target, parse_target, parse_topic, resolve
+from moldau.cli.group.moves import (
+    Move,
+    bounds_of,
+    check_group,
+    committed_offset,
+    moves_to_target,
+    refuse_micro_batch_ids,
+    select_partitions,
+)
+from moldau.cli.group.targets import Target, parse_target, parse_topic
 from moldau.cli.kafka.group_offsets import reset_plan
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.output import Table, format_option, show
-from moldau.client.cluster import EARLIEST, Cluster
-from moldau.client.group_values import CommittedOffsets, holds_micro_batch_ids
-
-
-class Move(NamedTuple):
-    """The change of a group's offset in one partition. `old_offset` is None if the group has committed none there."""
-
-    partition: TopicPartition
-    old_offset: int | None
-    new_offset: int
-    log_end_offset: int
+from moldau.client.cluster import Cluster
+from moldau.client.group_values import CommittedOffsets
 
 
 @click.command(short_help="Move a group to other offsets.")
@@ -89,19 +85,15 @@ def reset(
     target = None if target_text is None else _parse_target_option(target_text)
     selections = [_parse_topic_option(topic) for topic in topics]
     with group_connection(broker) as connection:
-        _check_group(connection, group_id, new)
+        check_group(connection, group_id, new)
         committed = connection.groups.committed([group_id])[group_id]
-        if holds_micro_batch_ids(committed):
-            raise CommandFailed(
-                f"group {group_id} cannot be reset: it {STORES_MICRO_BATCH_IDS},"
-                " and with other ids the query would write micro-batches twice or skip them"
-            )
+        refuse_micro_batch_ids(group_id, committed)
         if target is None:
             assert from_file is not None  # Checked above: either --to or --from-file is present.
             moves = _moves_from_file(connection.cluster, group_id, from_file.read(), committed)
         else:
-            partitions = _select_partitions(connection.cluster, selections, committed, group_id)
-            moves = _moves_to_target(connection.cluster, partitions, target, committed)
+            partitions = select_partitions(connection.cluster, selections, committed, group_id)
+            moves = moves_to_target(connection.cluster, partitions, target, committed)
         if execute:
             _commit(connection, group_id, moves)
     _show(output_format, group_id, moves, execute)
@@ -121,89 +113,6 @@ def _parse_topic_option(text: str) -> tuple[str, list[int]]:
         raise click.BadParameter(str(error), click.get_current_context(), param_hint="--topic") from error
 
 
-def _check_group(connection: GroupConnection, group_id: str, new: bool) -> None:
-    """Fail if the group has members, or if it does not exist although `new` is false."""
-    description = connection.groups.described([group_id])[group_id]
-    if is_unknown(description):
-        if not new:
-            raise CommandFailed(
-                f"group {group_id} does not exist; {HINT_GROUPS},"
-                " and --new sets the offsets of a group before it exists"
-            )
-    elif isinstance(description, KafkaError):
-        raise kafka_failure(description, f"group {group_id}")
-    else:
-        require_no_members(description)
-
-
-def _select_partitions(
-    cluster: Cluster, selections: Sequence[tuple[str, list[int]]], committed: CommittedOffsets, group_id: str
-) -> list[TopicPartition]:
-    """Return the selected partitions. Without a selection, return all partitions in which the group has an offset.
-
-    A selection is a topic and partition indexes; no indexes select all partitions of the topic.
-    """
-    if not selections:
-        if not committed:
-            raise CommandFailed(f"group {group_id} has no offsets yet; name the topics to set offsets in with --topic")
-        return sorted(committed)
-    partitions: set[TopicPartition] = set()
-    for topic, indexes in selections:
-        indexes_of_topic = _partition_indexes(cluster, topic)
-        missing = [index for index in indexes if index not in indexes_of_topic]
-        if missing:
-            listed = ", ".join(map(str, missing))
-            raise CommandFailed(f"{topic} has no partition {listed}; it has 0 to {len(indexes_of_topic) - 1}")
-        partitions.update(TopicPartition(topic, index) for index in indexes or indexes_of_topic)
-    return sorted(partitions)
-
-
-def _partition_indexes(cluster: Cluster, topic: str) -> set[int]:
-    try:
-        return set(cluster.topic(topic).leaders)
-    except KafkaError as error:
-        if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
-            raise CommandFailed(f"topic {topic} does not exist; {HINT_TOPICS}") from error
-        raise
-
-
-def _moves_to_target(
-    cluster: Cluster, partitions: Sequence[TopicPartition], target: Target, committed: CommittedOffsets
-) -> list[Move]:
-    """Return the moves to the position of --to. Fail at a partition where +N or -N has no offset to count from."""
-    bounds = _bounds(cluster, partitions, target)
-    moves = []
-    for partition in partitions:
-        old_offset = _committed_offset(committed, partition)
-        new_offset = resolve(target, old_offset, bounds[partition])
-        if new_offset is None:
-            raise CommandFailed(
-                f"{partition.topic} partition {partition.partition} has no committed offset to count from;"
-                " select other partitions with --topic, or use --to N"
-            )
-        moves.append(Move(partition, old_offset, new_offset, bounds[partition].end))
-    return moves
-
-
-def _committed_offset(committed: CommittedOffsets, partition: TopicPartition) -> int | None:
-    return committed[partition].offset if partition in committed else None
-
-
-def _bounds(
-    cluster: Cluster, partitions: Iterable[TopicPartition], target: Target | None
-) -> dict[TopicPartition, offsets.PartitionBounds]:
-    """Return the log start offset and the log end offset of each partition, and the offset at the target's time."""
-    partitions = list(partitions)
-    starts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
-    ends = cluster.latest(partitions)
-    bounds = {partition: offsets.PartitionBounds(starts[partition], ends[partition], {}) for partition in partitions}
-    if target is not None and target.kind is Kind.TIME:
-        for partition, offset in cluster.list_offsets(dict.fromkeys(partitions, target.value)).items():
-            if offset >= 0:  # A broker answers -1 if all records are older.
-                bounds[partition].at_time[target.value] = offset
-    return bounds
-
-
 def _moves_from_file(cluster: Cluster, group_id: str, text: str, committed: CommittedOffsets) -> list[Move]:
     """Return the moves that the `text` of a CSV file lists. An offset outside the log becomes its start or end."""
     try:
@@ -215,14 +124,14 @@ def _moves_from_file(cluster: Cluster, group_id: str, text: str, committed: Comm
     if group_id not in plan:
         raise CommandFailed(f"--from-file: there is no line for group {group_id}")
     planned_offsets = plan[group_id]
-    # The file names its partitions itself; _select_partitions fails if one of them does not exist.
+    # The file names its partitions itself; select_partitions fails if one of them does not exist.
     selections = [(partition.topic, [partition.partition]) for partition in planned_offsets]
-    bounds = _bounds(cluster, _select_partitions(cluster, selections, committed, group_id), None)
+    bounds = bounds_of(cluster, select_partitions(cluster, selections, committed, group_id), None)
     moves = []
     for partition, planned_offset in sorted(planned_offsets.items()):
         start, end = bounds[partition].start, bounds[partition].end
         new_offset = min(max(planned_offset, start), end)
-        moves.append(Move(partition, _committed_offset(committed, partition), new_offset, end))
+        moves.append(Move(partition, committed_offset(committed, partition), new_offset, end))
     return moves
 
 

@@ -249,7 +249,7 @@ class Command:
             config_quotas.describe(self.channel, [(entity.type, entity.name) for entity in self.entities])
             return
         for name in self._find_names(first_entity):
-            entries = self._entries(first_entity.type, name)
+            entries = self.entries_of(first_entity.type, name)
             if name == "":
                 print(f"Default configs for {first_entity.type} in the cluster are:")
             else:
@@ -268,7 +268,7 @@ class Command:
             names_by_type = [(entity.type, entity.name or "") for entity in self.entities]
             config_quotas.alter(self.channel, names_by_type, added, removed)
         else:
-            self._alter_resource(first_entity.type, name, added, removed)
+            self.alter_resource(first_entity.type, name, added, removed)
         # For a user and a client together, Kafka prints the client.
         printed_entity = next((entity for entity in self.entities if entity.type == "clients"), first_entity)
         if printed_entity.name:
@@ -293,14 +293,14 @@ class Command:
             return sorted(topic.name or "" for topic in self._metadata().topics)
         if entity_type in ("brokers", "broker-loggers"):
             return [str(broker.node_id) for broker in self._metadata().brokers]
-        return sorted(self._configured(entity_type) | (self._groups() if entity_type == "groups" else set()))
+        return sorted(self.configured(entity_type) | (self._groups() if entity_type == "groups" else set()))
 
     def _metadata(self) -> MetadataResponse:
         from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
 
         return self.channel.ask(ApiKey.METADATA, MetadataRequest(topics=None), MetadataResponse)
 
-    def _configured(self, entity_type: str) -> set[str]:
+    def configured(self, entity_type: str) -> set[str]:
         from moldau.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 
         if not self.channel.offers(ApiKey.LIST_CONFIG_RESOURCES):
@@ -333,7 +333,7 @@ class Command:
                 return
         raise clients.ResponseError(f"The broker '{name}' does not exist.")
 
-    def _entries(self, entity_type: str, name: str) -> Sequence[DescribeConfigsResourceResult]:
+    def entries_of(self, entity_type: str, name: str) -> Sequence[DescribeConfigsResourceResult]:
         from moldau.wire.messages.describe_configs import (
             DescribeConfigsRequest,
             DescribeConfigsResource,
@@ -348,7 +348,7 @@ class Command:
             clients.raise_for_error(result.error_code, result.error_message)
         return response.results[0].configs
 
-    def _alter_resource(self, entity_type: str, name: str, added: Mapping[str, str], removed: Sequence[str]) -> None:
+    def alter_resource(self, entity_type: str, name: str, added: Mapping[str, str], removed: Sequence[str]) -> None:
         from moldau.wire.messages.incremental_alter_configs import (
             AlterableConfig,
             AlterConfigsResource,

@@ -121,11 +121,13 @@ def _main(arguments: Arguments) -> int:
     tool_config = {**TOOL_CONFIG, "auto.offset.reset": "earliest" if start == "earliest" else "latest"}
     tool_config["isolation.level"] = arguments.single_value("isolation-level")
     tool_config |= MEMBER_CONFIG | {"group.id": group_id} if group_id else _temporary_group(java_config)
+    joined_group = None if arguments.has("partition") else str(tool_config["group.id"])
     # The user's properties override the tool's, and `start` already includes the user's auto.offset.reset.
     user_config = {name: java_config[name] for name in java_config if name != "auto.offset.reset"}
     consumer = clients.consumer(servers, user_config, tool_config)
     skip_errors = arguments.has("skip-message-on-error")
-    print_loop = PrintLoop(consumer, formatter, limit, timeout_ms, skip_errors, stores_offsets=group_id is not None)
+    stores_offsets = group_id is not None
+    print_loop = PrintLoop(consumer, formatter, limit, timeout_ms, skip_errors, stores_offsets, joined_group)
     return _run(arguments, print_loop, _subscribe_or_assign(arguments, consumer, start))
 
 
@@ -137,7 +139,7 @@ def _temporary_group(java_config: dict[str, str]) -> dict[str, Any]:
     """
     uses_consumer_protocol = java_config.get("group.protocol", "classic").lower() == "consumer"
     return {
-        "group.id": f"console-consumer-{random.randrange(100_000)}",
+        "group.id": f"{clients.TEMPORARY_GROUP}{random.randrange(100_000)}",
         "enable.auto.commit": False,
         **({} if uses_consumer_protocol else {"partition.assignment.strategy": "cooperative-sticky"}),
     }
@@ -247,7 +249,7 @@ class PrintLoop:
     """Polls records, prints and counts them, until the limit, the timeout or a signal.
 
     `limit` is the highest number of records and `timeout_ms` the longest time without one; None or -1 means no end.
-    `stores_offsets` is true if the group commits what was printed.
+    `stores_offsets` is true if the group commits what was printed. `joined_group` is None if partitions are assigned.
     """
 
     def __init__(
@@ -258,6 +260,7 @@ class PrintLoop:
         timeout_ms: int | None,
         skip_errors: bool,
         stores_offsets: bool,
+        joined_group: str | None = None,
     ) -> None:
         self._consumer = consumer
         self._formatter = formatter
@@ -265,6 +268,7 @@ class PrintLoop:
         self._timeout = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
         self._skip_errors = skip_errors
         self._stores_offsets = stores_offsets
+        self._joined_group = joined_group
         self._reported: set[str] = set()
         self.count = 0
 
@@ -302,7 +306,7 @@ class PrintLoop:
     def _report_error(self, record: Any) -> bool:
         """Return whether librdkafka delivered an error in place of a record, and print it unless it was printed before.
 
-        Raise ClientError if the error is fatal.
+        Raise ClientError if the error is fatal, ToolFailed if the client may not read: it would wait for ever.
         """
         error = record.error()
         if error is None:
@@ -310,6 +314,10 @@ class PrintLoop:
         line = clients.describe_error(error)
         if error.fatal():
             raise clients.ClientError(error)
+        if error.name() == "GROUP_AUTHORIZATION_FAILED" and self._joined_group is None:
+            return True  # who assigns partitions needs no group
+        if (refused := clients.refused_rights(error, record.topic(), self._joined_group)) is not None:
+            raise refused
         if line not in self._reported:
             self._reported.add(line)
             print_to_stderr(f"WARN {line}")

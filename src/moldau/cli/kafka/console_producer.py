@@ -136,12 +136,14 @@ def _main(arguments: Arguments) -> int:
         java_config.get("acks", "all") in ("all", "-1") and not IDEMPOTENCE_PROPERTIES & java_config.keys()
     )
     producer = clients.producer(arguments.single_value("bootstrap-server") or "", java_config, tool_config)
-    with Poller(producer):
+    with Poller(producer) as poller:
         try:
             _send(producer, topic, reader, sync=arguments.has("sync"))
         finally:
             # After a wrong line or Ctrl-C, still send the records that were read before.
-            unsent = producer.flush((arguments.integer("max-block-ms") or 0) / 1000)
+            unsent = _flush(producer, (arguments.integer("max-block-ms") or 0) / 1000, poller)
+    if poller.fatal is not None and not failures.count:
+        raise poller.fatal
     return failures.report_total(unsent)
 
 
@@ -212,24 +214,44 @@ def _blocking_produce(producer: Producer) -> Callable[..., None]:
     return produce
 
 
+def _flush(producer: Producer, seconds: float, poller: Poller) -> int:
+    """Wait until all records are delivered or have failed; return how many are left."""
+    from moldau.client.confluent import KafkaException
+
+    while True:
+        try:
+            return producer.flush(seconds)
+        except KafkaException as error:  # a fatal error; all records fail now
+            poller.fatal = clients.ClientError(error.args[0])
+
+
 class Poller:
     """Runs delivery callbacks while the main thread waits for lines, so that failures are reported when they happen."""
+
+    fatal: clients.ClientError | None = None
+    """After this error nothing can be sent any more."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="delivery reports", daemon=True)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Poller:
         self._thread.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
 
     def _run(self) -> None:
+        from moldau.client.confluent import KafkaException
+
         while not self._stopped.is_set():
-            self._producer.poll(0.1)
+            try:
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                self.fatal = clients.ClientError(error.args[0])
 
 
 class Failures:

@@ -160,6 +160,9 @@ def _consumer(arguments: Arguments, more_config: dict[str, Any]) -> tuple[Consum
 
 def consume(consumer: Consumer, subscription: Any, report: Report, records: int, timeout_seconds: float) -> bool:
     """Read this many records. Return False if no record came for `timeout_seconds`."""
+    from moldau.cli.kafka.console.standalone_consumer import StandaloneConsumer
+
+    is_member = not isinstance(subscription, StandaloneConsumer)
     report.begin()
     last_record_time = time.monotonic()
     while report.records < records:
@@ -169,11 +172,23 @@ def consume(consumer: Consumer, subscription: Any, report: Report, records: int,
         if subscription is not None:
             subscription.refresh(now)
         messages = consumer.consume(min(MAX_RECORDS_PER_POLL, records - report.records), POLL_SECONDS)
-        received = [record for record in messages if record.error() is None]
+        received = [record for record in messages if not _is_error(record, is_member)]
         if received:
             last_record_time = time.monotonic()
             keys = [key for record in received if (key := record.key()) is not None]
             report.add(len(received), sum(map(len, received)) + sum(map(len, keys)))
+    return True
+
+
+def _is_error(record: Any, is_member: bool) -> bool:
+    """Return whether an error was delivered in place of a record; raise it if the client may not read. Who is no member
+    of a group needs no right on it."""
+    error = record.error()
+    if error is None:
+        return False
+    refused = clients.refused_rights(error, record.topic(), None)
+    if refused is not None and (is_member or error.name() != "GROUP_AUTHORIZATION_FAILED"):
+        raise refused
     return True
 
 

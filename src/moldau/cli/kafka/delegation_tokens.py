@@ -11,19 +11,23 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from moldau.base.errors import KafkaError
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import properties
 from moldau.cli.kafka.connection.admin import connect_to_brokers
 from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr, run
 from moldau.security.principals import Principal, parse_principal
+from moldau.security.token_settings import SECRET_KEY
 
 if TYPE_CHECKING:
     from moldau.client.delegation_tokens import DelegationTokens, TokenWithHmac
 
 WIDTHS: Final = (15, 30, 15, 15, 25, 15, 15, 15)
 ACTIONS: Final = ("create", "renew", "expire", "describe")
+HINTS: Final = {
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: f" Set {SECRET_KEY} to the same text on all brokers and controllers.",
+}
 FLAGS = ToolFlags(
     "This tool helps to create, renew, expire, or describe delegation tokens.",
     (
@@ -78,7 +82,7 @@ def _main(arguments: Arguments) -> int:
         with connect_to_brokers(arguments.single_value("bootstrap-server") or "", java_config) as admin:
             _RUN[action](DelegationTokens(admin), arguments)
     except KafkaError as error:
-        print_to_stderr(exception_text(error))
+        print_to_stderr(exception_text(error) + HINTS.get(error.code, ""))
         return 1
     return 0
 

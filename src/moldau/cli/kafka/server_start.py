@@ -77,21 +77,29 @@ def serve(
     address."""
     output = choose_log_output(level, format)
     set_up(output)
+
+    def warn(line: str) -> None:
+        if output.is_json:
+            log.warning("%s", line)
+        else:
+            print_warning(line)
+
     try:
-        settings = checked_settings(read_settings)
+        settings = checked_settings(read_settings, warn)
         set_up(output, settings.node_id)
+        for line in (*settings.warnings, *warn_of_open_listeners(settings), *warn_of_files_and_names(settings)):
+            warn(line)
         refuse_to_open(settings)
-        for warning in (*settings.warnings, *warn_of_open_listeners(settings)):
-            if output.is_json:
-                log.warning("%s", warning)
-            else:
-                print_to_stderr(f"Warning: {warning}")
         return _run(settings, announce)
     except ToolFailed as failed:
         if not output.is_json:
             raise
         log.error("%s", failed)
         return 1
+
+
+def print_warning(line: str) -> None:
+    print_to_stderr(f"Warning: {line}")
 
 
 def choose_log_output(level: str | None = None, format: str | None = None) -> LogOutput:
@@ -111,6 +119,25 @@ def warn_of_open_listeners(settings: Settings) -> Iterator[str]:
             f"{open_to_all[0]} listens on all interfaces: whoever reaches this machine may read, write and delete"
             " everything; `moldau start --secure` asks for passwords"
         )
+
+
+def warn_of_files_and_names(settings: Settings) -> Iterator[str]:
+    """Yield lines that need a look at files, and at the addresses of advertised names."""
+    yield from warn_of_store_types(settings)
+    if any(each.host in WILDCARD_HOSTS for each in settings.listeners):
+        from moldau.cli.loopback_names import warn_of_loopback
+
+        yield from warn_of_loopback({each.host for each in settings.advertised_listeners})
+
+
+def warn_of_store_types(settings: Settings) -> Iterator[str]:
+    """Yield a line for each key or trust store whose type in the settings is not that of the file."""
+    if not settings.tls:
+        return
+    from moldau.platforms.key_files import DiskKeyFiles
+    from moldau.security.tls.stores import warn_of_types
+
+    yield from dict.fromkeys(warn_of_types(settings.tls.values(), DiskKeyFiles()))
 
 
 def refuse_to_open(settings: Settings) -> None:
@@ -162,12 +189,14 @@ def _cannot_listen(fault: ListenFault) -> str:
     return f"{fault}{by_process}; stop what listens there, or {choose}"
 
 
-def checked_settings(read_settings: Callable[[], Settings]) -> Settings:
+def checked_settings(read_settings: Callable[[], Settings], warn: Callable[[str], None] = print_warning) -> Settings:
     if line := refusal("the broker"):
         raise ToolFailed(line)
     try:
         return read_settings()
     except SettingsError as error:
+        for line in error.warnings:
+            warn(line)
         raise ToolFailed(str(error)) from error
 
 

@@ -197,10 +197,10 @@ def _first_voters(arguments: argparse.Namespace, settings: Settings) -> Sequence
 def _only_voter(settings: Settings) -> InitialController:
     if not settings.is_controller:
         raise ToolFailed("You can only use --standalone on a controller.")
-    if not settings.controller_listeners:
+    if not settings.advertised_controllers:
         return InitialController(settings.node_id, "localhost", 0, random_uuid())
-    listener = settings.controller_listeners[0]
-    return InitialController(settings.node_id, listener.host or "localhost", listener.port, random_uuid())
+    listener = settings.advertised_controllers[0]
+    return InitialController(settings.node_id, listener.host, listener.port, random_uuid())
 
 
 def _check_features(arguments: argparse.Namespace, is_dynamic: bool) -> None:

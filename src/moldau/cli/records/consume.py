@@ -10,6 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 import click
@@ -31,8 +32,11 @@ from moldau.cli.records import format_language
 from moldau.cli.records.consume_group import consume_group
 from moldau.cli.records.consumed import ENDLESS, Printer, eof_offset, poll_messages
 from moldau.cli.records.format_language import BadFormat, Formatter
+from moldau.cli.view.views import passing_view
 
 GROUP_SECONDS: Final = 3.0
+VIEW_SECONDS: Final = 10.0
+VIEW_PAUSE_SECONDS: Final = 0.05
 CLIENT_CONFIG: Final = {
     "enable.partition.eof": True,
     # If its local queue is full, librdkafka waits before the next fetch, by default a whole second: most of the time
@@ -93,6 +97,8 @@ def _is_about_group(message: Any) -> bool:
     shell_complete=complete_groups,
     help="Join this consumer group: it assigns the partitions, and offsets of printed records are committed.",
 )
+@click.option("--where", metavar="CONDITION", help="Only these records: see `moldau view create --help`.")
+@click.option("--fields", metavar="FIELDS", help="Only these fields of their values: see `moldau view create --help`.")
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_uncommitted", "read_committed"]),
@@ -112,6 +118,8 @@ def consume(
     only: tuple[int, ...],
     exit_at_end: bool,
     group: str | None,
+    where: str | None,
+    fields: str | None,
     isolation_level: str,
 ) -> None:
     """Print the records of topics: first the existing ones, then new ones as they come, until Ctrl-C.
@@ -121,6 +129,7 @@ def consume(
     moldau consume orders -o -10 -f '%p:%o %d{iso} %k %v\\n'
     moldau consume orders -o @-1h:end --json | jq .value
     moldau consume -r 'orders-.*' -n 100
+    moldau consume orders --where "amount > 100" --fields "id, amount"
 
     \b
     RANGE  start  end  N  +N (after the start)  -N (the last N)  N1:N2  :N  :end
@@ -129,6 +138,8 @@ def consume(
            %T milliseconds  %d{iso}  %d{strftime[%F %T]}  %v{hex}  %v{base64}  %h{%k=%v;}  \\n \\t \\xHH
     """
     _check_option_conflicts(as_json, record_format, group, offset, only)
+    if group is not None and (where is not None or fields is not None):
+        raise click.UsageError("a group reads a topic or view that stays: `moldau view create` makes one")
     printer = Printer(_formatter(record_format, as_json), sys.stdout.buffer, num)
     config = CLIENT_CONFIG | {"isolation.level": isolation_level}
     metadata = broker.metadata()
@@ -138,10 +149,39 @@ def consume(
         _consume_group(broker, group, subscription, offset or "start", exit_at_end, config, printer)
         return
     offset_range = _range(offset or "start", exit_at_end)
+    with ExitStack() as views:
+        if where is not None or fields is not None:
+            names = [views.enter_context(passing_view(broker, name, where, fields)) for name in names]
+            metadata = _with_views(broker, names)
+        _consume_assigned(broker, metadata, names, only, offset_range, config, printer)
+
+
+def _with_views(broker: Broker, names: list[str]) -> ClusterMetadata:
+    """The metadata once it has these new views."""
+    deadline = time.monotonic() + VIEW_SECONDS
+    while True:
+        metadata = broker.metadata()
+        if all(name in metadata.topics and metadata.topics[name].partitions for name in names):
+            return metadata
+        if time.monotonic() > deadline:
+            raise CommandFailed(f"the broker does not show the view after {VIEW_SECONDS:g} s")
+        time.sleep(VIEW_PAUSE_SECONDS)
+
+
+def _consume_assigned(
+    broker: Broker,
+    metadata: ClusterMetadata,
+    names: list[str],
+    only: tuple[int, ...],
+    offset_range: offsets.OffsetRange,
+    config: dict[str, Any],
+    printer: Printer,
+) -> None:
+    is_committed = config["isolation.level"] == "read_committed"
     partitions = [
         partition for name in names for partition in partition_offsets.partitions_of(metadata.topics[name], only)
     ]
-    ranges = partition_offsets.resolve(broker.admin, partitions, offset_range, isolation_level == "read_committed")
+    ranges = partition_offsets.resolve(broker.admin, partitions, offset_range, is_committed)
     # librdkafka requires a group id even for a consumer that joins no group.
     consumer = broker.consumer(config | {"group.id": "moldau-consume", "enable.auto.commit": False})
     with plain_failures():

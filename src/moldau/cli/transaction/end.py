@@ -60,7 +60,7 @@ def hanging(
             partitions = _replicas_on(connection, broker_id, partitions)
         now_ms = time.time_ns() // 1_000_000
         old = transaction_values.open_for_long(active_producers(connection, partitions, broker_id), now_ms, longer_than)
-        hanging_transactions = _unknown_to_coordinators(connection, old)
+        hanging_transactions = unknown_to_coordinators(connection, old)
     rows = [
         (
             *transaction.where,
@@ -89,7 +89,7 @@ def _replicas_on(
     ]
 
 
-def _unknown_to_coordinators(
+def unknown_to_coordinators(
     connection: TransactionConnection, candidates: list[OpenTransaction]
 ) -> list[OpenTransaction]:
     if not candidates:

@@ -16,6 +16,7 @@ from moldau.cli.connect import COMPLETION_SECONDS, Broker, CommandFailed, broker
 from moldau.cli.output import Table, confirm, format_option, show
 
 if TYPE_CHECKING:
+    from moldau.client.cluster_admin import ClusterAdmin
     from moldau.client.users import Users
 
 TIMEOUT_MS: Final = 20_000
@@ -68,19 +69,27 @@ def list_users(broker: Broker, output_format: str) -> None:
 def add(broker: Broker, name: str, password_stdin: bool, save: Path | None) -> None:
     """Add a user. The password is random and shown once, unless --save or --password-stdin is given.
 
-    A new user may do nothing until `moldau acl allow` allows it.
+    If the brokers have an authorizer, a new user may do nothing until `moldau acl allow` allows it.
 
     \b
     moldau user add ann
     moldau user add ann --save ann.properties
     """
+    from moldau.cli.user.rights import rights_of
+    from moldau.client.acls import Acls
+    from moldau.client.users import Users
+
+    _check_can_save(save)
     password = _password(password_stdin)
-    with _users(broker) as users:
+    with _admin(broker) as admin:
+        users = Users(admin)
         if name in users.all():
             raise CommandFailed(f"there is a user {name} already; `moldau user password {name}` sets a new password")
+        rights = rights_of(name, Acls(admin))
         users.set_password(name, password)
     _show_or_save(broker, f"added {name}", name, password, save, password_stdin)
-    click.echo(f"{name} may do nothing yet: `moldau acl allow {name} --role producer --topic TOPIC`", err=True)
+    if rights is not None:
+        click.echo(rights.line(name), err=True)
 
 
 @user.command(name="password", short_help="Give a user a new password.")
@@ -97,6 +106,7 @@ def change_password(broker: Broker, name: str, password_stdin: bool, save: Path 
     moldau user password ann
     moldau user password admin --save client.properties
     """
+    _check_can_save(save)
     password = _password(password_stdin)
     with _users(broker) as users:
         if name not in users.all():
@@ -123,6 +133,18 @@ def remove(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
         for name in names:
             users.remove(name)
             click.echo(f"removed {name}; `moldau acl remove --user {name}` removes its ACLs")
+
+
+def _check_can_save(save: Path | None) -> None:
+    """Fail before anything is changed if the file cannot be written."""
+    if save is None:
+        return
+    from moldau.secure_setup.directory import check_can_write_private
+
+    try:
+        check_can_write_private(save)
+    except OSError as error:
+        raise CommandFailed(f"--save {save}: {(error.strerror or str(error)).lower()}; nothing was changed") from error
 
 
 def _password(from_stdin: bool) -> str:
@@ -168,9 +190,16 @@ def connection_properties(broker: Broker) -> dict[str, str]:
 
 @contextmanager
 def _users(broker: Broker, answer_seconds: float | None = None) -> Iterator[Users]:
-    from moldau.client.cluster_admin import ClusterAdmin
     from moldau.client.users import Users
+
+    with _admin(broker, answer_seconds) as admin:
+        yield Users(admin)
+
+
+@contextmanager
+def _admin(broker: Broker, answer_seconds: float | None = None) -> Iterator[ClusterAdmin]:
+    from moldau.client.cluster_admin import ClusterAdmin
 
     timeout = {} if answer_seconds is None else {"answer_seconds": answer_seconds}
     with answering_cluster(broker, **timeout) as cluster:
-        yield Users(ClusterAdmin(cluster, TIMEOUT_MS))
+        yield ClusterAdmin(cluster, TIMEOUT_MS)

@@ -6,6 +6,7 @@ are shown with MOLDAU_DEBUG=1 only. Nothing here depends on what a tool does.
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 import time
@@ -26,7 +27,10 @@ REACH_SECONDS: Final = 3.0
 address is mistyped."""
 CONNECT_SECONDS: Final = 3.0
 RETRY_SECONDS: Final = 0.1
+LOGIN_RETRY_SECONDS: Final = 0.5
 ADMIN_SECONDS: Final = 10.0
+TEMPORARY_GROUP: Final = "console-consumer-"
+"""How the name of the group begins that a console consumer joins if none is named."""
 NO_ANSWER: Final = frozenset({"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"})
 
 C = TypeVar("C")
@@ -78,9 +82,14 @@ def _create(
     from moldau.client.confluent import KafkaException
     from moldau.client.properties import for_librdkafka
 
-    first_reachable(bootstrap_servers)
-    quiet = {"error_cb": ErrorLog().report} if debugging() else {"error_cb": ErrorLog().report, "log_level": 0}
-    config = {**quiet, **tool_config, **for_librdkafka(java_config), "bootstrap.servers": bootstrap_servers}
+    require_login(bootstrap_servers, java_config)
+    config = {
+        "error_cb": ErrorLog().report,
+        **_log_config(),
+        **tool_config,
+        **for_librdkafka(java_config),
+        "bootstrap.servers": bootstrap_servers,
+    }
     while True:
         try:
             return kind(dict(config))
@@ -91,6 +100,32 @@ def _create(
                 raise ToolFailed(f"{message}; correct this client property") from error
             print_to_stderr(f"WARNING: the client property {unknown[1]} has no meaning here and is ignored.")
             del config[unknown[1]]
+
+
+def require_login(bootstrap_servers: str, java_config: Mapping[str, str]) -> None:
+    """Fail if the broker refuses the client: a wrong password, a certificate that is not trusted, another protocol.
+    librdkafka would try again for ever. Do nothing if the broker is too busy to answer soon."""
+    from moldau.client.refusals import refusal
+
+    host, port = first_reachable(bootstrap_servers)
+    if refusal(f"{host}:{port}", java_config) is None:
+        return
+    time.sleep(LOGIN_RETRY_SECONDS)  # a broker that starts or stops also closes connections
+    host, port = first_reachable(bootstrap_servers)
+    if (reason := refusal(f"{host}:{port}", java_config)) is not None:
+        raise ToolFailed(
+            f"{host}:{port} refuses this client: {reason.rstrip('.')}; check the port, and the TLS and SASL settings in"
+            " --command-config"
+        )
+
+
+def _log_config() -> dict[str, Any]:
+    """Return what keeps librdkafka from printing: level 0 still prints fatal errors, which also come as exceptions."""
+    if debugging():
+        return {}
+    silent = logging.getLogger("moldau.librdkafka")
+    silent.disabled = True
+    return {"log_level": 0, "logger": silent}
 
 
 class ErrorLog:
@@ -188,6 +223,22 @@ def result_of(future: Future[T]) -> T:
         return future.result(ADMIN_SECONDS + 5)
     except KafkaException as error:
         raise ClientError(error.args[0]) from error
+
+
+def refused_rights(error: Any, topic: str | None, group: str | None) -> ToolFailed | None:
+    """Return the failure if the error says that the client lacks a right: trying again would not help. None if not."""
+    match error.name():
+        case "TOPIC_AUTHORIZATION_FAILED":
+            what, need = f"topics: [{topic}]" if topic else "topics", f"READ on the topic {topic or ''}".rstrip()
+        case "GROUP_AUTHORIZATION_FAILED":
+            what, need = f"group: {group}" if group else "the group", "READ on it"
+            if group and group.startswith(TEMPORARY_GROUP):
+                need += f" (without --group its name is {TEMPORARY_GROUP}N, so allow that prefix)"
+        case "CLUSTER_AUTHORIZATION_FAILED":
+            what, need = "the cluster", "an ACL on it"
+        case _:
+            return None
+    return ToolFailed(f"Not authorized to access {what}; this user needs {need}")
 
 
 def describe_error(error: Any) -> str:

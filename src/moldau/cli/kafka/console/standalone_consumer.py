@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from moldau.cli.kafka.connection.clients import ADMIN_SECONDS, ClientError
+from moldau.cli.kafka.connection.clients import ADMIN_SECONDS, ClientError, refused_rights
 from moldau.cli.kafka.tool import ToolFailed
 
 if TYPE_CHECKING:
-    from moldau.client.confluent import Consumer, TopicPartition
+    from moldau.client.confluent import Consumer, KafkaError, TopicPartition
 
 REFRESH_SECONDS: Final = 3.0
 """How often metadata is refreshed. Kafka's consumer does it every five minutes, too rarely at a terminal."""
@@ -62,6 +62,8 @@ class StandaloneConsumer:
             if self._assigned:
                 return []  # Usually no broker answers now; librdkafka reads on when one does.
             raise ClientError(error.args[0]) from error
+        if topic_name is not None:
+            _raise_refusal(topics[topic_name].error, topic_name)
         return [
             (name, index)
             for name, topic in topics.items()
@@ -91,6 +93,13 @@ def assign_partition(consumer: Consumer, topic: str, index: int, offset: int) ->
         metadata = consumer.list_topics(topic, timeout=ADMIN_SECONDS).topics[topic]
     except KafkaException as error:
         raise ClientError(error.args[0]) from error
+    _raise_refusal(metadata.error, topic)
     if metadata.error is None and index not in metadata.partitions:
         raise ToolFailed(f"Topic {topic} has no partition {index}; it has {len(metadata.partitions)}, counted from 0")
     consumer.assign([TopicPartition(topic, index, offset)])
+
+
+def _raise_refusal(error: KafkaError | None, topic: str) -> None:
+    """Fail if the client may not read the topic: waiting would not help."""
+    if error is not None and (refused := refused_rights(error, topic, None)) is not None:
+        raise refused

@@ -1,0 +1,38 @@
+"""A new password for the admin user of a secured broker or cluster whose client.properties is missing.
+
+Who can delete the file can read the keys beside it, so nobody gets in by this who could not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
+from moldau.secure_setup.directory import SecureDirectory
+from moldau.secure_setup.problems import SetupFailed
+
+TIMEOUT_MS: Final = 10_000
+ANSWER_SECONDS: Final = 15.0
+
+
+def renew_admin_password(address: str, properties: Mapping[str, str], directory: SecureDirectory) -> str:
+    """Set a new password over a connection with these properties, write client.properties, and return the password.
+    Raise SetupFailed if that cannot be done."""
+    from moldau.client.cluster import Cluster
+    from moldau.client.cluster_admin import ClusterAdmin
+    from moldau.client.users import Users
+    from moldau.secure_setup.first_users import new_password
+    from moldau.secure_setup.settings import ADMIN
+
+    password = new_password()
+    try:
+        cluster = Cluster(address, properties, ANSWER_SECONDS)
+        try:
+            Users(ClusterAdmin(cluster, TIMEOUT_MS)).set_password(ADMIN, password)
+        finally:
+            cluster.close()
+        directory.write_client_file(password)
+    except (OSError, MalformedData, KafkaError, UnusableProperty) as error:
+        raise SetupFailed(f"{directory.client_file} is missing and cannot be made anew: {error}") from error
+    return password

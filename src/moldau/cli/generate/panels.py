@@ -1,0 +1,204 @@
+"""The panels of the Grafana dashboard: titles, queries and units, in rows."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+NODES: Final = 'job="$job"'
+TOPICS: Final = f'{NODES},topic=~"$topic"'
+GROUPS: Final = f'{NODES},consumergroup=~"$group"'
+GROUP_LEGEND: Final = "{{consumergroup}}"
+
+
+class Query(NamedTuple):
+    expression: str
+    legend: str = ""
+
+
+class Number(NamedTuple):
+    """A panel with one number, red from `bad_from` on (or below `bad_below`)."""
+
+    title: str
+    expression: str
+    unit: str = "none"
+    bad_from: float | None = None
+    bad_below: float | None = None
+
+
+class Chart(NamedTuple):
+    title: str
+    queries: tuple[Query, ...]
+    unit: str = "short"
+    description: str = ""
+
+
+class Row(NamedTuple):
+    title: str
+    panels: tuple[Number | Chart, ...]
+
+
+def _rate(metric: str, by: str, selection: str = NODES) -> str:
+    return f"sum by ({by}) (rate({metric}{{{selection}}}[$__rate_interval]))"
+
+
+def _of_topics(title: str, metric: str, unit: str) -> Chart:
+    name = f"kafka_server_brokertopicmetrics_{metric}_total"
+    return Chart(title, (Query(_rate(name, "topic", TOPICS + ',topic!=""'), "{{topic}}"),), unit)
+
+
+def _rates(title: str, metric: str, by: str, unit: str, description: str = "") -> Chart:
+    """A rate a second, a line for each value of the label `by`."""
+    return Chart(title, (Query(_rate(metric, by), f"{{{{{by}}}}}"),), unit, description)
+
+
+def _by_node(title: str, expression: str, unit: str = "short") -> Chart:
+    """A line for each node; SELECTION in the expression stands for its labels."""
+    return Chart(title, (Query(expression.replace("SELECTION", NODES), "{{instance}}"),), unit)
+
+
+ROWS: Final = (
+    Row(
+        "Overview",
+        (
+            Number("Nodes", f"sum(up{{{NODES}}})", bad_below=1),
+            Number(
+                "Active controllers",
+                f"sum(kafka_controller_kafkacontroller_activecontrollercount{{{NODES}}})",
+                bad_from=2,
+                bad_below=1,
+            ),
+            Number(
+                "Partitions without a leader",
+                f"sum(kafka_controller_kafkacontroller_offlinepartitionscount{{{NODES}}})",
+                bad_from=1,
+            ),
+            Number(
+                "Under-replicated partitions",
+                f"sum(kafka_server_replicamanager_underreplicatedpartitions{{{NODES}}})",
+                bad_from=1,
+            ),
+            Number(
+                "Largest lag",
+                f"max(moldau_consumergroup_lag_seconds{{{NODES}}}) or vector(0)",
+                "s",
+                bad_from=300,
+            ),
+            Number(
+                "Least free disk",
+                f"min(moldau_data_dir_free_bytes{{{NODES}}} / moldau_data_dir_size_bytes{{{NODES}}})",
+                "percentunit",
+                bad_below=0.1,
+            ),
+        ),
+    ),
+    Row(
+        "Traffic",
+        (
+            _of_topics("Records in", "messagesin", "cps"),
+            _of_topics("Bytes in", "bytesin", "Bps"),
+            _of_topics("Bytes out", "bytesout", "Bps"),
+            Chart(
+                "Requests",
+                (Query(_rate("kafka_network_requestmetrics_requests_total", "request"), "{{request}}"),),
+                "reqps",
+            ),
+            Chart(
+                "Time until the response",
+                (
+                    Query(
+                        _rate("kafka_network_requestmetrics_totaltimems_sum", "request")
+                        + " / "
+                        + _rate("kafka_network_requestmetrics_totaltimems_count", "request"),
+                        "{{request}}",
+                    ),
+                ),
+                "ms",
+                "The mean of one in 16 requests. Fetches wait for records, so their time is mostly waiting.",
+            ),
+            _rates("Limits reached", "moldau_limits_total", "limit", "cps", "docs/security.md lists the limits."),
+        ),
+    ),
+    Row(
+        "Consumer groups",
+        (
+            Chart(
+                "Lag in seconds",
+                (
+                    Query(
+                        f"max by (consumergroup, topic) (moldau_consumergroup_lag_seconds{{{GROUPS}}})",
+                        "{{consumergroup}} {{topic}}",
+                    ),
+                ),
+                "s",
+                "How old the first record is that the group has not read.",
+            ),
+            Chart(
+                "Lag in records",
+                (
+                    Query(
+                        f"sum by (consumergroup, topic) (kafka_consumergroup_lag_sum{{{GROUPS}}})",
+                        "{{consumergroup}} {{topic}}",
+                    ),
+                ),
+            ),
+            Chart(
+                "Members",
+                (Query(f"sum by (consumergroup) (kafka_consumergroup_members{{{GROUPS}}})", "{{consumergroup}}"),),
+            ),
+        ),
+    ),
+    Row(
+        "Cluster",
+        (
+            _by_node("Partitions led", "kafka_server_replicamanager_leadercount{SELECTION}"),
+            Chart(
+                "In-sync replicas: shrinks and expansions",
+                (
+                    Query(_rate("kafka_server_replicamanager_isrshrinks_total", "instance"), "shrinks {{instance}}"),
+                    Query(_rate("kafka_server_replicamanager_isrexpands_total", "instance"), "expansions {{instance}}"),
+                ),
+                "cps",
+            ),
+            Chart(
+                "Controller epoch",
+                (Query(f"max(kafka_server_raftmetrics_current_epoch{{{NODES}}})", "epoch"),),
+                description="Each step is an election of the controller.",
+            ),
+        ),
+    ),
+    Row(
+        "Storage",
+        (
+            Chart(
+                "Size of topics, all replicas",
+                (Query(f"topk(20, sum by (topic) (kafka_log_log_size{{{TOPICS}}}))", "{{topic}}"),),
+                "bytes",
+            ),
+            _by_node("Free disk", "moldau_data_dir_free_bytes{SELECTION}", "bytes"),
+            _by_node("Logs that wait for the disk", "moldau_flush_queue{SELECTION}"),
+        ),
+    ),
+    Row(
+        "Nodes",
+        (
+            _rates("Processor", "process_cpu_seconds_total", "instance", "percentunit"),
+            _by_node("Memory", "process_resident_memory_bytes{SELECTION}", "bytes"),
+            _by_node(
+                "Connections", "sum by (instance) (kafka_server_socket_server_metrics_connection_count{SELECTION})"
+            ),
+            _rates(
+                "Time in which the node did not run",
+                "moldau_node_paused_seconds_total",
+                "instance",
+                "percentunit",
+                "It got no processor, or something held its event loop up.",
+            ),
+            _by_node("Open files", "process_open_fds{SELECTION}"),
+            Chart(
+                "Metrics pushed by clients",
+                (Query(_rate("moldau_telemetry_pushes_total", "instance"), "{{instance}}"),),
+                "cps",
+            ),
+        ),
+    ),
+)

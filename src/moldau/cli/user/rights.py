@@ -1,0 +1,66 @@
+"""What a user may do, in one line: `moldau user add` says it of a new user, `moldau acl` warns of a misspelt one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.security.acls.bindings import AclBinding, AclFilter
+from moldau.security.principals import ANYBODY, USER, Principal, parse_super_users
+
+if TYPE_CHECKING:
+    from moldau.client.acls import Acls
+
+SIMILAR_ENOUGH: Final = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What decides about a user."""
+
+    has_authorizer: bool
+    is_super_user: bool = False
+    allows_everyone: bool = False
+    """allow.everyone.if.no.acl.found."""
+    acls: Sequence[AclBinding] = ()
+    """Those of the user, and those of everybody."""
+
+    def line(self, name: str) -> str:
+        if not self.has_authorizer:
+            return (
+                f"{name} may do everything, like everybody who can connect: the brokers have no authorizer"
+                " (authorizer.class.name)"
+            )
+        if self.is_super_user:
+            return f"{name} may do everything: super.users names it"
+        if self.acls:
+            return f"{name} may do what ACLs say that are there already: `moldau acl list --user {name}`"
+        if self.allows_everyone:
+            return f"{name} may do everything that no ACL is about: allow.everyone.if.no.acl.found=true"
+        return f"{name} may do nothing yet: `moldau acl allow {name} --role producer --topic TOPIC`"
+
+
+def rights_of(name: str, acls: Acls) -> Rights | None:
+    """Ask a broker. None if it does not tell."""
+    principal = Principal(USER, name)
+    try:
+        found = [acl for each in (principal, ANYBODY) for acl in acls.find(AclFilter(principal=str(each)))]
+        super_users, allows_everyone = acls.authorizer_settings()
+    except KafkaError as error:
+        return Rights(has_authorizer=False) if error.code is ErrorCode.SECURITY_DISABLED else None
+    return Rights(True, principal in parse_super_users(super_users), allows_everyone, found)
+
+
+def unknown_user_hint(principal: str, users: Collection[str]) -> str | None:
+    """Return a line if the principal looks like a user of SCRAM, but there is none with this name. It may be right: the
+    users of PLAIN, of certificates and of tokens are in no list."""
+    kind, _, name = principal.partition(":")
+    if kind != USER or not users or name in users or name == ANYBODY.name or "=" in name:
+        return None
+    from difflib import get_close_matches  # imported only for unknown users
+
+    close = get_close_matches(name, users, n=1, cutoff=SIMILAR_ENOUGH)
+    suggestion = f"did you mean {close[0]}?" if close else f"`moldau user add {name}` adds one"
+    return f"note: {name} is not one of the users with a password (`moldau user list`); {suggestion}"

@@ -1,0 +1,1 @@
+"""`moldau view`: create, list, describe and delete views."""

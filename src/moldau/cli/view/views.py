@@ -1,0 +1,46 @@
+"""Views by the admin client: create one, read the configs of all, and a passing one for a single command."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from moldau.base.view_configs import VIEW_FROM, VIEW_PREFIX, VIEW_SELECT, VIEW_WHERE
+from moldau.cli.connect import Broker, CommandFailed, admin_api, outcome
+
+PASSING_PREFIX = "moldau-passing-view-"
+"""The names of views that one command makes and deletes."""
+
+
+def create_view(broker: Broker, name: str, configs: Mapping[str, str]) -> None:
+    new = admin_api().NewTopic(name, num_partitions=-1, replication_factor=-1, config=dict(configs))
+    outcome(broker.admin.create_topics([new])[name], name)
+
+
+def view_configs(broker: Broker, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The configs of those of these topics that are views."""
+    api = admin_api()
+    resources = [api.ConfigResource(api.ConfigResource.Type.TOPIC, name) for name in topics]
+    if not resources:
+        return {}
+    found = {}
+    for resource, future in broker.admin.describe_configs(resources).items():
+        entries = outcome(future, resource.name)
+        configs = {each.name: each.value for each in entries.values() if each.name.startswith(VIEW_PREFIX)}
+        if configs.get(VIEW_FROM):
+            found[resource.name] = configs
+    return found
+
+
+@contextmanager
+def passing_view(broker: Broker, source: str, where: str | None, fields: str | None) -> Iterator[str]:
+    """Create a view for one command, and delete it afterwards."""
+    name = PASSING_PREFIX + secrets.token_hex(6)
+    given = {VIEW_FROM: source, VIEW_WHERE: where, VIEW_SELECT: fields}
+    create_view(broker, name, {key: value for key, value in given.items() if value is not None})
+    try:
+        yield name
+    finally:
+        with suppress(CommandFailed):
+            outcome(broker.admin.delete_topics([name])[name], name)
