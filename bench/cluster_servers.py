@@ -135,6 +135,14 @@ class MoldauCluster(Cluster):
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
 
+    @property
+    def metrics(self) -> dict[int, str]:
+        """The addresses of the nodes' metrics, from the lines that the command prints when the cluster runs."""
+        output = self._directory / "output"
+        await_true(lambda: "/metrics" in output.read_text(), f"{self.name}: the addresses of metrics are told")
+        found = re.findall(r"http://(\S+?)/metrics", output.read_text())[: len(self.addresses)]
+        return dict(zip(sorted(self.addresses), found, strict=True))
+
     def start_anew(self) -> float:
         self.kill_all()
         shutil.rmtree(self._directory / "data", ignore_errors=True)

@@ -90,14 +90,15 @@ def set_limits(directory: Path, address: str, connections_per_second: int) -> No
 
 
 @contextmanager
-def crowd(sasl: str, tls: str, idle: int, hostile: int, only: str) -> Iterator[Counter[str]]:
+def crowd(sasl: str, tls: str, idle: int, hostile: int, given: argparse.Namespace) -> Iterator[Counter[str]]:
     """Run idle and hostile clients. The counter is filled at the end."""
     disconnects: Counter[str] = Counter()
     if not idle and not hostile:
         yield disconnects
         return
     words = ["--sasl", sasl, "--tls", tls, "--idle", str(idle), "--hostile", str(hostile), "--login", ":".join(GOOD)]
-    command = [sys.executable, "-m", "bench.hostile_clients", "--only", only, *words]
+    words += ["--equal-priority"] if given.equal_priority else []
+    command = [sys.executable, "-m", "bench.hostile_clients", "--only", given.only, *words]
     clients = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert clients.stdout is not None
     try:
@@ -148,7 +149,7 @@ def measure(turn: Turn, server: Server, producing: WellBehaved, given: argparse.
 def table(turns: Mapping[str, Turn], given: argparse.Namespace) -> str:
     lines = [
         f"{given.idle} idle and {given.hostile} hostile clients, {given.rounds} rounds of {given.seconds:g} s each,"
-        f" a request every {given.every_ms:g} ms",
+        f" a request every {given.every_ms:g} ms{', all with the same priority' if given.equal_priority else ''}",
         "",
         "| beside the producer | requests | p50 ms | p99 ms | p99.9 ms | max ms | broker's CPU | broker's memory |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
@@ -168,6 +169,11 @@ def main() -> None:
     parser.add_argument("--idle", type=int, default=5_000, help="idle clients (default 5000)")
     parser.add_argument("--hostile", type=int, default=200, help="hostile clients (default 200)")
     parser.add_argument("--only", default="", metavar="TEXT", help="only hostile clients with this in their name")
+    parser.add_argument(
+        "--equal-priority",
+        action="store_true",
+        help="hostile clients with the priority of the others; otherwise they give way, as if on other machines",
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each turn (default 20)")
     parser.add_argument("--every-ms", type=float, default=5.0, help="between two requests (default 5)")
@@ -187,7 +193,7 @@ def main() -> None:
         producing.run(2.0, 0.005)
         for number in range(given.rounds):
             for name, idle, hostile in zip(TURNS, (0, given.idle, given.idle), (0, 0, given.hostile), strict=True):
-                with crowd(sasl, tls, idle, hostile, given.only) as disconnects:
+                with crowd(sasl, tls, idle, hostile, given) as disconnects:
                     time.sleep(1.0)  # the first burst of hostile clients is over
                     measure(turns[name], server, producing, given)
                 turns[name].disconnects += disconnects

@@ -224,12 +224,22 @@ async def attack_forever(kind: str, target: Target) -> None:
         await asyncio.sleep(PAUSE_S)
 
 
+async def logged_in(target: Target, login: tuple[str, str]) -> Streams | None:
+    """Return the streams of a connection after its login; None if the broker ended it before."""
+    try:
+        streams = await target.connect(target.sasl)
+        await log_in(streams, *login)
+    except (OSError, EOFError):
+        return None
+    return streams
+
+
 async def stay_idle(target: Target, login: tuple[str, str], gate: asyncio.Semaphore, ready: asyncio.Queue[int]) -> None:
-    """Log in and do nothing."""
+    """Log in and do nothing. On a busy machine a login may take longer than the broker allows: then try again."""
     try:
         async with gate:
-            streams = await target.connect(target.sasl)
-            await log_in(streams, *login)
+            while (streams := await logged_in(target, login)) is None:
+                target.disconnect()
         await ready.put(1)
         await until_closed(streams[0])
         target.disconnects["idle"] += 1
@@ -274,7 +284,8 @@ def give_way() -> None:
 
 
 async def main(options: argparse.Namespace) -> None:
-    give_way()
+    if not options.equal_priority:
+        give_way()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     crowd = Crowd(Target(options.sasl, options.tls, options.source))
@@ -303,6 +314,7 @@ if __name__ == "__main__":
     parser.add_argument("--login", default="good:good-secret", help="USER:PASSWORD of the idle clients")
     parser.add_argument("--source", default=SOURCE, help="the address of hostile clients")
     parser.add_argument("--only", default="", help="only kinds of hostile clients with this text in their name")
+    parser.add_argument("--equal-priority", action="store_true", help="do not give way to the broker")
     parser.add_argument("--idle", type=int, default=0)
     parser.add_argument("--hostile", type=int, default=0)
     asyncio.run(main(parser.parse_args()))

@@ -1,38 +1,39 @@
-"""The cost of TLS: producing and fetching over an encrypted connection, against the same over a plaintext one.
+"""The cost of TLS: producing and fetching over an encrypted connection, against the same over a plaintext one, and
+against Apache Kafka's TLS.
 
-One broker has both listeners, and both have their turn in every round. The client is this process, on another core; it
-encrypts with the same OpenSSL, so that rates tell what one connection gets, and the CPU ratio what the broker pays.
+A broker has both listeners, and both have their turn in every round, as has Apache Kafka with `--kafka-libs`. The
+client is this process, on another core; it encrypts with the same OpenSSL, so that rates tell what one connection gets,
+and the CPU ratio what the broker pays.
 
     python -m bench.tls
     python -m bench.tls --only fetch --rounds 5 --json numbers.json --markdown tls.md
+    python -m bench.tls --kafka-libs DIRECTORY-OF-JARS
 """
 
 from __future__ import annotations
 
-import socket
 import ssl
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import trustme
-
-from bench import options, versus
+from bench import beside, options, versus
 from bench.connection import BrokerRefused, Connection, Fetching, Producing
 from bench.frames import fetch_frame, produce_frame, record_batch
+from bench.kafka_process import KafkaProcess
 from bench.progress import Progress
 from bench.raw_workloads import FILLED_RECORDS, FILLED_VALUE_BYTES, GIB, IN_FLIGHT, KIB, MIB, fill, seconds_of
 from bench.report import show, write_json, write_markdown
-from bench.results import Quantity
+from bench.results import Quantity, Result
 from bench.rounds import Measured, Turn
-from bench.servers import MoldauProcess, Server
+from bench.secured_listeners import PLAINTEXT, SSL, SecuredListeners
+from bench.servers import KAFKA, MOLDAU, MoldauProcess, Server
 from bench.topics import new_topic
-from bench.versus import WITH, WITHOUT, Versus, compare
+from bench.versus import WITH, WITHOUT, Compared, Versus, compare
 
 ROUNDS = 5
-HOST = "127.0.0.1"
 FILLED_BATCHES = 2_400
 
 
@@ -41,7 +42,7 @@ class TlsConnection(Connection):
 
     def __init__(self, address: str, context: ssl.SSLContext, buffer_bytes: int = 64 * KIB) -> None:
         super().__init__(address, buffer_bytes)
-        self.socket = context.wrap_socket(self.socket, server_hostname=HOST)
+        self.socket = context.wrap_socket(self.socket, server_hostname="127.0.0.1")
 
     def receive_exactly(self, size: int) -> None:
         received = 0
@@ -56,28 +57,16 @@ Connect = Callable[[int], Connection]
 """Opens a connection with a buffer of that size."""
 
 
-class Sides:
-    """The two listeners of the broker and how to connect to them."""
+Sides = Mapping[str, SecuredListeners]
+"""The listeners of each server, by its name."""
 
-    def __init__(self, directory: Path) -> None:
-        authority = trustme.CA()
-        leaf = authority.issue_cert(HOST, "localhost")
-        key = directory / "node.pem"
-        key.write_bytes(leaf.private_key_pem.bytes() + b"".join(pem.bytes() for pem in leaf.cert_chain_pems))
-        self._context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
-        self.plain, self.encrypted = (f"{HOST}:{port}" for port in _free_ports())
-        self.settings = {
-            "listeners": f"PLAINTEXT://{self.plain},SSL://{self.encrypted}",
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(key),
-        }
 
-    @property
-    def connects(self) -> tuple[Connect, Connect]:
-        return (
-            lambda size: Connection(self.plain, size),
-            lambda size: TlsConnection(self.encrypted, self._context, size),
-        )
+def connects(listeners: SecuredListeners) -> tuple[Connect, Connect]:
+    """Without and with TLS."""
+    return (
+        lambda size: Connection(listeners.addresses[PLAINTEXT], size),
+        lambda size: TlsConnection(listeners.addresses[SSL], listeners.context, size),
+    )
 
 
 def workloads(sides: Sides, scale: float) -> Iterator[Versus]:
@@ -103,7 +92,7 @@ def produce(sides: Sides, records: int, value_bytes: int, requests: int, wanted:
 
             return turn
 
-        without, with_tls = map(turn_of, sides.connects)
+        without, with_tls = map(turn_of, connects(sides[server.name]))
         return without, with_tls
 
     return Versus(Quantity(f"produce {records}x{size}", "MB/s"), prepare, wanted)
@@ -128,33 +117,48 @@ def fetch(sides: Sides, partition_bytes: int, total_bytes: int, wanted: float) -
 
             return turn
 
-        without, with_tls = map(turn_of, sides.connects)
+        without, with_tls = map(turn_of, connects(sides[server.name]))
         return without, with_tls
 
     return Versus(Quantity(f"fetch {partition_bytes // MIB} MiB", "MB/s", work_unit="MB"), prepare, wanted)
 
 
+def encrypted(compared: Sequence[Compared]) -> list[Result]:
+    """The turns with TLS of both systems, side by side."""
+    by_workload: dict[Quantity, Result] = {}
+    for each in compared:
+        result = by_workload.setdefault(each.result.quantity, Result(each.result.quantity, {}))
+        result.samples[each.system] = each.result.samples[WITH]
+    return list(by_workload.values())
+
+
 def main() -> None:
-    arguments = options.parser(__doc__ or "", rounds=ROUNDS).parse_args()
+    parser = options.parser(__doc__ or "", rounds=ROUNDS)
+    parser.add_argument("--kafka-libs", type=Path, metavar="DIR", help="Apache Kafka's jars, to measure it beside ours")
+    arguments = parser.parse_args()
+    libs: Path | None = arguments.kafka_libs
     with ExitStack() as cleanup:
-        sides = Sides(Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="moldau-bench-"))))
+        directory = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="moldau-bench-")))
+        sides = {name: SecuredListeners(directory) for name in (MOLDAU, *([KAFKA] if libs else []))}
         chosen = [
             each for each in workloads(sides, arguments.scale) if options.is_wanted(each.quantity.name, arguments.only)
         ]
-        progress = cleanup.enter_context(Progress(2 * len(chosen) * (arguments.rounds + 1)))
-        server = cleanup.enter_context(MoldauProcess(settings=sides.settings, listen=None)).start()
-        compared = [found for each in chosen for found in compare(each, [server], arguments.rounds, progress)]
-    table = versus.table(compared)
-    show(table)
+        ours = cleanup.enter_context(MoldauProcess(settings=sides[MOLDAU].settings, listen=None)).start()
+        servers = [Server(MOLDAU, sides[MOLDAU].addresses[PLAINTEXT], ours.pid)]
+        if libs:
+            servers.append(cleanup.enter_context(KafkaProcess(libs, sides[KAFKA].settings)).start())
+        progress = cleanup.enter_context(Progress(2 * len(servers) * len(chosen) * (arguments.rounds + 1)))
+        compared = [found for each in chosen for found in compare(each, servers, arguments.rounds, progress)]
+    tables = [versus.table(compared)]
+    if libs:
+        tables.append(beside.table(encrypted(compared)))
+    for table in tables:
+        show(table)
     if arguments.markdown:
-        write_markdown(arguments.markdown, [table])
+        write_markdown(arguments.markdown, tables)
     if arguments.json:
-        write_json(arguments.json, {f"{WITH} against {WITHOUT}": ([each.result for each in compared], WITHOUT)})
-
-
-def _free_ports() -> list[int]:
-    with socket.create_server((HOST, 0)) as one, socket.create_server((HOST, 0)) as other:
-        return [each.getsockname()[1] for each in (one, other)]
+        numbers = {f"{WITH} against {WITHOUT}, {each.system}": ([each.result], WITHOUT) for each in compared}
+        write_json(arguments.json, {**numbers, "with TLS": (encrypted(compared), KAFKA)})
 
 
 if __name__ == "__main__":

@@ -32,17 +32,26 @@ from moldau.base.ids import NodeId
 from moldau.base.listener_settings import ListenerSettings, read_listeners
 from moldau.base.listeners import SHARED_LISTENER_VARIABLE, WILDCARD_HOSTS, Listener
 from moldau.base.metrics_settings import METRICS_PER_PARTITION, read_metrics_listener
-from moldau.base.setting_sources import SettingsError, SettingText, Values, read_environment, read_file
+from moldau.base.setting_sources import (
+    SettingsError,
+    SettingText,
+    Values,
+    read_environment,
+    read_file,
+    warn_of_unknown_keys,
+)
 from moldau.base.topic_configs import TOPIC_CONFIGS, topic_config_values
 from moldau.base.transaction_settings import TransactionLogSettings, read_transaction_log
-from moldau.coordinator.group.assignors import ASSIGNORS
+from moldau.coordinator.group.reading import read_groups
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.transaction.settings import TransactionSettings
+from moldau.security.quotas.rates import Window
 from moldau.security.sasl.oauthbearer.settings import TokenRequest
 from moldau.security.sasl.oauthbearer.urls import allowed_urls
-from moldau.security.sasl.settings import JaasFile, SaslSettings, SaslUse, read_jaas_file, read_sasl, warn_of_sasl
-from moldau.security.settings import AuthorizerSettings, read_authorizer
-from moldau.security.tls.listener_settings import read_node_tls, warn_of_unknown_listeners
+from moldau.security.sasl.settings import JaasFile, SaslSettings, SaslUse, read_jaas_file, read_sasl
+from moldau.security.sasl.warnings import warn_of_missing_users, warn_of_sasl
+from moldau.security.settings import AuthorizerSettings, read_authorizer, warn_of_authorizer
+from moldau.security.tls.listener_settings import read_node_tls, warn_of_missing_trust, warn_of_unknown_listeners
 from moldau.security.tls.settings import TlsSettings
 from moldau.security.token_settings import TokenSettings, read_delegation_tokens
 
@@ -75,6 +84,8 @@ class Settings:
     listeners: tuple[Listener, ...]
     """The listeners for clients and brokers, in the configured order."""
     controller_listeners: tuple[Listener, ...]
+    advertised_controllers: tuple[Listener, ...]
+    """The addresses at which other controllers reach this one."""
     controller_listener_name: str
     """The listener by which this node connects to controllers."""
     advertised_listeners: tuple[Listener, ...]
@@ -113,10 +124,8 @@ class Settings:
     replication: ReplicationSettings
     balance: BalanceSettings
     authorizer: AuthorizerSettings
-    quota_window_num: int
-    quota_window_size_seconds: int
-    controller_quota_window_num: int
-    controller_quota_window_size_seconds: int
+    quota_window: Window
+    controller_quota_window: Window
     sasl: SaslSettings
     delegation_tokens: TokenSettings
     tls: Mapping[str, TlsSettings]
@@ -183,7 +192,11 @@ def from_texts(texts: Mapping[str, SettingText], environ: Mapping[str, str] | No
     found = _JAAS_FILE.search(java_options)
     jaas_file = read_jaas_file(found[1], "KAFKA_OPTS") if found else {}
     cluster_id, shared_listener = environ.get("CLUSTER_ID") or None, environ.get(SHARED_LISTENER_VARIABLE) or None
-    return _build_settings(texts, cluster_id, jaas_file, allowed_urls(java_options), shared_listener)
+    try:
+        return _build_settings(texts, cluster_id, jaas_file, allowed_urls(java_options), shared_listener)
+    except SettingsError as wrong:
+        wrong.warnings = tuple(warn_of_unknown_keys(texts))
+        raise
 
 
 def from_properties(properties: Mapping[str, str], cluster_id: str | None = None) -> Settings:
@@ -216,11 +229,16 @@ def _warn_of_fallback_host(values: Values, listeners: ListenerSettings) -> Itera
         )
 
 
-def _warnings(values: Values, listeners: ListenerSettings) -> Iterator[str]:
+def _warnings(
+    values: Values, listeners: ListenerSettings, sasl: SaslSettings, tls: Mapping[str, TlsSettings]
+) -> Iterator[str]:
     yield from values.warnings()
     yield from _warn_of_directories(values)
     yield from _warn_of_cleaner_threads(values)
+    yield from warn_of_authorizer(values)
     yield from warn_of_sasl(values)
+    yield from warn_of_missing_users(sasl)
+    yield from warn_of_missing_trust(tls)
     yield from warn_of_unknown_listeners(values, listeners.protocols)
     yield from _warn_of_fallback_host(values, listeners)
 
@@ -240,10 +258,11 @@ def _build_settings(
     values = Values(texts)
     node_id = _read_node_id(values)
     _check(values, cluster_id)
-    listeners = read_listeners(values, _own_host)
-    quorum = read_quorum(values)
+    listeners, quorum = read_listeners(values, _own_host), read_quorum(values)
     check_roles(values, node_id, listeners.clients, listeners.controllers, quorum)
     sasl_use = SaslUse.of(listeners, _is_alone(node_id, values.strings("process.roles"), quorum, shared_listener))
+    sasl = read_sasl(values, sasl_use, jaas_file or {}, _token_source, urls)
+    tls = read_node_tls(values, listeners)
     return Settings(
         node_id=node_id,
         cluster_id=cluster_id,
@@ -252,6 +271,7 @@ def _build_settings(
         shared_listener=shared_listener,
         listeners=listeners.clients,
         controller_listeners=listeners.controllers,
+        advertised_controllers=listeners.advertised_controllers,
         controller_listener_name=listeners.controller_name,
         advertised_listeners=listeners.advertised,
         inter_broker_listener_name=listeners.inter_broker_name,
@@ -279,7 +299,7 @@ def _build_settings(
         offsets_topic_replication_factor=values.integer("offsets.topic.replication.factor"),
         offsets_topic_segment_bytes=values.integer("offsets.topic.segment.bytes"),
         offsets_retention_check_interval_ms=values.integer("offsets.retention.check.interval.ms"),
-        groups=_read_groups(values),
+        groups=read_groups(values),
         transactions=_read_transactions(values),
         transaction_log=read_transaction_log(values),
         quorum=quorum,
@@ -287,18 +307,25 @@ def _build_settings(
         replication=read_replication(values),
         balance=read_balance(values),
         authorizer=read_authorizer(values),
-        quota_window_num=values.integer("quota.window.num"),
-        quota_window_size_seconds=values.integer("quota.window.size.seconds"),
-        controller_quota_window_num=values.integer("controller.quota.window.num"),
-        controller_quota_window_size_seconds=values.integer("controller.quota.window.size.seconds"),
-        sasl=read_sasl(values, sasl_use, jaas_file or {}, _token_source, urls),
+        quota_window=_read_quota_window(values),
+        controller_quota_window=_read_controller_quota_window(values),
+        sasl=sasl,
         delegation_tokens=read_delegation_tokens(values),
-        tls=read_node_tls(values, listeners),
+        tls=tls,
         metrics_listener=read_metrics_listener(values),
         metrics_per_partition=values.boolean(METRICS_PER_PARTITION),
         properties={key: each.text for key, each in texts.items() if broker_config(key)},
-        warnings=tuple(_warnings(values, listeners)),
+        warnings=tuple(_warnings(values, listeners, sasl, tls)),
     )
+
+
+def _read_quota_window(values: Values) -> Window:
+    return Window(values.integer("quota.window.num"), values.integer("quota.window.size.seconds") * 1000)
+
+
+def _read_controller_quota_window(values: Values) -> Window:
+    seconds = values.integer("controller.quota.window.size.seconds")
+    return Window(values.integer("controller.quota.window.num"), seconds * 1000)
 
 
 def _check(values: Values, cluster_id: str | None) -> None:
@@ -329,26 +356,6 @@ def _read_transactions(values: Values) -> TransactionSettings:
         timeout_max_ms=values.integer("transaction.max.timeout.ms"),
         id_expiration_ms=values.integer("transactional.id.expiration.ms"),
         ids_max=values.integer(own_configs.TRANSACTIONAL_IDS_MAX),
-    )
-
-
-def _read_groups(values: Values) -> GroupSettings:
-    assignors = values.strings("group.consumer.assignors")
-    for name in assignors:
-        if name not in ASSIGNORS:
-            raise values.error("group.consumer.assignors", f"{name!r} is unknown; expected {', '.join(ASSIGNORS)}")
-    return GroupSettings(
-        initial_rebalance_delay_ms=values.integer("group.initial.rebalance.delay.ms"),
-        min_session_timeout_ms=values.integer("group.min.session.timeout.ms"),
-        max_session_timeout_ms=values.integer("group.max.session.timeout.ms"),
-        max_size=values.integer("group.max.size"),
-        consumer_session_timeout_ms=values.integer("group.consumer.session.timeout.ms"),
-        consumer_heartbeat_interval_ms=values.integer("group.consumer.heartbeat.interval.ms"),
-        consumer_max_size=values.integer("group.consumer.max.size"),
-        consumer_assignors=assignors,
-        consumer_migration_policy=(values.text("group.consumer.migration.policy") or "").lower(),
-        offset_metadata_bytes_max=values.integer("offset.metadata.max.bytes"),
-        offsets_retention_ms=values.integer("offsets.retention.minutes") * 60_000,
     )
 
 

@@ -46,6 +46,21 @@ class Pause(Fault):
         node.resume()
 
 
+class KillOneNode(Fault):
+    """One of the nodes of a machine dies; its supervisor starts it again."""
+
+    name = "kill one node"
+
+    def begin(self, cluster: Cluster, node: Node) -> None:
+        node.kill_one_node(self.index)  # type: ignore[attr-defined]  # a machine of chaos_machines
+        self.index += 1
+
+    def end(self, cluster: Cluster, node: Node) -> None:
+        """Nothing to do: the supervisor does it."""
+
+    index = 0
+
+
 class CutOff(Fault):
     """The node and the others cannot reach each other; clients still reach it, so an old leader still gets requests."""
 
@@ -88,7 +103,9 @@ class Unlinked(CutOff):
         return between(node, others[:1])
 
 
-FAULTS: dict[str, Fault] = {fault.name: fault for fault in (Kill(), Pause(), CutOff(), Deaf(), Dumb(), Unlinked())}
+FAULTS: dict[str, Fault] = {
+    fault.name: fault for fault in (Kill(), KillOneNode(), Pause(), CutOff(), Deaf(), Dumb(), Unlinked())
+}
 
 
 class Nemesis:

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -57,8 +58,47 @@ def until(is_so: Callable[[], bool], what: str, patience_s: float, describe: Cal
         time.sleep(0.05)
 
 
+class Victim(ABC):
+    """A process that faults befall; its output is in a file."""
+
+    id: int
+    folder: Path
+    process: subprocess.Popen[bytes] | None
+    is_paused: bool
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None and not self.is_paused
+
+    @abstractmethod
+    def kill(self) -> None: ...
+
+    @abstractmethod
+    def resume(self) -> None: ...
+
+    def end(self) -> None:
+        """Stop the process in an orderly way if that is possible."""
+        if self.process is None:
+            return
+        self.resume()
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def assert_alive(self) -> None:
+        """Fail if the process ended without being killed."""
+        if self.process is not None:
+            status = self.process.poll()
+            assert status is None, f"{type(self).__name__} {self.id} ended with {status}: {self.said()}"
+
+    def said(self) -> str:
+        return (self.folder / "output").read_text(errors="replace")[-4000:]
+
+
 @dataclass
-class Node:
+class Node(Victim):
     id: int
     roles: str
     folder: Path
@@ -69,10 +109,6 @@ class Node:
     @property
     def is_broker(self) -> bool:
         return "broker" in self.roles
-
-    @property
-    def is_up(self) -> bool:
-        return self.process is not None and not self.is_paused
 
     def format(self) -> None:
         done = subprocess.run(_format_command(self.folder / "server.properties"), capture_output=True, check=False)
@@ -104,26 +140,6 @@ class Node:
         self.process.send_signal(signal.SIGCONT)
         self.is_paused = False
 
-    def end(self) -> None:
-        """Stop the process in an orderly way if that is possible."""
-        if self.process is None:
-            return
-        self.resume()
-        self.process.terminate()
-        try:
-            self.process.wait(STOP_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-
-    def assert_alive(self) -> None:
-        """Fail if the process ended without being killed."""
-        if self.process is not None:
-            status = self.process.poll()
-            assert status is None, f"node {self.id} ended with {status}: {self.said()}"
-
-    def said(self) -> str:
-        return (self.folder / "output").read_text(errors="replace")[-4000:]
-
 
 @dataclass
 class Cluster:
@@ -145,7 +161,10 @@ class Cluster:
 
     def await_brokers(self) -> None:
         """Wait until all brokers are registered and unfenced."""
-        until(lambda: self._brokers_known() == len(self.brokers), "all brokers are there", START_PATIENCE_S)
+        self.await_broker_count(len(self.brokers))
+
+    def await_broker_count(self, count: int) -> None:
+        until(lambda: self._brokers_known() == count, f"{count} brokers are there", START_PATIENCE_S)
 
     def create_topic(self, name: str, partitions: int, min_insync: int) -> None:
         new = NewTopic(name, partitions, 3, config={"min.insync.replicas": str(min_insync)})

@@ -12,6 +12,7 @@ from fuzz_mutations import mutate, mutate_text
 from fuzz_wire import Stateless
 from test_sasl_session import Line
 
+from moldau.base.limits import UNAUTHENTICATED_BUDGET_BYTES
 from moldau.security.sasl.client import LoginFailed, PlainClient, ScramClient
 from moldau.security.sasl.scram_messages import ScramKeys
 from moldau.security.scram_credentials import ScramMechanism
@@ -139,7 +140,7 @@ class Exchanges(Stateless):
         if line.closed:
             check_line(line.closed.encode("unicode_escape").decode())
         line.close()
-        if line.budget.free != 1 << 20:
+        if (line.budget.free, line.budget.of_strangers.free) != (1 << 20, UNAUTHENTICATED_BUDGET_BYTES):
             raise Violation("the memory for incomplete frames was not given back")
 
 

@@ -180,7 +180,7 @@ def test_moldau_acl_allows_tests_and_removes(bootstrap: str, admin: AdminClient)
     ("words", "message"),
     [
         ("allow ann read", "name a resource: --topic, --group, --transactional-id or --cluster"),
-        ("allow ann --topic t", "no operation for the topic t; expected some of all, read, write"),
+        ("allow ann --topic t", "no operation for the topic t; name operations (all, read, write"),
         ("allow ann read --topic * --prefix", "--prefix needs the beginning of a name, not '*'"),
         ("allow ann alter --cluster --prefix", "--prefix needs --topic, --group or --transactional-id"),
         ("allow ann fly --topic t", "'fly' is not an operation; expected one of all, read"),

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from patience import PATIENCE_S
 
 from moldau.testing import TestBroker, broker
@@ -96,3 +98,23 @@ def test_the_metadata_log(running: TestBroker) -> None:
 
 def segment(directory: Path) -> str:
     return str(directory / "00000000000000000000.log")
+
+
+def test_a_view_is_read_to_its_end_by_the_console_consumer(running: TestBroker) -> None:
+    """Kafka's TopicCommand knows only Kafka's configs, so another admin client creates the view."""
+    pytest.importorskip("duckdb")
+    admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
+    view = {"moldau.view.from": "numbers", "moldau.view.where": "a in (3, 50)"}
+    for new in (NewTopic("numbers", 1, 1), NewTopic("few", -1, -1, config=view)):
+        admin.create_topics([new], operation_timeout=PATIENCE_S)[new.topic].result(PATIENCE_S)
+    producer = Producer({"bootstrap.servers": running.bootstrap_servers, "batch.num.messages": 5})
+    for number in range(100):
+        producer.produce("numbers", f'{{"a": {number}}}'.encode())
+    producer.flush(PATIENCE_S)
+    address = ["--bootstrap-server", running.bootstrap_servers]
+    reading = [*address, "--topic", "few", "--from-beginning", "--group", "readers", "--timeout-ms", "30000"]
+    shown = tool("consumer.ConsoleConsumer", *reading, "--isolation-level", "read_committed", status=None)
+    assert shown.splitlines() == ['{"a": 3}', '{"a": 50}']
+    described = tool("consumer.group.ConsumerGroupCommand", *address, "--describe", "--group", "readers")
+    (line,) = (each for each in described.splitlines() if "few" in each.split())
+    assert line.split()[3:6] == ["100", "100", "0"], "the consumer moves on behind what is not shown"

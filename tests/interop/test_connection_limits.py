@@ -44,7 +44,7 @@ def test_an_address_above_its_connection_creation_rate_is_closed_and_others_are_
 ) -> None:
     alter(running, f"--entity-type ips --entity-name {SOURCE}", "connection_creation_rate=1")
     sockets = [connect(running, SOURCE) for _ in range(30)]
-    wait_until(lambda: running.limit_counters[counters.CONNECTIONS_REFUSED_RATE] >= 15, "connections above the rate")
+    wait_until(lambda: running.limit_counters[counters.CONNECTIONS_REFUSED_IP_RATE] >= 15, "connections above the rate")
     assert sockets[-1].recv(1) == b"", "closed"
     with Wire(running.bootstrap_servers) as other:
         assert other.ask(message("api_versions", 0)).error_code == 0

@@ -133,7 +133,10 @@ def test_a_well_behaved_client_is_served_beside_hostile_ones(attacked: AttackedB
     budget, limits = attacked.connections.budget, attacked.connections.budget.limits
     wait_until(lambda: attacked.connections.clients.total <= 5, "only the admin client is left")
     wait_until(
-        lambda: (budget.free, budget.unsent_free) == (limits.receive_budget_bytes, limits.unsent_budget_bytes),
+        lambda: (
+            (budget.free, budget.of_strangers.free, budget.unsent_free)
+            == (limits.receive_budget_bytes, limits.unauthenticated_budget_bytes, limits.unsent_budget_bytes)
+        ),
         "the memory of hostile clients is free again",
     )
     assert admin.list_topics(timeout=PATIENCE_S).topics

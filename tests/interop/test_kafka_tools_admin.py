@@ -14,7 +14,7 @@ from patience import wait_until
 CreateTopic = Callable[..., str]
 TOOLS = (
     "topics console-producer console-consumer configs get-offsets delete-records log-dirs cluster broker-api-versions"
-    " producer-perf-test consumer-perf-test"
+    " producer-perf-test consumer-perf-test client-metrics"
 )
 
 

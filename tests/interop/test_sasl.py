@@ -202,8 +202,12 @@ def test_a_wrong_password(
         with pytest.raises(PermissionError):
             LIBRARIES[library](sasl_broker.bootstrap_servers, mechanism, "wr0ng-planted", "nothing")
         # The broker logs the line after it has answered, in its own thread.
-        lines = wait_until(lambda: broker_lines(caplog), "a line of the broker")
+        lines = wait_until(
+            lambda: [*broker_lines(caplog)] if any(line.startswith("login ") for line in broker_lines(caplog)) else [],
+            "the broker's lines",
+        )
     assert any("authentication failed" in line for line in lines)
+    assert any(f" mechanism={mechanism} user={USER} result=FAILED " in line for line in lines)
     assert not [line for line in lines if "wr0ng-planted" in line or PASSWORD in line]
 
 

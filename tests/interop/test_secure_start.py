@@ -138,6 +138,8 @@ def test_kafkas_tools_take_the_file(
     words = ("--topic", "by-tool", "--from-beginning", "--max-messages", "1", *command_config)
     assert tools("console_consumer", *words).out == "hello\n"
     assert "CurrentVoters" in tools("metadata_quorum", *command_config, "describe", "--status").out
+    created = tools("delegation_tokens", "--create", "--max-life-time-period", "-1", *command_config)
+    assert "Created delegation token with tokenId" in created.out, created.err
 
 
 @pytest.mark.skipif(not KAFKA_LIBS, reason="MOLDAU_TEST_KAFKA_LIBS names no directory of Apache Kafka's jars")
@@ -225,6 +227,16 @@ def test_later_starts_use_what_is_there(tmp_path: Path) -> None:
         channel(second, security(properties))
     channel(second, security(second.properties)).close()
     second.stop()
+
+    lost = second.properties
+    second.client_file.unlink()
+    third = SecuredBroker(data_dir, *LISTEN, on_terminal=True).await_ready()
+    assert "User: admin, password: " in third.printed
+    assert third.properties["ssl.truststore.certificates"] == lost["ssl.truststore.certificates"]
+    with pytest.raises(KafkaError, match="Authentication failed"):
+        channel(third, security(lost))
+    channel(third, security(third.properties)).close()
+    third.stop()
 
     plain = [sys.executable, "-m", "moldau", "start", "-d", str(data_dir), *LISTEN]
     refused = subprocess.run(plain, capture_output=True, text=True)

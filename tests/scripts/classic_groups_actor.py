@@ -191,11 +191,11 @@ class ClassicGroupsActor:
         """Advance the clock and stop at every deadline, as a timer would."""
         end_ms = self._clock.elapsed_ms() + command.number("ms", 0)
         while True:
-            due_ms = self._groups.next_deadline_ms()
+            due_ms = self._groups.deadlines.next_ms()
             if due_ms is None or due_ms > end_ms:
                 break
             self._clock.move(max(due_ms - self._clock.elapsed_ms(), 0))
-            for action in self._groups.due(self._clock.elapsed_ms()):
+            for action in self._groups.deadlines.due(self._clock.elapsed_ms()):
                 self._take(action())
         self._clock.move(end_ms - self._clock.elapsed_ms())
 

@@ -26,9 +26,9 @@ from moldau.base.topic_names import METADATA_TOPIC
 from moldau.log.cleaning.job import CleaningJob, CleaningResult
 from moldau.log.flush import FlushWork
 from moldau.log.log import Log
-from moldau.replica.flushing import Flushable
+from moldau.replica.flushing import Flushable, Flusher
 from moldau.replica.partition import Partition
-from moldau.runtime.cleaning.ports import CleaningFailed, CleansInThread
+from moldau.runtime.cleaning.ports import CleaningFailed, ThreadSegmentCleaner
 from moldau.runtime.running_clock import RunningClock
 from moldau.settings import Settings, from_properties
 from moldau.testing.files import MemoryFiles
@@ -95,7 +95,7 @@ class SlowFlusher:
             self._begin()
 
 
-class WatchedCleaning(CleansInThread):
+class WatchedCleaning(ThreadSegmentCleaner):
     """Lets the audit read the records before a cleaning may remove them."""
 
     def __init__(self, world: World, machine: Machine, run_in_thread: RunInThread) -> None:
@@ -177,7 +177,8 @@ class Machine:
             timers=timers,
             files=self.files,
             rng=self._rng,
-            flusher=SlowFlusher(timers, self._flush_delay_ms, self._disk_failed),
+            flusher=self.new_flusher(timers),
+            quorum_flusher=self.new_quorum_flusher(timers),
             peers=SimulatedPeers(self._world.network, process, timers.after_ms),
             run_in_thread=lambda work: self._run_in_thread(timers, work),
             disk_space=lambda: (1 << 40, 1 << 40),
@@ -193,6 +194,13 @@ class Machine:
         except StorageFault as fault:
             self._world.trace(f"{self.host} cannot start: {fault}")
             self.end(OPEN_RETRY_MS)
+
+    def new_flusher(self, timers: ProcessTimers) -> Flusher:
+        return SlowFlusher(timers, self._flush_delay_ms, self._disk_failed)
+
+    def new_quorum_flusher(self, timers: ProcessTimers) -> Flusher | None:
+        """None: the metadata log is flushed by the same flusher."""
+        return None
 
     def _listen(self, assembly: Assembly, process: Process) -> None:
         network = self._world.network
@@ -224,8 +232,11 @@ class Machine:
             else:
                 done.complete(None)
 
-        timers.after_ms(self._flush_delay_ms(), do)
+        timers.after_ms(self.thread_delay_ms(), do)
         return done
+
+    def thread_delay_ms(self) -> int:
+        return self._flush_delay_ms()
 
     def _disk_failed(self, fault: Exception) -> None:
         if not isinstance(fault, StorageFault):
@@ -371,7 +382,7 @@ class QuorumWatch:
     def leading(self, epoch: int) -> None:
         self._world.audit.quorum_leads(self._node_id, epoch)
 
-    def resigned(self) -> None:
+    def no_longer_leading(self) -> None:
         """Nothing to check."""
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:

@@ -54,6 +54,8 @@ class Process:
         self.host = host
         self.is_alive = True
         self.is_stopped = False
+        self.is_blocked = False
+        """Whether it waits for its disk, in the middle of a call."""
         self._on_power_loss = on_power_loss
         self._on_failure = on_failure
         self._held: deque[Call] = deque()
@@ -62,7 +64,7 @@ class Process:
         """Run a call of the process, such as a timer or a message, unless it is dead; later if it is suspended."""
         if not self.is_alive:
             return
-        if self.is_stopped:
+        if self.is_stopped or self.is_blocked:
             self._held.append(call)
             return
         try:
@@ -82,6 +84,13 @@ class Process:
     def go_on(self) -> None:
         """Resume it: everything that waited happens at once, in order."""
         self.is_stopped = False
+        self._act_on_held()
+
+    def unblock(self) -> None:
+        self.is_blocked = False
+        self._act_on_held()
+
+    def _act_on_held(self) -> None:
         held, self._held = self._held, deque()
         for call in held:
             self.act(call)

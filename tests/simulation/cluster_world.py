@@ -112,7 +112,7 @@ class World:
         self.consumers: list[Consumer] = []
         self.committers: list[Committer] = []
         self.client_rng = Random(master.random())
-        self.faults = Faults(self, Random(master.random()))
+        self.faults = self.new_faults(Random(master.random()))
 
     def _build(self, rng: Random) -> dict[int, Machine]:
         """Build nodes with both roles, or three controllers and separate brokers."""
@@ -132,13 +132,19 @@ class World:
         if rng.random() < 0.3:
             properties["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
         return {
-            node_id: Machine(
-                self, node_id, role, {**properties, "broker.rack": rng.choice(RACKS)}, Random(rng.random())
+            node_id: self.new_machine(
+                node_id, role, {**properties, "broker.rack": rng.choice(RACKS)}, Random(rng.random())
             )
             for node_id, role in roles.items()
         }
 
     # --- hooks for other kinds of runs ----------------------------------------------------------------------------
+
+    def new_machine(self, node_id: int, roles: str, properties: dict[str, str], rng: Random) -> Machine:
+        return Machine(self, node_id, roles, properties, rng)
+
+    def new_faults(self, rng: Random) -> Faults:
+        return Faults(self, rng)
 
     def lasting_topics(self) -> list[str]:
         return [f"topic-{number}" for number in range(self.size.topics)]

@@ -115,12 +115,12 @@ def heartbeats_do_not_count(patch: Patch) -> None:
     original = ClassicGroups.heartbeat
 
     def replacement(self: ClassicGroups, request: Any, client: Any) -> Any:
-        saved = self._rebalance.expect_heartbeat
-        self._rebalance.expect_heartbeat = lambda *_: None  # type: ignore[method-assign]
+        saved = self._rebalance.extend_session
+        self._rebalance.extend_session = lambda *_: None  # type: ignore[method-assign]
         try:
             return original(self, request, client)
         finally:
-            self._rebalance.expect_heartbeat = saved  # type: ignore[method-assign]
+            self._rebalance.extend_session = saved  # type: ignore[method-assign]
 
     patch.setattr(ClassicGroups, "heartbeat", replacement)
 

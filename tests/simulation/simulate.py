@@ -20,6 +20,7 @@ from typing import Any
 
 import cluster_world
 import compaction_world
+import disks_world
 import groups_world
 import transactions_world
 from rich.console import Console
@@ -33,6 +34,7 @@ KINDS: dict[str, Any] = {
     "cluster": cluster_world,
     "transactions": transactions_world,
     "compaction": compaction_world,
+    "disks": disks_world,
     "groups": groups_world,
 }
 

@@ -203,10 +203,6 @@ def what_was_aborted_takes_the_place_of_what_was_not(patch: Patch) -> None:
     patch.setattr(TransactionTracker, "on_data_batch", lambda *_: False)
 
 
-def nobody_waits_for_those_who_are_away(patch: Patch) -> None:
-    patch.setattr(log_cleaner_choice.DirtyLog, "is_no_replica_away", True)
-
-
 TRANSACTION_DEFECTS: dict[Defect, int] = {
     an_end_is_told_before_it_is_committed: 1,
     who_comes_back_leaves_its_transaction_open: 0,
@@ -231,6 +227,5 @@ COMPACTION_DEFECTS: dict[Defect, int] = {
     tombstones_go_at_once: 0,
     what_is_not_decided_is_cleaned: 0,
     what_was_aborted_takes_the_place_of_what_was_not: 0,
-    nobody_waits_for_those_who_are_away: 12,
 }
 """Each defect with a seed that is known to show it soon."""

@@ -27,14 +27,40 @@ MAY_IMPORT = {
     "columns": {"base"},
     "security": {"base", "wire"},
     "log": {"platforms", "base", "wire", "columns"},
+    "views": {"base", "wire", "columns", "log"},
     "raft": {"base", "wire"},
-    "metadata": {"base", "wire", "security"},
+    "metadata": {"base", "wire", "security", "views"},
     "coordinator": {"base", "wire", "metadata"},
-    "replica": {"base", "wire", "log", "metadata"},
-    "metrics": {"base", "raft", "metadata", "coordinator", "replica"},
+    "replica": {"base", "wire", "log", "views", "metadata"},
+    "telemetry": {"base", "wire"},
+    "metrics": {"base", "raft", "metadata", "coordinator", "replica", "telemetry"},
     "client": {"platforms", "base", "wire", "security"},
-    "runtime": {"platforms", "base", "wire", "security", "log", "raft", "metadata", "coordinator", "replica", "client"},
-    "server": {"platforms", "base", "wire", "security", "log", "metadata", "coordinator", "replica", "runtime"},
+    "runtime": {
+        "platforms",
+        "base",
+        "wire",
+        "security",
+        "log",
+        "views",
+        "raft",
+        "metadata",
+        "coordinator",
+        "replica",
+        "client",
+    },
+    "server": {
+        "platforms",
+        "base",
+        "wire",
+        "security",
+        "log",
+        "views",
+        "metadata",
+        "coordinator",
+        "replica",
+        "telemetry",
+        "runtime",
+    },
     "spark": {"platforms", "base", "wire", "columns", "client"},
     "pipelines": {"platforms", "base", "wire", "client", "spark"},
     "doctor": {"platforms", "base", "spark"},
@@ -46,6 +72,7 @@ MAY_IMPORT = {
         "client",
         "coordinator",
         "log",
+        "views",
         "metadata",
         "raft",
         "settings",
@@ -56,7 +83,9 @@ MAY_IMPORT = {
         "pipelines",
         "doctor",
         "testing",
+        "console",
     },
+    "console": {"platforms", "base", "wire", "client", "metrics", "cli", "pipelines"},
     "testing": {"base", "wire", "security", "client", "log", "node", "settings", "local_cluster", "secure_setup"},
     "local_cluster": set(),
     "secure_setup": {"platforms", "base", "security", "log", "raft", "metadata", "local_cluster"},
@@ -73,11 +102,23 @@ PIPELINES_MAY_IMPORT = {
 }
 """The same among the packages of `pipelines`; its `spec.py` and `problems.py` are for all of them."""
 
-PURE = ("base", "wire", "security", "log", "raft", "metadata", "coordinator", "replica", "metrics")
+PURE = (
+    "base",
+    "wire",
+    "security",
+    "log",
+    "views",
+    "raft",
+    "metadata",
+    "coordinator",
+    "replica",
+    "telemetry",
+    "metrics",
+)
 NOT_IN_PURE_PACKAGES = {"asyncio", "socket", "threading", "time", "subprocess", "logging", "selectors", "uvloop"}
 MAY_TELL_TIME = {"base/clock.py"}
 MAY_LOCK = {"log/write_order.py"}
-ASYNC_PACKAGES = {"server", "runtime", "client", "testing", "node"}
+ASYNC_PACKAGES = {"server", "runtime", "client", "testing", "node", "console"}
 BANNED_NAMES = {"utils", "util", "helpers", "common", "manager", "misc", "stuff"}
 
 PLATFORM_BOUND = re.compile(

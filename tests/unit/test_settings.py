@@ -84,6 +84,26 @@ def test_kafkas_own_example_file_gives_no_warning(tmp_path: Path) -> None:
     assert settings.advertised_listeners == (plaintext("localhost", 9092),)
 
 
+@pytest.mark.parametrize(
+    ("advertised", "reached_at"),
+    [("PLAINTEXT://two:9092,CONTROLLER://two:9093", "two"), ("PLAINTEXT://two:9092", "own-name"), ("", "own-name")],
+)
+def test_other_controllers_get_an_address_that_they_can_connect_to(
+    advertised: str, reached_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moldau.settings._own_host", lambda: "own-name")
+    properties = {
+        "process.roles": "broker,controller",
+        "controller.quorum.bootstrap.servers": "one:9093",
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "advertised.listeners": advertised,
+        "controller.listener.names": "CONTROLLER",
+    }
+    settings = from_properties(properties)
+    assert settings.advertised_controllers == (plaintext(reached_at, 9093, "CONTROLLER"),)
+    assert settings.controller_listeners == (plaintext("", 9093, "CONTROLLER"),)
+
+
 def test_variables_of_the_container_images() -> None:
     environ = {
         "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "A:PLAINTEXT",
@@ -193,10 +213,23 @@ def test_the_byte_order_mark_of_a_utf_8_file_is_skipped(tmp_path: Path) -> None:
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "'0.0.0.0' is not a host to connect to"),
         ({"advertised.listeners": "PLAINTEXT://:9092"}, "'' is not a host to connect to"),
         ({"advertised.listeners": "SSL://a:9092"}, "SSL is not one of the listeners"),
-        ({"inter.broker.listener.name": "OTHER"}, "inter.broker.listener.name=OTHER: expected the name of a listener"),
-        ({"security.inter.broker.protocol": "SSL"}, "expected the protocol of a listener that is not the controllers'"),
-        ({"security.inter.broker.protocol": "SASL_SSL"}, "expected the protocol of a listener"),
-        ({"security.inter.broker.protocol": "SASL_PLAINTEXT"}, "expected the protocol of a listener"),
+        ({"advertised.listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "expected a different name for each listener"),
+        (
+            {
+                "listeners": "A://:1,B://:2",
+                "advertised.listeners": "A://h:1",
+                "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+                "inter.broker.listener.name": "B",
+            },
+            "inter.broker.listener.name=B: expected the name of an advertised listener",
+        ),
+        (
+            {"inter.broker.listener.name": "OTHER"},
+            "inter.broker.listener.name=OTHER: expected the name of an advertised",
+        ),
+        ({"security.inter.broker.protocol": "SSL"}, "expected the protocol of an advertised listener that is not"),
+        ({"security.inter.broker.protocol": "SASL_SSL"}, "expected the protocol of an advertised listener"),
+        ({"security.inter.broker.protocol": "SASL_PLAINTEXT"}, "expected the protocol of an advertised listener"),
         (
             {"security.inter.broker.protocol": "PLAINTEXT", "inter.broker.listener.name": "PLAINTEXT"},
             "only one of inter.broker.listener.name and security.inter.broker.protocol should be set",

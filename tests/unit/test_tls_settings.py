@@ -34,6 +34,8 @@ def test_a_listener_overrides_the_settings_of_all() -> None:
             "ssl.client.auth": "none",
             "listener.name.internal.ssl.client.auth": "required",
             "listener.name.internal.ssl.keystore.location": "/x/internal.pem",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": "/x/authority.pem",
         }
     )
     assert settings.tls.keys() == {"CLIENTS", "INTERNAL"}
@@ -71,7 +73,7 @@ def test_a_broker_connects_to_controllers_with_tls_and_without_a_key() -> None:
         ({**BROKER_ONLY, "listeners": "SSL://:1", **PEM}, "controller.listener.names: CONTROLLER has no entry"),
         (
             {"listeners": "SSL://:1", "security.inter.broker.protocol": "PLAINTEXT", **PEM},
-            "expected the protocol of a listener that is not the controllers'",
+            "expected the protocol of an advertised listener that is not the controllers'",
         ),
         (
             {

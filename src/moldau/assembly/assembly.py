@@ -169,7 +169,7 @@ class Assembly:
         own = next((voter for voter in self.settings.quorum.voters if voter.id == self.settings.node_id), None)
         if own is not None:
             return (Endpoint(listener, own.host, own.port),)
-        return tuple(Endpoint(each.name, each.host, each.port) for each in self.settings.controller_listeners)
+        return tuple(Endpoint(each.name, each.host, each.port) for each in self.settings.advertised_controllers)
 
     def _voters(self, listener: str) -> VoterSet:
         """The voters of the settings; without them the metadata log has them, or this controller is the only one."""
@@ -255,7 +255,7 @@ class Assembly:
     def leading(self, epoch: int) -> None:
         log.info("node %d is the active controller from controller epoch %d on", self.settings.node_id, epoch)
 
-    def resigned(self) -> None:
+    def no_longer_leading(self) -> None:
         log.info("node %d is no longer the active controller", self.settings.node_id)
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:

@@ -9,6 +9,8 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from moldau.assembly.registration import broker_registration
+from moldau.assembly.views import views_of
 from moldau.assembly.world import World
 from moldau.base import own_configs
 from moldau.base.counters import Counters
@@ -19,7 +21,6 @@ from moldau.base.topic_configs import topic_config_texts
 from moldau.log.store import LogStore
 from moldau.metadata.apply import Changes
 from moldau.metadata.broker_configs import broker_layers
-from moldau.metadata.controller.features import SUPPORTED
 from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
@@ -39,7 +40,7 @@ from moldau.runtime.broker.producer_ids import ProducerIds, controller_allocator
 from moldau.runtime.broker.registration_gate import RegistrationGate
 from moldau.runtime.chores import Chores
 from moldau.runtime.cleaning.cleaner import LogCleaner
-from moldau.runtime.cleaning.ports import CleansInThread
+from moldau.runtime.cleaning.ports import ThreadSegmentCleaner
 from moldau.runtime.cleaning.settings import cleaner_settings
 from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.coordinators.group import GroupCoordinator, offsets_topic
@@ -54,14 +55,12 @@ from moldau.runtime.replication.fetcher import ReplicaFetchSettings
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
 from moldau.security.quotas.limits import ClientLimits
-from moldau.security.quotas.rates import Window
 from moldau.server.audit import AuditLog, audited
 from moldau.server.handlers import HandlerDependencies, handlers
+from moldau.server.handlers.telemetry import Telemetry
 from moldau.server.router import Router
 from moldau.server.throttling import Throttling
 from moldau.settings import Settings
-from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
-from moldau.wire.messages.broker_registration import Listener as RegisteredListener
 from moldau.wire.messages.fetch import FetchResponse
 
 log = logging.getLogger("moldau.node")
@@ -108,6 +107,7 @@ class BrokerSide:
         self.replication = Replication(world.clock, self._isr_changes, settings.replication.lag_time_max_ms)
         self._throttles = Throttles(settings.node_id, self._static, world.clock)
         self.partitions = self._partitions(store)
+        self.views = views_of(self.partitions, world, settings.broker_layers())
         self._fetchers = self._replica_fetchers(store)
         self.groups = self._group_coordinator(channel)
         self.producer_ids = ProducerIds(controller_allocator(channel, settings.node_id, lambda: self.lifecycle.epoch))
@@ -127,16 +127,17 @@ class BrokerSide:
             store,
             world.flusher,
             world.clock,
+            world.timers,
             settings.producer_id_expiration_ms,
             lambda partition: self.cleaner.is_cleaning(partition),
         )
         self.cleaner = self._log_cleaner()
         self._chores = Chores(world.timers, world.on_fault)
-        self.sessions = SessionCache(
-            settings.max_incremental_fetch_session_cache_slots, FETCH_SESSION_EVICTION_MS, world.rng
-        )
+        slots = settings.max_incremental_fetch_session_cache_slots
+        self.sessions = SessionCache(slots, FETCH_SESSION_EVICTION_MS, world.rng)
         self.throttling = self._client_throttling()
-        self.router = Router(self.throttling, world.run_in_thread)
+        self.telemetry = Telemetry(settings.broker_layers())
+        self.router = Router(self.throttling, world.run_in_thread, counters)
         self.handlers = audited(handlers(self._handler_dependencies(channel)), audit)
         self.router.serve(self.handlers)
         self._laying_out = ChunkedLayout(self._on_image, self._remove_some, world.timers)
@@ -150,6 +151,7 @@ class BrokerSide:
         gate = RegistrationGate(node_id, self.lifecycle.incarnation_id, leaderships.on_image)
         current.add_listener(gate.on_image)
         current.add_listener(self.lifecycle.on_image)
+        current.add_listener(self.telemetry.on_image)
 
     def _isr_proposals(self, channel: ControllerChannel) -> IsrChanges:
         return IsrChanges(
@@ -192,7 +194,7 @@ class BrokerSide:
         world = self._world
         return LogCleaner(
             self.partitions,
-            world.cleaner or CleansInThread(world.files, world.run_in_thread),
+            world.cleaner or ThreadSegmentCleaner(world.files, world.run_in_thread),
             cleaner_settings(self._settings.broker_layers()),
             world.clock,
             world.timers,
@@ -287,6 +289,8 @@ class BrokerSide:
             has_authorizer=settings.authorizer.is_enabled,
             delegation_tokens=settings.delegation_tokens,
             counters=self._counters,
+            telemetry=self.telemetry,
+            run_in_thread=world.run_in_thread,
         )
 
     def _on_image(self, image: MetadataImage, changes: Changes) -> None:
@@ -307,9 +311,8 @@ class BrokerSide:
             self.cleaner.reconfigure(cleaner_settings(layers))
 
     def _client_throttling(self) -> Throttling:
-        window = Window(self._settings.quota_window_num, self._settings.quota_window_size_seconds * 1000)
         self._current.add_listener(self._set_quotas)
-        return Throttling(ClientLimits(window), self._world.clock, self._counters)
+        return Throttling(ClientLimits(self._settings.quota_window), self._world.clock, self._counters)
 
     def _set_quotas(self, image: MetadataImage, changes: Changes) -> None:
         if changes.has_client_quotas:
@@ -324,18 +327,9 @@ class BrokerSide:
     def start(self, advertised: Sequence[Listener], cleanly_left_epoch: int) -> Promise[None]:
         """Register the broker; the promise is completed when it serves clients. `cleanly_left_epoch` is the broker
         epoch of the last clean stop, below 0 after any other stop."""
-        settings = self._settings
         previous_epoch = cleanly_left_epoch if cleanly_left_epoch >= 0 else self._boot_marker.broker_epoch()
-        registration = BrokerRegistrationRequest(
-            broker_id=settings.node_id,
-            cluster_id=self._cluster_id,
-            listeners=[
-                RegisteredListener(each.name, each.host, each.port, each.security_protocol_id) for each in advertised
-            ],
-            features=[Feature(name, low, high) for name, (low, high) in SUPPORTED.items()],
-            rack=settings.broker_rack,
-            log_dirs=[self._directory_id],
-            previous_broker_epoch=previous_epoch,
+        registration = broker_registration(
+            self._settings, self._cluster_id, self._directory_id, advertised, previous_epoch
         )
         serving: Promise[None] = Promise()
         unfenced = self.lifecycle.start(registration)
@@ -349,14 +343,14 @@ class BrokerSide:
     def _start_chores(self) -> None:
         settings, keep, world = self._settings, self.housekeeping, self._world
         every = self._chores.every
-        every(
-            settings.log_retention_check_interval_ms,
-            lambda: keep.retain(world.timers, world.run_in_thread, world.on_fault),
-        )
+        every(settings.log_retention_check_interval_ms, lambda: keep.retain(world.run_in_thread, world.on_fault))
         every(OPEN_RETRY_MS, self._retry)
         every(min(settings.log_flush_scheduler_interval_ms, 1000), keep.flush_by_time)
         every(settings.producer_id_expiration_check_interval_ms, keep.expire_producers)
-        every(settings.producer_id_expiration_check_interval_ms, self._expire_verifications)
+        every(
+            settings.producer_id_expiration_check_interval_ms,
+            lambda: self.verifications.expire(world.clock.elapsed_ms(), settings.producer_id_expiration_ms),
+        )
         every(QUOTA_CLEANUP_MS, lambda: self.throttling.limits.forget_idle(world.clock.elapsed_ms()))
         every(settings.transaction_log.removal_check_interval_ms, self.transactions.expire)
         every(settings.offsets_retention_check_interval_ms, self.groups.expire_offsets)
@@ -366,9 +360,6 @@ class BrokerSide:
         )
         self.cleaner.start()
         self._isr_changes.look_for_laggards(self.partitions, max(settings.replication.lag_time_max_ms // 2, 1))
-
-    def _expire_verifications(self) -> None:
-        self.verifications.expire(self._world.clock.elapsed_ms(), self._settings.producer_id_expiration_ms)
 
     def leave(self) -> Promise[None]:
         """Hand over leadership of partitions; the promise is completed when others lead them, or none can."""
@@ -387,10 +378,12 @@ class BrokerSide:
     def stop(self) -> None:
         """Stop everything that works without a request."""
         self.cleaner.stop()
+        self.views.close()
         self.lifecycle.close()
         self._fetchers.close()
         self._isr_changes.close()
         self._chores.stop()
+        self.housekeeping.stop()
         self._laying_out.stop()
         self._remove_some(sys.maxsize)
 

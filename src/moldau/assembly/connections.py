@@ -16,7 +16,6 @@ from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
 from moldau.security.quotas.connections import ConnectionQuotas
-from moldau.security.quotas.rates import Window
 from moldau.server.conversation import ConnectionBudget
 from moldau.settings import Settings
 
@@ -40,7 +39,7 @@ class NodeConnections:
         if len(self._client_listeners) > 1:
             self._client_listeners[settings.inter_broker_listener_name] = internal_max
         self._controller_listeners = {each.name: internal_max for each in settings.controller_listeners}
-        window = Window(settings.quota_window_num, settings.quota_window_size_seconds * 1000)
+        window = settings.quota_window
         image = current.image
         self.clients = ConnectionQuotas(
             self._counts(image, self._client_listeners), window, settings.inter_broker_listener_name

@@ -73,6 +73,7 @@ class ControllerSide:
             self._layers,
             world.clock,
             world.timers,
+            world.rng,
             read_first_records(world.files, settings.log_dirs[0]),
         )
         self.controller.on_active(self.duties)
@@ -86,7 +87,7 @@ class ControllerSide:
             settings.delete_topic_enable,
             world.rng,
             world.clock,
-            MutationLimits(settings.controller_quota_window_num * settings.controller_quota_window_size_seconds),
+            MutationLimits(settings.controller_quota_window.total_ms // 1000),
             counters,
             ignores_case,
         )
@@ -94,7 +95,7 @@ class ControllerSide:
             self.controller, settings.delegation_tokens, world.clock, world.timers, world.rng
         )
         self.controller.on_active(self.tokens)
-        self.router = Router()
+        self.router = Router(counters=counters)
         self._serve(current, cluster_id, world.rng, audit)
 
     def ask(self, api: ApiKey, request: Message, version: int, client: Client | None = None) -> Promise[Any]:

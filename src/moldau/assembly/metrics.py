@@ -14,10 +14,11 @@ from moldau import __version__
 from moldau.assembly.assembly import Assembly
 from moldau.assembly.broker_side import BrokerSide
 from moldau.assembly.world import World
+from moldau.base.loop_watch import LOOP_WATCH
 from moldau.base.promise import Promise
 from moldau.client.peer_connections import PeerConnections
 from moldau.coordinator.group.state import GroupState
-from moldau.metrics import cluster, groups, node, partitions, quorum, topics
+from moldau.metrics import clients, cluster, groups, node, partitions, quorum, topics
 from moldau.metrics.lag_history import LagHistory, Place
 from moldau.metrics.node import Value
 from moldau.metrics.text import COUNTER, GAUGE, PIECE_SERIES, Family, labels, pieces
@@ -37,6 +38,7 @@ RUNNING: Final = 3
 PURPOSE: Final = "metrics"
 Step = str | Promise[None]
 _TRANSACTIONS: Final = Family("moldau_transactions", GAUGE, "Transactional ids by the state of their transaction.")
+_LIMITS: Final = Family("moldau_limits_total", COUNTER, "How often each limit was reached; docs/security.md has them.")
 _PURGATORY: Final = Family(
     "kafka_server_delayedoperationpurgatory_purgatorysize", GAUGE, "Requests that wait for data."
 )
@@ -111,6 +113,7 @@ class NodeMetrics:
         yield from pieces(_PURGATORY, [(labels(delayedOperation="Fetch"), len(side.parked))])
         yield from _transactions(side)
         yield from self._groups(side)
+        yield from clients.collect(side.telemetry.received.live(self._clock.elapsed_ms()))
 
     def _groups(self, side: BrokerSide) -> Iterator[Step]:
         states: list[GroupState] = [machine.state for machine in side.groups.shards.ready_machines()]
@@ -158,8 +161,11 @@ class NodeMetrics:
             ]
         )
         yield from node.collect_idle(self._idle.at(time.thread_time(), time.monotonic()))
+        yield from node.collect_loop(LOOP_WATCH)
         yield from node.collect_values(usage_values(self._usage, self._began_ms))
         yield from node.collect_values(self._own_values())
+        counts = self._assembly.counters.values
+        yield from pieces(_LIMITS, ((labels(limit=name), count) for name, count in counts.items()))
 
     def _routers(self) -> list[Router]:
         sides = (self._assembly.broker_side, self._assembly.controller_side)
@@ -197,6 +203,10 @@ def _broker_values(side: BrokerSide, state: int) -> Iterator[Value]:
     yield Value("moldau_cleaner_read_bytes_total", COUNTER, "Bytes that compactions read.", cleaner.bytes_read)
     yield Value("moldau_cleaner_written_bytes_total", COUNTER, "Bytes that they wrote.", cleaner.bytes_written)
     yield Value("moldau_cleaner_removed_records_total", COUNTER, "Records that they removed.", cleaner.records_removed)
+    received = side.telemetry.received
+    yield Value("moldau_telemetry_pushes_total", COUNTER, "Pushes of metrics by clients.", received.pushes)
+    refused = "moldau_telemetry_refused_total"
+    yield Value(refused, COUNTER, "Pushes that could not be read.", received.refused)
     yield Value("moldau_cleaner_given_up_logs", GAUGE, "Logs no longer compacted.", len(cleaner.uncleanable))
 
 

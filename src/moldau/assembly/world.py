@@ -12,7 +12,8 @@ from moldau.base.ports import DiskSpace, RunAll, RunInThread, run_one_by_one
 from moldau.client.peers import Peers
 from moldau.log.files import Files
 from moldau.replica.flushing import Flusher
-from moldau.runtime.cleaning.ports import Cleans
+from moldau.runtime.cleaning.ports import SegmentCleaner
+from moldau.views.jobs import EvaluatesViews
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class World:
     rng: Random
     flusher: Flusher
     peers: Peers
-    """Connections to the listener of other brokers."""
+    """Connections to other brokers, at their inter-broker listener."""
     run_in_thread: RunInThread
     disk_space: DiskSpace
     on_fault: Callable[[Exception], None]
@@ -36,7 +37,10 @@ class World:
     """For the metadata log, which must not wait behind partitions; None to use `flusher`."""
     run_all: RunAll = run_one_by_one
     """Runs the calls that close the logs when the node stops."""
-    cleaner: Cleans | None = None
+    cleaner: SegmentCleaner | None = None
     """Compacts logs; None to use `run_in_thread`."""
+    views: EvaluatesViews | None = None
+    """Evaluates views; None to use `run_in_thread`."""
     connection_descriptors: int = sys.maxsize
-    """How many open files the connections of clients may use; internal listeners get a quarter of it in addition."""
+    """How many open files the connections of clients may use. The listener of the controllers, and that of the brokers
+    if it is a separate one, get a quarter of it each in addition."""

@@ -207,7 +207,6 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("metrics.recording.level", STRING, "INFO"),
     ConfigDef("kafka.metrics.reporters", LIST, ()),
     ConfigDef("kafka.metrics.polling.interval.secs", INT, 10, Range(1)),
-    ConfigDef("telemetry.max.bytes", INT, 1_048_576, Range(1)),
     ConfigDef("replication.quota.window.num", INT, 11, Range(1)),
     ConfigDef("alter.log.dirs.replication.quota.window.num", INT, 11, Range(1)),
     ConfigDef("replication.quota.window.size.seconds", INT, 1, Range(1)),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
 from moldau.base.config_def import INT_MAX, ConfigValue
 
 
+@lru_cache(1024)
 def canonical_address(text: str) -> str:
-    """Return the one text of an IP address: an IPv4 address inside IPv6 as IPv4. A name is returned as it is."""
+    """Return an IP address in its canonical form; an IPv4-mapped IPv6 address becomes the IPv4 address. Any other text
+    is returned as it is."""
     try:
         address = ip_address(text.strip("[]"))
     except ValueError:
@@ -34,8 +37,8 @@ def parse_address_counts(text: str) -> Mapping[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class AddressCounts:
-    """The validator of the key."""
+class ValidAddressCounts:
+    """Validates `max.connections.per.ip.overrides`."""
 
     def complaint(self, value: ConfigValue) -> str | None:
         try:

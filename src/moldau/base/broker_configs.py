@@ -61,6 +61,10 @@ _PER_LISTENER: Final = frozenset(
 _OF_OAUTHBEARER_ONLY: Final = frozenset(("sasl.server.callback.handler.class", "sasl.login.callback.handler.class"))
 """Keys that have an effect only for this mechanism of a listener."""
 
+_FIXED_AT_START: Final = ("ssl.", "sasl.")
+"""Keys that Kafka can change while a broker runs, and Moldau cannot."""
+FIXED_ADVICE: Final = "; replaced key and trust stores are read within seconds, everything else needs a restart"
+
 
 def broker_config(name: str) -> ConfigDef | None:
     """Return the definition of a broker key, also of one for a single listener, `listener.name.NAME.KEY`, or for one
@@ -153,6 +157,8 @@ def check_dynamic_broker_configs(changes: Mapping[str, str], *, per_broker: bool
     _raise_if_any(
         "Cannot update these configs dynamically", [name for name in definitions if definitions[name].read_only]
     )
+    fixed = [name for name, each in definitions.items() if each.name.startswith(_FIXED_AT_START)]
+    _raise_if_any("Moldau cannot change these configs of a running broker", fixed, FIXED_ADVICE)
     for name, definition in definitions.items():
         try:
             definition.parse(changes[name])
@@ -165,9 +171,9 @@ def check_dynamic_broker_configs(changes: Mapping[str, str], *, per_broker: bool
         _raise_if_any(reason, per_broker_only)
 
 
-def _raise_if_any(reason: str, names: list[str]) -> None:
+def _raise_if_any(reason: str, names: list[str], advice: str = "") -> None:
     if names:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: [{', '.join(names)}]")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: [{', '.join(names)}]{advice}")
 
 
 def _entry(definition: ConfigDef, layers: BrokerLayers) -> ConfigEntry:

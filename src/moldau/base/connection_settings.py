@@ -24,6 +24,7 @@ class ConnectionLimits:
     requests_max: int = limits.REQUESTS_IN_FLIGHT_MAX
     unsent_bytes_max: int = limits.UNSENT_BYTES_MAX
     receive_budget_bytes: int = limits.RECEIVE_BUDGET_BYTES
+    unauthenticated_budget_bytes: int = limits.UNAUTHENTICATED_BUDGET_BYTES
     unsent_budget_bytes: int = limits.UNSENT_BUDGET_BYTES
     request_rate_min: int = limits.REQUEST_BYTES_PER_SECOND_MIN
     response_rate_min: int = limits.RESPONSE_BYTES_PER_SECOND_MIN
@@ -56,6 +57,7 @@ def read_connection_limits(values: Values) -> ConnectionLimits:
         requests_max=values.integer(own_configs.CONNECTION_REQUESTS_MAX),
         unsent_bytes_max=values.integer(own_configs.CONNECTION_UNSENT_BYTES_MAX),
         receive_budget_bytes=budget if budget > 0 else max(limits.RECEIVE_BUDGET_BYTES, 2 * largest),
+        unauthenticated_budget_bytes=values.integer(own_configs.UNAUTHENTICATED_BYTES_MAX),
         unsent_budget_bytes=values.integer(own_configs.UNSENT_BYTES_MAX),
         request_rate_min=values.integer(own_configs.REQUEST_RATE_MIN),
         response_rate_min=values.integer(own_configs.RESPONSE_RATE_MIN),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from moldau.base.address_counts import AddressCounts
+from moldau.base.address_counts import ValidAddressCounts
 from moldau.base.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigType, OneOf, Range, UpdateMode
 from moldau.base.oauth_configs import OAUTH
 
@@ -54,12 +54,13 @@ _ROWS: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("socket.request.max.bytes", INT, 104_857_600, Range(1)),
     ConfigDef("max.connections", INT, INT_MAX, Range(0), update_mode=CLUSTER_WIDE),
     ConfigDef("max.connections.per.ip", INT, INT_MAX, Range(0), update_mode=CLUSTER_WIDE),
-    ConfigDef("max.connections.per.ip.overrides", STRING, "", AddressCounts(), update_mode=CLUSTER_WIDE),
+    ConfigDef("max.connections.per.ip.overrides", STRING, "", ValidAddressCounts(), update_mode=CLUSTER_WIDE),
     ConfigDef("max.connection.creation.rate", INT, INT_MAX, Range(0), update_mode=CLUSTER_WIDE),
     ConfigDef("queued.max.request.bytes", LONG, -1),
     ConfigDef("connections.max.idle.ms", LONG, 600_000),
     ConfigDef("fetch.max.bytes", INT, 57_671_680, Range(1024)),
     ConfigDef("max.incremental.fetch.session.cache.slots", INT, 1000, Range(0)),
+    ConfigDef("telemetry.max.bytes", INT, 1_048_576, Range(1)),
     # Authentication
     ConfigDef("sasl.enabled.mechanisms", LIST, ("GSSAPI",), update_mode=PER_BROKER),
     ConfigDef("sasl.jaas.config", PASSWORD, None, update_mode=PER_BROKER),
@@ -245,6 +246,7 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "connections.max.idle.ms": "A connection that is idle for this long is closed.",
     "fetch.max.bytes": "Most bytes of a fetch response, whatever the client requests.",
     "max.incremental.fetch.session.cache.slots": "Most incremental fetch sessions at a time.",
+    "telemetry.max.bytes": "Most bytes of the metrics that a client sends in one request, as they are sent.",
     # Authentication
     "sasl.enabled.mechanisms": "The SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, -512, OAUTHBEARER.",
     "sasl.jaas.config": "Users and passwords; only as listener.name.LISTENER.MECHANISM.sasl.jaas.config.",

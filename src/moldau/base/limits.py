@@ -53,6 +53,10 @@ minutes with the records that it has."""
 UNAUTHENTICATED_TRUSTED_BYTES: Final = 1 << 10
 """The same for a client that has not authenticated yet: its buffer holds little more than it has sent."""
 
+UNAUTHENTICATED_BUDGET_BYTES: Final = 16 << 20
+"""Memory of all incomplete frames of clients that have not authenticated yet, apart from that of users. A login has a
+few hundred bytes and mostly arrives whole, so that it needs none of it."""
+
 AUTHENTICATION_MS_MAX: Final = 30_000
 """How long a client may take for a TLS handshake, and to authenticate, however slowly it sends; then its connection is
 closed."""
@@ -78,6 +82,21 @@ THROTTLED_SOCKETS_MAX: Final = 256
 TRANSACTIONAL_IDS_MAX: Final = 10_000
 """Transactional ids of one partition of `__transaction_state`: 500,000 in the 50 partitions of a cluster."""
 
+VIEW_WORKERS: Final = 2
+"""Processes that evaluate views."""
+
+VIEW_CPU_SECONDS: Final = 10
+"""CPU time for one piece of a view's source; all but hostile ones take some hundredths of a second."""
+
+VIEW_MEMORY_BYTES: Final = 1 << 30
+"""Memory of each process that evaluates views, beyond what it has loaded."""
+
+VIEW_MEMORY_BYTES_MIN: Final = 128 << 20
+"""An ordinary piece of work takes about half of it."""
+
+VIEW_KEPT_BYTES: Final = 64 << 20
+"""Bytes of evaluated records that a broker keeps for the next reader."""
+
 SEND_FILE_BYTES: Final = 4 << 20
 """Size of one `sendfile` call: both ends of its range are looked up in the page cache first."""
 
@@ -88,8 +107,9 @@ for a megabyte."""
 TLS_SEND_BYTES: Final = 128 << 10
 """Bytes that are encrypted and sent in one call: small responses and the starts of records go together."""
 
-HANDSHAKES_PER_TURN_MAX: Final = 1
-"""Steps of TLS handshakes before other connections get their turn: one takes one to three milliseconds."""
+HANDSHAKE_THREADS: Final = 2
+"""Steps of TLS handshakes at a time, in threads of a listener: one takes one to three milliseconds. More threads would
+take too much of the machine from those who are connected already."""
 
 ACCEPTS_PER_TURN_MAX: Final = 2
 """New connections accepted before existing ones get their turn."""

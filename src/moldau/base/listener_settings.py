@@ -18,10 +18,12 @@ from moldau.base.setting_sources import Values
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
     clients: tuple[Listener, ...]
-    """The listeners for clients and brokers, in the configured order."""
+    """The listeners that are not the controllers', for clients and other brokers, in the configured order."""
     controllers: tuple[Listener, ...]
     advertised: tuple[Listener, ...]
     """The addresses that clients connect to. A port of zero means the port that was bound."""
+    advertised_controllers: tuple[Listener, ...]
+    """The addresses at which other controllers reach this one."""
     inter_broker_name: str
     """Empty for a node that is only a controller."""
     controller_name: str
@@ -40,11 +42,21 @@ def read_listeners(values: Values, own_host: Callable[[], str]) -> ListenerSetti
     protocols = _read_protocols(values, set(controller_names))
     listeners = _parse_own_listeners(values, protocols)
     clients = tuple(each for each in listeners if each.name not in controller_names)
+    controllers = tuple(each for each in listeners if each.name in controller_names)
+    by_name = _advertised_listeners(values, protocols, listeners)
+    # A listener for clients that is left out of `advertised.listeners` is advertised to nobody. Controllers must reach
+    # each other, so theirs always are.
+    advertised = tuple(by_name[each.name] for each in clients if each.name in by_name)
+    if by_name and clients and not advertised:
+        raise values.error("advertised.listeners", "expected a listener for clients besides those of controllers")
+    if not by_name:
+        advertised = tuple(_with_own_host(each, own_host) for each in clients)
     return ListenerSettings(
         clients,
-        tuple(each for each in listeners if each.name in controller_names),
-        _advertised_listeners(values, protocols, listeners, clients, own_host),
-        _inter_broker_listener_name(values, clients),
+        controllers,
+        advertised,
+        tuple(by_name.get(each.name) or _with_own_host(each, own_host) for each in controllers),
+        _inter_broker_listener_name(values, advertised),
         next(iter(controller_names), ""),
         protocols,
     )
@@ -65,7 +77,8 @@ def _read_protocols(values: Values, controller_names: set[str]) -> dict[str, str
         protocols = parse_protocol_map(values.text(key) or "")
     except ValueError as wrong:
         raise values.error(key, str(wrong)) from None
-    # As in Kafka, a controller's listener needs no entry only while the map is not set and no listener is secured.
+    # As in Kafka, controllers' listeners without an entry are PLAINTEXT if the map is not set and no listener is named
+    # SSL or SASL_*; otherwise they need an entry.
     names = {item.partition("://")[0].strip().upper() for item in values.strings("listeners")} | controller_names
     if key in values or not names.isdisjoint(SECURITY_PROTOCOLS[1:]):
         return protocols
@@ -80,17 +93,10 @@ def _parse_listeners(values: Values, key: str, protocols: Mapping[str, str]) -> 
 
 
 def _advertised_listeners(
-    values: Values,
-    protocols: Mapping[str, str],
-    listeners: tuple[Listener, ...],
-    client_listeners: tuple[Listener, ...],
-    own_host: Callable[[], str],
-) -> tuple[Listener, ...]:
+    values: Values, protocols: Mapping[str, str], listeners: tuple[Listener, ...]
+) -> dict[str, Listener]:
+    """Return the listeners of `advertised.listeners` by name."""
     key = "advertised.listeners"
-    if not client_listeners or not values.strings(key):
-        return tuple(
-            each._replace(host=own_host()) if each.host in WILDCARD_HOSTS else each for each in client_listeners
-        )
     advertised = _parse_listeners(values, key, protocols)
     for each in advertised:
         if each.name not in {listener.name for listener in listeners}:
@@ -99,26 +105,31 @@ def _advertised_listeners(
             raise values.error(
                 key, f"{each.host!r} is not a host to connect to; expected a name or address of this machine"
             )
-    # Kafka's own example file advertises the controllers' listener too; clients never get it.
-    for_clients = tuple(each for each in advertised if each.name in {listener.name for listener in client_listeners})
-    if not for_clients:
-        raise values.error(key, "expected a listener for clients besides those of controllers")
-    return for_clients
+    by_name = {each.name: each for each in advertised}
+    if len(by_name) < len(advertised):
+        raise values.error(key, "expected a different name for each listener")
+    return by_name
 
 
-def _inter_broker_listener_name(values: Values, client_listeners: tuple[Listener, ...]) -> str:
+def _with_own_host(listener: Listener, own_host: Callable[[], str]) -> Listener:
+    return listener._replace(host=own_host()) if listener.host in WILDCARD_HOSTS else listener
+
+
+def _inter_broker_listener_name(values: Values, advertised: tuple[Listener, ...]) -> str:
     key, protocol_key = "inter.broker.listener.name", "security.inter.broker.protocol"
     if key in values and protocol_key in values:
         raise values.error(key, f"only one of {key} and {protocol_key} should be set")
-    if not client_listeners:
+    if not advertised:
         return ""
     if protocol_key in values:
         protocol = values.text(protocol_key)
-        names = [each.name for each in client_listeners if each.security_protocol == protocol]
+        names = [each.name for each in advertised if each.security_protocol == protocol]
         if not names:
-            raise values.error(protocol_key, "expected the protocol of a listener that is not the controllers'")
+            raise values.error(
+                protocol_key, "expected the protocol of an advertised listener that is not the controllers'"
+            )
         return protocol if protocol in names else names[0]
-    name = (values.text(key) or client_listeners[0].name).upper()
-    if name not in {each.name for each in client_listeners}:
-        raise values.error(key, "expected the name of a listener that is not the controllers'")
+    name = (values.text(key) or advertised[0].name).upper()
+    if name not in {each.name for each in advertised}:
+        raise values.error(key, "expected the name of an advertised listener that is not the controllers'")
     return name

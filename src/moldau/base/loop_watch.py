@@ -22,12 +22,19 @@ class LoopWatch:
         self.calls_above_5_ms = 0
         self.calls_above_50_ms = 0
         self.longest_us = 0
+        """The longest call since the start, or since `take_longest`."""
         self.longest = ""
-        """What the longest call was."""
+        """What that call was."""
         self.api = ""
         """The API of the request that was handled last."""
         self.on_very_long: Callable[[str, float], None] = _ignore
         """Called with the description and the seconds of each call above `VERY_LONG_CALL_S`."""
+
+    def take_longest(self) -> tuple[str, int]:
+        """Return what the longest call was and its microseconds, and begin again."""
+        taken = (self.longest, self.longest_us)
+        self.longest, self.longest_us = "", 0
+        return taken
 
     def note_call(self, call: Callable[..., object], took_s: float) -> None:
         """Note a call that took longer than `LONG_CALL_S`."""

@@ -14,9 +14,15 @@ CONNECTION_UNSENT_BYTES_MAX: Final = "moldau.max.connection.unsent.bytes"
 UNSENT_BYTES_MAX: Final = "moldau.max.unsent.bytes"
 REQUEST_RATE_MIN: Final = "moldau.min.request.bytes.per.second"
 RESPONSE_RATE_MIN: Final = "moldau.min.response.bytes.per.second"
+UNAUTHENTICATED_BYTES_MAX: Final = "moldau.max.unauthenticated.request.bytes"
 AUTHENTICATION_TIMEOUT_MS: Final = "moldau.authentication.timeout.ms"
 DECOMPRESSED_BYTES_MAX: Final = "moldau.max.decompressed.bytes"
+SCRAM_SECRET: Final = "moldau.scram.secret"
 TRANSACTIONAL_IDS_MAX: Final = "moldau.max.transactional.ids.per.partition"
+VIEW_WORKERS: Final = "moldau.views.workers"
+VIEW_CPU_SECONDS: Final = "moldau.views.cpu.seconds"
+VIEW_MEMORY_BYTES: Final = "moldau.views.memory.bytes"
+VIEW_KEPT_BYTES: Final = "moldau.views.kept.bytes"
 
 
 def _key(name: str, kind: ConfigType, default: ConfigValue, documentation: str, low: int = 1) -> ConfigDef:
@@ -63,6 +69,12 @@ OWN: Final[tuple[ConfigDef, ...]] = (
         "How long a client may take for the TLS handshake, and then for SASL.",
     ),
     _key(
+        UNAUTHENTICATED_BYTES_MAX,
+        ConfigType.LONG,
+        limits.UNAUTHENTICATED_BUDGET_BYTES,
+        "Memory for requests that are still arriving from all clients that have not authenticated yet.",
+    ),
+    _key(
         DECOMPRESSED_BYTES_MAX,
         ConfigType.INT,
         limits.DECOMPRESSED_BYTES_MAX,
@@ -73,6 +85,28 @@ OWN: Final[tuple[ConfigDef, ...]] = (
         ConfigType.INT,
         limits.TRANSACTIONAL_IDS_MAX,
         "Most transactional ids in one partition of __transaction_state; new ones are refused.",
+    ),
+    _key(VIEW_WORKERS, ConfigType.INT, limits.VIEW_WORKERS, "Processes that evaluate views, once somebody reads one."),
+    _key(
+        VIEW_CPU_SECONDS,
+        ConfigType.INT,
+        limits.VIEW_CPU_SECONDS,
+        "CPU time for about 4 MiB of a view's source; if it takes more, the view's readers get an error.",
+    ),
+    _key(
+        VIEW_MEMORY_BYTES,
+        ConfigType.LONG,
+        limits.VIEW_MEMORY_BYTES,
+        "Memory of each process that evaluates views, beyond what it has loaded when it starts.",
+        limits.VIEW_MEMORY_BYTES_MIN,
+    ),
+    _key(VIEW_KEPT_BYTES, ConfigType.LONG, limits.VIEW_KEPT_BYTES, "Evaluated records that are kept for others.", 0),
+    ConfigDef(
+        SCRAM_SECRET,
+        ConfigType.PASSWORD,
+        None,
+        documentation="Made by the controller: from it come the salts that unknown users of SCRAM are asked with.",
+        internal=True,
     ),
     ConfigDef(
         "metrics.listener",

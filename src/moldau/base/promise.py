@@ -6,7 +6,7 @@ It is a future without an event loop: completing it calls the waiter at once, in
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from moldau.base.errors import KafkaError
 
@@ -19,7 +19,7 @@ class Promise(Generic[T]):
     __slots__ = ("_value", "_waiter")
 
     def __init__(self) -> None:
-        self._value: object = _PENDING
+        self._value: Any = _PENDING
         self._waiter: Callable[[T], None] | None = None
 
     @property
@@ -27,8 +27,9 @@ class Promise(Generic[T]):
         return self._value is not _PENDING
 
     def value(self) -> T:
-        assert self._value is not _PENDING, "read before it was completed"
-        return cast(T, self._value)
+        value: T = self._value
+        assert value is not _PENDING, "read before it was completed"
+        return value
 
     def complete(self, value: T) -> None:
         assert self._value is _PENDING, "completed twice"
@@ -46,7 +47,7 @@ class Promise(Generic[T]):
             self._waiter = waiter
         else:
             self._waiter = _already_called
-            waiter(cast(T, self._value))
+            waiter(self._value)
 
     def map(self, change: Callable[[T], U]) -> Promise[U]:
         """Return a promise of `change(value)`. `change` must not raise."""

@@ -17,6 +17,9 @@ from moldau.base.errors import KafkaError, MalformedData
 class SettingsError(Exception):
     """A setting that is invalid or not supported, in one line: control characters of a quoted value are escaped."""
 
+    warnings: tuple[str, ...] = ()
+    """Lines about other settings, which may be the reason: a misspelt key, for example."""
+
     def __init__(self, text: str) -> None:
         super().__init__(text if text.isprintable() else "".join(map(_printable, text)))
 
@@ -51,7 +54,8 @@ NOT_SETTINGS: Final = frozenset(
         "KAFKA_MODE",
     )
 )
-"""Variables for Java and Kafka's scripts: they are not properties and are ignored without a warning."""
+"""Variables for Java and Kafka's scripts: they are no properties, so nothing warns of them. `moldau.settings` reads the
+JAAS file from KAFKA_OPTS."""
 
 
 def read_file(path: str) -> dict[str, SettingText]:
@@ -133,13 +137,18 @@ class Values:
         return SettingsError(f"{setting.origin}: {key}={'[hidden]' if is_hidden else setting.text}: {reason}")
 
     def warnings(self) -> Iterator[str]:
-        """Yield one line for each key without effect: unknown, or accepted only."""
+        """Yield one line for each key without effect: unknown, or accepted only; none for one that has its default."""
+        yield from warn_of_unknown_keys(self.texts)
         for key, each in self.texts.items():
             definition = broker_config(key)
-            if definition is None:
-                yield f"{each.origin}: unknown setting {key} is ignored{_suggestion(key)}"
-            elif not has_effect(key) and self.parsed.get(key) != definition.default:
+            if definition is not None and not has_effect(key) and self.parsed.get(key) != definition.default:
                 yield f"{each.origin}: setting {key} is accepted but has no effect in Moldau yet"
+
+
+def warn_of_unknown_keys(texts: Mapping[str, SettingText]) -> Iterator[str]:
+    for key, each in texts.items():
+        if broker_config(key) is None:
+            yield f"{each.origin}: unknown setting {key} is ignored{_suggestion(key)}"
 
 
 def _parse_setting(definition: ConfigDef, setting: SettingText) -> ConfigValue:

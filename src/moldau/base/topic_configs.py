@@ -27,6 +27,7 @@ from moldau.base.config_def import (
     UpdateMode,
 )
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.view_configs import VIEW_CONFIGS
 
 T = TypeVar("T")
 BOOLEAN: Final = ConfigType.BOOLEAN
@@ -164,7 +165,7 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
 
 TOPIC_CONFIGS: Final[Mapping[str, ConfigDef]] = {
     row.name: replace(row, update_mode=UpdateMode.CLUSTER_WIDE, documentation=_DOCUMENTATION[row.name]) for row in _ROWS
-}
+} | {row.name: row for row in VIEW_CONFIGS}
 
 
 def check_topic_configs(overrides: Mapping[str, str], broker_configs: BrokerLayers) -> None:

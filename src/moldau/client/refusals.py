@@ -6,26 +6,28 @@ from collections.abc import Mapping
 from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
-from moldau.client.cluster import Cluster
+from moldau.client.channel import Channel
+from moldau.client.properties import security
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 ANSWER_SECONDS: Final = 2.5
 
 
 def refusal(address: str, properties: Mapping[str, str]) -> str | None:
-    """Return why the broker there refuses a client with these properties: a wrong password, a certificate that is not
-    trusted, another protocol. None if it accepts it, if nobody answers, or if our own client cannot have them."""
+    """Return why the broker at HOST:PORT refuses a client with these properties: a wrong password, a certificate that
+    is not trusted, another protocol. None if it accepts it, if nobody answers in time, or if our own client cannot have
+    them."""
+    host, _, port = address.rpartition(":")
     try:
-        cluster = Cluster(address, properties, ANSWER_SECONDS)
-    except UnusableProperty:
-        return None
-    try:
-        cluster.nodes()
-    except TimeoutError:
+        with Channel(host, int(port), security(properties), ANSWER_SECONDS) as channel:
+            channel.ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)
+    except (UnusableProperty, TimeoutError):
         return None
     except KafkaError as error:
         return error.message or error.code.name
-    except (OSError, MalformedData) as error:
+    except OSError as error:
+        return error.strerror or str(error)
+    except MalformedData as error:
         return str(error)
-    finally:
-        cluster.close()
     return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -25,6 +26,10 @@ class CoordinatorRecord(NamedTuple):
 
     key: Message
     value: Message | None
+
+
+new_coordinator_record = partial(tuple.__new__, CoordinatorRecord)
+"""Makes a CoordinatorRecord without its own constructor, whose cost every committed offset would pay."""
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -101,6 +106,8 @@ class Deadlines:
         self._set: dict[Hashable, tuple[int, Action]] = {}
         self._heap: list[tuple[int, int, Hashable]] = []
         self._count = 0
+        self.has_earlier = False
+        """Whether a deadline was scheduled since the shard, which sets the timer, set this to False."""
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._set
@@ -111,6 +118,14 @@ class Deadlines:
         self._set[key] = (at_ms, action)
         if previous is None or at_ms < previous[0]:
             self._push(at_ms, key)
+
+    def postpone(self, key: Hashable, at_ms: int) -> bool:
+        """Move a deadline, with its action, to a time that is not earlier. Return False if that is not possible."""
+        current = self._set.get(key)
+        if current is None or at_ms < current[0]:
+            return False
+        self._set[key] = (at_ms, current[1])
+        return True
 
     def cancel(self, key: Hashable) -> None:
         self._set.pop(key, None)
@@ -141,6 +156,7 @@ class Deadlines:
                     self._push(self._set[key][0], key)
 
     def _push(self, at_ms: int, key: Hashable) -> None:
+        self.has_earlier = True
         if len(self._heap) > 2 * len(self._set) + STALE_ENTRIES_MAX:
             self._heap = [(at_ms, number, key) for number, (key, (at_ms, _)) in enumerate(self._set.items())]
             self._count = len(self._heap)

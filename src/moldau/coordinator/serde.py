@@ -13,7 +13,8 @@ from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.coordinator.records import RecordKey, RecordValue
-from moldau.wire.codec import decode, encode
+from moldau.wire.codec import Encoder, decode, encoder
+from moldau.wire.schema import Message
 
 _INT16 = struct.Struct(">h")
 
@@ -23,20 +24,29 @@ class RecordCodec:
 
     def __init__(self, pairs: Sequence[tuple[type[RecordKey], type[RecordValue]]]) -> None:
         self._kinds = {key.TYPE: (key, value) for key, value in pairs}
+        self._key_encoders: dict[type[Message], tuple[bytes, Encoder]] = {
+            key: (_INT16.pack(key.TYPE), encoder(key, 0)) for key, _ in pairs
+        }
+        self._value_encoders: dict[tuple[type[Message], int], tuple[bytes, Encoder]] = {}
 
     def encode(self, record: CoordinatorRecord, version: int | None = None) -> tuple[bytes, bytes | None]:
         """Return the key and value bytes for the log. The value chooses its version unless `version` is passed."""
         key, value = record
-        assert isinstance(key, RecordKey)
-        key_bytes = bytearray(_INT16.pack(key.TYPE))
-        encode(key, 0, key_bytes)
+        prefix, encode_key = self._key_encoders[key.__class__]
+        key_bytes = bytearray(prefix)
+        encode_key(key, key_bytes)
         if value is None:
             return bytes(key_bytes), None
         assert isinstance(value, RecordValue)
         if version is None:
             version = value.written_version()
-        value_bytes = bytearray(_INT16.pack(version))
-        encode(value, version, value_bytes)
+        found = self._value_encoders.get((value.__class__, version))
+        if found is None:
+            found = _INT16.pack(version), encoder(value.__class__, version)
+            self._value_encoders[value.__class__, version] = found
+        prefix, encode_value = found
+        value_bytes = bytearray(prefix)
+        encode_value(value, value_bytes)
         return bytes(key_bytes), bytes(value_bytes)
 
     def decode(self, key: Buffer, value: Buffer | None) -> CoordinatorRecord | None:

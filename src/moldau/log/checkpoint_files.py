@@ -38,6 +38,10 @@ class CheckpointFiles:
         self._written[name] = self._files.read(path) or checkpoints.encode_offsets({})
         return checkpoints.read_offsets(self._files, path) or {}
 
+    def take_turn(self) -> int:
+        """Return the place of a checkpoint among all writes; its offsets are collected from then on."""
+        return self._write_order.take()
+
     def computed(self, name: str, offsets: Mapping[TopicPartition, int]) -> Checkpoint:
         return Checkpoint(name, offsets, self._write_order.take())
 

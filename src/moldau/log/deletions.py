@@ -32,6 +32,8 @@ class Deletions:
 
     def take(self, now_ms: int, delay_ms: int) -> list[str]:
         """Files whose delay is over. The caller unlinks them: for a large file that takes a good part of a second."""
+        if not self._waiting:
+            return []
         due = [path for due_ms, path in self._waiting if due_ms <= now_ms]
         # If the clock was put back, no file waits longer than the delay from now on.
         latest_ms = now_ms + delay_ms

@@ -54,6 +54,10 @@ class Appended(NamedTuple):
     duplicate: bool = False
 
 
+_new_appended = partial(tuple.__new__, Appended)
+"""Makes an Appended without its own constructor, whose cost every append would pay."""
+
+
 class Log:
     def __init__(
         self,
@@ -147,7 +151,8 @@ class Log:
             return self._append_as_follower(batches, now_ms)
         fields = check_batch(batches, self.config, now_ms, origin)
         _, batch_length, _, _, _, _, last_offset_delta, _, max_timestamp, producer_id, _, _, _ = fields
-        batch = batches[: LENGTH_PREFIX_BYTES + batch_length]
+        size = LENGTH_PREFIX_BYTES + batch_length
+        batch = batches if len(batches) == size else batches[:size]
         log_append_time_ms = NO_LOG_APPEND_TIME
         if producer_id >= 0 and origin is Origin.CLIENT:
             repeated = producer_batches.repetition_of(self.producers, self.segments, fields)
@@ -157,8 +162,9 @@ class Log:
         if self._changes_batches:
             batch, fields, log_append_time_ms = self._change(batch, fields, now_ms, origin)
             batch_length, max_timestamp = fields[1], fields[8]
-        if len(batch) > self.config.segment_bytes:
-            raise self._larger_than_segment(len(batch))
+            size = len(batch)
+        if size > self.config.segment_bytes:
+            raise self._larger_than_segment(size)
         base_offset = self.end_offset
         last_offset = base_offset + last_offset_delta
         _STAMP.pack_into(batch, 0, base_offset, batch_length, leader_epoch)
@@ -168,7 +174,7 @@ class Log:
             marker = producer_batches.check(self.producers, batch, fields, origin, transaction_version)
             self._store(batch, base_offset, last_offset, max_timestamp, leader_epoch, now_ms)
             self._index_aborted(producer_batches.record(self.producers, fields, base_offset, marker))
-        return Appended(base_offset, last_offset, log_append_time_ms)
+        return _new_appended((base_offset, last_offset, log_append_time_ms, False))
 
     def _store(
         self, batch: memoryview, base_offset: int, last_offset: int, max_timestamp: int, leader_epoch: int, now_ms: int
@@ -271,9 +277,8 @@ class Log:
         if offset >= up_to:
             return None
         segment = self.segments.active
-        position = segment.recent_positions.get(offset)
-        first_size = 0
-        if position is None or offset < segment.base_offset:
+        position, first_size = reading.quick_find(segment, offset) if offset >= segment.base_offset else (None, 0)
+        if position is None:
             try:
                 segment, position, first_size, limit = reading.find_batch(self.segments, offset, up_to, end_offset)
             except MalformedData as error:
@@ -287,7 +292,7 @@ class Log:
             length = reading.bounded_length(segment, position, first_size, max_bytes, at_least_one)
         if length <= 0:
             return None
-        return Slice(segment.file, position, length, segment.is_hot(position))
+        return reading.new_slice((segment.file, position, length, segment.hot.is_hot(position)))
 
     def _out_of_range(self, offset: int) -> KafkaError:
         return KafkaError(
@@ -325,12 +330,20 @@ class Log:
     def aborted_in(self, piece: Slice, offset: int, up_to: int) -> Sequence[AbortedTxn]:
         """Return the aborted transactions with records in a slice that was read from `offset`. The list may contain a
         few that begin just after the slice."""
-        if self._has_aborted is None:
-            self._has_aborted = any(segment.txn_index.transactions() for segment in self.segments)
-        if not self._has_aborted:
+        if not self._may_have_aborted:
             return ()
         behind = reading.offset_behind(self.segments, piece, offset, self.end_offset)
         return reading.aborted_between(self.segments, offset, min(up_to, behind))
+
+    def aborted_between(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
+        """Return the aborted transactions with records in offset..up_to-1."""
+        return reading.aborted_between(self.segments, offset, up_to) if self._may_have_aborted else ()
+
+    @property
+    def _may_have_aborted(self) -> bool:
+        if self._has_aborted is None:
+            self._has_aborted = any(segment.txn_index.transactions() for segment in self.segments)
+        return self._has_aborted
 
     # --- roll ---------------------------------------------------------------------------------------------------
 

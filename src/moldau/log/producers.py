@@ -56,11 +56,11 @@ class ProducerEntry:
 
 
 class Producers:
-    __slots__ = ("_entries", "_ongoing", "ended_known_from", "unreplicated")
+    __slots__ = ("_entries", "ended_known_from", "ongoing", "unreplicated")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
-        self._ongoing: dict[int, int] = {}
+        self.ongoing: dict[int, int] = {}
         """First offset of each open transaction -> producer id. Appended in order, so the first is the oldest."""
         self.unreplicated: deque[CompletedTxn] = deque()
         """Transactions that have ended, but whose marker is not below the high watermark yet, in marker order."""
@@ -77,7 +77,7 @@ class Producers:
             entry.is_from_snapshot = True
         open_entries = [entry for entry in entries if entry.transaction_start != NO_TRANSACTION]
         open_entries.sort(key=lambda entry: entry.transaction_start)
-        self._ongoing = {entry.transaction_start: entry.producer_id for entry in open_entries}
+        self.ongoing = {entry.transaction_start: entry.producer_id for entry in open_entries}
         self.unreplicated = deque()
         self.ended_known_from = offset
 
@@ -174,7 +174,7 @@ class Producers:
         entry.last_timestamp = batch.timestamp
         if is_transactional and entry.transaction_start == NO_TRANSACTION:
             entry.transaction_start = batch.first_offset
-            self._ongoing[batch.first_offset] = producer_id
+            self.ongoing[batch.first_offset] = producer_id
 
     def end_transaction(
         self, producer_id: int, epoch: int, marker: EndTxnMarker, offset: int, timestamp: int
@@ -192,7 +192,7 @@ class Producers:
         first_offset, entry.transaction_start = entry.transaction_start, NO_TRANSACTION
         if first_offset == NO_TRANSACTION:
             return None
-        del self._ongoing[first_offset]
+        del self.ongoing[first_offset]
         completed = CompletedTxn(producer_id, first_offset, offset, not marker.committed)
         self.unreplicated.append(completed)
         return completed
@@ -202,7 +202,7 @@ class Producers:
     @property
     def oldest_open_transaction(self) -> int | None:
         """First offset of the oldest transaction without a marker."""
-        return next(iter(self._ongoing), None)
+        return next(iter(self.ongoing), None)
 
     def epoch_of(self, producer_id: int) -> int | None:
         """The latest epoch that has written to this log; None for an unknown producer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -24,6 +25,20 @@ class Slice(NamedTuple):
 
     def read(self) -> bytes:
         return self.file.pread(self.length, self.position)
+
+
+new_slice = partial(tuple.__new__, Slice)
+"""Makes a Slice from all its fields, without its own constructor, whose cost every fetch would pay."""
+
+
+def quick_find(segment: Segment, offset: int) -> tuple[int | None, int]:
+    """(position of the batch that holds `offset`, its size or 0 if unknown) if that needs no disk read, else (None, 0).
+    `offset` is not before the segment."""
+    position = segment.recent_positions.get(offset)
+    if position is not None:
+        return position, 0
+    exact = segment.offset_index.exact(offset)
+    return (None, 0) if exact is None else (exact[0], exact[2])
 
 
 def find_batch(segments: Segments, offset: int, up_to: int, end_offset: int) -> tuple[Segment, int, int, int]:

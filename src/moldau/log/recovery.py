@@ -34,6 +34,7 @@ from moldau.log.rebuild import (
     reload_producers,
     replay_batch,
     snapshot_offsets,
+    write_snapshot,
 )
 from moldau.log.segment import INDEX_INTERVAL_BYTES, RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
@@ -101,9 +102,11 @@ def open_log(
     else:
         suspect = list(segments)[place:]
         reload_producers(producers, files, directory, names, segments, suspect[0].base_offset)
-        recovered, end_offset = _Recovery(files, directory, epochs, producers, report).recover(suspect)
+        recovery = _Recovery(files, directory, epochs, producers, report)
+        recovered, end_offset = recovery.recover(suspect)
         segments = Segments([*trusted, *recovered])
         unsynced = [segment.path + suffix for segment in recovered for suffix in layout.SEGMENT_FILES]
+        unsynced += recovery.snapshots
         if layout.PARTITION_METADATA in names:
             # The process that created the log may have been killed before its first flush: sync the topic id as well.
             unsynced.append(f"{directory}/{layout.PARTITION_METADATA}")
@@ -199,6 +202,8 @@ class _Recovery:
         self._report = report
         self._epochs_to_come: list[EpochEntry] = []
         """The epochs that the checkpoint has for the segments of this pass."""
+        self.snapshots: list[str] = []
+        """The snapshots that were written, which the caller must sync."""
 
     def recover(self, suspect: list[Segment]) -> tuple[list[Segment], int]:
         """Rebuild epochs and producers from these segments. Return (the segments that remain, the log end offset)."""
@@ -214,11 +219,19 @@ class _Recovery:
                 is_whole = False
                 self._set_segment_aside(segment)
                 continue
+            self._restore_snapshot(segment)
             next_offset, is_whole = self._recover_segment(segment)
             recovered.append(segment)
         for segment in recovered:
             segment.seal()
         return recovered, next_offset
+
+    def _restore_snapshot(self, segment: Segment) -> None:
+        """Write the snapshot at the start of a segment if it is missing. Without it the state there would be lost
+        with the segments before, which retention may delete."""
+        is_needed = segment.base_offset > 0 and self._producers.active()
+        if is_needed and self._files.read(segment.path + layout.SNAPSHOT) is None:
+            self.snapshots.append(write_snapshot(self._files, self._directory, segment.base_offset, self._producers))
 
     def _recover_segment(self, segment: Segment) -> tuple[int, bool]:
         """Read and index all batches, and truncate the file before the first incomplete or damaged one. Return (next

@@ -14,6 +14,7 @@ from moldau.base.errors import MalformedData, StorageFault
 from moldau.log import layout
 from moldau.log.config import LogConfig
 from moldau.log.files import File, Files, write_all
+from moldau.log.hot_bytes import HotBytes
 from moldau.log.offset_index import OffsetIndex
 from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.log.time_index import TimeIndex, TimestampOffset
@@ -26,9 +27,6 @@ from moldau.wire.records import decode_records
 RECENT_POSITIONS_MAX: Final = 128
 """How many recent batches' positions are kept: tail reads and high watermarks find them without a disk read."""
 
-HOT_BYTES: Final = 64 << 20
-"""How many of the bytes written last are assumed to be in the page cache."""
-
 INDEX_INTERVAL_BYTES: Final = 4096
 """Kafka's default of `index.interval.bytes`. Rebuilt indexes use it, whatever the topic's config."""
 
@@ -39,7 +37,6 @@ RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 class Segment:
     __slots__ = (
         "_bytes_since_index",
-        "_cold_bytes",
         "_file",
         "_files",
         "_first_timestamp",
@@ -50,6 +47,7 @@ class Segment:
         "_time_index",
         "base_offset",
         "created_ms",
+        "hot",
         "path",
         "recent_positions",
         "size",
@@ -71,8 +69,8 @@ class Segment:
         self._time_index: TimeIndex | None = None
         self._first_timestamp: int | None = None
         self._bytes_since_index = 0
-        self._cold_bytes = size
-        """The size when the segment was opened: these bytes may not be in the page cache."""
+        self.hot = HotBytes(size)
+        """Which bytes this process has written lately."""
         self._is_rebuilt = False
         self._index_bytes = 0
         """Size of the larger index at its last entry: neither may exceed `segment.index.bytes`."""
@@ -236,6 +234,7 @@ class Segment:
             self._index_bytes = max(len(self.offset_index.entries), len(self.time_index.entries))
             self._bytes_since_index = 0
         self._bytes_since_index += size
+        self.hot.note(position, size)
         if not position:
             self._first_timestamp = max_timestamp
         positions = self.recent_positions
@@ -346,10 +345,6 @@ class Segment:
         return next_offset
 
     # --- lookup -------------------------------------------------------------------------------------------------
-
-    def is_hot(self, position: int) -> bool:
-        """Whether this process has recently written the bytes from `position` on."""
-        return position >= self._cold_bytes and self.size - position <= HOT_BYTES
 
     def locate(self, offset: int) -> tuple[int, int, int] | None:
         """Return (position, base offset, size) of the batch that contains `offset`, or else of the next batch; None if

@@ -10,6 +10,7 @@ import errno
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
@@ -24,6 +25,9 @@ from moldau.log.producers import Producers
 from moldau.log.recovery import RecoveryReport, open_log
 from moldau.log.segment import Segment
 from moldau.log.segments import Segments
+
+LOGS_A_STEP: Final = 500
+"""Logs whose offsets are collected for checkpoints in one turn of the loop."""
 
 ConfigOf = Callable[[TopicPartition], LogConfig]
 
@@ -240,7 +244,7 @@ class LogStore:
 
         The function is thread-safe. The next start removes what it does not reach.
         """
-        paths = [path for log in self for path in log.take_deletable(now_ms)]
+        paths = [path for log in self._logs.values() for path in log.take_deletable(now_ms)]
         directories = [directory for due_ms, _, directory in self._deletable if due_ms <= now_ms]
         # If the clock was set back, a directory waits at most its delay from now on.
         self._deletable = [
@@ -267,21 +271,39 @@ class LogStore:
 
     def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> list[Checkpoint]:
         """Return the contents of the checkpoint files; the caller writes them, perhaps in a thread."""
-        starts = {}
-        for log in self:
+        collected: list[Checkpoint] = []
+        for _ in self.collect_checkpoints(None if high_watermarks is None else high_watermarks.get, collected):
+            pass
+        return collected
+
+    def collect_checkpoints(
+        self, high_watermark: Callable[[TopicPartition], int | None] | None, collected: list[Checkpoint]
+    ) -> Iterator[None]:
+        """Append the contents of the checkpoint files to `collected`, in steps, between which logs may change: a
+        truncation or a new log voids what was collected before."""
+        names = [layout.RECOVERY_POINTS, layout.LOG_STARTS, layout.CLEANER_OFFSETS]
+        turns = [self._checkpoints.take_turn() for _ in range(len(names) + 1)]
+        self._checkpointed = set(self._logs)
+        points: dict[TopicPartition, int] = {}
+        starts: dict[TopicPartition, int] = {}
+        cleaned: dict[TopicPartition, int] = {}
+        high_watermarks: dict[TopicPartition, int] = {}
+        for number, log in enumerate(list(self._logs.values())):
+            if number and not number % LOGS_A_STEP:
+                yield
+            partition = log.partition
+            points[partition] = log.recovery_point
             # A start offset above the recovery point could be beyond the end of the log after a crash.
             start_offset = min(log.start_offset, log.recovery_point)
             if start_offset > log.segments.first.base_offset:
-                starts[log.partition] = start_offset
-        offsets: list[tuple[str, Mapping[TopicPartition, int]]] = [
-            (layout.RECOVERY_POINTS, {log.partition: log.recovery_point for log in self}),
-            (layout.LOG_STARTS, starts),
-            (layout.CLEANER_OFFSETS, {log.partition: log.cleaned_up_to for log in self if log.cleaned_up_to}),
-        ]
-        self._checkpointed = set(self._logs)
-        if high_watermarks is not None:
-            offsets.append((layout.HIGH_WATERMARKS, high_watermarks))
-        return [self._checkpoints.computed(*each) for each in offsets]
+                starts[partition] = start_offset
+            if log.cleaned_up_to:
+                cleaned[partition] = log.cleaned_up_to
+            if high_watermark is not None and (offset := high_watermark(partition)) is not None:
+                high_watermarks[partition] = offset
+        collected += map(Checkpoint, names, (points, starts, cleaned), turns)
+        if high_watermark is not None:
+            collected.append(Checkpoint(layout.HIGH_WATERMARKS, high_watermarks, turns[-1]))
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Write one checkpoint. Thread-safe."""

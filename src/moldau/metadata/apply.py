@@ -11,7 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from moldau.base.acl_operations import AclOperation
+from moldau.base.ids import Uuid, uuid_from_text
+from moldau.base.persistent_map import PersistentMap
 from moldau.base.topic_names import collision_key
+from moldau.base.view_configs import VIEW_SOURCE_ID
 from moldau.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import (
     FENCE,
@@ -107,6 +110,7 @@ class _Overlay:
         self.scram_credentials = image.scram_credentials.edit()
         self.client_quotas = image.client_quotas.edit()
         self.delegation_tokens = image.delegation_tokens.edit()
+        self.views = image.views
         self.features = image.features
         self.features_off = image.features_off
         self.next_producer_id = image.next_producer_id
@@ -122,9 +126,19 @@ class _Overlay:
         self.changes.topics.setdefault(name, set()).add(index)
         return partitions
 
+    def views_with(self, name: str, source_id: Uuid | None) -> PersistentMap[str, Uuid]:
+        views = self.views.edit()
+        if source_id is None:
+            views.pop(name)
+        else:
+            views[name] = source_id
+        return views.finish()
+
     def image(self, offset: int, epoch: int) -> MetadataImage:
         for name, partitions in self.partitions.items():
             self.topics[name] = TopicImage(name, self.topics[name].id, tuple(partitions))
+        if self.views:
+            self._follow_sources()
         return MetadataImage(
             offset,
             epoch,
@@ -142,7 +156,22 @@ class _Overlay:
             self.scram_credentials.finish(),
             self.client_quotas.finish(),
             self.delegation_tokens.finish(),
+            self.views,
         )
+
+    def _follow_sources(self) -> None:
+        """Give each view the partitions that its source has now: leaders, epochs, new partitions."""
+        for view in sorted(self.views):
+            source_id = self.views[view]
+            source = self.topic_names.get(source_id)
+            partitions = () if source is None else self.topics[source].partitions
+            old = self.topics[view]
+            if old.partitions is partitions and old.is_view:
+                continue
+            self.topics[view] = TopicImage(view, old.id, partitions, source_id)
+            before = old.partitions
+            changed = {i for i, state in enumerate(partitions) if i >= len(before) or before[i] is not state}
+            self.changes.topics.setdefault(view, set()).update(changed)
 
 
 def _add_topic(overlay: _Overlay, record: TopicRecord) -> None:
@@ -187,6 +216,8 @@ def _remove_topic(overlay: _Overlay, record: RemoveTopicRecord) -> None:
         overlay.colliding_names.pop(collision_key(name))
     if (ConfigResource.TOPIC, name) in overlay.configs:
         overlay.configs.pop((ConfigResource.TOPIC, name))
+    if name in overlay.views:
+        overlay.views = overlay.views_with(name, None)
     overlay.changes.topics.pop(name, None)
     overlay.changes.removed.append(topic)
 
@@ -252,6 +283,8 @@ def _set_config(overlay: _Overlay, record: ConfigRecord) -> None:
     else:
         overlay.configs.pop(key)
     overlay.changes.configs.add(key)
+    if record.name == VIEW_SOURCE_ID and record.value is not None:
+        overlay.views = overlay.views_with(record.resource_name, uuid_from_text(record.value))
 
 
 def _set_feature_level(overlay: _Overlay, record: FeatureLevelRecord) -> None:

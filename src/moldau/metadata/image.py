@@ -58,6 +58,13 @@ class TopicImage:
     name: str
     id: Uuid
     partitions: tuple[PartitionState, ...]
+    source_id: Uuid | None = None
+    """The topic that this one is a view of. A view has no records of partitions: it shares those of its source, and
+    has none if the source was deleted."""
+
+    @property
+    def is_view(self) -> bool:
+        return self.source_id is not None
 
     @property
     def replication_factor(self) -> int:
@@ -140,6 +147,8 @@ class MetadataImage:
     client_quotas: PersistentMap[Entity, Mapping[str, float]] = field(default_factory=PersistentMap)
     delegation_tokens: PersistentMap[str, DelegationToken] = field(default_factory=PersistentMap)
     """By id, also those that have expired and are not removed yet."""
+    views: PersistentMap[str, Uuid] = field(default_factory=PersistentMap)
+    """The names of the topics that are views, with the ids of their sources."""
 
     def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
         name = self.topic_names.get(topic_id)

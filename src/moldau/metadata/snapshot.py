@@ -132,6 +132,8 @@ def _controller_record(controller: ControllerImage) -> RegisterControllerRecord:
 
 def _topic_records(topic: TopicImage) -> Iterator[MetadataRecord]:
     yield TopicRecord(topic.name, topic.id)
+    if topic.is_view:  # it shares the partitions of its source, which its configs name
+        return
     for index, state in enumerate(topic.partitions):
         yield _partition_record(topic, index, state)
 

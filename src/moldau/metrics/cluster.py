@@ -133,6 +133,8 @@ def collect_each(image: MetadataImage, node_id: int, is_active: bool, local: Par
 def _states(image: MetadataImage) -> Iterator[tuple[str, int, PartitionState]]:
     """Yield all partitions. The image does not change while others have their turns."""
     for topic in image.topics.values():
+        if topic.is_view:
+            continue
         for index, state in enumerate(topic.partitions):
             yield topic.name, index, state
 

@@ -6,6 +6,7 @@ disk. A lag that began before the first note is reported as its least possible a
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Final
@@ -18,17 +19,19 @@ Place = tuple[str, int]
 
 class LagHistory:
     def __init__(self) -> None:
-        self._notes: dict[Place, tuple[list[int], list[int]]] = {}
+        self._notes: dict[Place, tuple[array[int], array[int]]] = {}
         """End offsets, and the times when the partition ended there."""
+        self.notes_max = NOTES_MAX
+        """Who has very many partitions sets it lower."""
 
     def note(self, ends: Mapping[Place, int], now_ms: int) -> None:
         """Note the end offsets of all partitions that groups read; others are forgotten."""
         notes = {}
         for place, end in ends.items():
-            offsets, times = self._notes.get(place) or ([], [])
+            offsets, times = self._notes.get(place) or (array("q"), array("q"))
             if offsets and end < offsets[-1]:
-                offsets, times = [], []  # another topic of the same name
-            if len(offsets) >= NOTES_MAX:
+                offsets, times = array("q"), array("q")  # another topic of the same name
+            if len(offsets) >= self.notes_max:
                 offsets, times = offsets[::2], times[::2]
             if len(offsets) > 1 and offsets[-2] == offsets[-1] == end:
                 times[-1] = now_ms  # nothing was appended: the last two notes span the whole pause
@@ -40,7 +43,7 @@ class LagHistory:
 
     def lag_ms(self, place: Place, committed: int, now_ms: int) -> int:
         """Return the age of the record at offset `committed`; 0 if there is none yet."""
-        offsets, times = self._notes.get(place) or ([], [])
+        offsets, times = self._notes.get(place) or (array("q"), array("q"))
         if not offsets or committed >= offsets[-1]:
             return 0
         after = bisect_right(offsets, committed)

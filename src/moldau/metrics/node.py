@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from moldau.metrics.text import COUNTER, GAUGE, SUMMARY, Family, labels, pieces, single
+from moldau.base.loop_watch import LoopWatch
+from moldau.metrics.text import COUNTER, GAUGE, SUMMARY, Family, escape, labels, pieces, single
 
 _REQUESTS: Final = "kafka_network_requestmetrics"
 _SOCKETS: Final = "kafka_server_socket_server_metrics"
@@ -104,6 +105,18 @@ def collect_idle(share: float) -> Iterator[str]:
         "kafka_network_socketserver_networkprocessoravgidle_percent",
     ):
         yield single(Family(name, GAUGE, _IDLE), round(share, 4))
+
+
+def collect_loop(watch: LoopWatch) -> Iterator[str]:
+    """The longest call is described in a comment: as a label it would be a new series each time."""
+    for limit, count in ((5, watch.calls_above_5_ms), (50, watch.calls_above_50_ms)):
+        help = f"Calls that held up the event loop for more than {limit} ms."
+        yield single(Family(f"moldau_event_loop_calls_above_{limit}_ms_total", COUNTER, help), count)
+    what, longest_us = watch.take_longest()
+    name = "moldau_event_loop_longest_call_ms"
+    yield single(Family(name, GAUGE, "The longest call since the last scrape."), longest_us / MILLISECONDS)
+    if what:
+        yield f"# {name}: {escape(what)}\n"
 
 
 class IdleShare:

@@ -14,7 +14,6 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any
 
 from moldau.assembly import Assembly, World
-from moldau.assembly.metrics import NodeMetrics
 from moldau.base.clock import Clock, SystemClock
 from moldau.base.errors import ListenFault, StorageFault
 from moldau.base.limits import (
@@ -27,6 +26,7 @@ from moldau.base.loop_watch import LOOP_WATCH
 from moldau.base.promise import Promise
 from moldau.client.peer_connections import PeerConnections, TlsContext
 from moldau.log.files import DiskFiles, Files
+from moldau.metadata.scram_secret import scram_secret
 from moldau.platforms.boot import boot_id
 from moldau.platforms.open_files import open_files_limit
 from moldau.platforms.support import refusal
@@ -36,17 +36,18 @@ from moldau.runtime.node_tls import NodeTls
 from moldau.runtime.running_clock import RunningClock
 from moldau.runtime.slow_calls import log_slow_calls
 from moldau.runtime.timers import LoopTimers
+from moldau.runtime.views.workers import view_workers
 from moldau.security.delegation_tokens import TokenHmacs
 from moldau.security.quotas.connections import ConnectionQuotas
 from moldau.security.sasl.token_credentials import TokenCredentials
 from moldau.server.listener import Listener, bound_socket
-from moldau.server.metrics_listener import MetricsListener
 from moldau.server.router import Router
 from moldau.server.sasl_session import SaslServer
 from moldau.settings import Settings
 
 if TYPE_CHECKING:
     from moldau.runtime.node_oauth import NodeOAuth
+    from moldau.server.metrics_listener import MetricsListener
 
 log = logging.getLogger("moldau.node")
 STOP_GRACE_S = 10.0
@@ -69,8 +70,11 @@ class Node:
         files: Files | None = None,
         rng: Random | None = None,
         peers: Callable[[asyncio.AbstractEventLoop, TlsContext | None], PeerConnections] = PeerConnections,
+        on_loaded: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_loaded` is called when the logs are recovered, which may hold up the event loop for minutes."""
         require_support()
+        self._on_loaded = on_loaded
         self.settings = settings
         self._system_clock = clock or SystemClock()
         for_files = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_limit())
@@ -109,6 +113,7 @@ class Node:
             _close_all(sockets)
             raise
         try:
+            self._on_loaded()
             self._open_listeners(sockets)
             await self._serve_metrics(world, sockets)
             await self._begin()
@@ -149,6 +154,7 @@ class Node:
             boot_id=boot_id(),
             on_fault=self._fail,
             cleaner=CleaningProcess(loop) if self._uses_cleaning_process else None,
+            views=view_workers(loop, self.settings.broker_layers()),
             # Connections get half of the open files: a log that cannot open its files would stop the node.
             connection_descriptors=open_files_limit() // 2,
         )
@@ -169,6 +175,10 @@ class Node:
         address = self.settings.metrics_listener
         if address is None:
             return
+        # Imported here: most nodes start without metrics, and sooner without these modules.
+        from moldau.assembly.metrics import NodeMetrics
+        from moldau.server.metrics_listener import MetricsListener
+
         metrics = NodeMetrics(
             self.assembly,
             world,
@@ -283,6 +293,7 @@ class Node:
             open_files_limit() - reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_limit()),
             self._sasl_server(address.name),
             self._tls.server(address.name),
+            self.assembly.audit.login_failed,
         )
         _, port = listener.adopt(bound)
         listeners.append(listener)
@@ -293,10 +304,10 @@ class Node:
         sasl, assembly = self.settings.sasl, self.assembly
         if listener not in sasl.listeners:
             return None
-        # The cluster id makes the made-up salts of unknown users the same on all nodes; strangers do not know it.
+        without_users = secrets.token_bytes()  # while no user exists, salts tell nothing
         mechanisms = sasl.listeners[listener].mechanisms(
             lambda: assembly.current.image.scram_credentials,
-            assembly.cluster_id.encode(),
+            lambda: (scram_secret(assembly.current.image) or "").encode() or without_users,
             new_nonce,
             self._tokens(),
             None if self._oauth is None else self._oauth.verify(listener),

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
+from types import FrameType
+from typing import Final
 
 from moldau import __version__
 from moldau.base.errors import StorageFault
+from moldau.base.loop_watch import LOOP_WATCH
 from moldau.node.node import Node
 from moldau.platforms.open_files import raise_open_files_limit
+from moldau.runtime.garbage import GarbageCollector
 from moldau.settings import Settings
 
 log = logging.getLogger("moldau.node")
+MINUTE_S: Final = 60.0
+SWITCH_S: Final = 0.001
+"""How long a thread that encodes a long response may keep the loop waiting, after each of the loop's system calls."""
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 Announce = Callable[[str, str], None]
 """Gets the line that says that a node is ready, and the first of the addresses for clients."""
@@ -25,6 +33,7 @@ def run(settings: Settings, *, announce: Announce) -> int:
     """Run a node until SIGTERM or SIGINT; return the exit status. Raise what prevents the start. The caller configures
     logging."""
     raise_open_files_limit()
+    sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_run(settings, announce))
 
@@ -37,12 +46,18 @@ async def _run(settings: Settings, announce: Announce) -> int:
         if not stop_requested.done():
             stop_requested.set_result(None)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, request_stop)
-    node = Node(settings)
+    def listen_for_signals() -> None:
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, request_stop)
+
+    # The loop does not run while logs are recovered. Ending at once is safe: the next start recovers them again.
+    for number in STOP_SIGNALS:
+        signal.signal(number, _exit_at_once)
+    node = Node(settings, on_loaded=listen_for_signals)
     if not await _start_unless_stopped(node, stop_requested):
         return 0
-    _tune_garbage_collector()
+    garbage = GarbageCollector(LOOP_WATCH)
+    garbage.start()
     addresses = node.advertised() or settings.controller_listeners
     addresses_text = ", ".join(dict.fromkeys(address.address for address in addresses))
     announce(
@@ -51,13 +66,21 @@ async def _run(settings: Settings, announce: Announce) -> int:
         addresses[0].address,
     )
     try:
-        await asyncio.wait([stop_requested, node.failed], return_when=asyncio.FIRST_COMPLETED)
+        while not stop_requested.done() and not node.failed.done():
+            await asyncio.wait([stop_requested, node.failed], timeout=MINUTE_S, return_when=asyncio.FIRST_COMPLETED)
+            garbage.look_again()
     finally:
         await node.stop()
+        garbage.stop()
     if node.failed.done():
         log.error("node %d: stopped: %s", settings.node_id, _reason(node.failed.result()))
         return 1
     return 0
+
+
+def _exit_at_once(number: int, frame: FrameType | None) -> None:
+    log.info("stopped by %s while logs were recovered; the next start recovers them again", signal.Signals(number).name)
+    raise SystemExit(0)
 
 
 async def _start_unless_stopped(node: Node, stop_requested: asyncio.Future[None]) -> bool:
@@ -88,10 +111,3 @@ def new_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
-
-
-def _tune_garbage_collector() -> None:
-    """Exclude all present objects from garbage collection, since they stay, and let the collector run less often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import sys
 from collections.abc import Callable
 from typing import Final
@@ -51,3 +52,7 @@ def send_file_of(platform: str) -> SendFile:
 
 
 send_file: Final = send_file_of(sys.platform)
+
+SEND_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
+"""A flag of `send`: more follows at once. The bytes leave together with the file that `send_file` sends next, and the
+client wakes up once."""

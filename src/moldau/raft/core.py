@@ -59,7 +59,8 @@ class Core:
         self.rng = rng
         self.clock = clock
         self.history = VoterHistory(voters)
-        self.bootstrap = [each for each in bootstrap if each[1:] not in [own[1:] for own in me.endpoints]]
+        own = {(each.host, each.port) for each in me.endpoints}
+        self.bootstrap = [each for each in bootstrap if (each.host, each.port) not in own]
         self.role: Role = Unattached(0)
         self.high_watermark = 0
         self.is_stopping = False
@@ -86,8 +87,8 @@ class Core:
 
     @property
     def may_stand(self) -> bool:
-        """Whether this replica may be elected. While its removal is not committed it still may: the other voters may
-        need the end of its log to elect a leader."""
+        """Whether this replica may be elected. It still may while it does not know that its removal is committed: the
+        other voters may need the end of its log to elect a leader."""
         if self.is_stopping:
             return False
         offset = self.history.voters_offset
@@ -97,10 +98,13 @@ class Core:
     @property
     def leader_id(self) -> int:
         """The leader as the rest of the node sees it: a leader that resigned no longer counts."""
-        return NOBODY if isinstance(self.role, Resigned) else self.role.leader_id
+        has_resigned = self.role.leader_id == self.me.node_id and not isinstance(self.role, Leader)
+        return NOBODY if has_resigned else self.role.leader_id
 
     @property
     def current_leader(self) -> responses.CurrentLeader:
+        """The leader as responses to other replicas name it. Unlike `leader_id`, it may be this node after it resigned:
+        it stays the leader of its epoch."""
         return responses.CurrentLeader(self.role.leader_id, self.role.epoch, self.role.leader_endpoint)
 
     def endpoint_of(self, node_id: int, reported: Endpoint | None = None) -> Endpoint | None:
@@ -120,7 +124,7 @@ class Core:
         if state.leader_epoch >= self.log.last_epoch:
             self.role = self._role_after_restart(state, election_at_ms)
         self._write_state(self.role)
-        if self.role.leader_id != NOBODY:
+        if self.leader_id != NOBODY:
             self.news.append(LeaderChanged(self.leader_id, self.role.epoch))
         if self.high_watermark:
             self.news.append(Committed(self.high_watermark))
@@ -133,7 +137,7 @@ class Core:
         if leader_id == self.me.node_id:
             # The end of the log may be lost. Writing on in this epoch could assign an offset twice.
             others = set(self.voters.ids) - {leader_id}
-            return Resigned(epoch, leader_id, self.me.endpoint, unconfirmed=others, leave_at_ms=self._timeout_ms())
+            return Resigned(epoch, leader_id, self.me.endpoint, unconfirmed=others, leave_at_ms=self._timeout_at_ms())
         endpoint = self.endpoint_of(leader_id)
         if leader_id != NOBODY and endpoint is not None:
             return self._follower(epoch, leader_id, endpoint, voted)
@@ -145,7 +149,7 @@ class Core:
     def become_unattached(self, epoch: int, leader_id: int = NOBODY) -> None:
         old = self.role
         voted = old.voted if epoch == old.epoch else None
-        self._enter(Unattached(epoch, leader_id, voted=voted, election_at_ms=self._remaining_election_ms()))
+        self._enter(Unattached(epoch, leader_id, voted=voted, election_at_ms=self._next_election_at_ms()))
 
     def become_follower(self, epoch: int, leader_id: int, endpoint: Endpoint) -> None:
         assert leader_id != self.me.node_id, "a node cannot follow itself"
@@ -154,12 +158,17 @@ class Core:
         self._enter(self._follower(epoch, leader_id, endpoint, self.role.voted if epoch == self.role.epoch else None))
 
     def become_prospective(self) -> None:
-        assert self.may_stand, "observers are not elected"
+        assert self.may_stand, "only a voter that is not stopping stands for election"
         old = self.role
         tally = Tally(self.voters, self.me.node_id)
         self._enter(
             Prospective(
-                old.epoch, old.leader_id, old.leader_endpoint, old.voted, tally=tally, give_up_at_ms=self._timeout_ms()
+                old.epoch,
+                old.leader_id,
+                old.leader_endpoint,
+                old.voted,
+                tally=tally,
+                give_up_at_ms=self._timeout_at_ms(),
             ),
             is_durable=False,
         )
@@ -170,7 +179,7 @@ class Core:
         assert isinstance(self.role, Prospective), "a candidate must win the pre-vote first"
         tally = Tally(self.voters, self.me.node_id)
         epoch = self.role.epoch + 1
-        self._enter(Candidate(epoch, voted=self.me.key, tally=tally, give_up_at_ms=self._timeout_ms()))
+        self._enter(Candidate(epoch, voted=self.me.key, tally=tally, give_up_at_ms=self._timeout_at_ms()))
         if tally.is_won:
             self.become_leader()
 
@@ -197,7 +206,7 @@ class Core:
         self._enter(
             Resigned(
                 leader.epoch, leader.leader_id, leader.leader_endpoint,
-                unconfirmed=others, successors=leader.progress.successors(), leave_at_ms=self._timeout_ms(),
+                unconfirmed=others, successors=leader.progress.successors(), leave_at_ms=self._timeout_at_ms(),
             ),
             is_durable=False,
         )  # fmt: skip
@@ -219,16 +228,16 @@ class Core:
         return True
 
     def vote_for(self, candidate: ReplicaKey) -> None:
-        """Write the vote to disk before it is granted."""
+        """Vote for a candidate, unless this epoch's vote is given already. The vote is on disk before it counts."""
         assert isinstance(self.role, Unattached | Prospective), "other roles have voted already or follow a leader"
         if self.role.voted is None:
-            # The disk comes first: a vote that could not be written was not granted.
             self._write_state(replace(self.role, voted=candidate))
             self.role.voted = candidate
             if isinstance(self.role, Unattached):
                 self.role.election_at_ms = self.election_at_ms()
 
     def _enter(self, role: Role, *, is_durable: bool = True) -> None:
+        """`is_durable` is False if epoch, leader and vote stay the same: nothing is written."""
         old, previous_leader = self.role, (self.leader_id, self.role.epoch)
         if is_durable:
             self._write_state(role)
@@ -271,13 +280,13 @@ class Core:
 
     # --- deadlines ----------------------------------------------------------------------------------------------
 
-    def _timeout_ms(self) -> int:
+    def _timeout_at_ms(self) -> int:
         return self.now_ms + election_timeout_ms(self.settings, self.rng)
 
     def election_at_ms(self) -> int:
-        return self._timeout_ms() if self.may_stand else NEVER_MS
+        return self._timeout_at_ms() if self.may_stand else NEVER_MS
 
-    def _remaining_election_ms(self) -> int:
+    def _next_election_at_ms(self) -> int:
         """When to start the next election: a role that waited already keeps its deadline instead of starting anew."""
         match self.role:
             case _ if not self.may_stand:
@@ -289,18 +298,20 @@ class Core:
             case Prospective(tally=tally, give_up_at_ms=at_ms) if not tally.is_lost:
                 return at_ms
             case _:
-                return self._timeout_ms()
+                return self._timeout_at_ms()
 
     # --- outgoing requests --------------------------------------------------------------------------------------
 
     def may_send(self, node_id: int, *, fetches: bool = False) -> bool:
-        """Whether no request to that node is in flight, and the backoff after the last failure is over."""
+        """Whether no request of that kind (fetches, or all others) to that node is in flight, and the backoff after
+        its last failure is over."""
         key = node_id, fetches
         return key not in self.role.in_flight and self.role.retry_at_ms.get(key, 0) <= self.now_ms
 
     def send(
         self, node_id: int, to: Endpoint | None, api: ApiKey, request: Message, version: int | None = None
     ) -> None:
+        """Queue a request; do nothing if the endpoint of the node is unknown."""
         if to is not None:
             outgoing = OutgoingRequest(node_id, to, api, request, self.settings.request_timeout_ms, version)
             self.role.in_flight[outgoing.key] = outgoing
@@ -327,7 +338,8 @@ class Core:
         return self.log.end_offset
 
     def _first_records(self, granting: Sequence[int]) -> list[Record]:
-        """The first records of a term: LeaderChange, and the voters if the record in the log is out of date."""
+        """The first records of an epoch: LeaderChange; also KRaftVersion and Voters, if the voters come from the
+        bootstrap snapshot or the entry of this leader is out of date."""
         now_ms, history = self.clock.now_ms(), self.history
         records = [leader_change(self.me.node_id, self.voters.ids, granting, now_ms)]
         is_from_bootstrap = history.voters_offset == -1

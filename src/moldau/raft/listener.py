@@ -10,7 +10,7 @@ class QuorumListener(Protocol):
         """This node became the leader; the first record of its epoch is in the log."""
         ...
 
-    def resigned(self) -> None:
+    def no_longer_leading(self) -> None:
         """This node is no longer the leader."""
         ...
 

@@ -198,7 +198,7 @@ class Partition:
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         state = self.state
-        if acks == ACKS_ALL and not self.has_enough_replicas:
+        if acks == ACKS_ALL and len(state.isr) < self.min_insync_replicas and not self.has_enough_replicas:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.name} has {len(state.isr)} in-sync replicas")
         log, traffic = self.log, self.traffic
         traffic.produces += 1
@@ -213,12 +213,14 @@ class Partition:
         except StorageFault as fault:
             self.report_fault(f"{self.name}: records cannot be appended", fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
-        if not appended.duplicate:
-            traffic.messages_in += appended.last_offset - appended.first_offset + 1
-            traffic.bytes_in += len(batches)
-            self._advance(len(batches))
+        first_offset, last_offset, _, is_duplicate = appended
+        if not is_duplicate:
+            size = len(batches)
+            traffic.messages_in += last_offset - first_offset + 1
+            traffic.bytes_in += size
+            self._advance(size)
             if self.watchers.followers:
-                self.watchers.readable_by_followers(self, len(batches))
+                self.watchers.readable_by_followers(self, size)
         if log.end_offset - log.flushing.recovery_point >= log.config.flush_messages:
             self._flusher.request(self)
         return appended

@@ -25,6 +25,9 @@ from moldau.replica.flushing import Flusher
 from moldau.replica.partition import Partition
 from moldau.replica.replication import Replication
 from moldau.replica.traffic import Traffic
+from moldau.replica.view_counts import ViewCounts
+from moldau.replica.view_partition import ReadablePartition
+from moldau.replica.views import Views
 
 Effective = Callable[[MetadataImage, Mapping[str, str]], Mapping[str, str]]
 """Returns all configs of a topic as texts, from the image (which has the brokers' configs) and the topic's
@@ -75,6 +78,8 @@ class Partitions:
         self._topics: dict[str, dict[int, Partition]] = {}
         self._removals: deque[_Removal] = deque()
         self.traffic = Traffic()
+        self.views: Views | None = None
+        """Set before the first image by a broker that serves views."""
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._topics.values():
@@ -100,6 +105,25 @@ class Partitions:
             raise KafkaError(self.absence(topic, index))
         return partition
 
+    def find_readable(self, topic: str, index: int) -> ReadablePartition | None:
+        """Like `find`, but finds views too: for whoever only reads."""
+        partitions = self._topics.get(topic)
+        if partitions is not None:
+            return partitions.get(index)
+        return None if self.views is None else self.views.find(self._image, topic, index, self.find)
+
+    def get_readable(self, topic: str, index: int) -> ReadablePartition:
+        partition = self.find_readable(topic, index)
+        if partition is None:
+            raise KafkaError(self.absence(topic, index))
+        return partition
+
+    def is_view(self, topic: str) -> bool:
+        return topic in self._image.views
+
+    def view_counts(self, view: str) -> ViewCounts | None:
+        return None if self.views is None else self.views.counts.get(view)
+
     def absence(self, topic: str, index: int) -> ErrorCode:
         """Return the error for a partition that is not open on this node. NOT_LEADER_OR_FOLLOWER makes clients request
         metadata again."""
@@ -114,6 +138,8 @@ class Partitions:
         """Apply an image's changes to the partitions of this node. Deleted topics are not found from then on;
         `remove_some` closes their partitions and deletes their logs."""
         self._image = image
+        if self.views is not None:
+            self.views.on_image(changes)
         if self._replication is not None:
             self._replication.brokers = image.brokers
         for removed in changes.removed:
@@ -121,7 +147,8 @@ class Partitions:
         reconfigured = {name for kind, name in changes.configs if kind == ConfigResource.TOPIC}
         all_reconfigured = any(kind == ConfigResource.BROKER for kind, _ in changes.configs)
         for name in sorted(changes.topics):
-            self._apply_topic(image, image.topics[name], sorted(changes.topics[name]), now_ms)
+            if name not in image.views:  # a view has no log
+                self._apply_topic(image, image.topics[name], sorted(changes.topics[name]), now_ms)
         for name in list(self._topics) if all_reconfigured else sorted(reconfigured & self._topics.keys()):
             self._reconfigure(image, name)
         if changes.brokers:

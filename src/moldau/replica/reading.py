@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.log.reading import Slice
 from moldau.log.txn_index import AbortedTxn
 from moldau.metadata.image import BrokerImage
-from moldau.replica.partition import Partition
+from moldau.replica.partition import ANY_EPOCH, Partition
 from moldau.replica.sessions import CONSUMER, FetchedPartition
 from moldau.replica.throttle import ThrottledReplicas
+from moldau.replica.view_partition import ReadablePartition
+from moldau.views.shown_runs import ShownRecords
 from moldau.wire.messages.fetch import AbortedTransaction, EpochEndOffset, FetchPartition, PartitionData
 
 EMPTY = b""
@@ -32,21 +35,21 @@ class Reads(Protocol):
         ...
 
     def read(
-        self, partition: Partition, index: int, fetch: PartitionFetch, bytes_left: int, is_first: bool
+        self, partition: ReadablePartition, index: int, fetch: PartitionFetch, bytes_left: int, is_first: bool
     ) -> tuple[PartitionData, int]:
         """Return (a slice of records or an error, the length of the slice). At most
         `bytes_left` bytes fit into the response."""
         ...
 
-    def is_caught_up(self, fetch: PartitionFetch, partition: Partition, data: PartitionData) -> bool:
+    def is_caught_up(self, fetch: PartitionFetch, partition: ReadablePartition, data: PartitionData) -> bool:
         """Whether there is nothing to read from the fetch offset on."""
         ...
 
-    def record_position(self, partition: Partition, fetch: PartitionFetch) -> None:
+    def record_position(self, partition: ReadablePartition, fetch: PartitionFetch) -> None:
         """Record the sender's fetch offset."""
         ...
 
-    def sent(self, partition: Partition, size: int) -> None:
+    def sent(self, partition: ReadablePartition, size: int) -> None:
         """Called when `size` bytes of a partition are sent."""
         ...
 
@@ -54,7 +57,7 @@ class Reads(Protocol):
 class ReplicaSelector(Protocol):
     """Returns the replica that a consumer should read from, -1 for the leader."""
 
-    def __call__(self, partition: Partition, fetch_offset: int) -> int: ...
+    def __call__(self, partition: ReadablePartition, fetch_offset: int) -> int: ...
 
 
 class ConsumerReads:
@@ -67,23 +70,29 @@ class ConsumerReads:
         self._nearest = nearest
 
     def read(
-        self, partition: Partition, index: int, fetch: PartitionFetch, bytes_left: int, is_first: bool
+        self, partition: ReadablePartition, index: int, fetch: PartitionFetch, bytes_left: int, is_first: bool
     ) -> tuple[PartitionData, int]:
         preferred = NO_REPLICA
         partition.traffic.fetches += 1
         try:
-            partition.check_leader_epoch(fetch.current_leader_epoch, leader_only=not self._from_followers)
+            epoch = fetch.current_leader_epoch
+            if partition.is_closed or not partition.is_leader or epoch not in (ANY_EPOCH, partition.state.leader_epoch):
+                partition.check_leader_epoch(epoch, leader_only=not self._from_followers)
             if self._nearest is not None:
                 preferred = self._nearest(partition, fetch.fetch_offset)
             diverging = divergence(partition, fetch) if fetch.last_fetched_epoch >= 0 else None
-            high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
+            log, high_watermark = partition.log, partition.high_watermark
+            last_stable_offset = high_watermark
+            producers = log.producers
+            if producers.ongoing or producers.unreplicated or high_watermark < producers.ended_known_from:
+                last_stable_offset = log.last_stable_offset(high_watermark)
             records, aborted = None, None
             if diverging is None and preferred == NO_REPLICA:
-                log, limit = partition.log, min(bytes_left, fetch.partition_max_bytes)
+                limit = min(bytes_left, fetch.partition_max_bytes)
                 up_to = last_stable_offset if self.is_committed else high_watermark
                 records = log.read(fetch.fetch_offset, limit, up_to, at_least_one=is_first)
                 if self.is_committed:
-                    aborted = () if records is None else _aborted(log.aborted_in(records, fetch.fetch_offset, up_to))
+                    aborted = () if records is None else _aborted_in(partition, records, fetch.fetch_offset, up_to)
         except KafkaError as error:
             return PartitionData(index, error.code, -1, aborted_transactions=None, records=EMPTY), 0
         except StorageFault as fault:
@@ -96,7 +105,7 @@ class ConsumerReads:
             0,
             high_watermark,
             last_stable_offset,
-            partition.log.start_offset,
+            log.start_offset,
             diverging,
             aborted_transactions=aborted,
             preferred_read_replica=preferred,
@@ -104,13 +113,13 @@ class ConsumerReads:
         )
         return data, 0 if records is None else records.length
 
-    def is_caught_up(self, fetch: PartitionFetch, partition: Partition, data: PartitionData) -> bool:
+    def is_caught_up(self, fetch: PartitionFetch, partition: ReadablePartition, data: PartitionData) -> bool:
         return fetch.fetch_offset >= (data.last_stable_offset if self.is_committed else data.high_watermark)
 
-    def record_position(self, partition: Partition, fetch: PartitionFetch) -> None:
+    def record_position(self, partition: ReadablePartition, fetch: PartitionFetch) -> None:
         """Nothing depends on the position of a consumer."""
 
-    def sent(self, partition: Partition, size: int) -> None:
+    def sent(self, partition: ReadablePartition, size: int) -> None:
         """Consumers are not throttled here."""
         partition.traffic.bytes_out += size
 
@@ -127,7 +136,7 @@ class ReplicaReads:
         self._broker_epoch = broker_epoch
         self._throttled = throttled
 
-    def record_position(self, partition: Partition, fetch: PartitionFetch) -> None:
+    def record_position(self, partition: ReadablePartition, fetch: PartitionFetch) -> None:
         """Ignore errors here: `read` returns them."""
         try:
             partition.check_replica(self.replica_id, self._broker_epoch, fetch.current_leader_epoch)
@@ -138,7 +147,7 @@ class ReplicaReads:
         partition.replica_fetched(self.replica_id, self._broker_epoch, fetch.fetch_offset, fetch.log_start_offset)
 
     def read(
-        self, partition: Partition, index: int, fetch: PartitionFetch, bytes_left: int, is_first: bool
+        self, partition: ReadablePartition, index: int, fetch: PartitionFetch, bytes_left: int, is_first: bool
     ) -> tuple[PartitionData, int]:
         log = partition.log
         partition.traffic.fetches += 1
@@ -168,32 +177,41 @@ class ReplicaReads:
         )
         return data, 0 if records is None else records.length
 
-    def _divergence(self, partition: Partition, fetch: PartitionFetch) -> EpochEndOffset | None:
+    def _divergence(self, partition: ReadablePartition, fetch: PartitionFetch) -> EpochEndOffset | None:
         if fetch.fetch_offset < partition.log.start_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         return divergence(partition, fetch) if fetch.last_fetched_epoch >= 0 else None
 
-    def is_caught_up(self, fetch: PartitionFetch, partition: Partition, data: PartitionData) -> bool:
+    def is_caught_up(self, fetch: PartitionFetch, partition: ReadablePartition, data: PartitionData) -> bool:
         return fetch.fetch_offset >= partition.log.end_offset
 
-    def _is_held_back(self, partition: Partition) -> bool:
+    def _is_held_back(self, partition: ReadablePartition) -> bool:
         return (
             self._throttled is not None
             and self._throttled.is_throttled(partition.name)
             and self.replica_id not in partition.state.isr
         )
 
-    def sent(self, partition: Partition, size: int) -> None:
+    def sent(self, partition: ReadablePartition, size: int) -> None:
         partition.traffic.replication_bytes_out += size
         if self._throttled is not None and self._throttled.includes(partition.name):
             self._throttled.limit.spend(size)
+
+
+def _aborted_in(
+    partition: ReadablePartition, records: Slice | ShownRecords, offset: int, up_to: int
+) -> Sequence[AbortedTransaction]:
+    if isinstance(records, ShownRecords):
+        return _aborted(partition.log.aborted_between(offset, min(up_to, records.end_offset)))
+    assert isinstance(partition, Partition), "only a view shows records that are in no file"
+    return _aborted(partition.log.aborted_in(records, offset, up_to))
 
 
 def _aborted(transactions: Sequence[AbortedTxn]) -> Sequence[AbortedTransaction]:
     return [AbortedTransaction(txn.producer_id, txn.first_offset) for txn in transactions] if transactions else ()
 
 
-def divergence(partition: Partition, fetch: PartitionFetch) -> EpochEndOffset | None:
+def divergence(partition: ReadablePartition, fetch: PartitionFetch) -> EpochEndOffset | None:
     """Return where the client's log diverges from this log below the fetch offset (KIP-595); None if it does not."""
     log = partition.log
     epoch, end_offset = log.epochs.end_offset_for(fetch.last_fetched_epoch, log.end_offset)
@@ -216,7 +234,7 @@ class SameRack:
         self._rack = rack
         self._listener = listener
 
-    def __call__(self, partition: Partition, fetch_offset: int) -> int:
+    def __call__(self, partition: ReadablePartition, fetch_offset: int) -> int:
         leadership = partition.leadership
         if leadership is None or self._is_in_rack(self._node_id):
             return NO_REPLICA

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
-from moldau.replica.partition import Partition
+from moldau.replica.view_partition import ReadablePartition
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -48,7 +48,7 @@ class FetchedPartition:
     def __init__(self, topic: str | Uuid, index: int) -> None:
         self.topic = topic
         self.index = index
-        self.partition: Partition | None = None
+        self.partition: ReadablePartition | None = None
         self.fetch_offset = 0
         self.partition_max_bytes = 0
         self.current_leader_epoch = -1
@@ -87,9 +87,9 @@ class FetchSession:
         self.entries: dict[PartitionKey, FetchedPartition] = {}
         self.dirty: dict[FetchedPartition, None] = {}
         self.on_touch: Callable[[int], None] | None = None
-        self._by_partition: dict[Partition, FetchedPartition] = {}
+        self._by_partition: dict[ReadablePartition, FetchedPartition] = {}
 
-    def put(self, topic: str | Uuid, index: int, partition: Partition | None) -> FetchedPartition:
+    def put(self, topic: str | Uuid, index: int, partition: ReadablePartition | None) -> FetchedPartition:
         """Add or find a partition; the next response looks at it."""
         key = (topic, index)
         entry = self.entries.get(key)
@@ -100,18 +100,26 @@ class FetchSession:
         self.dirty[entry] = None
         return entry
 
+    def take(self, entry: FetchedPartition) -> bool:
+        """Take a partition out of those that the next response looks at, because it is about to be read: a change
+        after that puts it back. Return False if the session no longer has it."""
+        if self.entries.get((entry.topic, entry.index)) is not entry:
+            return False
+        self.dirty.pop(entry, None)
+        return True
+
     def forget(self, topic: str | Uuid, index: int) -> None:
         entry = self.entries.pop((topic, index), None)
         if entry is not None:
             self._rebind(entry, None)
             self.dirty.pop(entry, None)
 
-    def rebind(self, entry: FetchedPartition, partition: Partition | None) -> None:
+    def rebind(self, entry: FetchedPartition, partition: ReadablePartition | None) -> None:
         """Bind the entry to another partition of the same name, which was created since."""
         if entry.partition is not partition:
             self._rebind(entry, partition)
 
-    def _rebind(self, entry: FetchedPartition, partition: Partition | None) -> None:
+    def _rebind(self, entry: FetchedPartition, partition: ReadablePartition | None) -> None:
         if entry.partition is not None:
             entry.partition.watchers.remove(self)
             self._by_partition.pop(entry.partition, None)
@@ -125,14 +133,14 @@ class FetchSession:
             if entry.partition is not None:
                 self._watch(entry, entry.partition)
 
-    def _watch(self, entry: FetchedPartition, partition: Partition) -> None:
+    def _watch(self, entry: FetchedPartition, partition: ReadablePartition) -> None:
         self._by_partition[partition] = entry
         if self.replica_id == CONSUMER:
             partition.watchers.consumers[self] = None
         else:
             partition.watchers.followers[self] = None
 
-    def high_watermark_moved(self, partition: Partition, size: int) -> None:
+    def high_watermark_moved(self, partition: ReadablePartition, size: int) -> None:
         """Wake the waiting fetch. With read_committed, records of an open transaction do not wake it; once the marker
         is there, more can be read than `size`, so the fetch must count again."""
         entry = self._by_partition.get(partition)
@@ -150,7 +158,7 @@ class FetchSession:
                 size = 0
         self.on_touch(size)
 
-    def readable(self, partition: Partition, size: int) -> None:
+    def readable(self, partition: ReadablePartition, size: int) -> None:
         entry = self._by_partition.get(partition)
         if entry is not None:
             self.dirty[entry] = None
@@ -160,7 +168,7 @@ class FetchSession:
             if self.on_touch is not None:
                 self.on_touch(size)
 
-    def metadata_changed(self, partition: Partition) -> None:
+    def metadata_changed(self, partition: ReadablePartition) -> None:
         entry = self._by_partition.get(partition)
         if entry is not None:
             self.dirty[entry] = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Generic, TypeVar
 
 from moldau.base.clock import Timer, Timers
@@ -10,8 +10,9 @@ from moldau.base.promise import Promise
 from moldau.replica.sessions import CONSUMER, FetchSession
 
 R = TypeVar("R")
-Collect = Callable[[bool], R | None]
-"""Returns the response, or None if there is not enough data yet. With True it must return a response."""
+Collect = Callable[[bool], Generator[None, None, R | None]]
+"""Returns the response, or None if there is not enough data yet; a turn of the loop ends at each `yield`. With True it
+must return a response."""
 Missing = Callable[[], int]
 """Returns how many bytes the last attempt lacked."""
 
@@ -20,7 +21,7 @@ class ParkedFetches(Generic[R]):
     """All waiting fetches, so that each gets a response when the server stops."""
 
     def __init__(self, timers: Timers) -> None:
-        self._timers = timers
+        self.timers = timers
         self._parked: dict[_ParkedFetch[R], None] = {}
         self._is_releasing = False
 
@@ -28,9 +29,9 @@ class ParkedFetches(Generic[R]):
         return len(self._parked)
 
     def park(self, session: FetchSession, missing: Missing, max_wait_ms: int, collect: Collect[R]) -> Promise[R]:
-        fetch = _ParkedFetch(session, missing, collect, self._timers, self._parked.pop)
+        fetch = _ParkedFetch(session, missing, collect, self.timers, self._parked.pop)
         self._parked[fetch] = None
-        fetch.timer = self._timers.after_ms(max_wait_ms, fetch.expire)
+        fetch.timer = self.timers.after_ms(max_wait_ms, fetch.expire)
         return fetch.response
 
     def release_all(self) -> None:
@@ -41,7 +42,7 @@ class ParkedFetches(Generic[R]):
         """Release followers' fetches soon, once for all calls in this turn of the event loop."""
         if not self._is_releasing:
             self._is_releasing = True
-            self._timers.soon(self._release_followers)
+            self.timers.soon(self._release_followers)
 
     def _release_followers(self) -> None:
         self._is_releasing = False
@@ -55,6 +56,8 @@ class _ParkedFetch(Generic[R]):
     __slots__ = (
         "_collect",
         "_done",
+        "_is_collecting",
+        "_is_expired",
         "_is_woken",
         "_missing",
         "_missing_bytes",
@@ -79,6 +82,9 @@ class _ParkedFetch(Generic[R]):
         self._timers = timers
         self._done = done
         self._is_woken = False
+        self._is_collecting = False
+        """Whether a collection takes several turns, and one of them is to come."""
+        self._is_expired = False
         self.response: Promise[R] = Promise()
         self.timer: Timer | None = None
         session.on_touch = self._on_touch
@@ -97,21 +103,35 @@ class _ParkedFetch(Generic[R]):
             self._timers.soon(self._try_again)
 
     def _try_again(self) -> None:
+        if self._is_collecting:
+            return  # `_on_collected` tries again
         self._is_woken = False
-        if self.response.done:
-            return
-        result = self._collect(False)
-        if result is not None:
-            self._finish(result)
-        else:
-            # The bytes that can be read may be more or fewer than those counted.
-            self._missing_bytes = self._missing()
+        if not self.response.done:
+            self._next_step(self._collect(self._is_expired))
 
     def expire(self) -> None:
-        if not self.response.done:
-            result = self._collect(True)
-            assert result is not None, "the last attempt must return a response"
+        self._is_expired = True
+        if not self.response.done and not self._is_collecting:
+            self._next_step(self._collect(True))
+
+    def _next_step(self, steps: Generator[None, None, R | None]) -> None:
+        try:
+            next(steps)
+        except StopIteration as done:
+            self._is_collecting = False
+            self._on_collected(done.value)
+            return
+        self._is_collecting = True
+        self._timers.soon(lambda: self._next_step(steps))
+
+    def _on_collected(self, result: R | None) -> None:
+        if result is not None:
             self._finish(result)
+            return
+        # The bytes that can be read may be more or fewer than those counted.
+        self._missing_bytes = self._missing()
+        if self._is_expired or self._is_woken:  # while it collected in several turns
+            self._try_again()
 
     def _finish(self, result: R) -> None:
         self._done(self)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from moldau.base.clock import Timer, Timers
+from moldau.base.loop_watch import name_of
 
 
 class Chores:
@@ -28,6 +29,8 @@ class Chores:
                 self._on_fault(fault)
                 return
             schedule()
+
+        run.__qualname__ = name_of(chore)  # for the watch of the loop
 
         def schedule() -> None:
             if not self._is_stopped:

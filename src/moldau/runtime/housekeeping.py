@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from moldau.base.clock import Clock, Timers
@@ -12,22 +11,27 @@ from moldau.base.errors import StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
+from moldau.log.checkpoint_files import Checkpoint
 from moldau.log.store import LogStore
 from moldau.replica.flushing import Flusher
 from moldau.replica.partition import Partition
+from moldau.replica.partitions import Partitions
 
 log = logging.getLogger("moldau.housekeeping")
-PARTITIONS_A_TURN: Final = 100
+RETAINED_A_TURN: Final = 100
 """Partitions that retention looks at in one turn of the loop: the first pass after a start reads their indexes."""
+LOOKED_AT_A_TURN: Final = 1_000
+"""Partitions whose memory is looked at, in less than a millisecond."""
 
 
 class Housekeeping:
     def __init__(
         self,
-        partitions: Iterable[Partition],
+        partitions: Partitions,
         store: LogStore,
         flusher: Flusher,
         clock: Clock,
+        timers: Timers,
         producer_id_expiration_ms: int,
         is_cleaning: Callable[[Partition], bool] = lambda _: False,
     ) -> None:
@@ -36,57 +40,89 @@ class Housekeeping:
         self._store = store
         self._flusher = flusher
         self._clock = clock
+        self._timers = timers
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._is_cleaning = is_cleaning
-        self._is_retaining = False
+        self._running: set[str] = set()
+        """Passes over all partitions that have not ended yet."""
+        self._is_stopped = False
         self._writing: Promise[StorageFault | None] | None = None
+
+    def stop(self) -> None:
+        """End all passes that are under way: the logs are about to be closed."""
+        self._is_stopped = True
 
     def write_checkpoints(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
         """Write recovery points, log start offsets and high watermarks."""
         if self._writing is not None and not self._writing.done:
             return  # the disk is slow; the next call writes newer values
-        contents = self._store.checkpoints(self.high_watermarks())
+        contents: list[Checkpoint] = []
 
         def write() -> None:
             for each in contents:
                 self._store.write_checkpoint(each)
 
-        self._writing = run_in_thread(write).map(lambda fault: _report_fault(fault, on_fault))
+        def steps() -> Iterator[None]:
+            yield from self._store.collect_checkpoints(self._high_watermark, contents)
+            self._writing = run_in_thread(write).map(lambda fault: _report_fault(fault, on_fault))
+
+        self._run("checkpoints", steps())
+
+    def _high_watermark(self, name: TopicPartition) -> int | None:
+        partition = self._partitions.find(*name)
+        return None if partition is None else partition.high_watermark
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return {partition.name: partition.high_watermark for partition in self._partitions}
 
-    def retain(self, timers: Timers, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
-        """Delete expired segments, some partitions in each turn of the loop; then remove the files of segments that
-        were deleted before."""
-        if not self._is_retaining:
-            self._is_retaining = True
-            self._retain_next(iter(list(self._partitions)), timers, run_in_thread, on_fault)
+    def retain(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
+        """Delete expired segments; then remove the files of segments that were deleted before."""
+        self._visit(self._delete_expired, RETAINED_A_TURN, on_fault, lambda: self.purge(run_in_thread, on_fault))
 
-    def _retain_next(
+    def _visit(
         self,
-        partitions: Iterator[Partition],
-        timers: Timers,
-        run_in_thread: RunInThread,
-        on_fault: Callable[[StorageFault], None],
+        visit: Callable[[Partition], None],
+        count: int,
+        on_fault: Callable[[StorageFault], None] | None = None,
+        then: Callable[[], None] | None = None,
     ) -> None:
-        some = list(islice(partitions, PARTITIONS_A_TURN))
+        """Call `visit` for all partitions, `count` in each turn of the loop. Do nothing if an earlier call for the
+        same purpose has not ended yet."""
+
+        def steps() -> Iterator[None]:
+            for number, partition in enumerate(self._partitions.all()):
+                if number and not number % count:
+                    yield
+                if not partition.is_closed:  # it may have been deleted since the pass began
+                    visit(partition)
+            if then is not None:
+                then()
+
+        self._run(visit.__name__, steps(), on_fault)
+
+    def _run(self, name: str, steps: Iterator[None], on_fault: Callable[[StorageFault], None] | None = None) -> None:
+        if name not in self._running:
+            self._running.add(name)
+            self._next_step(name, steps, on_fault)
+
+    def _next_step(self, name: str, steps: Iterator[None], on_fault: Callable[[StorageFault], None] | None) -> None:
+        if self._is_stopped:
+            return
         try:
-            for partition in some:
-                self._delete_expired(partition)
+            next(steps)
+        except StopIteration:
+            self._running.discard(name)
         except StorageFault as fault:
-            self._is_retaining = False
+            self._running.discard(name)
+            if on_fault is None:
+                raise
             on_fault(fault)
-            return
-        if some:
-            timers.soon(lambda: self._retain_next(partitions, timers, run_in_thread, on_fault))
-            return
-        self._is_retaining = False
-        self.purge(run_in_thread, on_fault)
+        else:
+            self._timers.soon(lambda: self._next_step(name, steps, on_fault))
 
     def _delete_expired(self, partition: Partition) -> None:
-        if partition.is_closed or self._is_cleaning(partition):
-            return  # it may have been deleted since the pass began
+        if self._is_cleaning(partition):
+            return
         deleted = partition.delete_expired(self._clock.now_ms())
         if deleted:
             log.info("%s: %d segments deleted by retention", partition.name, deleted)
@@ -99,15 +135,21 @@ class Housekeeping:
 
     def flush_by_time(self) -> None:
         now_ms = self._clock.now_ms()
-        for partition in self._partitions:
+
+        def flush_if_due(partition: Partition) -> None:
             log = partition.log
             if log.end_offset != log.recovery_point and log.flush_due(now_ms):
                 self._flusher.request(partition)
 
+        self._visit(flush_if_due, LOOKED_AT_A_TURN)
+
     def expire_producers(self) -> None:
         now_ms = self._clock.now_ms()
-        for partition in self._partitions:
+
+        def expire(partition: Partition) -> None:
             partition.log.producers.expire(now_ms, self._producer_id_expiration_ms)
+
+        self._visit(expire, LOOKED_AT_A_TURN)
 
 
 def _report_fault(fault: StorageFault | None, on_fault: Callable[[StorageFault], None]) -> StorageFault | None:

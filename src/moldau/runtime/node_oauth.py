@@ -16,6 +16,7 @@ from typing import Final
 
 from moldau.base.clock import Clock
 from moldau.base.promise import Promise, resolved
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.runtime.jwks import JwksKeys
 from moldau.security.sasl.oauthbearer.keys import VerificationKeys
 from moldau.security.sasl.oauthbearer.server import TokenRefused, Verdict, Verify
@@ -81,5 +82,5 @@ def _verdict(token: str, keys: VerificationKeys, rules: TokenRules, now_ms: int)
     except TokenRefused as refused:
         return refused
     except Exception:
-        log.exception("a token could not be verified: internal error")
+        INTERNAL_ERRORS.log(log, "a token could not be verified: internal error")
         return TokenRefused("internal error")

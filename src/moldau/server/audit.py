@@ -8,26 +8,41 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from moldau.base.clock import Clock
 from moldau.base.counters import AUDIT_LINES_DROPPED, DENIED, Counters
 from moldau.base.limits import DEFAULT_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.security.acls.access import Needs
 from moldau.security.acls.authorizer import Decision
-from moldau.server.admin_actions import ADMIN_ACTIONS, AdminAction, admin_actions, is_administrative, result_name
+from moldau.security.principals import Principal
+from moldau.server.admin_actions import ADMIN_ACTIONS, admin_actions, is_administrative, result_name
+from moldau.server.conversation import LongReply
 from moldau.server.router import Caller, Handler
 from moldau.wire.apis import APIS, ApiKey
 from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.audit")
 LINES_PER_SECOND_MAX: Final = 50
+LOGIN_LINES_PER_SECOND_MAX: Final = 50
+"""Of failed logins. Strangers cause them, so they have a limit of their own: they must hide no refusal of a user."""
 ADMIN_LINES_PER_SECOND_MAX: Final = 200
 VALUE_LENGTH_MAX: Final = 300
 COMMIT_EVERY_MS: Final = 60_000
 """A consumer that assigns partitions itself commits like a tool that resets offsets: one line a minute is enough."""
 COMMITTERS_MAX: Final = 1000
+
+
+class FailedLogin(NamedTuple):
+    listener: str
+    host: str
+    mechanism: str
+    """SSL for a TLS handshake; empty if the client has not chosen one that is enabled."""
+    user: str
+    """As whom the client wanted to log in; empty if it has not said so."""
+    reason: str
 
 
 class LineLimit:
@@ -63,7 +78,8 @@ class AuditLog:
         self._counters = counters or Counters()
         self._refusals = LineLimit(clock, self._counters, LINES_PER_SECOND_MAX)
         self._actions = LineLimit(clock, self._counters, ADMIN_LINES_PER_SECOND_MAX)
-        self._commits: dict[tuple[str, str], int] = {}
+        self._logins = LineLimit(clock, self._counters, LOGIN_LINES_PER_SECOND_MAX)
+        self._commits: dict[tuple[str, str, str], int] = {}
         """When the last line about the offsets of a group was written, by principal and group."""
 
     def denied(self, principal: str, host: str, needs: Needs, name: str, decide: Callable[[], Decision]) -> None:
@@ -80,6 +96,11 @@ class AuditLog:
             *map(quoted, (principal, host, operation, resource, rule)),
         )
 
+    def login_failed(self, failed: FailedLogin) -> None:
+        if self._logins.may_write():
+            *who, reason = map(quoted, failed._replace(reason=failed.reason.removeprefix("authentication failed: ")))
+            log.info("login listener=%s host=%s mechanism=%s user=%s result=FAILED reason=%s", *who, reason)
+
     def answered(self, api: ApiKey, request: Any, response: Any, caller: Caller) -> None:
         """Log what an administrative request changed, or tried to change."""
         who = str(caller.access.principal)
@@ -88,8 +109,6 @@ class AuditLog:
         ]
         actions = iter(admin_actions(api, request, response))
         for action in actions:
-            if api is ApiKey.OFFSET_COMMIT and self._is_repeated_commit(who, action):
-                continue
             if not self._actions.may_write():
                 self._actions.leave_out(sum(1 for _ in actions))
                 return
@@ -100,8 +119,9 @@ class AuditLog:
                 *map(quoted, result),
             )
 
-    def _is_repeated_commit(self, who: str, action: AdminAction) -> bool:
-        key, now_ms = (who, action.resource), self._clock.elapsed_ms()
+    def is_repeated_commit(self, principal: Principal, group_id: str) -> bool:
+        """Whether offsets of the group were committed by the same principal shortly before; else note this commit."""
+        key, now_ms = (principal[0], principal[1], group_id), self._clock.elapsed_ms()
         last_ms = self._commits.get(key)
         if last_ms is not None and now_ms - last_ms < COMMIT_EVERY_MS:
             return True
@@ -128,6 +148,8 @@ class AuditedHandler:
             return reply
         if isinstance(reply, Promise):
             logged = type(reply)()  # a LongReply stays one
+            if isinstance(reply, LongReply) and isinstance(logged, LongReply):
+                reply.handled.then(logged.handled.complete)
             reply.then(lambda response: logged.complete(self._logged(request, response, caller)))
             return logged
         return self._logged(request, reply, caller)
@@ -136,13 +158,28 @@ class AuditedHandler:
         try:
             self._audit.answered(self.api, request, response, caller)
         except Exception:  # a promise completes replies of several clients: a fault here must not stop the others
-            log.exception("the audit line of %s cannot be written", APIS[self.api].name)
+            INTERNAL_ERRORS.log(log, "the audit line of %s cannot be written", APIS[self.api].name)
         return response
+
+
+class AuditedCommits(AuditedHandler):
+    """For OffsetCommit, which consumers send all the time: those of members, and repeated ones, cost next to
+    nothing."""
+
+    def answer(self, request: Any, caller: Caller) -> Message | Promise[Any] | None:
+        is_of_member = request.member_id or request.generation_id_or_member_epoch >= 0
+        if is_of_member or self._audit.is_repeated_commit(caller.access.principal, request.group_id):
+            return self._handler.answer(request, caller)
+        return super().answer(request, caller)
 
 
 def audited(handlers: Iterable[Handler], audit: AuditLog) -> list[Handler]:
     """Return the same handlers; those of administrative APIs write to the audit log."""
-    return [AuditedHandler(each, audit) if each.api in ADMIN_ACTIONS else each for each in handlers]
+    return [_audited(each, audit) if each.api in ADMIN_ACTIONS else each for each in handlers]
+
+
+def _audited(handler: Handler, audit: AuditLog) -> Handler:
+    return (AuditedCommits if handler.api is ApiKey.OFFSET_COMMIT else AuditedHandler)(handler, audit)
 
 
 def quoted(value: str) -> str:

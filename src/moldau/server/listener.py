@@ -18,12 +18,14 @@ from moldau.base.limits import ACCEPTS_PER_TURN_MAX, SCRATCH_BYTES, THROTTLED_SO
 from moldau.security.acls.access import UNRESTRICTED, Access
 from moldau.security.principals import ANONYMOUS, Principal
 from moldau.security.quotas.connections import ConnectionQuotas, Refusal
+from moldau.server.audit import FailedLogin
 from moldau.server.conversation import ConnectionBudget, Reply
+from moldau.server.handshakes import Handshakes
 from moldau.server.router import Router
 from moldau.server.sasl_session import SaslServer, SaslSession
 from moldau.server.socket_connection import SocketConnection
 from moldau.server.sweeping import Sweeper
-from moldau.server.tls_connection import Handshakes, ServerHandshake, ServerTls, TlsConnection
+from moldau.server.tls_connection import ServerHandshake, ServerTls, TlsConnection
 
 log = logging.getLogger("moldau.server")
 BACKLOG = 1024
@@ -67,6 +69,7 @@ class Listener:
         descriptor_max: int = sys.maxsize,
         sasl: SaslServer | None = None,
         tls: ServerTls | None = None,
+        on_login_failed: Callable[[FailedLogin], None] = lambda _: None,
     ) -> None:
         """`quotas` counts the connections of all listeners. `access` returns what a principal may do that connects from
         a host. `on_gone` is called with the address of each connection that has ended. A connection whose file
@@ -87,6 +90,7 @@ class Listener:
         self._sasl = sasl
         self._sasl_sessions: dict[SocketConnection, SaslSession] = {}
         self._tls = tls
+        self._on_login_failed = on_login_failed
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._connections: set[SocketConnection] = set()
         self._throttled: set[socket.socket] = set()
@@ -139,14 +143,18 @@ class Listener:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._drained.wait(), grace_s)
         self._drained = None
-        for connection in list(self._connections):
-            connection.close()
+        self._close_all()
 
     def abort(self) -> None:
         """Close all connections at once."""
         self._stop_accepting()
+        self._close_all()
+
+    def _close_all(self) -> None:
         for connection in list(self._connections):
             connection.close()
+        if self._sweeper is not None:  # it was started
+            self._handshakes.close()
 
     def _stop_accepting(self) -> None:
         if self._sweeper is not None:
@@ -193,7 +201,7 @@ class Listener:
 
     def _wait_for_slot(self) -> None:
         """Stop accepting until a connection is closed. New connections wait in the backlog, as with Kafka."""
-        self._counters.add(counters.ACCEPT_PAUSED_COUNT)
+        self._counters.add(counters.ACCEPT_PAUSED_MAX_CONNECTIONS)
         self._stop_waiting_for_clients()
         self._log_pause("max.connections or the limit of open files is reached")
         self._quotas.when_slot_is_free(self._resume_accepting)
@@ -256,7 +264,7 @@ class Listener:
             self._counters.add(counters.CONNECTIONS_REFUSED_PER_IP)
             sock.close()
             return
-        self._counters.add(counters.CONNECTIONS_REFUSED_RATE)
+        self._counters.add(counters.CONNECTIONS_REFUSED_IP_RATE)
         self._throttled.add(sock)
         if len(self._throttled) > THROTTLED_SOCKETS_MAX:
             self._close_throttled(sock)
@@ -290,7 +298,7 @@ class Listener:
             return SaslSession(
                 self._sasl, self._router, self.name, peer, self._frame_bytes_max, lambda who: self._access(who, host)
             )
-        return partial(self._router.answer, self.name, peer, self._access(principal, host))
+        return self._router.requests_of(self.name, peer, self._access(principal, host)).answer
 
     def _set_options(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -302,15 +310,21 @@ class Listener:
 
     def _on_closed(self, connection: SocketConnection, reason: str) -> None:
         self._connections.discard(connection)
+        host = connection.peer.rpartition(":")[0]
+        mechanism, user = "SSL", ""
         if (session := self._sasl_sessions.pop(connection, None)) is not None:
             session.end()
-            # A client that ends the connection before it is refused still leaves a line.
-            reason = reason or session.failure
-        self._quotas.leave(self.name, connection.peer.rpartition(":")[0])
+            mechanism, user = session.tried
+            if not reason and session.failure:
+                # A client that ends the connection before it is refused still leaves a line.
+                reason, connection.closed_by = session.failure, counters.AUTHENTICATION_FAILED
+        self._quotas.leave(self.name, host)
         if reason or connection.closed_by == counters.CLOSED_IDLE:
             self._counters.add(connection.closed_by)
         if reason:
             self._warn(f"connection from {connection.peer} closed: {reason}")
+        if reason and connection.closed_by == counters.AUTHENTICATION_FAILED:
+            self._on_login_failed(FailedLogin(self.name, host, mechanism, user, reason))
         self._on_gone(connection.peer)
 
     def _warn(self, line: str) -> None:

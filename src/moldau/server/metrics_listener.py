@@ -16,6 +16,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from moldau.base.promise import Promise
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
 
 log = logging.getLogger("moldau.metrics")
 
@@ -76,7 +77,7 @@ class MetricsListener:
         except (OSError, TimeoutError, asyncio.CancelledError):
             writer.transport.abort()
         except Exception:
-            log.exception("a scrape of the metrics failed")
+            INTERNAL_ERRORS.log(log, "a scrape of the metrics failed")
             writer.transport.abort()
         finally:
             self._tasks.discard(task)

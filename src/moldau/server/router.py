@@ -7,49 +7,66 @@ except that ApiVersions is answered in any version (KIP-511).
 from __future__ import annotations
 
 import logging
+import struct
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
+from moldau.base.counters import REQUESTS_FAILED, Counters
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.limits import DEFAULT_REQUEST_BYTES_MAX
 from moldau.base.loop_watch import LOOP_WATCH
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
+from moldau.coordinator.machine import Client as GroupClient
+from moldau.runtime.internal_errors import InternalErrors
 from moldau.security.acls.access import UNRESTRICTED, Access
 from moldau.security.principals import Client
 from moldau.security.quotas.mutations import STRICT_FROM_VERSION
-from moldau.server.conversation import Reply
-from moldau.server.throttling import Throttling
+from moldau.server.conversation import LongReply, Reply
+from moldau.server.late_replies import frame_by, frame_long, no_reply, reply_when_decoded
+from moldau.server.request_counts import NOT_TIMED, TIMED_EVERY, RequestCounts
+from moldau.server.throttling import NotThrottling, ThrottledRequest, Throttling
 from moldau.wire.apis import APIS, ApiKey, request_class
-from moldau.wire.codec import UNREADABLE, Decoder, Outgoing, decoder, malformed
+from moldau.wire.codec import UNREADABLE, Decoder, Framer, Outgoing, Refusal, decoder, malformed
 from moldau.wire.frames import Framing, read_request_header
-from moldau.wire.messages.fetch import FetchResponse
 from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.server")
-TIMED_EVERY = 16
-"""Of so many requests of an API and version, the time of one is measured: two readings of the clock would cost each
-request as much as all its counting."""
-NOT_TIMED = 0.0
+DECODED_ON_LOOP_BYTES = 32 << 10
+"""A larger request is decoded in a thread: 32 KiB of the smallest list elements take some milliseconds."""
+PRODUCE_DECODED_ON_LOOP_BYTES = 1_100_000
+"""The same for Produce, which is mostly records. Clients send up to a mebibyte by default."""
+KNOWN_MAX = 16
+"""APIs and versions that a connection remembers. Clients use a few; a hostile one must not fill the memory."""
+KNOWN_HEADER_BYTES_MAX = 256
+"""The longest header that it remembers: a client id may have 32 KiB, also before the client has authenticated."""
+_START = struct.Struct(">hhi")
+"""Key, version and correlation id: what differs among the headers of a connection's requests of one API."""
 
 
-class LongReply(Promise[Any]):
-    """A promise of a long response. It is encoded in a thread: that may take longer than the loop may stop."""
-
-    __slots__ = ()
-
-
-class Caller(NamedTuple):
-    """The client that sent a request, the version of the request, and what the client may do."""
+@dataclass(slots=True)
+class Caller:
+    """The client that sent a request, the version of the request, and what the client may do. All requests of an API
+    and version on a connection share one, as long as the client id stays."""
 
     listener: str
     address: str
     client_id: str | None
     version: int
     access: Access = UNRESTRICTED
+    member: GroupClient = field(init=False, compare=False, repr=False)
+    """The client as group coordinators know it."""
+    is_unrestricted: bool = field(init=False, compare=False, repr=False)
+    """Whether `access` allows everything, so that it need not be asked."""
+
+    def __post_init__(self) -> None:
+        self.is_unrestricted = self.access.is_unrestricted
+        host = "/" + self.address.rpartition(":")[0].strip("[]")
+        self.member = GroupClient(self.client_id or "", host, self.version)
 
     @property
     def client(self) -> Client:
@@ -69,30 +86,8 @@ class Handler(Protocol):
     def answer(self, request: Any, caller: Caller) -> Message | Promise[Any] | None: ...
 
 
-_new_caller = partial(tuple.__new__, Caller)
-"""Makes a Caller without its own constructor, whose cost every request would pay."""
-
-
-class RequestCounts:
-    """Requests of one API in one version, and the seconds that some of them took; metrics read it."""
-
-    __slots__ = ("failures", "key", "local_s", "requests", "timed", "total_s", "version")
-
-    def __init__(self, key: int, version: int) -> None:
-        self.key = key
-        self.version = version
-        self.requests = 0
-        self.failures = 0
-        """Requests that closed their connection. An error code in a response is not a failure."""
-        self.timed = 0
-        """The requests whose times were measured."""
-        self.local_s = 0.0
-        """Their time in handlers, on the event loop."""
-        self.total_s = 0.0
-        """Their time until there was a response."""
-
-
-class _Route(NamedTuple):
+@dataclass(slots=True)
+class _Route:
     """The functions and limits for requests of one API in one version, so that they are looked up once."""
 
     key: int
@@ -100,27 +95,36 @@ class _Route(NamedTuple):
     answer: Callable[[Any, Caller], Message | Promise[Any] | None]
     request: type[Message]
     decode: Decoder
-    response: Framing
+    frame: Framer
     bytes_max: int
+    decoded_on_loop_bytes: int
     counts: RequestCounts
 
 
-class PausingFraming(Framing):
+def _pausing(frame: Framer) -> Framer:
     """For APIs with a quota that the controller counts: the connection pauses for the time that the response says."""
 
-    __slots__ = ()
-
-    def frame(self, correlation_id: int, response: Any) -> Outgoing:
-        framed = super().frame(correlation_id, response)
+    def frame_and_pause(correlation_id: int, response: Any) -> Outgoing:
+        framed = frame(correlation_id, response)
         framed.pause_ms = response.throttle_time_ms
         return framed
 
+    return frame_and_pause
+
 
 class Router:
-    def __init__(self, throttling: Throttling | None = None, run_in_thread: RunInThread | None = None) -> None:
-        self._throttling = throttling
-        self._run_in_thread = run_in_thread
+    def __init__(
+        self,
+        throttling: Throttling | None = None,
+        run_in_thread: RunInThread | None = None,
+        counters: Counters | None = None,
+    ) -> None:
+        self.throttling: Throttling | NotThrottling = throttling or NotThrottling()
+        self.run_in_thread = run_in_thread
+        self._counters = counters or Counters()
+        self._errors = InternalErrors()
         self._handlers: dict[int, Handler] = {}
+        self._served: dict[int, tuple[int, int]] = {}
         self._routes: dict[tuple[int, int], _Route] = {}
 
     def serve(self, handlers: Iterable[Handler]) -> None:
@@ -129,38 +133,23 @@ class Router:
             assert schema.lowest <= handler.versions[0], handler.api
             assert handler.versions[1] <= schema.highest, handler.api
             self._handlers[handler.api] = handler
+        self._served = {key: handler.versions for key, handler in sorted(self._handlers.items())}
 
     def served(self) -> dict[int, tuple[int, int]]:
-        """Return the API keys and versions that ApiVersions lists."""
-        return {key: handler.versions for key, handler in sorted(self._handlers.items())}
+        """Return the API keys and versions that ApiVersions lists. It is the same object until that changes."""
+        return self._served
 
     def counts(self) -> list[RequestCounts]:
         """Return the counts of all APIs and versions that were requested."""
         return [route.counts for route in self._routes.values()]
 
+    def requests_of(self, listener: str, address: str, access: Access) -> ClientRequests:
+        """Return what answers the requests of one connection."""
+        return ClientRequests(self, listener, address, access)
+
     def answer(self, listener: str, address: str, access: Access, frame: memoryview) -> Reply:
-        """Answer the request in a frame. Raise MalformedData if the connection must be closed."""
-        (key, version, correlation_id, client_id), position = read_request_header(frame)
-        route = self._routes.get((key, version))
-        if route is None:
-            route = self._find_route(key, version)
-            if route is None:
-                caller = Caller(listener, address, client_id, version, access)
-                return self._answer_any_version(frame, correlation_id, caller)
-        size = len(frame)
-        if size > route.bytes_max:
-            raise MalformedData(f"{route.name} of {size} bytes; the limit is {route.bytes_max}")
-        try:
-            # Bytes after the request are ignored, as in Kafka: librdkafka sends some after Metadata v13.
-            request, _ = route.decode(frame, position, size)
-        except UNREADABLE as error:
-            route.counts.failures += 1
-            raise malformed(route.request, version, error) from error
-        LOOP_WATCH.api = route.name
-        caller = _new_caller((listener, address, client_id, version, access))
-        if self._throttling is not None and self._throttling.is_active:
-            return self._call_throttled(self._throttling, route, request, correlation_id, caller, size)
-        return self._call_handler(route, request, correlation_id, caller)
+        """Answer a single request."""
+        return ClientRequests(self, listener, address, access).answer(frame)
 
     def ask_here(self, api: ApiKey, request: Message) -> Message | Promise[Any]:
         """Answer a request that this node sends to itself, without the network."""
@@ -169,8 +158,11 @@ class Router:
         assert answer is not None, f"{api.name} is answered"
         return answer
 
-    def _find_route(self, key: int, version: int) -> _Route | None:
+    def find_route(self, key: int, version: int) -> _Route | None:
         """Return the route for this API and version; None for ApiVersions in an unknown version."""
+        route = self._routes.get((key, version))
+        if route is not None:
+            return route
         handler = self._handlers.get(key)
         if handler is None:
             raise MalformedData(f"API key {key} is not served")
@@ -179,22 +171,130 @@ class Router:
             if key == ApiKey.API_VERSIONS:
                 return None
             raise MalformedData(f"{APIS[key].name} version {version} is not served, {low} to {high} are")
+        framing = Framing(key, version)
         route = self._routes[key, version] = _Route(
             key=key,
             name=APIS[key].name,
             answer=handler.answer,
             request=request_class(key),
             decode=decoder(request_class(key), version),
-            response=PausingFraming(key, version) if key in STRICT_FROM_VERSION else Framing(key, version),
+            frame=_pausing(framing.frame) if key in STRICT_FROM_VERSION else framing.frame,
             bytes_max=sys.maxsize if key == ApiKey.PRODUCE else _bytes_max(handler),
+            decoded_on_loop_bytes=PRODUCE_DECODED_ON_LOOP_BYTES if key == ApiKey.PRODUCE else DECODED_ON_LOOP_BYTES,
             counts=RequestCounts(key, version),
         )
         return route
 
-    def _answer_any_version(self, frame: memoryview, correlation_id: int, caller: Caller) -> Reply:
+    def log_error(self, message: str, *arguments: object) -> None:
+        """Count and log an internal error, the exception that is being handled."""
+        self._counters.add(REQUESTS_FAILED)
+        self._errors.log(log, message, *arguments)
+
+
+class _Known(NamedTuple):
+    """Of the requests of an API and version on one connection: the bytes behind the correlation id, which are the
+    client id and mostly the same, the position behind them, and what follows from both."""
+
+    header: bytes
+    position: int
+    caller: Caller
+    route: _Route
+
+
+class ClientRequests:
+    """Answers the requests of one connection. What every request repeats is looked up and decoded once."""
+
+    __slots__ = ("_access", "_address", "_known", "_listener", "_router", "_throttling")
+
+    def __init__(self, router: Router, listener: str, address: str, access: Access) -> None:
+        self._router = router
+        self._throttling = router.throttling
+        self._listener = listener
+        self._address = address
+        self._access = access
+        self._known: dict[tuple[int, int], _Known] = {}
+
+    def answer(self, frame: memoryview) -> Reply:
+        """Answer the request in a frame. Raise MalformedData if the connection must be closed."""
+        size = len(frame)
+        if size < _START.size:
+            read_request_header(frame)  # raises
+        key, version, correlation_id = _START.unpack_from(frame)
+        known = self._known.get((key, version))
+        if known is None or frame[_START.size : known[1]] != known[0]:
+            known = self._learn(frame, key, version)
+            if known is None:
+                return self._answer_any_version(frame, correlation_id)
+        _, position, caller, route = known
+        if size > route.bytes_max:
+            raise MalformedData(f"{route.name} of {size} bytes; the limit is {route.bytes_max}")
+        if size > route.decoded_on_loop_bytes and self._router.run_in_thread is not None:
+            return self._answer_large(self._router.run_in_thread, route, frame, position, correlation_id, caller)
+        counts = route.counts
+        try:
+            # Bytes after the request are ignored, as in Kafka: librdkafka sends some after Metadata v13.
+            request, _ = route.decode(frame, position, size)
+        except UNREADABLE as error:
+            counts.failures += 1
+            raise malformed(route.request, version, error) from error
+        LOOP_WATCH.api = route.name
+        counts.requests += 1
+        if self._throttling.is_active:
+            return self._call_throttled(route, request, correlation_id, caller, size)
+        if counts.requests % TIMED_EVERY == 1:
+            return self._call_handler(route, request, correlation_id, caller)
+        try:
+            response = route.answer(request, caller)
+            if isinstance(response, Message):
+                return route.frame(correlation_id, response)
+            return None if response is None else self._reply_later(route, correlation_id, response, None, NOT_TIMED)
+        except Exception as error:
+            raise self._failure(route, caller, error) from error
+
+    def _answer_large(
+        self,
+        run_in_thread: RunInThread,
+        route: _Route,
+        frame: memoryview,
+        position: int,
+        correlation_id: int,
+        caller: Caller,
+    ) -> Reply:
+        """Decode a large request in a thread, then handle it on the loop."""
+        size = len(frame)
+
+        def handle(request: Message | Exception) -> Reply:
+            if isinstance(request, Exception):
+                route.counts.failures += 1
+                raise malformed(route.request, caller.version, request) from request
+            route.counts.requests += 1
+            if self._throttling.is_active:
+                return self._call_throttled(route, request, correlation_id, caller, size)
+            return self._call_handler(route, request, correlation_id, caller)
+
+        return reply_when_decoded(run_in_thread, route.decode, frame, position, handle)
+
+    def _learn(self, frame: memoryview, key: int, version: int) -> _Known | None:
+        """Decode the header; return None for ApiVersions in an unknown version."""
+        (_, _, _, client_id), position = read_request_header(frame)
+        route = self._router.find_route(key, version)
+        if route is None:
+            return None
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        caller = Caller(self._listener, self._address, client_id, version, self._access)
+        known = _Known(bytes(frame[_START.size : position]), position, caller, route)
+        if len(known.header) <= KNOWN_HEADER_BYTES_MAX:
+            self._known[key, version] = known
+        return known
+
+    def _answer_any_version(self, frame: memoryview, correlation_id: int) -> Reply:
         """Answer ApiVersions in an unknown version in the format of version 0 (KIP-511)."""
-        route = self._routes.get((ApiKey.API_VERSIONS, 0)) or self._find_route(ApiKey.API_VERSIONS, 0)
+        (_, version, _, client_id), _ = read_request_header(frame)
+        route = self._router.find_route(ApiKey.API_VERSIONS, 0)
         assert route is not None, "version 0 is served"
+        route.counts.requests += 1
+        caller = Caller(self._listener, self._address, client_id, version, self._access)
         return self._call_handler(route, route.request(), correlation_id, caller)
 
     def _call_handler(
@@ -205,100 +305,92 @@ class Router:
         caller: Caller,
         frame: Callable[[Message], Outgoing] | None = None,
     ) -> Reply:
-        """Call the handler and frame its response; by `frame`, if it is not None."""
+        """Call the handler and frame its response; by `frame`, if it is not None. The time of some requests is measured
+        for metrics."""
         counts = route.counts
-        counts.requests += 1
         began_s = perf_counter() if counts.requests % TIMED_EVERY == 1 else NOT_TIMED
         try:
             response = route.answer(request, caller)
             if began_s:
-                _note_time(counts, began_s, isinstance(response, Promise))
+                counts.note_handled(began_s, isinstance(response, Promise))
             if response is None:
                 return None
-            if isinstance(response, LongReply) and frame is None and self._run_in_thread is not None:
-                return response.and_then(partial(_frame_in_thread, self._run_in_thread, route, correlation_id, began_s))
             if isinstance(response, Promise):
-                return response.map(lambda message: _late_frame(route, correlation_id, message, frame, began_s))
-            return route.response.frame(correlation_id, response) if frame is None else frame(response)
-        except (MalformedData, StorageFault) as error:
-            counts.failures += 1
-            raise MalformedData(f"{route.name}: {error}") from error
+                return self._reply_later(route, correlation_id, response, frame, began_s)
+            return route.frame(correlation_id, response) if frame is None else frame(response)
         except Exception as error:
-            counts.failures += 1
-            log.exception("%s v%d from %s failed", route.name, caller.version, caller.address)
-            raise MalformedData(f"{route.name} failed here: {error!r}") from error
+            raise self._failure(route, caller, error) from error
 
-    def _call_throttled(
-        self, throttling: Throttling, route: _Route, request: Message, correlation_id: int, caller: Caller, size: int
-    ) -> Reply:
+    def _reply_later(
+        self,
+        route: _Route,
+        correlation_id: int,
+        response: Promise[Any],
+        frame: Callable[[Message], Outgoing] | None,
+        began_s: float,
+    ) -> Promise[Outgoing]:
+        run_in_thread = self._router.run_in_thread
+        if not isinstance(response, LongReply):
+            return response.map(partial(self._late_frame, route, correlation_id, frame, began_s))
+        if frame is None and run_in_thread is not None:
+            in_thread = partial(self._frame_in_thread, run_in_thread, route, correlation_id, began_s)
+            return frame_long(response, in_thread)
+        return frame_long(response, partial(self._late_frame, route, correlation_id, frame, began_s))
+
+    def _call_throttled(self, route: _Route, request: Message, correlation_id: int, caller: Caller, size: int) -> Reply:
         """Count the request for the quotas of its client. The reply tells the connection how long to pause."""
-        took_s = 0.0
-        client_id, principal = caller.client_id or "", caller.access.principal
-
-        def answer(request: Any, caller: Caller) -> Message | Promise[Any] | None:
-            nonlocal took_s
-            began_s = throttling.now_s()
-            response = route.answer(request, caller)
-            took_s = throttling.now_s() - began_s
-            return response
-
-        def frame(response: Message) -> Outgoing:
-            pause_ms = throttling.pause_ms(route.key, principal, client_id, request, size, took_s)
-            if isinstance(response, FetchResponse):
-                pause_ms = max(pause_ms, throttling.fetch_pause_ms(principal, client_id, request, response))
-            if pause_ms and hasattr(response, "throttle_time_ms"):
-                response.throttle_time_ms = max(response.throttle_time_ms, pause_ms)
-            framed = route.response.frame(correlation_id, response)
-            framed.pause_ms = max(framed.pause_ms, pause_ms)
-            return framed
-
-        reply = self._call_handler(route._replace(answer=answer), request, correlation_id, caller, frame)
+        assert isinstance(self._throttling, Throttling), "only quotas throttle"
+        throttled = ThrottledRequest(self._throttling, route.key, caller.client, request, size)
+        measured = replace(route, answer=throttled.measured(route.answer))
+        frame = partial(throttled.frame, route.frame, correlation_id)
+        reply = self._call_handler(measured, request, correlation_id, caller, frame)
         if reply is None:
             reply = Outgoing()
-            reply.pause_ms = throttling.pause_ms(route.key, principal, client_id, request, size, took_s)
+            reply.pause_ms = throttled.pause_ms()
             return reply if reply.pause_ms else None
         return reply
+
+    def _frame_in_thread(
+        self, run_in_thread: RunInThread, route: _Route, correlation_id: int, began_s: float, response: Any
+    ) -> Promise[Outgoing]:
+        if began_s:
+            route.counts.note_response(began_s)
+        return frame_by(run_in_thread, partial(self._late_frame, route, correlation_id, None, NOT_TIMED, response))
+
+    def _late_frame(
+        self,
+        route: _Route,
+        correlation_id: int,
+        frame: Callable[[Message], Outgoing] | None,
+        began_s: float,
+        response: Message | MalformedData | None,
+    ) -> Outgoing:
+        """Return the frame, or an empty one, which closes the connection. The caller completes replies of several
+        clients: a fault in this reply must not stop the others. `began_s` is when the handler was called, or
+        NOT_TIMED."""
+        if began_s:
+            route.counts.note_response(began_s)
+        if response is None:
+            return no_reply()
+        if isinstance(response, MalformedData):
+            route.counts.failures += 1
+            return Refusal(f"{route.name}: {response}")
+        try:
+            return route.frame(correlation_id, response) if frame is None else frame(response)
+        except Exception:
+            self._router.log_error("the reply to %s cannot be written", route.name)
+            return Outgoing()
+
+    def _failure(self, route: _Route, caller: Caller, error: Exception) -> MalformedData:
+        """Return the error that closes the connection; log a bug of ours."""
+        route.counts.failures += 1
+        if isinstance(error, MalformedData | StorageFault):
+            return MalformedData(f"{route.name}: {error}")
+        self._router.log_error("%s v%d from %s failed", route.name, caller.version, caller.address)
+        return MalformedData(f"{route.name} failed here: {error!r}")
 
 
 def _bytes_max(handler: Handler) -> int:
     """Return the handler's own limit, `request_bytes_max`, or the default."""
     limit: int = getattr(handler, "request_bytes_max", DEFAULT_REQUEST_BYTES_MAX)
     return limit
-
-
-def _frame_in_thread(
-    run_in_thread: RunInThread, route: _Route, correlation_id: int, began_s: float, response: Message
-) -> Promise[Outgoing]:
-    framed = Outgoing()
-
-    def work() -> None:
-        nonlocal framed
-        framed = _late_frame(route, correlation_id, response, None, began_s)
-
-    return run_in_thread(work).map(lambda _: framed)
-
-
-def _note_time(counts: RequestCounts, began_s: float, has_to_wait: bool) -> None:
-    took_s = perf_counter() - began_s
-    counts.timed += 1
-    counts.local_s += took_s
-    if not has_to_wait:
-        counts.total_s += took_s
-
-
-def _late_frame(
-    route: _Route,
-    correlation_id: int,
-    response: Message,
-    frame: Callable[[Message], Outgoing] | None,
-    began_s: float,
-) -> Outgoing:
-    """Return the frame, or an empty one, which closes the connection. The caller completes replies of several clients:
-    a fault in this reply must not stop the others. `began_s` is when the handler was called, or NOT_TIMED."""
-    if began_s:
-        route.counts.total_s += perf_counter() - began_s
-    try:
-        return route.response.frame(correlation_id, response) if frame is None else frame(response)
-    except Exception:
-        log.exception("the reply to %s cannot be written", route.name)
-        return Outgoing()

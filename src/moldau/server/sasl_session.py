@@ -53,7 +53,7 @@ class SaslServer:
 class Connection(Protocol):
     """What a session does with its connection."""
 
-    def limit_frames(self, bytes_max: int, trusted_bytes: int) -> None: ...
+    def limit_frames(self, bytes_max: int, trusted_bytes: int, is_stranger: bool) -> None: ...
 
     def stop_reading(self) -> None: ...
 
@@ -75,8 +75,8 @@ class SaslSession:
         self._server = server
         self._exchange = SaslExchange(server.mechanisms)
         self._frame_bytes_max = frame_bytes_max
-        self._answer_as: Callable[[Principal], Callable[[memoryview], Reply]] = lambda principal: partial(
-            router.answer, listener, peer, access(principal)
+        self._answer_as: Callable[[Principal], Callable[[memoryview], Reply]] = lambda principal: (
+            router.requests_of(listener, peer, access(principal)).answer
         )
         self._answer: Callable[[memoryview], Reply] = self._authenticate
         self._serve: Callable[[memoryview], Reply] = self._answer_as(ANONYMOUS)
@@ -97,6 +97,11 @@ class SaslSession:
         """Why the client was refused, or is about to be; empty if it was not."""
         return f"authentication failed: {self._exchange.failure}" if self._exchange.failure else ""
 
+    @property
+    def tried(self) -> tuple[str, str]:
+        """By which mechanism, and as which user, the client wanted to log in; empty where it did not say so."""
+        return self._exchange.mechanism, self._exchange.user_tried
+
     def end(self) -> None:
         """Called when the connection is closed."""
         self._is_closed = True
@@ -110,7 +115,8 @@ class SaslSession:
     def _expect_authentication(self) -> None:
         """Answer only SASL's requests, and limit their size and time."""
         self._answer = self._authenticate
-        self._connection.limit_frames(self._server.receive_bytes_max, UNAUTHENTICATED_TRUSTED_BYTES)
+        is_stranger = self._exchange.principal is None
+        self._connection.limit_frames(self._server.receive_bytes_max, UNAUTHENTICATED_TRUSTED_BYTES, is_stranger)
         self._timer = self._server.timers.after_ms(self._server.time_ms_max, self._on_timeout)
 
     def _on_timeout(self) -> None:
@@ -124,7 +130,7 @@ class SaslSession:
         assert self._exchange.principal is not None
         self._serve = self._answer_as(self._exchange.principal)
         self._answer = self._serve if self._exchange.expires_ms is None else self._serve_until_expired
-        self._connection.limit_frames(self._frame_bytes_max, FRAME_TRUSTED_BYTES)
+        self._connection.limit_frames(self._frame_bytes_max, FRAME_TRUSTED_BYTES, is_stranger=False)
 
     def _serve_until_expired(self, frame: memoryview) -> Reply:
         """Answer requests of a session with a lifetime. After its end only a SaslHandshake is answered, which begins

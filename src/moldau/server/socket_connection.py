@@ -21,8 +21,9 @@ from moldau.base.limits import SEND_FILE_BYTES, SEND_TURN_BYTES, UNSENT_PIECES_M
 from moldau.base.loop_watch import LONG_CALL_S, LOOP_WATCH
 from moldau.log.reading import Slice
 from moldau.platforms import page_cache
-from moldau.platforms.file_sending import is_peer_gone, send_file
+from moldau.platforms.file_sending import SEND_MORE, is_peer_gone, send_file
 from moldau.server.conversation import ConnectionBudget, Conversation, OutOfMemory, Reply
+from moldau.server.unsent import Unsent, join_head, unsent_bytes
 from moldau.wire.codec import Outgoing
 
 
@@ -31,8 +32,8 @@ class SocketConnection:
 
     __slots__ = (
         "_budget", "_cached_to", "_closed", "_conversation", "_fd", "_fetching", "_loop", "_muted", "_on_close",
-        "_out", "_reading", "_scratch", "_socket", "_stopped", "_unsent", "_writing", "blocked_since", "closed_by",
-        "last_active", "peer", "sent_since",
+        "_out", "_reading", "_receive", "_scratch", "_socket", "_stopped", "_unsent", "_writing", "blocked_since",
+        "closed_by", "last_active", "peer", "sent_since",
     )  # fmt: skip
 
     def __init__(
@@ -49,11 +50,13 @@ class SocketConnection:
         self._loop = loop
         self._socket = sock
         self._fd = sock.fileno()
+        self._receive: Callable[[memoryview], int] = sock.recv_into
+        """Receives bytes; 0 at the end. Raises BlockingIOError if there are none yet."""
         self.peer = peer
         self._scratch = scratch
         self._budget = budget
         self._on_close = on_close
-        self._out: deque[memoryview | Slice] = deque()
+        self._out: deque[Unsent] = deque()
         self._writing = False
         self._fetching = False
         self._muted: asyncio.TimerHandle | None = None
@@ -76,20 +79,20 @@ class SocketConnection:
     @property
     def is_answered(self) -> bool:
         """Whether every request that was read has been answered and every byte of the replies sent."""
-        return self._conversation.is_answered and not self._out
+        return not self._out and self._conversation.is_answered
 
     @property
     def is_waiting_for_us(self) -> bool:
         """Whether a reply is pending and not ready: the client is not to blame if that takes long."""
-        return not self._conversation.is_answered and not self._out
+        return not (self._out or self._conversation.is_answered)
 
     @property
     def is_idle(self) -> bool:
         return self._conversation.is_idle and not self._out
 
-    def limit_frames(self, bytes_max: int, trusted_bytes: int) -> None:
-        """Set the largest size of a request, and the size up to which it gets its whole buffer at once."""
-        self._conversation.limit_frames(bytes_max, trusted_bytes)
+    def limit_frames(self, bytes_max: int, trusted_bytes: int, is_stranger: bool) -> None:
+        """Limit the requests from now on: see Conversation."""
+        self._conversation.limit_frames(bytes_max, trusted_bytes, is_stranger)
 
     def stop_reading(self) -> None:
         """Read no more requests; those that were read are still answered."""
@@ -121,28 +124,24 @@ class SocketConnection:
 
     # --- how bytes are received and sent: TLS does these in its own way -----------------------------------------
 
-    def _receive(self, buffer: memoryview) -> int:
-        """Receive bytes; 0 at the end. Raise BlockingIOError if there are none yet."""
-        return self._socket.recv_into(buffer)
-
     def _send_head(self) -> int:
-        """Send some of the head of the queue and remove what was sent; return its size."""
-        head = self._out[0]
-        rest: memoryview | Slice | None
+        """Send some of the head of the queue, bytes together with those that follow them directly, and remove what was
+        sent; return its size."""
+        out = self._out
+        head = out[0]
         if isinstance(head, Slice):
-            sent, rest = self._send_file(head)
+            return self._send_file(head)
+        if len(out) > 1 and not isinstance(out[1], Slice):
+            head = join_head(out)
+        sent = self._socket.send(head, SEND_MORE if len(out) > 1 else 0)
+        if sent == len(head):
+            out.popleft()
         else:
-            sent, rest = self._send(head)
-        if rest is None:
-            self._out.popleft()
-            self._cached_to = 0
-        else:
-            self._out[0] = rest
+            out[0] = memoryview(head)[sent:]
         return sent
 
     def _receive_fault(self, error: OSError) -> str:
-        """Return what to log of an error in receiving: nothing, since it means that the client is gone."""
-        return ""
+        return ""  # nothing to log: it means that the client is gone
 
     def _send_fault(self, error: OSError) -> str:
         """Return what to log of an error in sending: nothing if it only means that the client is gone."""
@@ -150,17 +149,11 @@ class SocketConnection:
 
     # --- receiving ----------------------------------------------------------------------------------------------
 
-    def _read(self) -> None:
-        """Called by the loop. Requests are handled here, so a call that takes long is noted with its API."""
-        began_s = monotonic()
-        self._on_readable()
-        took_s = monotonic() - began_s
-        if took_s > LONG_CALL_S:
-            LOOP_WATCH.note(f"{LOOP_WATCH.api} from {self.peer}", took_s)
-
     def _on_readable(self) -> None:
+        """Called by the loop. Requests are handled here, so a call that takes long is noted with its API."""
+        self.last_active = began_s = monotonic()
         conversation = self._conversation
-        room = conversation.room()
+        room = None if conversation.incomplete is None else conversation.room()
         try:
             count = self._receive(self._scratch if room is None else room)
         except (BlockingIOError, InterruptedError):
@@ -171,39 +164,64 @@ class SocketConnection:
         if not count:
             self.close()
             return
-        self.last_active = self._loop.time()
         try:
             if room is None:
-                conversation.feed(self._scratch[:count])
+                reply = conversation.feed_single(self._scratch[:count])
             else:
                 room.release()
                 conversation.filled(count)
+                reply = None
         except MalformedData as error:
             self._refuse(error)
-            return
-        self._flush()
+        else:
+            if reply is None:
+                self._flush()
+            elif not self._closed:
+                self._send_reply(reply)
+        took_s = monotonic() - began_s
+        if took_s > LONG_CALL_S:
+            self._note_long_read(took_s)
+
+    def _send_reply(self, reply: Outgoing) -> None:
+        """Send the only reply that is ready."""
+        if reply and not (self._out or self._muted or reply.slices or reply.pause_ms):
+            self._out.append(reply)
+            self._pump()
+            if self._out:
+                self._pace()
+        else:
+            self._queue(reply)
+            self._flush()
+
+    def _note_long_read(self, took_s: float) -> None:
+        LOOP_WATCH.note(f"{LOOP_WATCH.api} from {self.peer}", took_s)
 
     def _refuse(self, error: MalformedData) -> None:
         """Close the connection because of the bytes that were read; replies that are ready are sent first."""
         self.stop_reading()
         while (reply := self._conversation.next_reply()) is not None:
             self._queue(reply)
-        if not self._writing and not self._fetching:
+        if not (self._writing or self._fetching):
             self._pump()
-        self.close(str(error), CLOSED_MEMORY if isinstance(error, OutOfMemory) else CLOSED_MALFORMED)
+        self.close(str(error), error.closed_by if isinstance(error, OutOfMemory) else CLOSED_MALFORMED)
 
     def _flush(self) -> None:
         """Send the replies that are ready, continue with requests that were held back for them, then resume or pause
         reading."""
-        conversation = self._conversation
+        conversation, out = self._conversation, self._out
         while not self._closed:
-            while (reply := conversation.next_reply()) is not None:
-                self._queue(reply)
-            if self._out and not self._writing and not self._fetching:
+            while conversation.pending and (reply := conversation.next_reply()) is not None:
+                if reply and not reply.slices and not reply.pause_ms:
+                    out.append(reply)
+                else:
+                    self._queue(reply)
+            if out and not self._writing and not self._fetching:
                 self._pump()
             if not conversation.held or self._muted:
+                if self._reading and not (out or self._muted or (conversation.pending and conversation.is_full)):
+                    return  # there is nothing to pause or resume, as after nearly all requests
                 break
-            if conversation.is_full or (self._out and self._is_slow()):
+            if conversation.is_full or (out and self._is_slow()):
                 self._budget.counters.add(READING_PAUSED)
                 break
             if conversation.is_turn_over:
@@ -225,34 +243,27 @@ class SocketConnection:
         """Pause reading from a client that does not read its replies."""
         if self._closed:
             return
-        is_slow = self._out and self._is_slow()
-        conversation = self._conversation
+        conversation, is_slow = self._conversation, self._out and self._is_slow()
         should_read = not (is_slow or self._stopped or self._muted or conversation.held or conversation.is_full)
-        if should_read != self._reading:
-            self._reading = should_read
-            if should_read:
-                self._await_readable()
-            else:
-                if not conversation.held:
-                    self._budget.counters.add(READING_PAUSED)
-                self._ignore_readable()
+        if should_read == self._reading:
+            return
+        self._reading = should_read
+        if should_read:
+            self._await_readable()
+            return
+        if not conversation.held:
+            self._budget.counters.add(READING_PAUSED)
+        self._ignore_readable()
 
     def _await_readable(self) -> None:
-        self._loop.add_reader(self._fd, self._read)
+        self._loop.add_reader(self._fd, self._on_readable)
 
     def _ignore_readable(self) -> None:
         self._loop.remove_reader(self._fd)
 
     def _is_slow(self) -> bool:
         """Whether so much waits to be sent that no more should be added."""
-        out = self._out
-        if len(out) > UNSENT_PIECES_MAX:
-            return True
-        return self._unsent_bytes() > self._budget.limits.unsent_bytes_max
-
-    def _unsent_bytes(self) -> int:
-        """Return the bytes of responses in memory; records in files use none."""
-        return sum(len(piece) for piece in self._out if not isinstance(piece, Slice))
+        return len(self._out) > UNSENT_PIECES_MAX or unsent_bytes(self._out) > self._budget.limits.unsent_bytes_max
 
     def _hold_unsent(self, size: int) -> None:
         """Tell the budget how much waits for a slow client; close the connection if all together read too little."""
@@ -282,7 +293,7 @@ class SocketConnection:
         if reply.pause_ms:
             self._mute(reply.pause_ms)
         elif not reply:
-            self.close("its reply could not be written")
+            self.close(reply.refusal)
             return
         view = memoryview(reply)
         start = 0
@@ -294,8 +305,7 @@ class SocketConnection:
         if start < len(view):
             self._out.append(view[start:])
 
-    def _write(self) -> None:
-        """Called by the loop."""
+    def _write(self) -> None:  # called by the loop
         began_s = monotonic()
         self._on_writable()
         took_s = monotonic() - began_s
@@ -318,7 +328,7 @@ class SocketConnection:
                     self._await_writable()
                     return
                 head = out[0]
-                if isinstance(head, Slice) and not self._is_readable(head) and not self._is_cached(head):
+                if isinstance(head, Slice) and not (head.is_hot or self._is_cached(head)):
                     return
                 left -= self._send_head()
         except (BlockingIOError, InterruptedError):
@@ -330,7 +340,8 @@ class SocketConnection:
         if self.blocked_since is not None:
             self.blocked_since = None
             self._hold_unsent(0)
-        self._stop_writing()
+        if self._writing:
+            self._stop_writing()
 
     def _on_blocked(self, sent: int) -> None:
         """Called when the socket takes no more: the client reads slower than we send."""
@@ -340,27 +351,18 @@ class SocketConnection:
         else:
             self.sent_since += sent
         self._await_writable()
-        self._hold_unsent(self._unsent_bytes())
+        self._hold_unsent(unsent_bytes(self._out))
 
-    def _send_file(self, head: Slice) -> tuple[int, Slice | None]:
+    def _send_file(self, head: Slice) -> int:
         sent = send_file(self._fd, head.file.fileno(), head.position, min(head.length, SEND_FILE_BYTES))
         if not sent:
             raise OSError(f"a segment of {self.peer}'s fetch ended before its slice did")
         if sent == head.length:
-            return sent, None
-        return sent, Slice(head.file, head.position + sent, head.length - sent, head.is_hot)
-
-    def _send(self, head: memoryview) -> tuple[int, memoryview | None]:
-        """Send the bytes at the head together with the bytes that follow them directly."""
-        out = self._out
-        if len(out) > 1 and not isinstance(out[1], Slice):
-            run = []
-            while out and not isinstance(out[0], Slice):
-                run.append(out.popleft())
-            head = memoryview(b"".join(run))  # type: ignore[arg-type]
-            out.appendleft(head)
-        sent = self._socket.send(head)
-        return sent, head[sent:] if sent < len(head) else None
+            self._out.popleft()
+            self._cached_to = 0
+        else:
+            self._out[0] = Slice(head.file, head.position + sent, head.length - sent, head.is_hot)
+        return sent
 
     def _await_writable(self) -> None:
         if not self._writing:
@@ -372,12 +374,10 @@ class SocketConnection:
             self._writing = False
             self._loop.remove_writer(self._fd)
 
-    def _is_readable(self, records: Slice) -> bool:
-        """Whether the next records are known to be in the page cache."""
-        return records.is_hot or records.position < self._cached_to
-
     def _is_cached(self, records: Slice) -> bool:
         """Whether the next records are in the page cache; if not, a thread reads them and then sending continues."""
+        if records.position < self._cached_to:
+            return True
         fd = records.file.fileno()
         chunk = min(records.length, SEND_FILE_BYTES)
         self._cached_to = records.position + chunk
@@ -392,9 +392,7 @@ class SocketConnection:
     def _on_cached(self, done: asyncio.Future[None]) -> None:
         self._fetching = False
         error = done.exception()
-        if self._closed:
-            return
         if error is not None:
             self.close(str(error))
-            return
-        self._on_writable()
+        elif not self._closed:
+            self._on_writable()

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from moldau.base.clock import Clock
 from moldau.base.counters import REQUESTS_THROTTLED, Counters
-from moldau.security.principals import Principal
+from moldau.security.principals import Client, Principal
 from moldau.security.quotas.entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, Quotas
 from moldau.security.quotas.limits import ClientLimits
 from moldau.wire.apis import ApiKey
-from moldau.wire.codec import size_of
+from moldau.wire.codec import Framer, Outgoing, size_of
 from moldau.wire.messages.fetch import FetchRequest, FetchResponse
 from moldau.wire.schema import Message
 
+C = TypeVar("C")
+R = TypeVar("R")
 EXEMPT: Final = frozenset(
     {ApiKey.WRITE_TXN_MARKERS, ApiKey.ALTER_PARTITION, ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH}
 )
@@ -27,6 +29,12 @@ EXEMPT: Final = frozenset(
 TIME_PAUSE_MS_MAX: Final = 1000
 """The longest pause for the time that requests take, as in Kafka."""
 PERCENT_PER_SECOND: Final = 100.0
+
+
+class NotThrottling:
+    """For a node that serves no clients."""
+
+    is_active: Final = False
 
 
 class Throttling:
@@ -84,3 +92,41 @@ def _is_follower(request: Message) -> bool:
         return False
     replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
     return replica_id >= 0
+
+
+class ThrottledRequest:
+    """A request that is counted for the quotas of its client."""
+
+    def __init__(self, throttling: Throttling, api: int, client: Client, request: Any, size: int) -> None:
+        self._throttling = throttling
+        self._api = api
+        self._client = client
+        self._request = request
+        self._size = size
+        self._took_s = 0.0
+
+    def measured(self, answer: Callable[[Any, C], R]) -> Callable[[Any, C], R]:
+        """Return the function that answers it, and measures the time of that."""
+
+        def answer_measured(request: Any, caller: C) -> R:
+            began_s = self._throttling.now_s()
+            response = answer(request, caller)
+            self._took_s = self._throttling.now_s() - began_s
+            return response
+
+        return answer_measured
+
+    def pause_ms(self) -> int:
+        principal, client_id = self._client
+        return self._throttling.pause_ms(self._api, principal, client_id, self._request, self._size, self._took_s)
+
+    def frame(self, frame: Framer, correlation_id: int, response: Any) -> Outgoing:
+        """Frame the response with the pause in it."""
+        pause_ms = self.pause_ms()
+        if isinstance(response, FetchResponse):
+            pause_ms = max(pause_ms, self._throttling.fetch_pause_ms(*self._client, self._request, response))
+        if pause_ms and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = max(response.throttle_time_ms, pause_ms)
+        framed = frame(correlation_id, response)
+        framed.pause_ms = max(framed.pause_ms, pause_ms)
+        return framed

@@ -17,26 +17,29 @@ import asyncio
 import os
 import socket
 import ssl
-from collections import deque
 from collections.abc import Callable
+from concurrent.futures import wait
 from contextlib import suppress
+from time import monotonic
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from moldau.base.counters import AUTHENTICATION_FAILED, CLOSED_MALFORMED, CLOSED_NOT_AUTHENTICATED
 from moldau.base.errors import MalformedData
 from moldau.base.limits import (
-    HANDSHAKES_PER_TURN_MAX,
     SCRATCH_BYTES,
     TLS_SEND_BYTES,
     TLS_TURN_BYTES,
 )
+from moldau.base.loop_watch import LONG_CALL_S
 from moldau.log.reading import Slice
 from moldau.platforms import page_cache
 from moldau.security.principals import Principal
 from moldau.security.tls.context import handshake_fault
 from moldau.security.tls.mapping_rules import NoRuleApplies
 from moldau.server.conversation import ConnectionBudget, Conversation, Reply
+from moldau.server.handshakes import Handshakes, Step
 from moldau.server.socket_connection import SocketConnection
+from moldau.wire.codec import Outgoing
 
 HANDSHAKE_RECORD: Final = b"\x16"
 """The first byte of every TLS connection."""
@@ -54,31 +57,6 @@ class ServerTls(Protocol):
     def principal(self, certificate: bytes | None) -> Principal:
         """Return who a client with this certificate is. Raise NoRuleApplies or MalformedData if nobody."""
         ...
-
-
-class Handshakes:
-    """Steps of handshakes that wait for their turn of the event loop: clients that all reconnect at once must not stop
-    the others."""
-
-    __slots__ = ("_is_scheduled", "_loop", "_waiting")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._is_scheduled = False
-
-    def enter(self, step: Callable[[], None]) -> None:
-        self._waiting.append(step)
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._run)
-
-    def _run(self) -> None:
-        for _ in range(min(len(self._waiting), HANDSHAKES_PER_TURN_MAX)):
-            self._waiting.popleft()()
-        self._is_scheduled = bool(self._waiting)
-        if self._is_scheduled:
-            self._loop.call_soon(self._run)
 
 
 class ServerHandshake(NamedTuple):
@@ -100,6 +78,7 @@ class TlsConnection(SocketConnection):
         "_is_established",
         "_receive_wants_write",
         "_send_wants_read",
+        "_step",
         "_timeout",
     )
     _socket: ssl.SSLSocket
@@ -119,8 +98,11 @@ class TlsConnection(SocketConnection):
         self._frame_bytes_max = frame_bytes_max
         self._budget = budget
         self._is_established = False
+        self._step: Step | None = None
+        """The step of the handshake that waits for a thread or runs in one, which then uses the socket alone."""
         self._send_wants_read = self._receive_wants_write = False
         super().__init__(loop, sock, peer, scratch, _answer_before_handshake, frame_bytes_max, budget, on_close)
+        self._receive = self._receive_decrypted
         loop.add_reader(self._fd, self._on_first_bytes)
         self._timeout = loop.call_later(budget.limits.authentication_ms_max / 1000, self._on_handshake_timeout)
 
@@ -130,6 +112,9 @@ class TlsConnection(SocketConnection):
         self._timeout.cancel()
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
+        step, self._step = self._step, None
+        if step is not None and not step.cancel():
+            wait([step])  # it takes milliseconds, and the socket cannot be closed before
         if self._is_established:
             with suppress(OSError, ValueError):  # tell the client, if the socket takes it; its answer is not awaited
                 self._socket.unwrap()
@@ -159,18 +144,24 @@ class TlsConnection(SocketConnection):
             except OSError:  # the client is gone
                 self.close()
                 return
-            self._handshake.handshakes.enter(self._shake_hands)
+            self._shake_hands()
+
+    def _shake_hands(self) -> None:
+        self._step = self._handshake.handshakes.run(self._socket.do_handshake, self._on_step)
 
     def _on_handshake_ready(self) -> None:
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
-        self._handshake.handshakes.enter(self._shake_hands)
+        self._shake_hands()
 
-    def _shake_hands(self) -> None:
-        if self._closed or self._stopped:
+    def _on_step(self, step: Step) -> None:
+        if step is not self._step:
+            return  # the connection was closed meanwhile
+        self._step = None
+        if self._stopped:
             return
         try:
-            self._socket.do_handshake()
+            step.result()
         except ssl.SSLWantReadError:
             self._loop.add_reader(self._fd, self._on_handshake_ready)
         except ssl.SSLWantWriteError:
@@ -203,6 +194,16 @@ class TlsConnection(SocketConnection):
     # --- receiving ----------------------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
+        began_s = monotonic()
+        self._receive_all()
+        took_s = monotonic() - began_s
+        if took_s > LONG_CALL_S:
+            super()._note_long_read(took_s)
+
+    def _note_long_read(self, took_s: float) -> None:
+        """`_on_readable` notes the sum."""
+
+    def _receive_all(self) -> None:
         if self._send_wants_read:
             self._send_wants_read = False
             self._pump()
@@ -234,7 +235,7 @@ class TlsConnection(SocketConnection):
         if self._closed or not self._send_wants_read:
             super()._ignore_readable()
 
-    def _receive(self, buffer: memoryview) -> int:
+    def _receive_decrypted(self, buffer: memoryview) -> int:
         """Receive all that has arrived: one call of OpenSSL returns at most one record. Requests that are read together
         are answered together."""
         count, size = 0, len(buffer)
@@ -265,7 +266,7 @@ class TlsConnection(SocketConnection):
             self._receive_wants_write = False
             if not self._out:
                 self._stop_writing()
-            self._on_readable()
+            self._receive_all()
 
     def _await_writable(self) -> None:
         if not self._send_wants_read or self._receive_wants_write:
@@ -299,17 +300,18 @@ class TlsConnection(SocketConnection):
         out = self._out
         head = out[0]
         if not isinstance(head, Slice) and (len(head) >= TLS_SEND_BYTES or len(out) == 1):
-            return head
-        pieces: list[memoryview | bytes] = []
+            return memoryview(head)
+        pieces: list[Outgoing | memoryview | bytes] = []
         size = 0
         while out and size < TLS_SEND_BYTES:
             head = out[0]
             if isinstance(head, Slice):
-                if pieces and not self._is_readable(head) and not _is_cached(head):
+                if pieces and not (head.is_hot or head.position < self._cached_to or _is_cached(head)):
                     break
                 pieces.append(self._read_records(head, TLS_SEND_BYTES - size))
             else:
-                pieces.append(out.popleft())  # type: ignore[arg-type]
+                pieces.append(head)
+                out.popleft()
             size += len(pieces[-1])
         gathered = memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         out.appendleft(gathered)

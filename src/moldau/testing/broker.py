@@ -40,7 +40,7 @@ class TestBroker(SecuredClients):
         """Raises SettingsError for an invalid value; warns (UserWarning) of a key without effect. `secure` is like
         `moldau start --secure`."""
         self.data_dir = data_dir
-        secured = self._secure([data_dir]).node_properties() if secure else {}
+        secured = self._secured_properties(self._secure([data_dir])) if secure else {}
         listeners = f"{'SASL_SSL' if secure else 'PLAINTEXT'}://127.0.0.1:0"
         properties_by_name = {"listeners": listeners, "log.dirs": str(data_dir), **secured, **(properties or {})}
         self._settings = from_properties({key: property_text(value) for key, value in properties_by_name.items()})
@@ -63,6 +63,14 @@ class TestBroker(SecuredClients):
         """How often each limit was reached: docs/security.md lists the names."""
         assert self._node is not None, "the broker has been started"
         return self._node.assembly.counters.values
+
+    @property
+    def metrics_address(self) -> str:
+        """HOST:PORT of `/metrics`, if `metrics.listener` is set."""
+        assert self._node is not None, "the broker has been started"
+        address = self._node.metrics_address
+        assert address is not None, "metrics.listener is set"
+        return address.address
 
     def start(self) -> TestBroker:
         """Return when clients can connect; raise the error if the start fails."""

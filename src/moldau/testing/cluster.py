@@ -80,7 +80,8 @@ class TestCluster(SecuredClients):
         log_dir = str(_log_dir(self.data_dir, node))
         if self._secured is None:
             return node_properties(node, nodes, log_dir)
-        return secured_node_properties(node, nodes, log_dir, self._secured.stores, HOST, None)
+        secured = self._secured
+        return secured_node_properties(node, nodes, log_dir, secured.stores, HOST, None, secured.ensured_token_key())
 
     def _await_metadata(self) -> None:
         """Wait until every node knows what any of them knows now."""

@@ -101,6 +101,7 @@ class MemoryFile:
 
     def sync(self) -> None:
         self._files.step()
+        self._files.on_sync()
         if self._files.sync_fails:
             # As Linux does: the pages are marked clean, and their data is lost at the next crash.
             self._inode.pending.clear()
@@ -127,6 +128,8 @@ class MemoryFiles:
         self.sync_fails = False
         self.truncate_fails = False
         self.operations = 0
+        self.on_sync: Callable[[], None] = _ignore
+        """Called before each sync of a file or directory."""
         self.power_lost_at: int | None = None
         """The number of the first operation that is not executed any more."""
         self._inodes: dict[str, _Inode] = {}
@@ -254,6 +257,7 @@ class MemoryFiles:
 
     def sync_directory(self, directory: str) -> None:
         self.step()
+        self.on_sync()
         self._undo.pop(directory, None)
 
     def lock(self, path: str) -> MemoryLock:
@@ -276,3 +280,7 @@ def _parent(path: str) -> str:
 
 def _fault(path: str, number: int) -> StorageFault:
     return StorageFault(path, OSError(number, os.strerror(number)))
+
+
+def _ignore() -> None:
+    """Nobody wants to know of syncs."""

@@ -39,6 +39,9 @@ class SecuredClients:
         self._passwords: dict[str, str] = {}
         return secured
 
+    def _secured_properties(self, secured: SecureDirectory) -> dict[str, str]:
+        return secured.node_properties(secured.ensured_token_key())
+
     @property
     def bootstrap_servers(self) -> str:
         """The addresses for clients."""

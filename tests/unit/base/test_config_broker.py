@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import moldau
-from moldau import settings
 from moldau.base import cluster_settings, connection_settings, own_configs, transaction_settings
 from moldau.base.accepted_configs import ACCEPTED
 from moldau.base.broker_configs import (
@@ -27,6 +26,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.implemented_configs import IMPLEMENTED
 from moldau.base.own_configs import OWN
 from moldau.base.topic_configs import TOPIC_CONFIGS
+from moldau.coordinator.group.reading import read_groups
 from moldau.log.config import LogConfig
 from moldau.runtime.cleaning import settings as log_cleaner_settings
 
@@ -118,6 +118,11 @@ def test_valid_and_unknown_dynamic_changes_are_accepted(changes: dict[str, str])
 
 
 USED_INDIRECTLY = {
+    "telemetry.max.bytes",
+    "quota.window.num",
+    "quota.window.size.seconds",
+    "controller.quota.window.num",
+    "controller.quota.window.size.seconds",
     "broker.id",
     "process.roles",
     "log.dir",
@@ -146,7 +151,7 @@ def test_exactly_the_served_keys_are_used() -> None:
         own_configs.DECOMPRESSED_BYTES_MAX,
     } | {"min.insync.replicas"}
     defaults = {synonym.name for name in of_topics for synonym in TOPIC_CONFIGS[name].synonyms}
-    of_groups = set(re.findall(r'"([a-z.]+)"', inspect.getsource(settings._read_groups)))
+    of_groups = set(re.findall(r'"([a-z.]+)"', inspect.getsource(read_groups)))
     of_cluster = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(cluster_settings))) & IMPLEMENTED_NAMES
     of_cleaner = set(re.findall(r'"(log\.cleaner\.[a-z.]+)"', inspect.getsource(log_cleaner_settings)))
     of_transactions = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(transaction_settings)))

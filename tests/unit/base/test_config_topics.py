@@ -29,7 +29,7 @@ def summary(entry: ConfigEntry) -> tuple[str | None, int, list[tuple[str, str | 
 def test_every_key_is_documented_and_accepts_its_own_default() -> None:
     for definition in TOPIC_CONFIGS.values():
         assert definition.documentation
-        assert not definition.read_only
+        assert definition.read_only == definition.name.startswith("moldau.view.")
         if definition.default is not None:
             assert definition.parse(str(definition.default_text)) == definition.default
 

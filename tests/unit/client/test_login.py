@@ -85,7 +85,7 @@ class SaslPeer:
         }
         timers = LoopTimers(asyncio.get_running_loop())
         sasl = SaslServer(
-            settings.mechanisms(lambda: stored, b"", lambda: "nonce", verify=verify),
+            settings.mechanisms(lambda: stored, bytes, lambda: "nonce", verify=verify),
             receive_bytes_max=10_000,
             failure_delay_ms=5,
             clock=SystemClock(),

@@ -105,6 +105,20 @@ def test_a_deadline_may_be_set_to_an_earlier_time() -> None:
     assert not list(deadlines.due(100))
 
 
+def test_a_postponed_deadline_keeps_its_action_and_needs_no_earlier_timer() -> None:
+    deadlines, action = Deadlines(), an_action()
+    assert not deadlines.postpone("session", 10), "there is none yet"
+    deadlines.schedule("session", 10, action)
+    assert deadlines.has_earlier
+    deadlines.has_earlier = False
+    assert deadlines.postpone("session", 30)
+    assert not deadlines.postpone("session", 20), "that is earlier"
+    assert not deadlines.has_earlier
+    assert not list(deadlines.due(29))
+    assert list(deadlines.due(30)) == [action]
+    assert not deadlines.postpone("session", 50), "it is gone"
+
+
 @pytest.mark.parametrize("at_ms", [5, 10])
 def test_a_key_may_be_used_again_after_it_was_cancelled(at_ms: int) -> None:
     """The old heap entry does not affect the new deadline, whether it is earlier or later."""

@@ -208,7 +208,7 @@ def test_ended_transactions_leave_no_state(calls: list[tuple[object, ...]]) -> N
     for each in PRODUCERS:
         coordinator.end(each, True)
     assert list(pending) == []
-    assert (pending._groups, pending._producers) == ({}, {})
+    assert (pending.groups, pending._producers) == ({}, {})
 
 
 def test_a_commit_is_written_for_its_producer_and_as_kafka_writes_it() -> None:

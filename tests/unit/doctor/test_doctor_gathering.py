@@ -147,11 +147,14 @@ def test_a_port_in_use_and_its_process() -> None:
         assert seen.listening_process.pid == os.getpid()
 
 
-def test_a_port_in_use_gives_status_1() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        status, findings = doctor("-l", f"127.0.0.1:{server.getsockname()[1]}")
+def test_ports_in_use_give_status_1() -> None:
+    """Of clients and of metrics: all that `moldau start` binds."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as metrics:
+        addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in (server, metrics)]
+        status, findings = doctor("-l", addresses[0], "-o", f"metrics.listener={addresses[1]}")
     assert status == 1
-    assert find_check(findings, "port ")["status"] == "broken"
+    ports = [each["status"] for check, each in findings.items() if check.startswith("port ")]
+    assert ports == ["broken", "broken"]
 
 
 def test_an_unknown_host() -> None:

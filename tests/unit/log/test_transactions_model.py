@@ -298,3 +298,20 @@ TransactionMachine.TestCase.settings = settings(
     max_examples=deep(60), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestTransactionMachine = TransactionMachine.TestCase
+
+
+def test_the_state_at_the_start_of_a_recovered_segment_outlives_the_segments_before() -> None:
+    """The snapshots of suspect segments are made anew: after a deletion, a truncation can find the state only there."""
+    machine = TransactionMachine()
+    machine.begin()
+    machine.work(plan=[(1, "write")] * 12 + [(1, "abort")] + [(1, "write")] * 3)
+    machine.restart(clean=False)
+    machine.delete_records(share=0.75)
+    machine.retain()
+    machine.truncate(back=1, inside=0)
+    machine.replicate(share=0.66)
+    machine.restart(clean=False)
+    machine.producers_are_remembered()
+    machine.nothing_undecided_is_stable()
+    machine.aborted_transactions_are_told()
+    machine.teardown()

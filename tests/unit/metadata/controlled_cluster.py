@@ -94,7 +94,7 @@ class ControlledCluster:
     def take_over(self) -> None:
         """Let another controller become active, which has the image and no sessions."""
         self.sessions = BrokerSessions(SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS)
-        self.sessions.begin(self.image, self.now_ms)
+        self.sessions.begin_all(self.image, self.now_ms)
 
     def fence_stale(self) -> list[int]:
         return self.do(decide_fence_stale(self.image, self.sessions, self.now_ms, self.layers))

@@ -247,7 +247,7 @@ def test_a_topic_may_forbid_unclean_elections_that_the_cluster_allows() -> None:
 
 def test_an_expired_session_of_an_old_epoch_fences_no_broker() -> None:
     cluster = three()
-    cluster.sessions.contact(1, cluster.image.brokers[1].epoch - 1, cluster.now_ms - SESSION_TIMEOUT_MS)
+    cluster.sessions.touch(1, cluster.image.brokers[1].epoch - 1, cluster.now_ms - SESSION_TIMEOUT_MS)
     assert cluster.fence_stale() == []
     assert not cluster.image.brokers[1].fenced
     assert cluster.sessions.stale(cluster.now_ms) == []

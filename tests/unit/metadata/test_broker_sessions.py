@@ -17,8 +17,8 @@ def new_sessions() -> BrokerSessions:
 def test_a_session_expires_exactly_after_the_timeout() -> None:
     sessions = new_sessions()
     assert sessions.next_deadline_ms() is None
-    sessions.contact(1, 7, 1000)
-    sessions.contact(2, 8, 1400)
+    sessions.touch(1, 7, 1000)
+    sessions.touch(2, 8, 1400)
     assert sessions.next_deadline_ms() == 1000 + TIMEOUT_MS
     assert sessions.stale(1000 + TIMEOUT_MS - 1) == []
     assert sessions.stale(1000 + TIMEOUT_MS) == [(1, 7)]
@@ -30,10 +30,10 @@ def test_a_session_expires_exactly_after_the_timeout() -> None:
 
 def test_a_broken_connection_shortens_a_session_until_the_next_heartbeat() -> None:
     sessions = new_sessions()
-    sessions.contact(1, 7, 1000)
+    sessions.touch(1, 7, 1000)
     sessions.connection_lost(1, 1100)
     assert sessions.next_deadline_ms() == 1100 + 2 * INTERVAL_MS
-    sessions.contact(1, 7, 1200)
+    sessions.touch(1, 7, 1200)
     assert sessions.next_deadline_ms() == 1200 + TIMEOUT_MS
     sessions.connection_lost(1, 1200 + TIMEOUT_MS - 10)
     assert sessions.next_deadline_ms() == 1200 + TIMEOUT_MS, "a broken connection does not lengthen a session"
@@ -45,19 +45,19 @@ def test_a_new_controller_gives_unfenced_brokers_some_time_to_find_it() -> None:
     cluster = ControlledCluster([1, 2])
     cluster.register(3)
     sessions = new_sessions()
-    sessions.begin(cluster.image, 5000)
+    sessions.begin_all(cluster.image, 5000)
     assert sessions.next_deadline_ms() == 5000 + 3 * INTERVAL_MS
     assert [broker_id for broker_id, _ in sessions.stale(5000 + 3 * INTERVAL_MS)] == [1, 2]
     short = BrokerSessions(300, INTERVAL_MS)
-    short.begin(cluster.image, 5000)
+    short.begin_all(cluster.image, 5000)
     assert short.next_deadline_ms() == 5300
-    short.begin(MetadataImage(), 6000)
+    short.begin_all(MetadataImage(), 6000)
     assert short.next_deadline_ms() is None
 
 
 def test_an_ended_session_is_forgotten() -> None:
     sessions = new_sessions()
-    sessions.contact(1, 7, 1000)
+    sessions.touch(1, 7, 1000)
     sessions.end(1)
     sessions.end(1)
     assert sessions.next_deadline_ms() is None

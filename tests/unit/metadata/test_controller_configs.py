@@ -220,6 +220,18 @@ def test_a_key_for_one_broker_cannot_be_set_for_all() -> None:
     assert "broker id must be specified" in (messages[0] or "")
 
 
+@pytest.mark.parametrize(
+    "name", ["listener.name.external.ssl.keystore.location", "ssl.truststore.certificates", "sasl.jaas.config"]
+)
+def test_tls_and_logins_of_a_running_broker_cannot_be_changed(name: str) -> None:
+    image, codes, messages = step(START, (BROKER, [(name, SET, "planted")]))
+    assert (image, codes) == (START, [E.INVALID_REQUEST])
+    assert messages == [
+        f"Moldau cannot change these configs of a running broker: [{name}]; replaced key and trust stores are read"
+        " within seconds, everything else needs a restart"
+    ]
+
+
 # --- all at once
 
 

@@ -135,7 +135,7 @@ class Node:
         self.world.truth.leads(self.id, epoch)
         self.leads = epoch
 
-    def resigned(self) -> None:
+    def no_longer_leading(self) -> None:
         self.leads = None
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:

@@ -13,6 +13,7 @@ from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.promise import Promise
 from moldau.raft.machine import Quorum
 from moldau.raft.member import Member
+from moldau.raft.news import LeaderChanged
 from moldau.raft.quorum_state import QuorumState
 from moldau.raft.roles import Candidate, Follower, Leader, OutgoingRequest, Prospective, Resigned, Unattached
 from moldau.raft.snapshots import SnapshotId
@@ -158,6 +159,12 @@ def test_a_restarted_leader_does_not_lead_its_epoch_again() -> None:
         second.quorum.append([b"x"])
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
     assert second.lead().quorum.leader_epoch > 1
+
+
+def test_a_restarted_single_voter_is_not_announced_as_the_leader_of_its_old_epoch() -> None:
+    replica = Replica(voters=1, state=QuorumState(CLUSTER_ID, 1, 7, -1, (1,)))
+    leaders = [(each.leader_id, each.epoch) for each in replica.quorum.take_news() if isinstance(each, LeaderChanged)]
+    assert leaders == [(-1, 8), (1, 8)]
 
 
 def test_votes_granted_for_a_lost_log_do_not_count_after_a_restart() -> None:

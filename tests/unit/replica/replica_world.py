@@ -258,7 +258,7 @@ class Node:
         verifier = TransactionVerifier(lambda _: self.id, brokers, self)
         gate = TransactionGate(Verifications(), verifier, self.clock, self, Patience(20, 100), lambda: True)
         self.produce = Produce(self.current, self.partitions, gate, self.clock, self, Counters())
-        self.list_offsets = ListOffsets(self.partitions)
+        self.list_offsets = ListOffsets(self.partitions, self)
         self.delete_records = DeleteRecords(self.partitions, self)
         self.router = Router()
         self.router.serve([self.fetch, self.produce, self.list_offsets, self.delete_records])

@@ -203,7 +203,7 @@ def test_ended_transactions_are_dropped_when_the_high_watermark_passes_them(
 
 def list_offset(node: InMemoryNode, timestamp: int, isolation_level: int) -> tuple[int, int]:
     request = ListOffsetsRequest(-1, isolation_level, [ListOffsetsTopic("a", [ListOffsetsPartition(0, -1, timestamp)])])
-    answer = ListOffsets(node.partitions).answer(request, Caller("PLAINTEXT", "test:1", "test", 9))
+    answer = ListOffsets(node.partitions, node.timers).answer(request, Caller("PLAINTEXT", "test:1", "test", 9))
     transactions = answer.topics[0].partitions[0]
     assert not transactions.error_code
     return transactions.offset, transactions.leader_epoch

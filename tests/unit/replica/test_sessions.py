@@ -12,7 +12,7 @@ from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.replica.sessions import LAST_EPOCH, FetchedPartition, FetchSession, SessionCache
-from moldau.server.handlers import fetch as fetch_handler
+from moldau.server.handlers import fetch_answer
 
 EVICT_AFTER_MS = 1000
 
@@ -148,13 +148,13 @@ def test_partitions_with_data_take_turns_when_not_all_fits() -> None:
 def evaluations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | bytes, int]]:
     """Collect every evaluation of a partition of a session."""
     partition_result: list[tuple[str | bytes, int]] = []
-    real = fetch_handler._Answer._read
+    real = fetch_answer.FetchAnswer._read
 
     def watched(self: object, entry: FetchedPartition, *rest: int | bool) -> object:
         partition_result.append((entry.topic, entry.index))
         return real(self, entry, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(fetch_handler._Answer, "_read", watched)
+    monkeypatch.setattr(fetch_answer.FetchAnswer, "_read", watched)
     return partition_result
 
 

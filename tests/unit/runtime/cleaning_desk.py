@@ -12,7 +12,7 @@ from moldau.base.promise import Promise
 from moldau.log.cleaning.job import CleaningJob, CleaningResult
 from moldau.log.log import Log
 from moldau.runtime.cleaning.cleaner import LogCleaner
-from moldau.runtime.cleaning.ports import CleaningFailed, CleansInThread
+from moldau.runtime.cleaning.ports import CleaningFailed, ThreadSegmentCleaner
 from moldau.runtime.cleaning.settings import CleanerSettings
 from moldau.runtime.housekeeping import Housekeeping
 from moldau.testing.files import MemoryFiles
@@ -56,7 +56,7 @@ class HeldApart:
         done.complete(fault)
 
 
-class WatchedCleans(CleansInThread):
+class WatchedSegmentCleaner(ThreadSegmentCleaner):
     """Records its jobs; a test can make it fail."""
 
     def __init__(self, files: MemoryFiles, run_in_thread: HeldApart) -> None:
@@ -91,12 +91,13 @@ class Desk:
     def __init__(self, node: InMemoryNode | None = None) -> None:
         self.node = node or InMemoryNode(static=NO_CLEANER).start()
         self.run_in_thread = HeldApart()
-        self.cleans = WatchedCleans(self.node.files, self.run_in_thread)
+        self.cleans = WatchedSegmentCleaner(self.node.files, self.run_in_thread)
         self.housekeeping = Housekeeping(
             self.node.partitions,
             self.node.store,
             self.node.flusher,
             self.node.clock,
+            self.node.timers,
             DAY_MS,
             lambda partition: self.cleaner.is_cleaning(partition),
         )

@@ -103,7 +103,7 @@ class QuorumNode:
     def leading(self, epoch: int) -> None:
         self.happened.append(f"leads {epoch}")
 
-    def resigned(self) -> None:
+    def no_longer_leading(self) -> None:
         self.happened.append("resigned")
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:

@@ -247,7 +247,7 @@ class LastWords:
     def append(self, values: Sequence[bytes]) -> int:
         self.end_offset += len(values)
         assert self.controller is not None
-        self.controller.resigned()
+        self.controller.no_longer_leading()
         return self.end_offset
 
 

@@ -13,7 +13,7 @@ from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
 from moldau.log import checkpoints, layout
 from moldau.log.checkpoints import decode_offsets, encode_offsets
-from moldau.runtime.housekeeping import PARTITIONS_A_TURN, Housekeeping
+from moldau.runtime.housekeeping import RETAINED_A_TURN, Housekeeping
 from moldau.testing.clock import FakeTimers
 from moldau.testing.ports import at_once
 
@@ -26,34 +26,43 @@ def node() -> InMemoryNode:
     return InMemoryNode().start()
 
 
-def chores(node: InMemoryNode) -> Housekeeping:
-    return Housekeeping(node.partitions, node.store, node.flusher, node.clock, DAY_MS)
+def chores(node: InMemoryNode, timers: FakeTimers | None = None) -> Housekeeping:
+    return Housekeeping(node.partitions, node.store, node.flusher, node.clock, timers or node.timers, DAY_MS)
 
 
 def retain(keep: Housekeeping) -> None:
     faults: list[StorageFault] = []
-    timers = FakeTimers()
-    keep.retain(timers, at_once, faults.append)
-    timers.run_soon()
+    keep.retain(at_once, faults.append)
     assert not faults
 
 
 def test_retention_looks_at_some_partitions_a_turn_and_skips_deleted_ones(node: InMemoryNode) -> None:
-    node.create_topic("a", 2 * PARTITIONS_A_TURN, retention_ms="1000")
-    partitions = [node.partitions.get("a", index) for index in range(2 * PARTITIONS_A_TURN)]
+    node.create_topic("a", 2 * RETAINED_A_TURN, retention_ms="1000")
+    partitions = [node.partitions.get("a", index) for index in range(2 * RETAINED_A_TURN)]
     for partition in partitions:
         node.append("a", partition.name.partition)
         partition.log.roll(node.clock.now_ms())
     node.clock.move(2000)
-    keep, timers = chores(node), FakeTimers()
-    keep.retain(timers, at_once, pytest.fail)
-    keep.retain(timers, at_once, pytest.fail)
+    timers = FakeTimers()
+    keep = chores(node, timers)
+    keep.retain(at_once, pytest.fail)
+    keep.retain(at_once, pytest.fail)
     started = [partition.log.start_offset for partition in partitions]
-    assert sorted(started) == [0] * PARTITIONS_A_TURN + [1] * PARTITIONS_A_TURN
+    assert sorted(started) == [0] * RETAINED_A_TURN + [1] * RETAINED_A_TURN
     deleted = partitions[started.index(0)]
     deleted.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    assert timers.run_soon() == 2
+    assert timers.run_soon() == 1
     assert [partition for partition in partitions if partition.log.start_offset == 0] == [deleted]
+
+
+def test_a_stop_ends_a_pass_of_retention(node: InMemoryNode) -> None:
+    node.create_topic("a", 2 * RETAINED_A_TURN, retention_ms="1000")
+    timers = FakeTimers()
+    keep = chores(node, timers)
+    keep.retain(at_once, pytest.fail)
+    keep.stop()
+    node.store.take_deletable = pytest.fail  # type: ignore[method-assign]
+    assert timers.run_soon() == 1
 
 
 def rolled(node: InMemoryNode, name: str, count: int) -> None:

@@ -299,7 +299,7 @@ def test_retention_skips_a_log_only_while_it_is_cleaned(desk: Desk) -> None:
     desk.wait(50)
     assert desk.cleaner.is_cleaning(partition)
     desk.node.clock.move(100)
-    desk.housekeeping.retain(desk.node.timers, desk.run_in_thread, desk.node.faults.append)
+    desk.housekeeping.retain(desk.run_in_thread, desk.node.faults.append)
     assert desk.log("t").start_offset == 0
     desk.settle(2)
     assert desk.read("t") == []

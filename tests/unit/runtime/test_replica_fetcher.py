@@ -436,7 +436,7 @@ def consume(node: Node, offset: int, *, rack: str = "", version: int = 12, wait_
         rack_id=rack,
         topics=[FetchTopic(ZERO_UUID, TOPIC, [FetchPartition(0, epoch, offset, partition_max_bytes=1 << 20)])],
     )
-    return node.fetch.answer(request, CALLER._replace(version=version))
+    return node.fetch.answer(request, replace(CALLER, version=version))
 
 
 def only(response: FetchResponse | Promise[FetchResponse]) -> PartitionData:
@@ -514,7 +514,7 @@ def test_a_new_leader_does_not_return_the_latest_offset_before_it_knows_it() -> 
 
 def latest(node: Node, *, timestamp: int = -1, version: int = 9, replica_id: int = -1) -> tuple[int, int]:
     request = ListOffsetsRequest(replica_id, topics=[ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, -1, timestamp)])])
-    found = node.list_offsets.answer(request, CALLER._replace(version=version)).topics[0].partitions[0]
+    found = node.list_offsets.answer(request, replace(CALLER, version=version)).topics[0].partitions[0]
     return found.error_code, found.offset
 
 
@@ -608,19 +608,19 @@ def test_a_client_at_the_wrong_broker_gets_the_current_leader() -> None:
     world.run(10)
     for version in (15, 16):
         request = FetchRequest(min_bytes=1, topics=[FetchTopic(TOPIC_ID, "", [FetchPartition(0, 0, 0)])])
-        response = world.nodes[1].fetch.answer(request, CALLER._replace(version=version))
+        response = world.nodes[1].fetch.answer(request, replace(CALLER, version=version))
         assert isinstance(response, FetchResponse)
         assert only(response).error_code == ErrorCode.FENCED_LEADER_EPOCH
         leader = only(response).current_leader
         assert (leader and (leader.leader_id, leader.leader_epoch)) == (None if version == 15 else (2, 1))
         assert [node.host for node in response.node_endpoints] == ([] if version == 15 else ["host2"])
-    response = world.nodes[1].fetch.answer(FetchRequest(min_bytes=1, topics=by_id), CALLER._replace(version=16))
+    response = world.nodes[1].fetch.answer(FetchRequest(min_bytes=1, topics=by_id), replace(CALLER, version=16))
     assert isinstance(response, FetchResponse)
     assert only(response).current_leader is None, "a client with a later leader epoch gets no leader"
     data = [PartitionProduceData(0, batch(1, timestamp=world.clock.now_ms()))]
     produced = world.nodes[1].produce.answer(
         ProduceRequest(acks=-1, timeout_ms=100, topic_data=[TopicProduceData(ZERO_UUID, TOPIC, data)]),
-        CALLER._replace(version=10),
+        replace(CALLER, version=10),
     )
     assert isinstance(produced, ProduceResponse)
     (done,) = produced.responses[0].partition_responses
@@ -654,7 +654,7 @@ def test_a_client_that_poses_as_a_replica_moves_nothing(
         replica_id=replica_id,
         topics=[FetchTopic(TOPIC_ID, "", [FetchPartition(0, 0, 3, partition_max_bytes=1 << 20)])],
     )
-    response = world.nodes[1].fetch.answer(request, CALLER._replace(version=version))
+    response = world.nodes[1].fetch.answer(request, replace(CALLER, version=version))
     assert isinstance(response, FetchResponse)
     assert (response.error_code or only(response).error_code) == code
     assert high_watermarks(world)[0] == 0

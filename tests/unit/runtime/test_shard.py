@@ -12,7 +12,7 @@ from in_memory_node import InMemoryNode
 from moldau.base.buffers import Buffer
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.promise import Promise
-from moldau.coordinator.machine import Action, Answer, CoordinatorRecord, Deadlines, Outcome
+from moldau.coordinator.machine import Answer, CoordinatorRecord, Deadlines, Outcome
 from moldau.log.walk import walk_headers
 from moldau.metadata.apply import Changes
 from moldau.runtime.coordinators.shard import DEADLINE_RETRY_MS
@@ -56,12 +56,6 @@ class Notebook:
 
     def loaded(self) -> None:
         self.is_loaded = True
-
-    def next_deadline_ms(self) -> int | None:
-        return self.deadlines.next_ms()
-
-    def due(self, now_ms: int) -> Iterator[Action]:
-        return self.deadlines.due(now_ms)
 
     def waiting(self) -> Iterator[Promise[Any]]:
         yield from self.parked

@@ -23,7 +23,7 @@ from moldau.testing.clock import FakeClock, FakeTimers
 from moldau.testing.files import MemoryFiles
 from moldau.testing.ports import at_once
 from moldau.wire.apis import ApiKey, response_class
-from moldau.wire.codec import Outgoing
+from moldau.wire.codec import Outgoing, Refusal
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -65,6 +65,10 @@ class SentRequest:
         return self.outcome is None
 
     def on_reply(self, reply: Outgoing) -> None:
+        if isinstance(reply, Refusal):  # of a large request, which is decoded in a thread, or of a long one
+            assert "failed here" not in reply.refusal, reply.refusal
+            self.finish(ConnectionClosed())
+            return
         assert reply, f"the reply to {self.api.name} v{self.version} could not be written"
         body = memoryview(reply_bytes(reply))[4:]
         _, outcome = read_response(response_class(self.api), body, self.api, self.version)

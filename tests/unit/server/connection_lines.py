@@ -11,13 +11,14 @@ from functools import cache
 
 from certificates import Authority
 from patience import PATIENCE_S
-from scripted_conversation import NEVER, reply_to
+from scripted_conversation import NEVER, reply_to, until
 
 from moldau.base.limits import SCRATCH_BYTES
 from moldau.security.principals import ANONYMOUS, Principal
 from moldau.server.conversation import ConnectionBudget, Reply
+from moldau.server.handshakes import Handshakes
 from moldau.server.socket_connection import SocketConnection
-from moldau.server.tls_connection import Handshakes, ServerHandshake, TlsConnection
+from moldau.server.tls_connection import ServerHandshake, TlsConnection
 from moldau.wire.codec import Outgoing
 
 BUDGET_BYTES = 10 << 20
@@ -122,6 +123,10 @@ class TlsLine(Line):
                 await self._push()
                 await self._pull()
         await self._push()
+        # The broker's last step is in a thread: afterwards all happens in turns of the loop.
+        connection = self.connection
+        assert isinstance(connection, TlsConnection)
+        await until(lambda: connection._is_established or self.ends)
 
     async def send(self, data: bytes) -> None:
         await self.shake_hands()

@@ -9,7 +9,7 @@ from in_memory_node import InMemoryNode
 from moldau.base.acl_operations import AclOperation
 from moldau.base.promise import Promise
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from moldau.security.acls.access import UNRESTRICTED, Access, Restricted
+from moldau.security.acls.access import UNRESTRICTED, Access, Needs, Restricted
 from moldau.security.acls.authorizer import Authorizer
 from moldau.security.acls.bindings import CLUSTER_NAME, AclBinding, PatternType, Permission, ResourceType
 from moldau.security.principals import Principal
@@ -35,6 +35,7 @@ class CoordinatorNode:
         assert broker is not None
         self._handlers: dict[ApiKey, Handler] = {handler.api: handler for handler in broker.handlers}
         self._authorizer = Authorizer()
+        self.refusals: list[tuple[Needs, str]] = []
         self.ids = {name: self.in_memory.create_topic(name, 2) for name in (PUBLIC, SECRET)}
         for key_type in (0, 1) if has_coordinators else ():
             request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])
@@ -48,7 +49,12 @@ class CoordinatorNode:
 
     def ask(self, api: ApiKey, request: Message, version: int | None = None) -> Any:
         """Send a request as the restricted client."""
-        return self._ask(api, request, version, Restricted(self._authorizer, Principal("User", "ann"), "10.0.0.1"))
+        return self._ask(
+            api,
+            request,
+            version,
+            Restricted(self._authorizer, Principal("User", "ann"), "10.0.0.1", self._note_refusal),
+        )
 
     def ask_in_vain(self, api: ApiKey, request: Message, version: int | None = None) -> Any:
         """Like `ask`, and check that the request writes nothing to the log of a coordinator."""
@@ -62,6 +68,9 @@ class CoordinatorNode:
 
     def topics(self) -> set[str]:
         return set(self.in_memory.current.image.topics)
+
+    def _note_refusal(self, principal: str, host: str, needs: Needs, name: str, decide: object) -> None:
+        self.refusals.append((needs, name))
 
     def _ask(self, api: ApiKey, request: Message, version: int | None, access: Access) -> Any:
         handler = self._handlers[api]

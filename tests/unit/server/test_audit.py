@@ -149,7 +149,7 @@ def test_secrets_are_in_no_line(node: RestrictedNode, caplog: pytest.LogCaptureF
     configs = [AlterableConfig("ssl.key.password", 0, "hunter2"), AlterableConfig("log.retention.ms", 1, None)]
     alter = IncrementalAlterConfigsRequest([AlterConfigsResource(ConfigResource.BROKER, "1", configs)])
     assert admin_lines(node, caplog, ApiKey.INCREMENTAL_ALTER_CONFIGS, alter, 1) == [
-        "resource=broker:1 result=OK detail=set:ssl.key.password,delete:log.retention.ms"
+        "resource=broker:1 result=INVALID_REQUEST detail=set:ssl.key.password,delete:log.retention.ms"
     ]
     upsertion = ScramCredentialUpsertion("ann", 1, 4096, b"saltsalt", b"hunter2hunter2hunter2hunter2hunt")
     scram = AlterUserScramCredentialsRequest(upsertions=[upsertion])
@@ -188,20 +188,28 @@ def test_a_reset_of_offsets_is_a_line_but_not_the_commits_of_members() -> None:
 def test_commits_without_a_member_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "moldau.audit")
     clock = FakeClock()
-    log = audit.AuditLog(clock)
     topic = OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(0, 7)])
     done = OffsetCommitResponse(
         topics=[OffsetCommitResponseTopic(name="t", partitions=[OffsetCommitResponsePartition(0, 0)])]
     )
     caller = Caller("PLAINTEXT", "10.0.0.1:5", "tool", 9)
-    for group in ("a", "a", "b", "a"):
-        log.answered(ApiKey.OFFSET_COMMIT, OffsetCommitRequest(group, -1, "", topics=[topic]), done, caller)
+
+    class Commits:
+        api = ApiKey.OFFSET_COMMIT
+        versions = (2, 10)
+
+        def answer(self, request: OffsetCommitRequest, caller: Caller) -> OffsetCommitResponse:
+            return done
+
+    (handler,) = audit.audited([Commits()], audit.AuditLog(clock))
+    for group, member_id in (("a", "m"), ("a", ""), ("a", ""), ("b", ""), ("a", "")):
+        assert handler.answer(OffsetCommitRequest(group, -1, member_id, topics=[topic]), caller) is done
     assert [line.partition("action=")[2] for line in lines(caplog)] == [
         'OffsetCommit resource=group:a result=OK detail="t-0=7"',
         'OffsetCommit resource=group:b result=OK detail="t-0=7"',
     ]
     clock.move(audit.COMMIT_EVERY_MS)
-    log.answered(ApiKey.OFFSET_COMMIT, OffsetCommitRequest("a", -1, "", topics=[topic]), done, caller)
+    handler.answer(OffsetCommitRequest("a", -1, "", topics=[topic]), caller)
     assert len(lines(caplog)) == 3
 
 
@@ -219,6 +227,33 @@ def test_a_flood_of_refusals_does_not_hide_what_administrators_do(caplog: pytest
     )
     assert counters[DENIED] == 1000
     assert counters[AUDIT_LINES_DROPPED] == 1000 - audit.LINES_PER_SECOND_MAX
+
+
+def test_a_failed_login_has_a_line_with_the_name_that_was_tried(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "moldau.audit")
+    log = audit.AuditLog(FakeClock())
+    reason = "authentication failed: Invalid username or password"
+    log.login_failed(audit.FailedLogin("EXTERNAL", "10.0.0.9", "PLAIN", "ann", reason))
+    log.login_failed(audit.FailedLogin("EXTERNAL", "10.0.0.9", "PLAIN", "a\nadmin x=" + "y" * 70_000, reason))
+    first, second = lines(caplog)
+    assert first == (
+        "login listener=EXTERNAL host=10.0.0.9 mechanism=PLAIN user=ann result=FAILED"
+        ' reason="Invalid username or password"'
+    )
+    assert second.count("\n") == 0
+    assert ' user="a\\nadmin x=y' in second
+    assert len(second) < 500
+
+
+def test_a_flood_of_failed_logins_hides_no_refusal_of_a_user(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "moldau.audit")
+    counters = Counters()
+    log = audit.AuditLog(FakeClock(), counters)
+    for _ in range(1000):
+        log.login_failed(audit.FailedLogin("EXTERNAL", "10.0.0.9", "PLAIN", "ann", "x"))
+    log.denied("User:ann", "h", READ_TOPIC, "t", decide)
+    assert lines(caplog)[-1].startswith("denied principal=User:ann")
+    assert counters[AUDIT_LINES_DROPPED] == 1000 - audit.LOGIN_LINES_PER_SECOND_MAX
 
 
 def test_every_api_that_changes_something_for_others_is_audited() -> None:

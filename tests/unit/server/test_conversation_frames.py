@@ -131,7 +131,7 @@ def test_a_large_frame_arrives_whole_in_pieces_of_any_size(pieces: list[int], st
 
 def test_an_exhausted_budget_closes_only_the_connection_that_needs_more() -> None:
     rich, late = ScriptedConversation(budget_bytes=2000), ScriptedConversation()
-    late.conversation._budget = rich.budget
+    late.conversation._memory = rich.budget.of_users
     rich.feed(frame(request(1, NOW, 1500))[:10])
     late.feed(frame(request(2, NOW, 1500)))
     assert len(late.requests) == 1, "a frame that arrives whole needs no budget"

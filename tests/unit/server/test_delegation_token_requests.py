@@ -10,12 +10,20 @@ from restricted_node import RestrictedNode
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode
+from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import MetadataImage
+from moldau.security.acls.access import Unrestricted
 from moldau.security.acls.bindings import ResourceType
+from moldau.security.delegation_tokens import DelegationToken, TokenHmacs
 from moldau.security.principal_data import principal_bytes
 from moldau.security.principals import ANONYMOUS, Principal
+from moldau.security.token_settings import TokenSettings
 from moldau.server.handlers.controller.envelope import Envelope
+from moldau.server.handlers.describe_delegation_token import TOKENS_A_TURN, DescribeDelegationToken
 from moldau.server.router import Caller
+from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.create_delegation_token import (
@@ -225,3 +233,26 @@ def test_tokens_without_an_authorizer() -> None:
     node = TokenNode(InMemoryNode(static=SETTINGS))
     assert node.create(ANN, BOB).error_code == 0
     assert node.owners(EVE) == ["bob"]
+
+
+@pytest.mark.parametrize("count", [TOKENS_A_TURN, 10 * TOKENS_A_TURN])
+def test_many_tokens_are_described_in_turns(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[str] = []
+    hmac = TokenHmacs.hmac
+    monkeypatch.setattr(TokenHmacs, "hmac", lambda self, token_id: described.append(token_id) or hmac(self, token_id))
+    tokens = {
+        f"t{number:05}": DelegationToken(f"t{number:05}", [ANN, BOB][number % 2], ANN, (), number, 10**15, 10**15)
+        for number in range(2 * count)
+    }
+    current = CurrentImage()
+    current.image = MetadataImage(delegation_tokens=PersistentMap(tokens))
+    timers = FakeTimers()
+    handler = DescribeDelegationToken(current, TokenSettings(KEY), timers)
+    request = DescribeDelegationTokenRequest([DescribeDelegationTokenOwner("User", "ann")])
+    reply: Any = handler.answer(request, Caller("", "h:1", None, 3, Unrestricted(ANN)))
+    while not reply.done:
+        before = len(described)
+        timers.run_one_soon()
+        assert len(described) - before <= TOKENS_A_TURN
+    assert [each.token_id for each in reply.value().tokens] == sorted(described)
+    assert len(described) == count

@@ -15,13 +15,13 @@ from scripted_conversation import until
 
 from moldau.base.connection_settings import ConnectionCounts, ConnectionLimits, ListenerLimits
 from moldau.base.counters import (
-    ACCEPT_PAUSED_COUNT,
+    ACCEPT_PAUSED_MAX_CONNECTIONS,
     ACCEPT_PAUSED_RATE,
     CLOSED_EVICTED,
     CLOSED_IDLE,
     CONNECTIONS_ACCEPTED,
+    CONNECTIONS_REFUSED_IP_RATE,
     CONNECTIONS_REFUSED_PER_IP,
-    CONNECTIONS_REFUSED_RATE,
 )
 from moldau.base.promise import Promise
 from moldau.security.quotas.connections import ConnectionQuotas
@@ -134,7 +134,7 @@ def test_above_max_connections_clients_wait_until_another_one_leaves(counts: Con
         assert [await answered(guest) for guest in guests] == [True, True]
         waiting = await door.come_in()
         asked = asyncio.create_task(answered(waiting))
-        await until(lambda: door.counters[ACCEPT_PAUSED_COUNT] == 1)
+        await until(lambda: door.counters[ACCEPT_PAUSED_MAX_CONNECTIONS] == 1)
         assert not asked.done()
         assert await answered(guests[1]), "those who are connected notice nothing"
         assert door.listener.connections == 2
@@ -195,7 +195,7 @@ def test_an_address_above_its_rate_is_closed_after_a_pause_and_not_counted() -> 
         door.quotas.set_quotas({entity(ip="127.0.0.1"): {CONNECTION_CREATION_RATE: 0.1}})
         first, second = await door.come_in(), await door.come_in()
         assert await answered(first)
-        await until(lambda: door.counters[CONNECTIONS_REFUSED_RATE] == 1)
+        await until(lambda: door.counters[CONNECTIONS_REFUSED_IP_RATE] == 1)
         assert door.quotas.total == 1
         assert not await answered(second)
         assert await answered(first)

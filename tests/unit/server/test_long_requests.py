@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from attacked_cluster import AttackedCluster, ConnectionClosed
 from operations import operations_of
+from turns_of_requests import turns_of
 
+from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.promise import Promise
 from moldau.security.acls.access import UNRESTRICTED
+from moldau.server.conversation import LongReply
 from moldau.server.handlers.replies import TimeLimit, in_turns
-from moldau.server.router import LongReply
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame
@@ -73,8 +75,8 @@ def test_a_fault_in_a_later_turn_ends_only_this_request(caplog: pytest.LogCaptur
 
     reply: Any = in_turns(timers, [1, 1, 0], handle, list, 1)
     timers.run_soon()
-    assert reply.value() is None
-    assert "a request of 3 items failed" in caplog.text
+    assert isinstance(reply.value(), MalformedData)
+    assert "a request of several turns failed" in caplog.text
 
 
 def _names(count: int) -> list[str]:
@@ -109,18 +111,12 @@ LONG: dict[str, tuple[ApiKey, int, Callable[[], Message]]] = {
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_no_turn_of_a_long_request_exceeds_its_budget(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_turn_of_a_long_request_exceeds_its_budget(name: str) -> None:
     cluster = AttackedCluster(1)
     api, version, build = LONG[name]
-    frame = bytearray(request_frame(api, version, 7, "client", build()))
-    # Encoding the response happens in a thread, which does not count.
-    in_thread: list[Callable[[], None]] = []
-    router = cluster.routers[9001]
-    monkeypatch.setattr(router, "_run_in_thread", lambda work: in_thread.append(work) or Promise())
-    turns = [operations_of(lambda: router.answer("PLAINTEXT", "198.51.100.7:666", UNRESTRICTED, memoryview(frame)[4:]))]
-    while not in_thread:
-        turns.append(operations_of(cluster.timers.run_one_soon))
-        assert len(turns) < 1_000, "the request is never answered"
+    frame = request_frame(api, version, 7, "client", build())
+    turns, reply = turns_of(cluster.routers[9001], cluster.timers, frame)
+    assert reply
     assert len(turns) > 5
     assert turns[0] < FIRST_TURN_OPERATIONS_MAX
     assert max(turns[1:]) < TURN_OPERATIONS_MAX
@@ -147,6 +143,14 @@ def test_more_resources_than_the_limit_are_refused_with_a_reason() -> None:
     request = DescribeConfigsRequest([DescribeConfigsResource(2, "t", None)] * 10_001)
     outcome = cluster.ask(request, ApiKey.DESCRIBE_CONFIGS, 4, node=1, to_controller=False)
     assert {each.error_message for each in outcome.results} == {"10001 resources in one request; the limit is 10000"}
+
+
+def test_a_refusal_does_not_repeat_a_long_name_for_every_resource() -> None:
+    strange = DescribeConfigsResource(77, "x" * 30_000, None)
+    request = DescribeConfigsRequest([strange, *[DescribeConfigsResource(2, "t", None)] * 9_000])
+    outcome = AttackedCluster(1).ask(request, ApiKey.DESCRIBE_CONFIGS, 4, node=1, to_controller=False)
+    assert max(len(each.error_message) for each in outcome.results) < 400
+    assert {each.error_code for each in outcome.results} == {ErrorCode.INVALID_REQUEST}
 
 
 def test_creating_many_topics_computes_their_configs_once() -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from in_memory_node import InMemoryNode
 
+from moldau.base.counters import REQUESTS_FAILED, Counters
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.promise import Promise
 from moldau.security.acls.access import UNRESTRICTED
 from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.forwarded import forwarded_handlers
-from moldau.server.router import TIMED_EVERY, Caller, Router
+from moldau.server.router import KNOWN_MAX, TIMED_EVERY, Caller, Router
 from moldau.wire.apis import ApiKey
 from moldau.wire.codec import Outgoing
 from moldau.wire.frames import read_response, request_frame
@@ -71,6 +72,44 @@ def test_a_reply_carries_the_correlation_id_and_the_version(version: int) -> Non
     correlation_id, body = read_response(HeartbeatResponse, reply[4:], ApiKey.HEARTBEAT, version)
     assert (correlation_id, body.throttle_time_ms, body.error_code) == (77, 5, version)
     assert handler.callers == [Caller("PLAINTEXT", "1.2.3.4:5", "me", version)]
+
+
+def test_a_connection_whose_client_id_or_version_changes_is_answered_as_that_client() -> None:
+    router, handler = Router(), heartbeats(echo)
+    router.serve([handler])
+    requests = router.requests_of("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED)
+    sent = [("me", 3), ("me", 3), ("you", 3), (None, 3), ("", 4), ("longer", 4), ("me", 3)]
+    for number, (client_id, version) in enumerate(sent):
+        frame = request_frame(ApiKey.HEARTBEAT, version, number, client_id, HEARTBEAT)
+        reply = requests.answer(memoryview(frame)[4:])
+        assert isinstance(reply, Outgoing)
+        assert read_response(HeartbeatResponse, reply[4:], ApiKey.HEARTBEAT, version)[0] == number
+    assert [(caller.client_id, caller.version) for caller in handler.callers] == sent
+    assert handler.callers[0] is handler.callers[1], "what repeats is decoded once"
+    with pytest.raises(MalformedData, match="cut short"):
+        requests.answer(memoryview(frame)[4:13])
+
+
+def test_a_connection_remembers_only_so_many_versions() -> None:
+    router, handler = Router(), heartbeats(echo)
+    router.serve([handler])
+    requests = router.requests_of("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED)
+    for version in range(5):
+        for key in range(KNOWN_MAX):
+            requests._known[1000 + key, version] = None  # type: ignore[assignment]
+        requests.answer(memoryview(request_frame(ApiKey.HEARTBEAT, version, 1, "me", HEARTBEAT))[4:])
+        assert len(requests._known) == 1
+
+
+def test_a_connection_remembers_no_long_client_id() -> None:
+    router, handler = Router(), heartbeats(echo)
+    router.serve([handler])
+    requests = router.requests_of("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED)
+    for _ in range(2):
+        frame = request_frame(ApiKey.HEARTBEAT, 3, 1, "x" * 32_000, HEARTBEAT)
+        assert isinstance(requests.answer(memoryview(frame)[4:]), Outgoing)
+    assert [caller.client_id for caller in handler.callers] == ["x" * 32_000] * 2
+    assert not requests._known
 
 
 def test_a_late_reply_is_encoded_when_its_promise_completes() -> None:
@@ -183,6 +222,23 @@ def test_a_reply_that_cannot_be_encoded_closes_only_its_connection(caplog: pytes
     later.complete(HeartbeatResponse(error_code=1 << 20))
     assert reply.value() == Outgoing()
     assert len(caplog.records) == 2
+
+
+def test_a_client_that_causes_the_same_fault_again_and_again_does_not_fill_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def answer(*_: object) -> None:
+        raise ZeroDivisionError
+
+    counters = Counters()
+    router = Router(counters=counters)
+    router.serve([heartbeats(answer)])
+    frame = bytes(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", HEARTBEAT))[4:]
+    for _ in range(500):
+        with pytest.raises(MalformedData, match="failed here"):
+            router.answer("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED, memoryview(bytearray(frame)))
+    assert len(caplog.records) == 1
+    assert counters[REQUESTS_FAILED] == 500
 
 
 @pytest.mark.parametrize("version", [2, 4, 5, 7])

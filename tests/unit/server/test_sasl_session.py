@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_conversation import frame
 
+from moldau.base.connection_settings import ConnectionLimits
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.limits import AUTHENTICATION_MS_MAX
+from moldau.base.limits import UNAUTHENTICATED_BUDGET_BYTES as STRANGERS_BYTES
 from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.security.acls.access import Unrestricted
@@ -69,7 +71,7 @@ class WhoAmI:
 class Line:
     """One connection: what it receives, and what has been sent to it."""
 
-    def __init__(self, lifetime_ms: int = 0) -> None:
+    def __init__(self, lifetime_ms: int = 0, budget: ConnectionBudget | None = None) -> None:
         self.timers = FakeTimers()
         self.verdict: Promise[Verdict] = Promise()
         """On the token of OAUTHBEARER."""
@@ -78,7 +80,7 @@ class Line:
         router.serve(
             [self.who, ApiVersions(CurrentImage(), router.served, lambda: 1), SaslHandshake(), SaslAuthenticate()]
         )
-        users = ScramUsers(SHA_256, stored_credentials, b"")
+        users = ScramUsers(SHA_256, stored_credentials, bytes)
         mechanisms = {
             "PLAIN": Mechanism(lambda: PlainServer({"ann": "secret", "bob": "secret"}), lifetime_ms),
             "SCRAM-SHA-256": Mechanism(lambda: ScramServer(users, lambda: "server"), lifetime_ms),
@@ -87,7 +89,7 @@ class Line:
         server = SaslServer(mechanisms, RECEIVE_BYTES_MAX, DELAY_MS, self.timers.clock, self.timers)
         self.accesses: list[Unrestricted] = []
         self.session = SaslSession(server, router, "SASL_PLAINTEXT", "client:1", 1 << 20, self._access)
-        self.budget = ConnectionBudget(BUDGET_BYTES)
+        self.budget = budget or ConnectionBudget(BUDGET_BYTES)
         self.conversation = Conversation(self.session, lambda: None, 1 << 20, self.budget)
         self.is_reading = True
         self.closed: str | None = None
@@ -98,8 +100,8 @@ class Line:
         self.accesses.append(Unrestricted(principal))
         return self.accesses[-1]
 
-    def limit_frames(self, bytes_max: int, trusted_bytes: int) -> None:
-        self.conversation.limit_frames(bytes_max, trusted_bytes)
+    def limit_frames(self, bytes_max: int, trusted_bytes: int, is_stranger: bool) -> None:
+        self.conversation.limit_frames(bytes_max, trusted_bytes, is_stranger)
 
     def stop_reading(self) -> None:
         self.is_reading = False
@@ -304,6 +306,27 @@ def test_sasl_requests_after_success_are_errors() -> None:
     assert line.heartbeat()
 
 
+def test_a_refused_client_is_known_by_mechanism_and_name_but_not_by_password() -> None:
+    line = Line()
+    line.handshake("PLAIN")
+    line.token(b"\0eve\0planted")
+    assert line.session.tried == ("PLAIN", "eve")
+    line = Line()
+    line.handshake("PLAIN")
+    line.token(b"planted")
+    assert line.session.tried == ("PLAIN", ""), "which part would be the password?"
+    line = Line()
+    line.handshake("SCRAM-SHA-256")
+    client = ClientLogin("SCRAM-SHA-256", "eve", "planted").begin("me")
+    first = line.token(client.first())
+    assert first is not None
+    line.token(client.respond(first.auth_bytes) or b"")
+    assert line.session.tried == ("SCRAM-SHA-256", "eve")
+    line = Line()
+    line.send(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest("MADE-UP"), 1)
+    assert line.session.tried == ("", "")
+
+
 def test_a_large_frame_is_refused_before_it_has_arrived_and_allowed_afterwards() -> None:
     line = Line()
     line.feed((RECEIVE_BYTES_MAX + 1).to_bytes(4, "big"))
@@ -317,9 +340,55 @@ def test_a_large_frame_is_refused_before_it_has_arrived_and_allowed_afterwards()
 def test_a_claimed_size_costs_no_memory_before_authentication() -> None:
     line = Line()
     line.session._server = SaslServer({}, 500_000, 0, line.timers.clock, line.timers)
-    line.limit_frames(500_000, 1024)
+    line.limit_frames(500_000, 1024, is_stranger=True)
     line.feed((500_000).to_bytes(4, "big") + b"x")
-    assert BUDGET_BYTES - line.budget.free <= 1024
+    assert STRANGERS_BYTES - line.budget.of_strangers.free <= 1024
+
+
+def test_strangers_use_up_only_their_own_memory_and_users_go_on() -> None:
+    budget = ConnectionBudget(BUDGET_BYTES, ConnectionLimits(unauthenticated_budget_bytes=3 * RECEIVE_BYTES_MAX))
+    user = Line(budget=budget)
+    user.log_in()
+    half = (RECEIVE_BYTES_MAX).to_bytes(4, "big") + b"x" * (RECEIVE_BYTES_MAX - 8)
+    crowd = [Line(budget=budget) for _ in range(20)]
+    for each in crowd:
+        each.feed(half)
+    assert [each.closed for each in crowd].count(None) == 2
+    assert crowd[-1].closed == "the memory for requests of clients that have not authenticated is used up"
+    assert budget.free == BUDGET_BYTES, "the memory of users is untouched"
+    late = Line(budget=budget)
+    late.log_in()
+    assert late.heartbeat(), "a login that arrives whole needs no memory"
+    frame_of_user = bytes(request_frame(ApiKey.HEARTBEAT, 4, 1, "c", HeartbeatRequest("g", 1, "m" * 2000)))
+    user.feed(frame_of_user[:1000])
+    assert budget.free < BUDGET_BYTES
+    user.feed(frame_of_user[1000:])
+    assert user.closed is None
+    for each in crowd:
+        each.close()
+    assert (budget.free, budget.of_strangers.free) == (BUDGET_BYTES, 3 * RECEIVE_BYTES_MAX)
+
+
+def test_the_memory_of_a_half_frame_moves_to_the_users_with_its_client() -> None:
+    line = Line()
+    line.handshake("OAUTHBEARER")
+    line.send(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(FIRST), 1)
+    line.feed((100).to_bytes(4, "big") + b"half")
+    assert line.budget.of_strangers.free < STRANGERS_BYTES
+    assert line.budget.free == BUDGET_BYTES
+    line.verdict.complete(AccessToken("ann", 60_000))
+    assert line.budget.of_strangers.free == STRANGERS_BYTES
+    assert line.budget.free < BUDGET_BYTES
+    line.close()
+    assert (line.budget.free, line.budget.of_strangers.free) == (BUDGET_BYTES, STRANGERS_BYTES)
+
+
+def test_who_authenticates_again_is_no_stranger() -> None:
+    line = Line(LIFETIME_MS)
+    line.log_in()
+    line.handshake()
+    line.feed((100).to_bytes(4, "big") + b"half")
+    assert line.budget.of_strangers.free == STRANGERS_BYTES
 
 
 def test_the_time_is_limited_however_slowly_a_client_sends() -> None:
@@ -426,7 +495,7 @@ def test_no_sequence_of_frames_gets_a_request_served(frames: list[bytes]) -> Non
     line.timers.advance(AUTHENTICATION_MS_MAX)
     assert not line.who.callers
     assert line.closed is not None
-    assert line.budget.free == BUDGET_BYTES
+    assert (line.budget.free, line.budget.of_strangers.free) == (BUDGET_BYTES, STRANGERS_BYTES)
 
 
 # --- tokens that are verified elsewhere -------------------------------------------------------------------------

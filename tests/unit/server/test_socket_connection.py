@@ -156,10 +156,10 @@ def test_records_are_sent_from_their_file_at_the_right_place_of_the_reply(line: 
 
         def answer(_: memoryview) -> Reply:
             out = Outgoing(b"HEAD")
-            out.slices.append((4, Slice(file, 100, 900_000)))  # type: ignore[arg-type]
+            out.slices = [*out.slices, (4, Slice(file, 100, 900_000))]
             out += b"MIDDLE"
-            out.slices.append((10, Slice(file, 0, 3)))  # type: ignore[arg-type]
-            out.slices.append((10, Slice(file, 5, 3)))  # type: ignore[arg-type]
+            out.slices = [*out.slices, (10, Slice(file, 0, 3))]
+            out.slices = [*out.slices, (10, Slice(file, 5, 3))]
             out += b"TAIL"
             return out
 

@@ -7,10 +7,12 @@ import logging
 import shutil
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest import mock
 
 import pytest
 from certificates import Vault
@@ -22,7 +24,7 @@ from scripted_conversation import NOW, frame, reply_to, request, until
 from moldau.base.broker_configs import BROKER_CONFIGS
 from moldau.base.connection_settings import ConnectionCounts, ConnectionLimits
 from moldau.base.counters import CLOSED_NOT_AUTHENTICATED
-from moldau.base.limits import HANDSHAKES_PER_TURN_MAX
+from moldau.base.limits import HANDSHAKE_THREADS
 from moldau.base.promise import Promise
 from moldau.base.setting_sources import SettingsError
 from moldau.log.reading import Slice
@@ -35,10 +37,12 @@ from moldau.security.quotas.connections import ConnectionQuotas
 from moldau.security.quotas.rates import Window
 from moldau.security.tls.renewal import ListenerTls
 from moldau.security.tls.settings import read_tls
+from moldau.server.audit import FailedLogin
 from moldau.server.conversation import ConnectionBudget, Reply
+from moldau.server.handshakes import Handshakes, Step
 from moldau.server.listener import Listener
 from moldau.server.router import Caller, Router
-from moldau.server.tls_connection import Handshakes, TlsConnection
+from moldau.server.tls_connection import TlsConnection
 from moldau.wire.apis import ApiKey
 from moldau.wire.codec import Outgoing
 from moldau.wire.frames import request_frame
@@ -111,9 +115,9 @@ def test_a_slow_reader_gets_all_records(
         number = int(bytes(view))
         out = Outgoing(b"HEAD")
         file = answer.file  # type: ignore[attr-defined]
-        out.slices.append((4, Slice(file, number, 2_000_000 - number)))
+        out.slices = [*out.slices, (4, Slice(file, number, 2_000_000 - number))]
         out += b"MIDDLE"
-        out.slices.append((10, Slice(file, 5, 20)))
+        out.slices = [*out.slices, (10, Slice(file, 5, 20))]
         out += bytes(view)
         return out
 
@@ -127,7 +131,7 @@ def test_a_segment_that_is_too_short_closes_the_connection(run: Run, tmp_path: P
     async def talk() -> None:
         with (tmp_path / "segment").open("rb") as file:
             out = Outgoing(b"HEAD")
-            out.slices.append((4, Slice(file, 0, 100)))  # type: ignore[arg-type]
+            out.slices = [*out.slices, (4, Slice(file, 0, 100))]
             with open_line(TlsLine, lambda _: out) as this:
                 await this.send(frame(b"x"))
                 await until(lambda: this.ends)
@@ -293,18 +297,61 @@ def test_a_reply_does_not_end_the_wait_of_a_receive(run: Run) -> None:
     run(talk())
 
 
-def test_handshakes_take_turns() -> None:
+def test_handshakes_run_in_a_few_threads_and_never_in_that_of_the_loop() -> None:
     async def talk() -> None:
-        steps: list[int] = []
+        threads: list[int] = []
+        done: list[Step] = []
         handshakes = Handshakes(asyncio.get_running_loop())
-        for number in range(3 * HANDSHAKES_PER_TURN_MAX):
-            handshakes.enter(lambda number=number: steps.append(number))  # type: ignore[misc]
-        assert steps == []
-        for turn in range(1, 4):
-            await asyncio.sleep(0)
-            assert steps == list(range(turn * HANDSHAKES_PER_TURN_MAX))
+        gate = threading.Event()
+
+        def step() -> None:
+            threads.append(threading.get_ident())
+            assert gate.wait(PATIENCE_S)
+
+        steps = [handshakes.run(step, done.append) for _ in range(10)]
+        await until(lambda: len(threads) == HANDSHAKE_THREADS)
+        assert done == [], "the loop is free while handshakes wait"
+        assert steps[-1].cancel()
+        gate.set()
+        await until(lambda: len(done) == 10)
+        assert len(threads) == 9
+        assert len(set(threads)) == HANDSHAKE_THREADS
+        assert threading.get_ident() not in threads
+        handshakes.close()
 
     asyncio.run(talk())
+
+
+def test_a_connection_may_be_closed_while_its_handshake_is_in_a_thread(run: Run, vault: Vault) -> None:
+    """The socket is closed after the step, not under its feet: another connection could get its descriptor."""
+    entered, gate = threading.Event(), threading.Event()
+    shake_hands_slowly = slow_handshakes(entered, gate)
+
+    async def visit() -> None:
+        door = RunningListener(vault)
+        _, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        writer.write(HELLO)
+        await until(entered.is_set)
+        (connection,) = door.listener._connections
+        threading.Timer(0.05, gate.set).start()
+        connection.close()
+        assert gate.is_set()
+        assert door.listener.connections == 0
+        writer.close()
+        await door.listener.stop(1)
+
+    with shake_hands_slowly:
+        run(visit())
+
+
+def slow_handshakes(entered: threading.Event, gate: threading.Event) -> Any:
+    def do_handshake(self: ssl.SSLSocket) -> None:
+        entered.set()
+        assert gate.wait(PATIENCE_S)
+        assert self.fileno() >= 0, "the socket was closed meanwhile"
+        raise ssl.SSLWantReadError
+
+    return mock.patch.object(ssl.SSLSocket, "do_handshake", do_handshake)
 
 
 # --- a listener -------------------------------------------------------------------------------------------------
@@ -336,7 +383,18 @@ class RunningListener:
         self.budget = ConnectionBudget(1 << 20, limits)
         tls = listener_tls(vault.server(**settings))
         quotas = ConnectionQuotas(ConnectionCounts(), Window())
-        self.listener = Listener("SSL", router, self.budget, 1 << 20, quotas, 600_000, access=self._access, tls=tls)
+        self.failed_logins: list[FailedLogin] = []
+        self.listener = Listener(
+            "SSL",
+            router,
+            self.budget,
+            1 << 20,
+            quotas,
+            600_000,
+            access=self._access,
+            tls=tls,
+            on_login_failed=self.failed_logins.append,
+        )
         _, self.port = self.listener.bind("127.0.0.1", 0)
         self.listener.start()
 
@@ -448,7 +506,9 @@ def test_a_client_that_does_not_trust_the_node_leaves_one_line(
         # asyncio's client would leave without the alert
         with pytest.raises(ssl.SSLCertVerificationError):
             await asyncio.to_thread(shake_hands, door.port)
-        await until(lambda: caplog.records)
+        await until(lambda: door.failed_logins)
+        (failed,) = door.failed_logins
+        assert failed[:4] == ("SSL", "127.0.0.1", "SSL", "")
         await door.listener.stop(1)
 
     run(visit())

@@ -11,6 +11,7 @@ from moldau.base.acl_operations import AclOperation
 from moldau.base.counters import MARKERS_REFUSED
 from moldau.base.errors import ErrorCode
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
+from moldau.security.acls.access import Needs
 from moldau.security.acls.bindings import ResourceType
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -112,10 +113,13 @@ def test_an_idempotent_producer_needs_write_of_some_topic_or_idempotent_write(
     allow_transaction(node, AclOperation.WRITE)
     denied = InitProducerIdResponse(error_code=CLUSTER_DENIED, producer_id=-1, producer_epoch=-1)
     assert node.ask_in_vain(ApiKey.INIT_PRODUCER_ID, request) == denied
+    refusal = (Needs(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER), "kafka-cluster")
+    assert node.refusals == [refusal], "for the audit log"
     node.allow(operation, resource, name)
     response = node.ask(ApiKey.INIT_PRODUCER_ID, request)
     assert (response.error_code, response.producer_epoch) == (NONE, 0)
     assert response.producer_id >= 0
+    assert node.refusals == [refusal]
 
 
 # --- AddPartitionsToTxn and AddOffsetsToTxn ---------------------------------------------------------------------

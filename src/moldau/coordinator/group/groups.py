@@ -30,10 +30,14 @@ from moldau.coordinator.group.records import (
 )
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.state import GroupState
-from moldau.coordinator.machine import Action, Client, CoordinatorRecord, MayUseTopic, Outcome, any_topic
+from moldau.coordinator.machine import Client, CoordinatorRecord, Deadlines, MayUseTopic, Outcome, any_topic
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
+from moldau.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -66,8 +70,15 @@ class Groups:
         return self.classic.sync(request, client) if group is None else self._mixed.sync(group, request, client)
 
     def heartbeat(self, request: HeartbeatRequest, client: Client) -> Outcome[HeartbeatResponse]:
-        group = self._consumer_group(request.group_id)
-        return self.classic.heartbeat(request, client) if group is None else self._mixed.heartbeat(group, request)
+        group = self.state.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._mixed.heartbeat(group, request)
+        return self.classic.heartbeat(request, client)
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, client: Client, may_describe: MayUseTopic
+    ) -> Outcome[ConsumerGroupHeartbeatResponse]:
+        return self.consumer.heartbeat(request, client, may_describe)
 
     def leave(self, request: LeaveGroupRequest, client: Client) -> Outcome[LeaveGroupResponse]:
         group = self._consumer_group(request.group_id)
@@ -79,11 +90,9 @@ class Groups:
 
     # --- deadlines and changes of topics ------------------------------------------------------------------------
 
-    def next_deadline_ms(self) -> int | None:
-        return self.state.deadlines.next_ms()
-
-    def due(self, now_ms: int) -> Iterator[Action]:
-        return self.state.deadlines.due(now_ms)
+    @property
+    def deadlines(self) -> Deadlines:
+        return self.state.deadlines
 
     def expire(self, now_ms: int) -> Iterator[Outcome[None]]:
         """Yield the removal of expired offsets, group by group, and of empty groups without offsets."""
@@ -109,8 +118,7 @@ class Groups:
 
     # --- the log ------------------------------------------------------------------------------------------------
 
-    def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-        return serde.encode_record(record)
+    encode = staticmethod(serde.encode_record)
 
     def replay(self, key: Buffer, value: Buffer | None) -> None:
         record = serde.decode_record(key, value)

@@ -23,6 +23,7 @@ from moldau.coordinator.machine import (
     Outcome,
     ProducerIdAndEpoch,
     any_topic,
+    new_coordinator_record,
 )
 from moldau.metadata.image import TopicImage
 from moldau.wire.messages.offset_commit import (
@@ -83,19 +84,30 @@ class Offsets:
         records: list[CoordinatorRecord] = []
         partitions: list[tuple[Uuid, int]] = []
         topics = []
+        group_id, is_usable = request.group_id, False
         for topic in request.topics:
-            image, missing_code = self._find(topic.topic_id, topic.name, client, may_read)
+            topic_id = topic.topic_id
+            image, missing_code = self._find(topic_id, topic.name, client, may_read)
+            count = 0 if image is None else len(image.partitions)
             results = []
             for partition in topic.partitions:
-                index = partition.partition_index
-                code = self._error_code(partition, image, missing_code)
-                results.append(OffsetCommitResponsePartition(index, code))
-                if image is not None and not code:
-                    partitions.append((image.id, index))
-                    value = _value(partition, topic.topic_id, now_ms, expire_ms)
-                    records.append(CoordinatorRecord(OffsetCommitKey(request.group_id, image.name, index), value))
-            topics.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, results))
-        if _is_any_usable(topics):
+                index, metadata = partition.partition_index, partition.committed_metadata or ""
+                if image is None or metadata or not 0 <= index < count:
+                    code = self._error_code(partition, image, missing_code)
+                    results.append(OffsetCommitResponsePartition(index, code))
+                    is_usable = is_usable or code not in _UNUSABLE
+                    if image is None or code:
+                        continue
+                else:
+                    is_usable = True
+                    results.append(OffsetCommitResponsePartition(index))
+                partitions.append((image.id, index))
+                value = OffsetCommitValue(
+                    partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, expire_ms, topic_id
+                )
+                records.append(new_coordinator_record((OffsetCommitKey(group_id, image.name, index), value)))
+            topics.append(OffsetCommitResponseTopic(topic_id, topic.name, results))
+        if is_usable:
             try:
                 self._check_committer(request, client, partitions)
             except KafkaError as error:
@@ -277,7 +289,8 @@ class Offsets:
             self._state.transactional_offsets.forget(key)
         else:
             self._put(key, value)
-            self._state.transactional_offsets.overtake(key)
+            if self._state.transactional_offsets.groups:
+                self._state.transactional_offsets.overtake(key)
 
     def apply_transactional(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
         self._ensure_group(key.group)
@@ -292,11 +305,12 @@ class Offsets:
             self._state.groups[group_id] = ClassicGroup(group_id)
 
     def _put(self, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
-        self._ensure_group(key.group)
-        offsets = self._state.offsets
-        topics = offsets.get(key.group)
+        group_id, state = key.group, self._state
+        if group_id not in state.groups:
+            state.groups[group_id] = ClassicGroup(group_id)
+        topics = state.offsets.get(group_id)
         if topics is None:
-            topics = offsets[key.group] = {}
+            topics = state.offsets[group_id] = {}
         partitions = topics.get(key.topic)
         if partitions is None:
             partitions = topics[key.topic] = {}

@@ -21,17 +21,18 @@ _NONE_OPEN: Final[Mapping[TopicAndPartition, Senders]] = {}
 
 class TransactionalOffsets:
     def __init__(self) -> None:
-        self._groups: dict[str, dict[TopicAndPartition, Senders]] = {}
+        self.groups: dict[str, dict[TopicAndPartition, Senders]] = {}
+        """The open commits of each group that has any."""
         self._producers: dict[int, dict[tuple[str, TopicAndPartition], None]] = {}
         """The groups and partitions with an open commit of each producer id, in the order of its first commits."""
 
     def open_of(self, group_id: str) -> Collection[TopicAndPartition]:
         """Return the partitions whose offset an open transaction may still change."""
-        return self._groups.get(group_id, _NONE_OPEN).keys()
+        return self.groups.get(group_id, _NONE_OPEN).keys()
 
     def __iter__(self) -> Iterator[tuple[str, TopicAndPartition, OffsetCommitValue | None]]:
         """Yield group, partition and value of every open commit; the value is None if a later commit replaced it."""
-        for group_id, partitions in self._groups.items():
+        for group_id, partitions in self.groups.items():
             for partition, senders in partitions.items():
                 yield from ((group_id, partition, value) for value in senders.values())
 
@@ -39,21 +40,21 @@ class TransactionalOffsets:
 
     def add(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
         partition = (key.topic, key.partition)
-        senders = self._groups.setdefault(key.group, {}).setdefault(partition, {})
+        senders = self.groups.setdefault(key.group, {}).setdefault(partition, {})
         senders.pop(producer_id, None)  # a dict keeps the old position; this commit must be last
         senders[producer_id] = value
         self._producers.setdefault(producer_id, {})[key.group, partition] = None
 
     def overtake(self, key: OffsetCommitKey) -> None:
         """Replace all open commits of the partition: a commit without a transaction came after them."""
-        senders = self._groups.get(key.group, _NONE_OPEN).get((key.topic, key.partition))
+        senders = self.groups.get(key.group, _NONE_OPEN).get((key.topic, key.partition))
         if senders:
             senders.update(dict.fromkeys(senders))
 
     def forget(self, key: OffsetCommitKey) -> None:
         """Drop all open commits of the partition: its offset was removed."""
         partition = (key.topic, key.partition)
-        for producer_id in self._groups.get(key.group, _NONE_OPEN).get(partition, ()):
+        for producer_id in self.groups.get(key.group, _NONE_OPEN).get(partition, ()):
             open_commits = self._producers[producer_id]
             del open_commits[key.group, partition]
             if not open_commits:
@@ -64,7 +65,7 @@ class TransactionalOffsets:
         """End the producer's transaction and return the offsets that it commits."""
         commits = []
         for group_id, partition in self._producers.pop(producer_id, ()):
-            senders = self._groups[group_id][partition]
+            senders = self.groups[group_id][partition]
             value = senders[producer_id]
             if committed and value is not None:
                 _strike_older(senders, producer_id)
@@ -75,10 +76,10 @@ class TransactionalOffsets:
         return commits
 
     def _close(self, group_id: str, partition: TopicAndPartition) -> None:
-        partitions = self._groups.get(group_id, {})
+        partitions = self.groups.get(group_id, {})
         partitions.pop(partition, None)
         if not partitions:
-            self._groups.pop(group_id, None)
+            self.groups.pop(group_id, None)
 
 
 def _strike_older(senders: Senders, newest: int) -> None:

@@ -30,8 +30,8 @@ def check(request: InitProducerIdRequest, settings: TransactionSettings) -> Prod
     """Return the producer id and epoch that the request wants to continue with, if any. Raise KafkaError for a request
     that is invalid in any state. Two-phase commit is disabled, which is also Kafka's default."""
     expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    is_named = request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_PRODUCER_EPOCH
-    if not request.transactional_id or (any(is_named) and not all(is_named)):
+    names_id, names_epoch = request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_PRODUCER_EPOCH
+    if not request.transactional_id or names_id != names_epoch:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.enable2_pc:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -54,8 +54,9 @@ def initialize(
     version: int,
     take_producer_id: Callable[[], int],
 ) -> Transaction:
-    """Return the transaction with a new epoch and without partitions. An open transaction is aborted first: the result
-    is then the prepared abort, and the client must retry. Raise KafkaError if the producer is fenced."""
+    """Return the transaction with a new epoch, or with its present one for a retry, and without partitions. An open
+    transaction is aborted first: the result is then the prepared abort, and the client must retry. Raise KafkaError if
+    the producer is fenced, or if the end of the last transaction is still being written."""
     if transaction.state in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.state is State.ONGOING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from moldau.base.errors import ErrorCode
-from moldau.coordinator.pattern import compile_pattern
+from moldau.base.pattern import compile_pattern
 from moldau.coordinator.transaction.transaction import STATES_BY_TITLE, State, Transaction, partitions_by_topic
 from moldau.wire.messages.describe_transactions import TopicData
 from moldau.wire.messages.describe_transactions import TransactionState as DescribedTransaction

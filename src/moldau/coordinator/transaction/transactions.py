@@ -19,7 +19,6 @@ from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
 from moldau.coordinator.machine import (
     NOTHING,
-    Action,
     Answer,
     Client,
     CoordinatorRecord,
@@ -80,7 +79,7 @@ class Transactions:
         self._version = version
         self._take_producer_id = take_producer_id
         self._send = send
-        self._deadlines = Deadlines()
+        self.deadlines = Deadlines()
         self._pending_markers: dict[str, TransactionMarkers] = {}
         """The markers of every PREPARE_* transaction, by transactional id."""
 
@@ -208,8 +207,8 @@ class Transactions:
         else:
             self._pending_markers.pop(transactional_id, None)
         if transaction.state is not State.ONGOING:
-            self._deadlines.cancel(transactional_id)
-        elif transactional_id not in self._deadlines:
+            self.deadlines.cancel(transactional_id)
+        elif transactional_id not in self.deadlines:
             self._watch(transaction)
 
     def _markers(self, prepared: Transaction) -> TransactionMarkers:
@@ -224,12 +223,6 @@ class Transactions:
         )
 
     # --- deadlines ----------------------------------------------------------------------------------------------
-
-    def next_deadline_ms(self) -> int | None:
-        return self._deadlines.next_ms()
-
-    def due(self, now_ms: int) -> Iterator[Action]:
-        return self._deadlines.due(now_ms)
 
     def expire(self, now_ms: int) -> Iterator[Outcome[None]]:
         """Yield the removal of each transactional id that was not used for `id_expiration_ms`."""
@@ -251,7 +244,7 @@ class Transactions:
 
     def _abort_after_ms(self, transactional_id: str, delay_ms: int) -> None:
         at_ms = self._clock.elapsed_ms() + delay_ms
-        self._deadlines.schedule(transactional_id, at_ms, partial(self._abort_expired, transactional_id))
+        self.deadlines.schedule(transactional_id, at_ms, partial(self._abort_expired, transactional_id))
 
     def _abort_expired(self, transactional_id: str) -> Outcome[None]:
         transaction = self.transactions[transactional_id]
@@ -306,7 +299,7 @@ class Transactions:
         else:
             # Apache Kafka also writes a prepared end without partitions. It needs no markers, so complete it at once.
             at_ms = self._clock.elapsed_ms()
-            self._deadlines.schedule(prepared.transactional_id, at_ms, partial(self.markers_written, markers))
+            self.deadlines.schedule(prepared.transactional_id, at_ms, partial(self.markers_written, markers))
 
 
 def _init_error(code: ErrorCode) -> InitProducerIdResponse:

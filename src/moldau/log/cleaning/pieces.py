@@ -37,7 +37,7 @@ _BATCH_LENGTH_MIN: Final = BATCH_HEADER_BYTES - LENGTH_PREFIX.size
 class Piece:
     """Consecutive batches; every column has an entry for each. At least PADDING of arbitrary bytes follows the last."""
 
-    def __init__(self, content: bytes, starts: list[int], end: int) -> None:
+    def __init__(self, content: bytes | bytearray, starts: list[int], end: int) -> None:
         self.content = content
         self.data: Bytes = np.frombuffer(content, np.uint8)
         """`content` as a numpy array."""
@@ -112,7 +112,7 @@ def read_pieces(file: File, end: int, piece_bytes: int, on_read: Callable[[int],
     while position < end:
         content = file.pread(min(read_bytes, end - position), position)
         on_read(len(content))
-        starts, batches_end = _batch_starts(content)
+        starts, batches_end = batch_starts(content)
         if batches_end > len(content):
             needed = batches_end - starts.pop() if starts else 0
             batches_end -= needed
@@ -132,12 +132,12 @@ def read_pieces(file: File, end: int, piece_bytes: int, on_read: Callable[[int],
         read_bytes = piece_bytes
 
 
-def _batch_starts(content: bytes) -> tuple[list[int], int]:
-    """Return the start of each batch whose header is in `content`, and the end of the last one, which may be beyond
-    `content`."""
+def batch_starts(content: bytes | bytearray, size: int | None = None) -> tuple[list[int], int]:
+    """Return the start of each batch whose header is in `content`, or in its first `size` bytes, and the end of the
+    last one, which may be beyond them."""
     length_at, overhead, shortest = _LENGTH.unpack_from, LENGTH_PREFIX.size, _BATCH_LENGTH_MIN
     starts: list[int] = []
-    at, last = 0, len(content) - BATCH_HEADER_BYTES
+    at, last = 0, (len(content) if size is None else size) - BATCH_HEADER_BYTES
     while at <= last:
         (length,) = length_at(content, at + _LENGTH_POSITION)
         if length < shortest:

@@ -1,4 +1,4 @@
-"""The sessions of the brokers at the active controller: soft state, which is not written and not taken over.
+"""The sessions of the brokers at the active controller: kept in memory only; a new controller begins its own.
 
 A session ends `session_timeout_ms` after the broker's last heartbeat. After a lost connection it ends within two
 heartbeat intervals, unless the broker sends another heartbeat. Times are arguments, from the monotonic clock.
@@ -32,12 +32,12 @@ class BrokerSessions:
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._sessions: dict[int, _Session] = {}
 
-    def begin(self, image: MetadataImage, now_ms: int) -> None:
+    def begin_all(self, image: MetadataImage, now_ms: int) -> None:
         """Begin sessions of all unfenced brokers when this controller becomes active; each has some time to find it."""
         grace_ms = min(self._session_timeout_ms, HEARTBEATS_OF_GRACE * self._heartbeat_interval_ms)
         self._sessions = {broker.id: _Session(broker.epoch, now_ms + grace_ms) for broker in image.live_brokers()}
 
-    def contact(self, broker_id: int, broker_epoch: int, now_ms: int, metadata_offset: int = -1) -> None:
+    def touch(self, broker_id: int, broker_epoch: int, now_ms: int, metadata_offset: int = -1) -> None:
         """Extend the broker's session after a heartbeat."""
         session = self._sessions.get(broker_id)
         if session is None or session.broker_epoch != broker_epoch:
@@ -71,7 +71,7 @@ class BrokerSessions:
     # --- controlled shutdown --------------------------------------------------------------------------------------
 
     def begin_shutdown(self, broker_id: int, offset: int) -> None:
-        """Note the offset of the last record that moved its leaderships; only the first call counts."""
+        """Note the metadata offset that the other brokers must reach first; only the first call counts."""
         session = self._sessions[broker_id]
         if session.shutdown_offset is None:
             session.shutdown_offset = offset

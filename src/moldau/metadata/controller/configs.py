@@ -1,6 +1,6 @@
-"""Changing configs of topics and brokers: AlterConfigs v0–2 (replaces all configs of a resource; others fall back to
-their default) and IncrementalAlterConfigs v0–1 (changes single configs, with APPEND and SUBTRACT for lists). Each
-resource succeeds or fails alone.
+"""Changing configs of topics, brokers and client metrics: AlterConfigs v0–2 (replaces all configs of a resource; others
+fall back to their default) and IncrementalAlterConfigs v0–1 (changes single configs, with APPEND and SUBTRACT for
+lists). Each resource succeeds or fails alone.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import TypeVar
 
+from moldau.base import own_configs
 from moldau.base.broker_configs import broker_config, broker_value, check_dynamic_broker_configs
+from moldau.base.client_metrics_configs import CLIENT_METRICS_CONFIGS, check_client_metrics_configs
 from moldau.base.config_def import BrokerLayers, ConfigDef, ConfigType, ConfigValue
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.topic_configs import TOPIC_CONFIGS, check_topic_configs, topic_config_values
 from moldau.metadata.broker_configs import CLUSTER_DEFAULT
 from moldau.metadata.controller.decision import Decision
+from moldau.metadata.controller.views import refuse_view_configs
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigRecord, ConfigResource, MetadataRecord
 from moldau.wire.messages import alter_configs, incremental_alter_configs
@@ -105,7 +108,7 @@ def _check_resource(
     if kind == ConfigResource.BROKER:
         if name != CLUSTER_DEFAULT and not _is_broker(image, name):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"No broker with id {name!r} is registered.")
-    elif kind != ConfigResource.TOPIC:
+    elif kind not in (ConfigResource.TOPIC, ConfigResource.CLIENT_METRICS):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}.")
 
 
@@ -157,6 +160,8 @@ def _apply_operation(
 
 
 def _definition(kind: int, name: str) -> ConfigDef | None:
+    if kind == ConfigResource.CLIENT_METRICS:
+        return CLIENT_METRICS_CONFIGS.get(name)
     return TOPIC_CONFIGS.get(name) if kind == ConfigResource.TOPIC else broker_config(name)
 
 
@@ -167,6 +172,8 @@ def _list_value(
     value: ConfigValue
     if definition.name in configs:
         value = definition.parse(configs[definition.name])
+    elif key[0] == ConfigResource.CLIENT_METRICS:
+        value = definition.default
     elif key[0] == ConfigResource.TOPIC:
         value = topic_config_values({}, broker_configs)[definition.name]
     else:
@@ -181,8 +188,13 @@ def _config_records(
     """Return the records that change a resource's configs to `new`; raise KafkaError if they are invalid."""
     kind, name = key
     old = image.configs_of(kind, name)
+    if own_configs.SCRAM_SECRET in old:
+        new = {own_configs.SCRAM_SECRET: old[own_configs.SCRAM_SECRET], **new}  # nobody removes it
     if kind == ConfigResource.TOPIC:
+        refuse_view_configs(image, name, new)
         check_topic_configs(new, broker_configs)
+    elif kind == ConfigResource.CLIENT_METRICS:
+        check_client_metrics_configs(name, new)
     else:
         changed = {n: value for n, value in new.items() if old.get(n) != value}
         check_dynamic_broker_configs(changed, per_broker=name != CLUSTER_DEFAULT)

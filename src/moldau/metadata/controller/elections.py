@@ -15,6 +15,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change
 from moldau.metadata.controller.unclean_elections import unclean_allowed
+from moldau.metadata.controller.views import refuse_view
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import NO_LEADER, PartitionChangeRecord
 from moldau.wire.messages.elect_leaders import (
@@ -36,7 +37,7 @@ class ElectionType(IntEnum):
 def decide_elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> Decision[ElectLeadersResponse]:
     """Elect leaders of the named partitions, or of all; then the response omits those that need no election."""
     requested: list[tuple[str, Sequence[int]]] = (
-        [(name, range(len(image.topics[name].partitions))) for name in sorted(image.topics)]
+        [(name, range(len(image.topics[name].partitions))) for name in sorted(image.topics) if name not in image.views]
         if request.topic_partitions is None
         else [(each.topic, each.partitions) for each in request.topic_partitions]
     )
@@ -65,6 +66,7 @@ def _election_record(image: MetadataImage, name: str, index: int, kind: int) -> 
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
     if not 0 <= index < len(topic.partitions):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
+    refuse_view(image, topic)
     state = topic.partitions[index]
     is_preferred = kind == ElectionType.PREFERRED
     if _has_preferred_leader(state) if is_preferred else state.leader != NO_LEADER:
@@ -115,6 +117,8 @@ def _elect_round(
 def _all_partitions(image: MetadataImage) -> Iterator[tuple[TopicImage, int, PartitionState]]:
     for name in sorted(image.topics):
         topic = image.topics[name]
+        if topic.is_view:
+            continue
         for index, state in enumerate(topic.partitions):
             yield topic, index, state
 

@@ -45,7 +45,7 @@ def decide_heartbeat(
     registered = image.brokers.get(request.broker_id)
     if registered is None or registered.epoch != request.broker_epoch:
         return Decision(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
-    sessions.contact(registered.id, registered.epoch, now_ms, request.current_metadata_offset)
+    sessions.touch(registered.id, registered.epoch, now_ms, request.current_metadata_offset)
     next_state = _next_state(image, registered, request, sessions, broker_configs)
     records = next_state.records or _lost_directory_records(image, registered, request, broker_configs)
     if next_state.may_stop:

@@ -87,6 +87,8 @@ def _remaining_isr(state: PartitionState, gone: frozenset[int]) -> tuple[int, ..
 def _find_partitions(image: MetadataImage, matches: Callable[[PartitionState], bool]) -> list[TopicPartitions]:
     result: list[TopicPartitions] = []
     for topic in image.topics.values():
+        if topic.is_view:
+            continue
         indexes = [index for index, state in enumerate(topic.partitions) if matches(state)]
         if indexes:
             result.append((topic, indexes))

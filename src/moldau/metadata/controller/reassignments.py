@@ -14,6 +14,7 @@ from moldau.metadata.controller.assignments import check_assignment
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change
 from moldau.metadata.controller.unclean_elections import unclean_allowed
+from moldau.metadata.controller.views import refuse_view
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import PartitionChangeRecord
 from moldau.wire.messages.alter_partition_reassignments import (
@@ -75,6 +76,7 @@ def _reassignment_record(
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{request.partition_index}."
         )
+    refuse_view(image, topic)
     state = topic.partitions[request.partition_index]
     if request.replicas is None:
         desired = _cancelled_state(topic, request.partition_index, unclean_allowed(image, broker_configs)(name))
@@ -129,7 +131,7 @@ def decide_list_reassignments(
 ) -> Decision[ListPartitionReassignmentsResponse]:
     """List the ongoing reassignments of the named partitions, or of all."""
     requested: list[tuple[str, Sequence[int] | None]] = (
-        [(name, None) for name in sorted(image.topics)]
+        [(name, None) for name in sorted(image.topics) if name not in image.views]
         if request.topics is None
         else [(each.name, each.partition_indexes) for each in request.topics if each.name in image.topics]
     )

@@ -5,6 +5,8 @@ The request has the salted password, computed by the client; the records have on
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -15,6 +17,7 @@ from moldau.metadata.records import (
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
+from moldau.metadata.scram_secret import scram_secret, scram_secret_record
 from moldau.security.sasl.scram_messages import ITERATIONS_MAX, ITERATIONS_MIN, ScramKeys
 from moldau.security.scram_credentials import ScramMechanism
 from moldau.wire.messages.alter_user_scram_credentials import (
@@ -26,12 +29,24 @@ from moldau.wire.messages.alter_user_scram_credentials import (
 )
 
 Change = ScramCredentialDeletion | ScramCredentialUpsertion
+SECRET_BYTES: Final = 32
 TWICE: Final = "A user credential cannot be altered twice in the same request"
 
 
+def new_scram_secret(rng: Random) -> str:
+    return rng.randbytes(SECRET_BYTES).hex()
+
+
+def decide_scram_secret(image: MetadataImage, new_secret: Callable[[], str]) -> Decision[None]:
+    """Give the cluster its secret, if it has users and no secret: those of `kafka-storage format --add-scram`."""
+    is_missing = bool(image.scram_credentials) and scram_secret(image) is None
+    return Decision(None, (scram_secret_record(new_secret()),) if is_missing else ())
+
+
 def decide_alter_user_scram_credentials(
-    image: MetadataImage, request: AlterUserScramCredentialsRequest
+    image: MetadataImage, request: AlterUserScramCredentialsRequest, new_secret: Callable[[], str]
 ) -> Decision[AlterUserScramCredentialsResponse]:
+    """The first credential comes with the cluster's secret."""
     outcomes: dict[str, MetadataRecord | KafkaError] = {}
     changes: list[Change] = [*request.deletions, *request.upsertions]
     for change in changes:
@@ -47,6 +62,8 @@ def decide_alter_user_scram_credentials(
         for user, outcome in outcomes.items()
     ]
     records = tuple(outcome for outcome in outcomes.values() if not isinstance(outcome, KafkaError))
+    if records and scram_secret(image) is None:
+        records = (scram_secret_record(new_secret()), *records)
     return Decision(AlterUserScramCredentialsResponse(results=results), records)
 
 

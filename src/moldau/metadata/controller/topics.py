@@ -13,9 +13,11 @@ from random import Random
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID, Uuid
 from moldau.base.topic_names import METADATA_TOPIC, collision_key, topic_name_problem
+from moldau.base.view_configs import VIEW_PREFIX
 from moldau.metadata.controller.assignments import check_assignment, partition_record
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.placement import place
+from moldau.metadata.controller.views import create_view, refuse_view
 from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.metadata.records import (
     ConfigRecord,
@@ -119,6 +121,8 @@ def _create(
     if nulls:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(nulls)}")
     overrides = {name: value for name, value in configs.items() if value is not None}
+    if any(name.startswith(VIEW_PREFIX) for name in overrides):
+        return create_view(image, topic, overrides, defaults.describe_configs, new_uuid(rng))
     replicas = _choose_replicas(image, topic, defaults, rng, partitions_left)
     defaults.check_configs(overrides)
     topic_id = new_uuid(rng)
@@ -259,6 +263,7 @@ def _new_partitions(image: MetadataImage, request: CreatePartitionsTopic, rng: R
     topic = image.topics.get(request.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    refuse_view(image, topic)
     current = len(topic.partitions)
     if request.count == current:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")

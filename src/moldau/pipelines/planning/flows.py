@@ -24,6 +24,7 @@ from moldau.spark.lake import BatchTag, upsert
 OutputMode = Literal["append", "update", "complete"]
 LAKE: Final = "moldau-lake"
 QUERY_ID: Final = "sql.streaming.queryId"
+RUN_ID: Final = "spark.jobGroup.id"
 CONSOLE_ROWS: Final = 20
 
 
@@ -215,6 +216,8 @@ def _write_batches(target: Target, frame: DataFrame, mode: OutputMode, state: Pa
 
 def _tag(batch: DataFrame, batch_id: int) -> BatchTag:
     """Return the tag of a batch. It is the same if Spark repeats the batch, which is then not written again."""
-    query_id = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    context = batch.sparkSession.sparkContext
+    query_id, run_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(RUN_ID)
     assert query_id, "Spark sets the query id for each batch of a stream"
-    return BatchTag(query_id, batch_id)
+    assert run_id, "Spark runs the jobs of a stream in a group that is named like the run"
+    return BatchTag(query_id, batch_id, run_id=run_id)

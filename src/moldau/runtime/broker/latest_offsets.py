@@ -44,7 +44,7 @@ class LatestOffsets:
         """Put the high watermarks into `found`. Each yield is the end of a turn; a promise must be awaited."""
         elsewhere: dict[int, list[Place]] = {}
         for number, (topic, index) in enumerate(places, 1):
-            partition = self._partitions.find(topic, index)
+            partition = self._partitions.find_readable(topic, index)
             if partition is not None and partition.is_leader:
                 found[topic, index] = partition.high_watermark
             elif (leader := self._leader(topic, index)) >= 0:

@@ -10,6 +10,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise, resolved
 from moldau.client.peers import Peers
 from moldau.metadata.current import CurrentImage
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
@@ -47,6 +48,6 @@ class Brokers:
             response = self._ask_this_node(api, request)
         except Exception as fault:
             # Another node would close the connection, and the caller would get an error.
-            log.exception("node %d: its own %s request failed", self._node_id, api.name)
+            INTERNAL_ERRORS.log(log, "node %d: its own %s request failed", self._node_id, api.name)
             return resolved(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(fault)))
         return resolved(response)

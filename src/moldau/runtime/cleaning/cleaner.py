@@ -21,7 +21,7 @@ from moldau.log.log import Log
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.cleaning.choice import DirtyLog, dirty_log
-from moldau.runtime.cleaning.ports import CleaningFailed, Cleans, failure
+from moldau.runtime.cleaning.ports import CleaningFailed, SegmentCleaner, failure
 from moldau.runtime.cleaning.settings import CleanerSettings
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class LogCleaner:
     def __init__(
         self,
         partitions: Partitions,
-        cleans: Cleans,
+        cleans: SegmentCleaner,
         settings: CleanerSettings,
         clock: Clock,
         timers: Timers,

@@ -1,5 +1,5 @@
-"""The interface of the worker that reads a log and writes its cleaned segments beside it. `CleansInThread` works in a
-thread with the node's own files, `process.py` in a process of its own.
+"""The interface of the worker that reads a log and writes its cleaned segments beside it. `ThreadSegmentCleaner` works
+in a thread with the node's own files, `process.py` in a process of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Order(NamedTuple):
     job: CleaningJob | None = None
 
 
-class Cleans(Protocol):
+class SegmentCleaner(Protocol):
     def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[CleaningResult | CleaningFailed]:
         """Start a job. Only one may run at a time."""
         ...
@@ -56,7 +56,7 @@ def failure(fault: StorageFault | MalformedData) -> CleaningFailed:
     return CleaningFailed(str(fault), is_shortage=fault.is_shortage)
 
 
-class CleansInThread:
+class ThreadSegmentCleaner:
     """Cleans in the node's thread for disk work, with the node's own files and without a rate limit: for simulations
     and tests."""
 

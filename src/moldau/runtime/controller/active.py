@@ -118,7 +118,7 @@ class Controller:
         for duties in self._duties:
             duties.take_over()
 
-    def resigned(self) -> None:
+    def no_longer_leading(self) -> None:
         self._is_active = False
         parked, self._parked = self._parked, deque()
         for duties in self._duties:

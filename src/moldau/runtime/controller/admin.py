@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -19,7 +20,7 @@ from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import decide_elect_leaders
 from moldau.metadata.controller.features import decide_update_features
 from moldau.metadata.controller.reassignments import decide_alter_reassignments, decide_list_reassignments
-from moldau.metadata.controller.scram_credentials import decide_alter_user_scram_credentials
+from moldau.metadata.controller.scram_credentials import decide_alter_user_scram_credentials, new_scram_secret
 from moldau.metadata.controller.topics import (
     Charge,
     TopicDefaults,
@@ -91,7 +92,9 @@ class Admin:
             ApiKey.ALTER_CLIENT_QUOTAS: decide_alter_client_quotas,
             ApiKey.CREATE_ACLS: lambda image, request: decide_create_acls(image, request, lambda: new_uuid(rng)),
             ApiKey.DELETE_ACLS: decide_delete_acls,
-            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: decide_alter_user_scram_credentials,
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda image, request: decide_alter_user_scram_credentials(
+                image, request, partial(new_scram_secret, rng)
+            ),
         }
 
     def __contains__(self, api: ApiKey) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from random import Random
 
 from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.cluster_settings import BalanceSettings, BrokerSessionSettings
@@ -15,6 +16,7 @@ from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import decide_balance, decide_unclean_elections
 from moldau.metadata.controller.features import decide_bootstrap
 from moldau.metadata.controller.fencing import decide_fence_stale
+from moldau.metadata.controller.scram_credentials import decide_scram_secret, new_scram_secret
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.record import MetadataRecord
 from moldau.runtime.controller.active import Controller
@@ -33,9 +35,11 @@ class ControllerDuties:
         layers: Callable[[MetadataImage], BrokerLayers],
         clock: Clock,
         timers: Timers,
+        rng: Random,
         first_records: tuple[MetadataRecord, ...] = (),
     ) -> None:
         """`first_records` are for a new metadata log."""
+        self._rng = rng
         self._first_records = first_records
         self._node_id = node_id
         self._controller = controller
@@ -53,6 +57,7 @@ class ControllerDuties:
 
     def take_over(self) -> None:
         self._controller.submit(lambda image: decide_bootstrap(image, self._first_records))
+        self._controller.submit(lambda image: decide_scram_secret(image, lambda: new_scram_secret(self._rng)))
         self._controller.submit(self._begin_sessions)
         self._balancing = self._timers.after_ms(self._balance.check_interval_ms, self._check_leaders)
         self.set_fencing_timer()
@@ -90,7 +95,7 @@ class ControllerDuties:
         self._fencing = self._timers.after_ms(max(deadline_ms - self._clock.elapsed_ms(), 1), self._fence)
 
     def _begin_sessions(self, image: MetadataImage) -> Decision[None]:
-        self._sessions.begin(image, self._clock.elapsed_ms())
+        self._sessions.begin_all(image, self._clock.elapsed_ms())
         # The previous process of this node is gone: this one need not wait until its session expires.
         self._sessions.end(self._node_id)
         return Decision(None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
@@ -24,6 +24,8 @@ from moldau.wire.messages.create_topics import CreatableTopic
 R = TypeVar("R")
 GROUP_ID_BYTES_MAX = 2**15 - 1
 """The longest string that fits into a record's key."""
+SHORT_GROUP_ID = GROUP_ID_BYTES_MAX // 4
+"""Characters that cannot take more bytes than that."""
 LOSS: Final = "offsets that groups have committed are lost, and their members begin where they would without any"
 
 
@@ -54,13 +56,15 @@ class GroupCoordinator:
     # --- requests -----------------------------------------------------------------------------------------------
 
     def submit(
-        self, group_id: str, decide: Callable[[Groups], Outcome[R]], may_be_empty: bool = False
+        self, group_id: str, decide: Callable[..., Outcome[R]], *arguments: Any, may_be_empty: bool = False
     ) -> R | Promise[R]:
-        """Submit a request to the shard of its group. Raise KafkaError if this node does not have the shard; a promise
-        may also be completed with a KafkaError."""
-        if not (group_id or may_be_empty) or len(group_id.encode()) > GROUP_ID_BYTES_MAX:
+        """Submit a request to the shard of its group, which calls `decide(groups, *arguments)`. Raise KafkaError if
+        this node does not have the shard; a promise may also be completed with a KafkaError."""
+        if not group_id and not may_be_empty:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        return self.shards.submit(group_id, decide)
+        if len(group_id) > SHORT_GROUP_ID and len(group_id.encode()) > GROUP_ID_BYTES_MAX:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        return self.shards.submit(group_id, decide, *arguments)
 
     def find(self, group_id: str) -> int:
         """Return the node that coordinates the group. Raise KafkaError if there is none now."""

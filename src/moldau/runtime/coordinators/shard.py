@@ -25,7 +25,7 @@ from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL, ACKS_LEADER, Partition
 from moldau.runtime.coordinators.shard_replay import Machine, TransactionalMachine, replay_log
 from moldau.wire.batch import BATCH_HEADER_BYTES
-from moldau.wire.records import IN_LINE, EndTxnMarker, Record, build_batch, end_txn_batch
+from moldau.wire.records import IN_LINE, EndTxnMarker, Record, build_batch, end_txn_batch, new_record
 
 R = TypeVar("R")
 log = logging.getLogger("moldau.coordinator")
@@ -71,6 +71,7 @@ class Shard:
         self._unacknowledged: deque[list[Answer]] = deque()
         """The answers of turns that are appended but not committed yet."""
         self._is_failed = False
+        self._deadlines = machine.deadlines
         self._timer: Timer | None = None
         self._timer_ms = 0
 
@@ -80,12 +81,17 @@ class Shard:
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def submit(self, decide: Callable[[], Outcome[R]]) -> R | Promise[R]:
-        """Return the response or a promise of it. Raise KafkaError if the shard is not ready or the records are
-        refused; the promise may also be completed with a KafkaError."""
+    def submit(self, decide: Callable[..., Outcome[R]], *arguments: Any) -> R | Promise[R]:
+        """Call `decide(*arguments)` and return the response or a promise of it. Raise KafkaError if the shard is not
+        ready or the records are refused; the promise may also be completed with a KafkaError."""
         if self._error is not None:
             raise KafkaError(self._error)
-        outcome: Outcome[Any] = decide()
+        outcome: Outcome[Any] = decide(*arguments)
+        if not (outcome.records or outcome.answers or self._records or self._unacknowledged):
+            # Nothing to write or to wait for, as with nearly all heartbeats.
+            if self._deadlines.has_earlier:
+                self._set_timer()
+            return outcome.response
         if outcome.records:
             try:
                 outcome = self._apply_outcome(outcome)
@@ -93,7 +99,8 @@ class Shard:
                 _complete([Answer(answer.waiting, error) for answer in outcome.answers])
                 raise
         response: R | Promise[R] = self._park(outcome)
-        self._set_timer()
+        if self._deadlines.has_earlier:
+            self._set_timer()
         return response
 
     def _apply_outcome(self, outcome: Outcome[Any]) -> Outcome[Any]:
@@ -104,8 +111,9 @@ class Shard:
                 raise KafkaError(
                     ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.partition.name} has too few in-sync replicas"
                 )
-            records = [self._encode(record) for record in outcome.records]
-            size = max(map(_size, records)) if outcome.is_divisible else sum(map(_size, records))
+            encode, now_ms = self._machine.encode, self._clock.now_ms()
+            records = [new_record((IN_LINE, now_ms, *encode(record), ())) for record in outcome.records]
+            size = max(map(_size, records)) if outcome.is_divisible else _total_size(records)
             if BATCH_HEADER_BYTES + size + outcome.spare_bytes > self.partition.log.config.max_message_bytes:
                 raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
         except (KafkaError, *UNWRITABLE) as error:
@@ -119,30 +127,26 @@ class Shard:
             self._write_transactional(outcome.producer, outcome.records, records)
         elif outcome.is_divisible:
             for record, encoded in zip(outcome.records, records, strict=True):
-                self._apply([record], [encoded])
+                self._apply([record], [encoded], _size(encoded))
         else:
-            self._apply(outcome.records, records)
+            self._apply(outcome.records, records, size)
         if outcome.on_applied is not None:
             outcome.on_applied()
         return outcome
 
-    def _apply(self, records: Sequence[CoordinatorRecord], encoded: list[Record]) -> None:
+    def _apply(self, records: Sequence[CoordinatorRecord], encoded: list[Record], size: int) -> None:
         """Apply records that must be in one batch. If the batch of this turn is full, append it first."""
-        size = sum(map(_size, encoded))
         if self._bytes + size > self.partition.log.config.max_message_bytes:
             self._write()
         if self._error is not None:
             raise KafkaError(self._error)  # the log refused that batch, so this machine is dropped
+        apply = self._machine.apply
         for record in records:
-            self._machine.apply(record)
+            apply(record)
         if not self._records:
             self._timers.soon(self._write)
         self._records += encoded
         self._bytes += size
-
-    def _encode(self, record: CoordinatorRecord) -> Record:
-        key, value = self._machine.encode(record)
-        return Record(IN_LINE, self._clock.now_ms(), key, value)
 
     def _park(self, outcome: Outcome[Any]) -> Any:
         """Return the response, or a promise of it if records are not committed yet: the decision may depend on them,
@@ -314,7 +318,8 @@ class Shard:
 
     def _set_timer(self) -> None:
         """Set the timer to the machine's next deadline, unless it is already set to that or an earlier time."""
-        deadline_ms = self._machine.next_deadline_ms()
+        self._deadlines.has_earlier = False
+        deadline_ms = self._deadlines.next_ms()
         if deadline_ms is None or self._is_failed or (self._timer is not None and self._timer_ms <= deadline_ms):
             return
         if self._timer is not None:
@@ -331,7 +336,7 @@ class Shard:
             self._timer = self._timers.after_ms(DEADLINE_RETRY_MS, self._run_due)
             return
         try:
-            for action in self._machine.due(self._clock.elapsed_ms()):
+            for action in self._deadlines.due(self._clock.elapsed_ms()):
                 if self._is_failed:
                     return
                 self.submit(action)
@@ -341,6 +346,13 @@ class Shard:
 
 def _size(record: Record) -> int:
     return len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD_BYTES
+
+
+def _total_size(records: Sequence[Record]) -> int:
+    total = len(records) * RECORD_OVERHEAD_BYTES
+    for _, _, key, value, _ in records:
+        total += len(key or b"") + len(value or b"")
+    return total
 
 
 def _complete(answers: Sequence[Answer]) -> None:

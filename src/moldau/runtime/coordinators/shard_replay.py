@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.base.promise import Promise
-from moldau.coordinator.machine import Action, CoordinatorRecord
+from moldau.coordinator.machine import CoordinatorRecord, Deadlines
 from moldau.log.walk import walk_batches
 from moldau.replica.partition import Partition
 from moldau.wire.batch import BatchHeader, has_valid_crc
@@ -31,9 +31,8 @@ class Machine(Protocol):
 
     def loaded(self) -> None: ...
 
-    def next_deadline_ms(self) -> int | None: ...
-
-    def due(self, now_ms: int) -> Iterator[Action]: ...
+    @property
+    def deadlines(self) -> Deadlines: ...
 
     def waiting(self) -> Iterator[Promise[Any]]: ...
 

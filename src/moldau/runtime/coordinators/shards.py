@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
@@ -20,7 +19,7 @@ from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.shard import Shard
 from moldau.runtime.coordinators.shard_replay import Machine
-from moldau.runtime.coordinators.topic import CoordinatorTopic
+from moldau.runtime.coordinators.topic import CACHED_HASHES_MAX, CACHED_LENGTH_MAX, CoordinatorTopic
 from moldau.wire.records import EndTxnMarker
 
 log = logging.getLogger("moldau.coordinator")
@@ -64,6 +63,9 @@ class Shards(Generic[M]):
         self._timers = timers
         self._shards: dict[int, LocalShard[M]] = {}
         """By the index of the partition."""
+        self._found: dict[str, LocalShard[M]] = {}
+        """The shards of keys that were looked up since the image or the shards changed."""
+        self._found_in = topic.current.image
 
     def machines(self) -> Iterator[M]:
         """Yield all machines of this node, also those that are still loading."""
@@ -77,13 +79,29 @@ class Shards(Generic[M]):
     def partition_of(self, key: str) -> int:
         return self._topic.partition_of(key).partition
 
-    def submit(self, key: str, decide: Callable[[M], Outcome[R]]) -> R | Promise[R]:
-        """Submit a request to the machine of `key`. Raise KafkaError if that machine is not on this node or not
-        loaded."""
+    def submit(self, key: str, decide: Callable[..., Outcome[R]], *arguments: Any) -> R | Promise[R]:
+        """Submit a request to the machine of `key`: `decide(machine, *arguments)`. Raise KafkaError if that machine is
+        not on this node or not loaded."""
+        if self._found_in is not self._topic.current.image:
+            self._forget_found()
+        local = self._found.get(key)
+        if local is None:
+            local = self._find(key)
+        return local[0].submit(decide, local[1], *arguments)
+
+    def _find(self, key: str) -> LocalShard[M]:
         local = self._shards.get(self.partition_of(key))
         if local is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return local.shard.submit(partial(decide, local.machine))
+        if len(key) <= CACHED_LENGTH_MAX:
+            if len(self._found) >= CACHED_HASHES_MAX:
+                self._found.clear()
+            self._found[key] = local
+        return local
+
+    def _forget_found(self) -> None:
+        self._found.clear()
+        self._found_in = self._topic.current.image
 
     def end_transaction(
         self, index: int, producer: ProducerIdAndEpoch, marker: EndTxnMarker, transaction_version: int
@@ -98,7 +116,7 @@ class Shards(Generic[M]):
 
     def submit_to_all(self, decide: Callable[[M], Outcome[R]]) -> list[R | Promise[R]]:
         """Submit the same request to every machine. Raise KafkaError if a machine is not loaded."""
-        return [local.shard.submit(partial(decide, local.machine)) for local in self._shards.values()]
+        return [local.shard.submit(decide, local.machine) for local in self._shards.values()]
 
     def submit_to_loaded(self, decide: Callable[[M], Outcome[None]]) -> None:
         """Submit a decision to every loaded machine. A machine that is still loading does not get it: offsets of a
@@ -114,7 +132,7 @@ class Shards(Generic[M]):
                 if not shard.is_ready:
                     break  # an earlier outcome made the shard fail, so this machine is dropped
                 try:
-                    shard.submit(partial(_identity, outcome))
+                    shard.submit(_identity, outcome)
                 except KafkaError as error:
                     log.warning(
                         "%s: records that the coordinator wrote without a request were refused: %s",
@@ -136,6 +154,7 @@ class Shards(Generic[M]):
         local = self._shards.get(index)
         # `is`: after the topic was deleted and created again, an equal name belongs to another partition and log.
         if local is not None and not (is_ours and local.shard.partition is partition):
+            self._found.clear()
             self._shards.pop(index).shard.close(ErrorCode.NOT_COORDINATOR)
             local = None
         if local is None and is_ours:
@@ -145,6 +164,7 @@ class Shards(Generic[M]):
     def _open(self, index: int, partition: Partition) -> None:
         machine = self._new_machine(partition)
         shard = Shard(partition, machine, self._clock, self._timers, lambda failed: self._on_failed(index, failed))
+        self._found.clear()
         self._shards[index] = LocalShard(shard, machine)
         shard.load()
 
@@ -157,6 +177,7 @@ class Shards(Generic[M]):
             self._open(index, failed.partition)
 
     def close(self, code: ErrorCode) -> None:
+        self._found.clear()
         shards, self._shards = self._shards, {}
         for local in shards.values():
             local.shard.close(code)

@@ -27,12 +27,12 @@ class CoordinatorTopic:
     def __init__(self, topic: CreatableTopic, current: CurrentImage, creator: TopicCreator) -> None:
         self.name = topic.name
         self._topic = topic
-        self._current = current
+        self.current = current
         self._creator = creator
         self._count = 0
 
     def create_if_missing(self) -> Promise[ErrorCode]:
-        if self.name in self._current.image.topics:
+        if self.name in self.current.image.topics:
             return resolved(ErrorCode.NONE)
         creation = self._creator.create_topics(CreateTopicsRequest([self._topic]))
         return creation.map(
@@ -56,13 +56,13 @@ class CoordinatorTopic:
 
     def partition_of(self, key: str) -> TopicPartition:
         """Return the partition for the records of `key`, also before the topic is created."""
-        topic = self._current.image.topics.get(self.name)
+        topic = self.current.image.topics.get(self.name)
         count = self._topic.num_partitions if topic is None else len(topic.partitions)
         return TopicPartition(self.name, java_hash(key) % count)
 
     def leader_of(self, key: str) -> int:
         """Return the node that leads the partition of `key`. Raise KafkaError if there is none now."""
-        topic = self._current.image.topics.get(self.name)
+        topic = self.current.image.topics.get(self.name)
         leader = -1 if topic is None else topic.partitions[self.partition_of(key).partition].leader
         if leader < 0:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

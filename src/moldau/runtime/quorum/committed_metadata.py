@@ -22,7 +22,7 @@ class CommittedMetadata:
     def leading(self, epoch: int) -> None:
         """Do nothing: only a controller leads, and it handles this itself."""
 
-    def resigned(self) -> None:
+    def no_longer_leading(self) -> None:
         """Do nothing, for the same reason."""
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:

@@ -243,7 +243,7 @@ class QuorumDriver:
                 case Leading(epoch):
                     listener.leading(epoch)
                 case NoLongerLeading():
-                    listener.resigned()
+                    listener.no_longer_leading()
                 case LeaderChanged(leader_id, epoch):
                     listener.leader_changed(leader_id, epoch)
                 case Committed(high_watermark):

@@ -8,7 +8,7 @@ from random import Random
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.counters import Counters
-from moldau.base.ports import DiskSpace
+from moldau.base.ports import DiskSpace, RunInThread
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partitions import Partitions
 from moldau.replica.replication import Replication
@@ -21,10 +21,12 @@ from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionGate
+from moldau.runtime.views.ports import missing_for_views
 from moldau.security.token_settings import TokenSettings
 from moldau.server.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.authorized_requests import authorize_functions
+from moldau.server.handlers.authorized_requests.views import refusing_views
 from moldau.server.handlers.delete_records import DeleteRecords
 from moldau.server.handlers.describe_acls import DescribeAcls
 from moldau.server.handlers.describe_client_quotas import DescribeClientQuotas
@@ -43,17 +45,20 @@ from moldau.server.handlers.groups.listing import DeleteGroups, DescribeGroups, 
 from moldau.server.handlers.groups.membership import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
 from moldau.server.handlers.groups.offsets import OffsetCommit, OffsetDelete, OffsetFetch
 from moldau.server.handlers.init_producer_id import InitProducerId
+from moldau.server.handlers.list_config_resources import ListConfigResources
 from moldau.server.handlers.list_offsets import ListOffsets
 from moldau.server.handlers.metadata import Metadata
 from moldau.server.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
 from moldau.server.handlers.produce import Produce
 from moldau.server.handlers.sasl import SaslAuthenticate, SaslHandshake
+from moldau.server.handlers.telemetry import GetTelemetrySubscriptions, PushTelemetry, Telemetry
 from moldau.server.handlers.transactions.add_partitions import AddOffsetsToTxn, AddPartitionsToTxn
 from moldau.server.handlers.transactions.commit_offsets import TxnOffsetCommit
 from moldau.server.handlers.transactions.end_txn import EndTxn
 from moldau.server.handlers.transactions.listing import DescribeTransactions, ListTransactions
 from moldau.server.handlers.transactions.write_markers import WriteTxnMarkers
 from moldau.server.router import Handler
+from moldau.wire.apis import ApiKey
 from moldau.wire.messages.fetch import FetchResponse
 
 
@@ -89,10 +94,14 @@ class HandlerDependencies:
     has_authorizer: bool
     delegation_tokens: TokenSettings
     counters: Counters
+    telemetry: Telemetry
+    run_in_thread: RunInThread
 
 
 def handlers(node: HandlerDependencies) -> list[Handler]:
     current, partitions, channel = node.current, node.partitions, node.channel
+    authorize = dict(authorize_functions(current, node.rng, node.has_authorizer))
+    authorize[ApiKey.CREATE_TOPICS] = refusing_views(authorize[ApiKey.CREATE_TOPICS], missing_for_views)
     return [
         Produce(current, partitions, node.gate, node.clock, node.timers, node.counters),
         Fetch(
@@ -107,20 +116,20 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
             throttled=node.throttled,
             rack_aware_reads=node.rack_aware_reads,
         ),
-        ListOffsets(partitions),
+        ListOffsets(partitions, node.timers),
         Metadata(current, channel, node.cluster_id, node.auto_create_topics, node.timers),
-        ApiVersions(current, node.served, node.kraft_version),
+        ApiVersions(current, node.telemetry.listed(node.served), node.kraft_version, node.telemetry.software),
         SaslHandshake(),
         SaslAuthenticate(),
         DeleteRecords(partitions, node.timers),
         InitProducerId(node.producer_ids, node.transactions, node.counters),
-        OffsetForLeaderEpoch(partitions),
-        DescribeConfigs(current, node.node_id, node.static, node.timers),
-        DescribeLogDirs(partitions, node.log_dir, node.disk_space),
+        OffsetForLeaderEpoch(partitions, node.timers),
+        DescribeConfigs(current, node.node_id, node.static, node.timers, partitions.view_counts),
+        DescribeLogDirs(partitions, node.log_dir, node.disk_space, node.timers),
         AlterReplicaLogDirs(partitions, node.log_dir),
         DescribeCluster(current, node.cluster_id),
         DescribeUserScramCredentials(current),
-        DescribeProducers(partitions),
+        DescribeProducers(partitions, node.timers),
         DescribeTopicPartitions(current),
         FindCoordinator(current, node.groups, node.transactions),
         JoinGroup(node.groups),
@@ -144,6 +153,9 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         DescribeTransactions(node.transactions),
         DescribeAcls(current, node.has_authorizer),
         DescribeClientQuotas(current),
-        DescribeDelegationToken(current, node.delegation_tokens),
-        *forwarded_handlers(channel.forward, authorize_functions(current, node.rng, node.has_authorizer)),
+        DescribeDelegationToken(current, node.delegation_tokens, node.timers),
+        ListConfigResources(current),
+        GetTelemetrySubscriptions(node.telemetry, node.clock, node.rng),
+        PushTelemetry(node.telemetry, node.clock, node.run_in_thread),
+        *forwarded_handlers(channel.forward, authorize),
     ]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from moldau.base.errors import ErrorCode
 from moldau.metadata.controller.features import SUPPORTED
 from moldau.metadata.current import CurrentImage
+from moldau.server.client_software import ClientSoftware
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.api_versions import (
@@ -44,11 +45,20 @@ class ApiVersions:
     versions = (0, 4)
 
     def __init__(
-        self, current: CurrentImage, served: Callable[[], dict[int, tuple[int, int]]], kraft_version: Callable[[], int]
+        self,
+        current: CurrentImage,
+        served: Callable[[], dict[int, tuple[int, int]]],
+        kraft_version: Callable[[], int],
+        software: ClientSoftware | None = None,
     ) -> None:
+        """`software` remembers what clients tell of themselves."""
         self._current = current
         self._served = served
         self._kraft_version = kraft_version
+        self._software = software
+        self._listed: dict[int, tuple[int, int]] = {}
+        self._keys: list[ApiVersion] = []
+        """Made once for what is served: every client asks, and hostile ones again and again."""
 
     def answer(self, request: ApiVersionsRequest, caller: Caller) -> ApiVersionsResponse:
         served = self._served()
@@ -56,12 +66,18 @@ class ApiVersions:
             return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, [ApiVersion(self.api, *self.versions)])
         if caller.version >= 3 and not _has_valid_client_software(request):
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
-        keys = [ApiVersion(key, 0 if key == ApiKey.PRODUCE else low, high) for key, (low, high) in served.items()]
+        if caller.version >= 3 and self._software is not None:
+            self._software.note(caller.address, request.client_software_name, request.client_software_version)
+        if served is not self._listed:
+            self._listed = served
+            self._keys = [
+                ApiVersion(key, 0 if key == ApiKey.PRODUCE else low, high) for key, (low, high) in served.items()
+            ]
         image = self._current.image
         supported = {**SUPPORTED, KRAFT_VERSION: KRAFT_VERSIONS}
         levels = {**image.features, KRAFT_VERSION: self._kraft_version()}
         return ApiVersionsResponse(
-            api_keys=keys,
+            api_keys=self._keys,
             supported_features=[
                 SupportedFeatureKey(name, low, high)
                 for name, (low, high) in supported.items()

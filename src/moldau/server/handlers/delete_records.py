@@ -6,6 +6,7 @@ It is answered when no live replica has the records any more, or when the client
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
@@ -14,6 +15,7 @@ from moldau.base.promise import Promise
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.requirements import TOPIC_DELETE
+from moldau.server.handlers.replies import partitions_in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_records import (
@@ -25,6 +27,8 @@ from moldau.wire.messages.delete_records import (
 )
 
 NO_LOW_WATERMARK = -1
+PARTITIONS_A_TURN: Final = 200
+"""A partition takes 5 microseconds; if it rolls a segment, a millisecond."""
 Waiting = list[tuple[DeleteRecordsPartitionResult, Partition, Promise[ErrorCode]]]
 
 
@@ -41,22 +45,39 @@ class DeleteRecords:
         self, request: DeleteRecordsRequest, caller: Caller
     ) -> DeleteRecordsResponse | Promise[DeleteRecordsResponse]:
         waiting: Waiting = []
-        response = DeleteRecordsResponse(
-            topics=[
-                DeleteRecordsTopicResult(
-                    topic.name,
-                    [self._delete(topic.name, requested, waiting) for requested in topic.partitions]
-                    if caller.access.allows(TOPIC_DELETE, topic.name)
-                    else [_denied(requested) for requested in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-        )
-        return self._when_deleted(response, waiting, request.timeout_ms) if waiting else response
 
-    def _delete(self, topic: str, requested: DeleteRecordsPartition, waiting: Waiting) -> DeleteRecordsPartitionResult:
+        def combine(
+            results: list[list[DeleteRecordsPartitionResult]],
+        ) -> DeleteRecordsResponse | Promise[DeleteRecordsResponse]:
+            response = DeleteRecordsResponse(
+                topics=[
+                    DeleteRecordsTopicResult(topic.name, each)
+                    for topic, each in zip(request.topics, results, strict=True)
+                ]
+            )
+            return self._when_deleted(response, waiting, request.timeout_ms) if waiting else response
+
+        return partitions_in_turns(
+            self._timers,
+            [
+                (topic.name if caller.access.allows(TOPIC_DELETE, topic.name) else None, topic.partitions)
+                for topic in request.topics
+            ],
+            lambda topic, requested: self._delete(topic, requested, waiting),
+            combine,
+            PARTITIONS_A_TURN,
+        )
+
+    def _delete(
+        self, topic: str | None, requested: DeleteRecordsPartition, waiting: Waiting
+    ) -> DeleteRecordsPartitionResult:
+        """`topic` is None if the client may not delete from it."""
         index = requested.partition_index
+        if topic is None:
+            return DeleteRecordsPartitionResult(index, NO_LOW_WATERMARK, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         try:
+            if self._partitions.is_view(topic):
+                raise KafkaError(ErrorCode.POLICY_VIOLATION, "a view has no records of its own")
             partition = self._partitions.get(topic, index)
             partition.check_leader_epoch(-1)
             before_offset = partition.high_watermark if requested.offset == -1 else requested.offset
@@ -96,12 +117,6 @@ class DeleteRecords:
         for result, partition, promise in waiting:
             promise.then(partial(on_deleted, result, partition))
         return answer
-
-
-def _denied(requested: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-    return DeleteRecordsPartitionResult(
-        requested.partition_index, NO_LOW_WATERMARK, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    )
 
 
 def _set_outcome(result: DeleteRecordsPartitionResult, partition: Partition, code: ErrorCode) -> None:

@@ -5,20 +5,23 @@ Defaults are included: clients that read, change and write back all configs rely
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from moldau.base.broker_configs import cluster_default_configs, effective_broker_configs
+from moldau.base.client_metrics_configs import effective_client_metrics_configs
 from moldau.base.clock import Timers
-from moldau.base.config_def import ConfigEntry
+from moldau.base.config_def import ConfigEntry, ConfigSource
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX
+from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
 from moldau.base.promise import Promise
 from moldau.base.topic_configs import effective_topic_configs
 from moldau.base.topic_names import topic_name_problem
+from moldau.base.view_configs import VIEW_COUNTS
 from moldau.metadata.broker_configs import CLUSTER_DEFAULT, broker_layers
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.records import ConfigResource
+from moldau.replica.view_counts import ViewCounts
 from moldau.security.acls.access import Access
 from moldau.server.handlers.config_access import describing_error, is_known_kind
 from moldau.server.handlers.replies import in_turns
@@ -44,7 +47,16 @@ class DescribeConfigs:
     versions = (1, 4)
     request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
-    def __init__(self, current: CurrentImage, node_id: int, static: Mapping[str, str], timers: Timers) -> None:
+    def __init__(
+        self,
+        current: CurrentImage,
+        node_id: int,
+        static: Mapping[str, str],
+        timers: Timers,
+        view_counts: Callable[[str], ViewCounts | None] = lambda view: None,
+    ) -> None:
+        """`view_counts` returns what this node has evaluated of a view."""
+        self._view_counts = view_counts
         self._timers = timers
         self._current = current
         self._node_id = node_id
@@ -53,13 +65,12 @@ class DescribeConfigs:
     def answer(
         self, request: DescribeConfigsRequest, caller: Caller
     ) -> DescribeConfigsResponse | Promise[DescribeConfigsResponse]:
-        unknown = next((each for each in request.resources if not is_known_kind(each.resource_type)), None)
-        if unknown is not None:  # as in Kafka, the whole request is refused
-            return _refusal(
-                request, f"Unexpected resource type {unknown.resource_type} for resource {unknown.resource_name}"
-            )
         if len(request.resources) > RESOURCES_MAX:
             return _refusal(request, f"{len(request.resources)} resources in one request; the limit is {RESOURCES_MAX}")
+        unknown = next((each for each in request.resources if not is_known_kind(each.resource_type)), None)
+        if unknown is not None:  # as in Kafka, the whole request is refused
+            name = unknown.resource_name[:TOPIC_NAME_LENGTH_MAX]  # every result repeats it
+            return _refusal(request, f"Unexpected resource type {unknown.resource_type} for resource {name}")
         return in_turns(
             self._timers,
             _each_once(request.resources),
@@ -97,7 +108,8 @@ class DescribeConfigs:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
             if name not in image.topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return effective_topic_configs(image.configs_of(kind, name), layers)
+            configs = effective_topic_configs(image.configs_of(kind, name), layers)
+            return (*configs, *_view_entries(self._view_counts(name))) if name in image.views else configs
         if kind == ConfigResource.BROKER and name == CLUSTER_DEFAULT:
             return cluster_default_configs(layers)
         if kind == ConfigResource.BROKER:
@@ -107,7 +119,20 @@ class DescribeConfigs:
                     f"Unexpected broker id, expected {self._node_id} or empty string, but received {name}",
                 )
             return effective_broker_configs(layers)
+        if kind == ConfigResource.CLIENT_METRICS:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+            return effective_client_metrics_configs(image.configs_of(kind, name))
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+
+def _view_entries(counts: ViewCounts | None) -> list[ConfigEntry]:
+    if counts is None:
+        return []
+    return [
+        ConfigEntry(definition, str(getattr(counts, name)), ConfigSource.DYNAMIC_TOPIC_CONFIG, ())
+        for name, definition in VIEW_COUNTS.items()
+    ]
 
 
 def _result(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -1,16 +1,25 @@
 """DescribeDelegationToken v1–3: the tokens that a client owns, may renew, or may see by ACLs, with their hmacs; others
-are left out silently. From this node's image: a token that was just created may be missing for a moment.
+are left out silently. From this node's image: a token that was just created may be missing for a moment. There may be
+tens of thousands, each with a hash, so they are described in turns.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from operator import attrgetter
+from typing import Final
+
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode
+from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import TOKEN_DESCRIBE, USER_DESCRIBE_TOKENS
 from moldau.security.delegation_tokens import DelegationToken, TokenHmacs, may_use_tokens
 from moldau.security.principals import Principal
 from moldau.security.token_settings import TokenSettings
+from moldau.server.handlers.replies import in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_delegation_token import (
@@ -20,17 +29,25 @@ from moldau.wire.messages.describe_delegation_token import (
     DescribeDelegationTokenResponse,
 )
 
+TOKENS_A_TURN: Final = 100
+SORTED_TOKENS_MAX: Final = 10_000
+"""More are described in any order, as by Kafka: sorting them would hold up the loop."""
+
 
 class DescribeDelegationToken:
     api = ApiKey.DESCRIBE_DELEGATION_TOKEN
     versions = (1, 3)
+    request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
-    def __init__(self, current: CurrentImage, settings: TokenSettings) -> None:
+    def __init__(self, current: CurrentImage, settings: TokenSettings, timers: Timers) -> None:
+        self._timers = timers
         self._current = current
         self._is_enabled = settings.is_enabled
         self._hmacs = TokenHmacs(settings.secret_key)
 
-    def answer(self, request: DescribeDelegationTokenRequest, caller: Caller) -> DescribeDelegationTokenResponse:
+    def answer(
+        self, request: DescribeDelegationTokenRequest, caller: Caller
+    ) -> DescribeDelegationTokenResponse | Promise[DescribeDelegationTokenResponse]:
         if not may_use_tokens(caller.access.principal):
             return DescribeDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
         if not self._is_enabled:
@@ -38,16 +55,25 @@ class DescribeDelegationToken:
         owners = None
         if request.owners is not None:
             owners = {Principal(each.principal_type, each.principal_name) for each in request.owners}
-        tokens = [
-            token
-            for token in self._current.image.delegation_tokens.values()
-            if (owners is None or not owners.isdisjoint((token.owner, *token.renewers)))
-            and _may_see(token, caller.access)
-        ]
-        tokens.sort(key=lambda token: (token.issued_ms, token.id))
-        return DescribeDelegationTokenResponse(tokens=[self._described(token) for token in tokens])
+        tokens = list(self._current.image.delegation_tokens.values())
+        if len(tokens) <= SORTED_TOKENS_MAX:
+            tokens.sort(key=attrgetter("issued_ms", "id"))
+        return in_turns(
+            self._timers,
+            tokens,
+            lambda token: self._describe(token, owners, caller.access),
+            lambda described: DescribeDelegationTokenResponse(tokens=[each for each in described if each is not None]),
+            TOKENS_A_TURN,
+        )
 
-    def _described(self, token: DelegationToken) -> DescribedDelegationToken:
+    def _describe(
+        self, token: DelegationToken, owners: Collection[Principal] | None, access: Access
+    ) -> DescribedDelegationToken | None:
+        """Return the token; None if the client did not ask for it or may not see it."""
+        if owners is not None and not any(each in owners for each in (token.owner, *token.renewers)):
+            return None
+        if not _may_see(token, access):
+            return None
         return DescribedDelegationToken(
             token.owner.type,
             token.owner.name,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from moldau.base.clock import Timers
 from moldau.base.errors import StorageFault
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.ports import DiskSpace
+from moldau.base.promise import Promise
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_DESCRIBE
+from moldau.server.handlers.replies import in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_log_dirs import (
@@ -20,6 +25,7 @@ from moldau.wire.messages.describe_log_dirs import (
 )
 
 UNKNOWN_SPACE = (-1, -1)
+PARTITIONS_A_TURN: Final = 1_000
 
 
 class DescribeLogDirs:
@@ -27,18 +33,32 @@ class DescribeLogDirs:
     versions = (1, 5)
     request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
-    def __init__(self, partitions: Partitions, log_dir: str, disk_space: DiskSpace) -> None:
+    def __init__(self, partitions: Partitions, log_dir: str, disk_space: DiskSpace, timers: Timers) -> None:
         self._partitions = partitions
+        self._timers = timers
         self._log_dir = log_dir
         self._disk_space = disk_space
 
-    def answer(self, request: DescribeLogDirsRequest, caller: Caller) -> DescribeLogDirsResponse:
+    def answer(
+        self, request: DescribeLogDirsRequest, caller: Caller
+    ) -> DescribeLogDirsResponse | Promise[DescribeLogDirsResponse]:
         if not caller.access.allows(CLUSTER_DESCRIBE):
             return DescribeLogDirsResponse(error_code=denied(CLUSTER_DESCRIBE).code)
         sizes_by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
-        for partition in self._requested(request):
+
+        def add(partition: Partition) -> None:
             size = DescribeLogDirsPartition(partition.name.partition, partition.log.size_bytes)
             sizes_by_topic.setdefault(partition.name.topic, []).append(size)
+
+        return in_turns(
+            self._timers,
+            self._requested(request),
+            add,
+            lambda _: self._response(sizes_by_topic),
+            PARTITIONS_A_TURN,
+        )
+
+    def _response(self, sizes_by_topic: dict[str, list[DescribeLogDirsPartition]]) -> DescribeLogDirsResponse:
         topics = [DescribeLogDirsTopic(name, sizes) for name, sizes in sizes_by_topic.items()]
         try:
             total, usable = self._disk_space()
@@ -48,6 +68,6 @@ class DescribeLogDirs:
 
     def _requested(self, request: DescribeLogDirsRequest) -> list[Partition]:
         if request.topics is None:
-            return list(self._partitions)
+            return self._partitions.all()
         requested = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
         return [partition for key in sorted(requested) if (partition := self._partitions.find(*key)) is not None]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise
 from moldau.base.topic_names import topic_name_problem
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import TOPIC_READ
+from moldau.server.handlers.replies import partitions_in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_producers import (
@@ -20,6 +23,7 @@ from moldau.wire.messages.describe_producers import (
     TopicResponse,
 )
 
+PARTITIONS_A_TURN: Final = 500
 UNKNOWN_MESSAGE: Final = "This server does not host this topic-partition."
 
 
@@ -28,17 +32,21 @@ class DescribeProducers:
     versions = (0, 0)
     request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
-    def __init__(self, partitions: Partitions) -> None:
+    def __init__(self, partitions: Partitions, timers: Timers) -> None:
         self._partitions = partitions
+        self._timers = timers
 
-    def answer(self, request: DescribeProducersRequest, caller: Caller) -> DescribeProducersResponse:
-        return DescribeProducersResponse(
-            topics=[
-                TopicResponse(
-                    topic.name, [self._describe(topic.name, index, caller.access) for index in topic.partition_indexes]
-                )
-                for topic in request.topics
-            ]
+    def answer(
+        self, request: DescribeProducersRequest, caller: Caller
+    ) -> DescribeProducersResponse | Promise[DescribeProducersResponse]:
+        return partitions_in_turns(
+            self._timers,
+            [(topic.name, topic.partition_indexes) for topic in request.topics],
+            lambda topic, index: self._describe(topic, index, caller.access),
+            lambda results: DescribeProducersResponse(
+                topics=[TopicResponse(topic.name, each) for topic, each in zip(request.topics, results, strict=True)]
+            ),
+            PARTITIONS_A_TURN,
         )
 
     def _describe(self, topic: str, index: int, access: Access) -> PartitionResponse:

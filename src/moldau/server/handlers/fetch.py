@@ -7,36 +7,40 @@ batch of the first partition with data is always sent whole (KIP-74). With too l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.ids import ZERO_UUID, Uuid
+from moldau.base.ids import Uuid
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
-from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
-from moldau.replica.reading import EMPTY, NO_REPLICA, ConsumerReads, Reads, ReplicaReads, SameRack
+from moldau.replica.reading import EMPTY, ConsumerReads, Reads, ReplicaReads, SameRack
 from moldau.replica.replication import Replication
 from moldau.replica.sessions import (
     CONSUMER,
     FINAL_EPOCH,
     INITIAL_EPOCH,
-    NEVER_SENT,
-    FetchedPartition,
     FetchSession,
     SessionCache,
 )
 from moldau.replica.throttle import ThrottledReplicas
+from moldau.replica.view_partition import ReadablePartition
 from moldau.replica.waiting import ParkedFetches
 from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_READ
 from moldau.server.handlers.current_leaders import add_leaders_to_fetch
+from moldau.server.handlers.fetch_answer import PARTITIONS_A_TURN, FetchAnswer, ends_wait, refuse_partition
+from moldau.server.handlers.replies import Steps, finish, run_steps
 from moldau.server.router import Caller
+from moldau.views.shown_runs import counted_size
 from moldau.wire.apis import ApiKey
-from moldau.wire.codec import size_of
 from moldau.wire.messages.fetch import (
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     PartitionData,
 )
 
@@ -95,7 +99,10 @@ class Fetch:
             reads = self._reads(request, caller)
             if reads.replica_id != CONSUMER and not caller.access.allows(CLUSTER_ACTION):
                 return _denied_follower(request)
-            if request.session_epoch == FINAL_EPOCH and not request.session_id and reads.replica_id == CONSUMER:
+            topics = request.topics
+            is_long = (len(topics) != 1 or len(topics[0].partitions) > PARTITIONS_A_TURN) and _is_long(request)
+            is_sessionless = request.session_epoch == FINAL_EPOCH and not request.session_id
+            if is_sessionless and reads.replica_id == CONSUMER and not is_long:
                 response = self._answer_without_session(request, uses_topic_ids, reads, caller)
                 if response is not None:
                     return response
@@ -103,9 +110,27 @@ class Fetch:
         except KafkaError as error:
             return FetchResponse(error_code=error.code)
         is_full = request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
-        self._update(session, request, reads)
-        answer = _Answer(self, session, request, is_full, reads, caller)
-        response = answer.collect()
+        answer = FetchAnswer(self, session, request, is_full, reads, caller)
+        if is_long or len(session.dirty) > PARTITIONS_A_TURN:
+            return run_steps(self._parked.timers, self._steps(session, request, reads, answer))
+        for topic in topics:
+            self._update(session, topic, topic.partitions, reads)
+        self._forget(session, request)
+        response = finish(answer.collect())
+        if response is not None:
+            return response
+        return answer.park(self._parked, self._wait_ms(request, reads))
+
+    def _steps(
+        self, session: FetchSession, request: FetchRequest, reads: Reads, answer: FetchAnswer
+    ) -> Steps[FetchResponse | Promise[FetchResponse]]:
+        """The same for a request of many partitions."""
+        for topic in request.topics:
+            for first in range(0, len(topic.partitions), PARTITIONS_A_TURN):
+                self._update(session, topic, topic.partitions[first : first + PARTITIONS_A_TURN], reads)
+                yield
+        self._forget(session, request)
+        response = yield from answer.collect()
         if response is not None:
             return response
         return answer.park(self._parked, self._wait_ms(request, reads))
@@ -134,7 +159,7 @@ class Fetch:
         self, request: FetchRequest, uses_topic_ids: bool, reads: Reads, caller: Caller
     ) -> FetchResponse | None:
         """Answer a fetch without a session (librdkafka uses none) without storing state for it, which takes half the
-        time. Return None if the fetch must wait, or names a topic twice: then `_Answer` collects the response."""
+        time. Return None if the fetch must wait, or names a topic twice: then `FetchAnswer` collects the response."""
         if len(request.topics) > 1 and len({topic.topic or topic.topic_id for topic in request.topics}) < len(
             request.topics
         ):
@@ -144,22 +169,27 @@ class Fetch:
         topics = []
         for topic in request.topics:
             key: str | Uuid = topic.topic_id if uses_topic_ids else topic.topic
-            if not self.may_read(key, caller):
-                denied = [_denied(requested.partition) for requested in topic.partitions]
+            if not caller.is_unrestricted and not self.may_read(key, caller):
+                denied = [refuse_partition(requested.partition) for requested in topic.partitions]
                 topics.append(FetchableTopicResponse(topic.topic_id, topic.topic, denied))
                 continue
             results = []
             for requested in topic.partitions:
-                partition = self.partition(key, requested.partition)
+                index = requested.partition
+                partition = (
+                    self.partition(key, index) if uses_topic_ids else self._partitions.find_readable(topic.topic, index)
+                )
                 if partition is None:
-                    data, length = self.unknown(key, requested.partition), 0
+                    data, length = self.unknown(key, index), 0
                 else:
-                    data, length = reads.read(partition, requested.partition, requested, bytes_left, not size)
+                    data, length = reads.read(partition, index, requested, bytes_left, not size)
                     partition.traffic.bytes_out += length
                 results.append(data)
-                size += length
-                bytes_left -= length
-                is_urgent = is_urgent or _is_urgent(data)
+                if length:
+                    size += length
+                    bytes_left -= length
+                else:
+                    is_urgent = is_urgent or ends_wait(data)
             topics.append(FetchableTopicResponse(topic.topic_id, topic.topic, results))
         if size < request.min_bytes and not is_urgent and topics:
             if size:
@@ -177,7 +207,7 @@ class Fetch:
             for data in topic.partitions:
                 partition = self.partition(key, data.partition_index)
                 if partition is not None and data.records:
-                    partition.traffic.bytes_out -= size_of(data.records)
+                    partition.traffic.bytes_out -= counted_size(data.records)
 
     def may_read(self, topic: str | Uuid, caller: Caller) -> bool:
         """Return whether a consumer may read the topic. Nobody is denied an unknown id: it is reported as unknown."""
@@ -207,28 +237,30 @@ class Fetch:
         broker = self._current.image.brokers.get(replica_id)
         return broker is not None and broker.epoch == replica_epoch
 
-    def _update(self, session: FetchSession, request: FetchRequest, reads: Reads) -> None:
-        by_id = session.uses_topic_ids
+    def _update(
+        self, session: FetchSession, topic: FetchTopic, partitions: Sequence[FetchPartition], reads: Reads
+    ) -> None:
         session.reads_committed = reads.is_committed
-        for topic in request.topics:
-            key: str | Uuid = topic.topic_id if by_id else topic.topic
-            for requested in topic.partitions:
-                entry = session.put(key, requested.partition, self.partition(key, requested.partition))
-                entry.fetch_offset = requested.fetch_offset
-                entry.partition_max_bytes = requested.partition_max_bytes
-                entry.current_leader_epoch = requested.current_leader_epoch
-                entry.last_fetched_epoch = requested.last_fetched_epoch
-                entry.log_start_offset = requested.log_start_offset
-                if entry.partition is not None:
-                    reads.record_position(entry.partition, entry)
+        key: str | Uuid = topic.topic_id if session.uses_topic_ids else topic.topic
+        for requested in partitions:
+            entry = session.put(key, requested.partition, self.partition(key, requested.partition))
+            entry.fetch_offset = requested.fetch_offset
+            entry.partition_max_bytes = requested.partition_max_bytes
+            entry.current_leader_epoch = requested.current_leader_epoch
+            entry.last_fetched_epoch = requested.last_fetched_epoch
+            entry.log_start_offset = requested.log_start_offset
+            if entry.partition is not None:
+                reads.record_position(entry.partition, entry)
+
+    def _forget(self, session: FetchSession, request: FetchRequest) -> None:
         for forgotten in request.forgotten_topics_data:
-            key = forgotten.topic_id if by_id else forgotten.topic
+            key: str | Uuid = forgotten.topic_id if session.uses_topic_ids else forgotten.topic
             for index in forgotten.partitions:
                 session.forget(key, index)
 
-    def partition(self, topic: str | Uuid, index: int) -> Partition | None:
+    def partition(self, topic: str | Uuid, index: int) -> ReadablePartition | None:
         name = topic if isinstance(topic, str) else self._current.image.topic_names.get(topic)
-        return None if name is None else self._partitions.find(name, index)
+        return None if name is None else self._partitions.find_readable(name, index)
 
     def unknown(self, topic: str | Uuid, index: int) -> PartitionData:
         """Return the error for a partition that is not on this node: it is on another one, or does not exist."""
@@ -238,141 +270,18 @@ class Fetch:
         return PartitionData(index, self._partitions.absence(name, index), -1, records=EMPTY)
 
 
-class _Answer:
-    """Builds the response to one request; `collect` runs again each time there is more data."""
-
-    __slots__ = ("_caller", "_fetch", "_is_full", "_reads", "_request", "_session", "_size")
-
-    def __init__(
-        self, fetch: Fetch, session: FetchSession, request: FetchRequest, is_full: bool, reads: Reads, caller: Caller
-    ) -> None:
-        self._fetch = fetch
-        self._session = session
-        self._request = request
-        self._is_full = is_full
-        self._reads = reads
-        self._caller = caller
-        self._size = 0
-
-    def collect(self, is_last: bool = False) -> FetchResponse | None:
-        """Return the response, or None if there is too little data and there is time to wait for more."""
-        request, session = self._request, self._session
-        bytes_left = min(request.max_bytes, self._fetch.bytes_max)
-        results: list[tuple[FetchedPartition, PartitionData]] = []
-        size, is_urgent, denied = 0, False, 0
-        for entry in session.dirty:
-            data, length = self._read(entry, bytes_left, not size)
-            results.append((entry, data))
-            if session.reads_committed:
-                entry.seen_stable_offset = data.last_stable_offset
-                entry.is_held_back = data.last_stable_offset < data.high_watermark
-            size += length
-            bytes_left -= length
-            denied += data.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            is_urgent = is_urgent or _is_urgent(data) or self._start_moved(entry, data)
-        can_wait = request.max_wait_ms > 0 and denied < len(session.entries)
-        enough = size >= request.min_bytes or is_urgent or is_last or not can_wait
-        self._size = size
-        if not enough:
-            return None
-        if session.id:
-            self._rotate(results)
-        if not self._is_full:
-            results = [(entry, data) for entry, data in results if _has_changed(entry, data)]
-        response = self._response(results)
-        if is_urgent:
-            self._fetch.add_leaders(response, self._caller)
-        return response
-
-    def _start_moved(self, entry: FetchedPartition, data: PartitionData) -> bool:
-        """Return whether a follower must get the new log start offset at once: the client of DeleteRecords waits until
-        all replicas have deleted the records."""
-        is_follower = self._reads.replica_id != CONSUMER
-        return is_follower and NEVER_SENT != entry.sent_log_start_offset != data.log_start_offset
-
-    def _read(self, entry: FetchedPartition, bytes_left: int, is_first: bool) -> tuple[PartitionData, int]:
-        """Read one partition. Look it up again if it was closed: the topic may have been deleted and created again."""
-        if self._reads.replica_id == CONSUMER and not self._fetch.may_read(entry.topic, self._caller):
-            return _denied(entry.index), 0
-        partition = entry.partition
-        if partition is None or partition.is_closed:
-            partition = self._fetch.partition(entry.topic, entry.index)
-            self._session.rebind(entry, partition)
-        if partition is None:
-            return self._fetch.unknown(entry.topic, entry.index), 0
-        return self._reads.read(partition, entry.index, entry, bytes_left, is_first)
-
-    def _response(self, results: list[tuple[FetchedPartition, PartitionData]]) -> FetchResponse:
-        topics: dict[str | Uuid, list[PartitionData]] = {}
-        for entry, data in results:
-            topics.setdefault(entry.topic, []).append(data)
-            entry.sent_high_watermark = data.high_watermark
-            entry.sent_log_start_offset = data.log_start_offset
-            if data.records and entry.partition is not None:
-                self._reads.sent(entry.partition, size_of(data.records))
-        return FetchResponse(
-            session_id=self._session.id,
-            responses=[
-                FetchableTopicResponse(ZERO_UUID, topic, data)
-                if isinstance(topic, str)
-                else FetchableTopicResponse(topic, "", data)
-                for topic, data in topics.items()
-            ],
-        )
-
-    def _rotate(self, results: list[tuple[FetchedPartition, PartitionData]]) -> None:
-        """Move partitions that returned data to the end of the order. A partition whose data did not fit, or with an
-        error, keeps its place. A partition without new data is removed until it changes."""
-        dirty = self._session.dirty
-        for entry, data in results:
-            if data.records:
-                del dirty[entry]
-                dirty[entry] = None
-            elif not data.error_code and data.diverging_epoch is None and self._is_caught_up(entry, data):
-                del dirty[entry]
-
-    def _is_caught_up(self, entry: FetchedPartition, data: PartitionData) -> bool:
-        partition = entry.partition
-        return partition is None or self._reads.is_caught_up(entry, partition, data)
-
-    def park(self, parked: ParkedFetches[FetchResponse], wait_ms: int) -> Promise[FetchResponse]:
-        """Wait for data in any of the partitions, for the client's maximum wait, or for the server to stop."""
-        return parked.park(self._session, lambda: self._request.min_bytes - self._size, wait_ms, self.collect)
-
-
-def _denied(index: int) -> PartitionData:
-    return PartitionData(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, records=EMPTY)
-
-
 def _denied_follower(request: FetchRequest) -> FetchResponse:
     """Return the error for every partition, without a session."""
     return FetchResponse(
         responses=[
             FetchableTopicResponse(
-                topic.topic_id, topic.topic, [_denied(requested.partition) for requested in topic.partitions]
+                topic.topic_id, topic.topic, [refuse_partition(requested.partition) for requested in topic.partitions]
             )
             for topic in request.topics
         ]
     )
 
 
-def _is_urgent(data: PartitionData) -> bool:
-    """Return whether the response must be sent at once: an error, a divergence or another replica to read from.
-
-    A denied partition is not urgent: its consumer would ask again at once, and wait for none of the others.
-    """
-    if data.error_code:
-        return data.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return data.diverging_epoch is not None or data.preferred_read_replica != NO_REPLICA
-
-
-def _has_changed(entry: FetchedPartition, data: PartitionData) -> bool:
-    """Whether an incremental response must include this partition."""
-    return bool(
-        data.error_code
-        or data.records
-        or data.diverging_epoch is not None
-        or data.preferred_read_replica != NO_REPLICA
-        or data.high_watermark != entry.sent_high_watermark
-        or data.log_start_offset != entry.sent_log_start_offset
-    )
+def _is_long(request: FetchRequest) -> bool:
+    """Return whether the request names so many partitions that it takes several turns."""
+    return sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_A_TURN

@@ -1,6 +1,6 @@
 """Requests that the controller decides. They are authorized here. Then a broker forwards them to the node that leads
-the quorum; on the controllers' own listener the controller is called directly. The response is sent when the change is
-committed.
+the quorum; on the controllers' own listener the controller is called directly. The response to a change is
+sent when it is committed.
 
 CreateTopics v2–7, DeleteTopics v1–6 (by id from v6), CreatePartitions v0–3, AlterConfigs v0–2 (configs that are not
 named return to their defaults), IncrementalAlterConfigs v0–1 (KIP-339), ElectLeaders v0–2, AlterPartitionReassignments
@@ -63,12 +63,12 @@ class ForwardedHandler:
         self._authorize = authorize
 
     def answer(self, request: Message, caller: Caller) -> Message | Promise[Message]:
-        allowed, complete = self._authorize(request, caller.access)
+        allowed, with_refused = self._authorize(request, caller.access)
         if allowed is None:
-            return complete(response_class(self.api)())
+            return with_refused(response_class(self.api)())
         reply = self._send_to_controller(self.api, allowed, caller.version, caller.client)
         return reply.map(
-            lambda response: complete(
+            lambda response: with_refused(
                 error_response(allowed, response) if isinstance(response, KafkaError) else response
             )
         )

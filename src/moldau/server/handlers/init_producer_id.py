@@ -13,7 +13,7 @@ from moldau.runtime.broker.producer_ids import ProducerIds
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import CLUSTER_IDEMPOTENT_WRITE, TOPIC_WRITE, TRANSACTION_WRITE
-from moldau.server.handlers.replies import client_of, reply_or_error
+from moldau.server.handlers.replies import reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -41,7 +41,7 @@ class InitProducerId:
             return _error_response(ErrorCode.INVALID_REQUEST)
         if transactional_id is None:
             return self._producer_ids.next().map(_response)
-        client = client_of(caller)
+        client = caller.member
         reply = reply_or_error(
             lambda: self._coordinator.with_producer_id(
                 lambda: self._coordinator.submit(
@@ -63,8 +63,10 @@ def _denied_code(transactional_id: str | None, access: Access) -> ErrorCode | No
     if transactional_id is not None:
         is_allowed = access.allows(TRANSACTION_WRITE, transactional_id)
         return None if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    is_allowed = access.allows_quietly(CLUSTER_IDEMPOTENT_WRITE) or access.allows_any(TOPIC_WRITE)
-    return None if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if access.allows_quietly(CLUSTER_IDEMPOTENT_WRITE) or access.allows_any(TOPIC_WRITE):
+        return None
+    access.allows(CLUSTER_IDEMPOTENT_WRITE)  # for the audit log
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def _error_response(code: ErrorCode) -> InitProducerIdResponse:

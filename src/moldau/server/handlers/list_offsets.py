@@ -18,12 +18,17 @@ offset takes the place of the high watermark.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
-from moldau.replica.partition import Partition
+from moldau.base.promise import Promise
 from moldau.replica.partitions import Partitions
+from moldau.replica.view_partition import ReadablePartition
 from moldau.security.acls.requirements import TOPIC_DESCRIBE
+from moldau.server.handlers.replies import partitions_in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.list_offsets import (
@@ -50,6 +55,14 @@ NO_EPOCH = -1
 CONSUMER_ID = -1
 DEBUGGER_ID = -2
 """The replica id of a debugging tool, which may ask any replica."""
+PARTITIONS_A_TURN: Final = 500
+"""A partition takes 3 microseconds; a lookup by time may read from a file."""
+
+
+class _Topic(NamedTuple):
+    name: str
+    counts: Counter[int] | None
+    """How often each partition is named; None if the client may not describe the topic."""
 
 
 class ListOffsets:
@@ -57,29 +70,40 @@ class ListOffsets:
     versions = (1, 11)
     request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
-    def __init__(self, partitions: Partitions) -> None:
+    def __init__(self, partitions: Partitions, timers: Timers) -> None:
         self._partitions = partitions
+        self._timers = timers
 
-    def answer(self, request: ListOffsetsRequest, caller: Caller) -> ListOffsetsResponse:
-        topics = []
+    def answer(self, request: ListOffsetsRequest, caller: Caller) -> ListOffsetsResponse | Promise[ListOffsetsResponse]:
+        topics: list[tuple[_Topic, Sequence[ListOffsetsPartition]]] = []
         for topic in request.topics:
             if not caller.access.allows(TOPIC_DESCRIBE, topic.name):
-                denied = [
-                    ListOffsetsPartitionResponse(requested.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                    for requested in topic.partitions
-                ]
-                topics.append(ListOffsetsTopicResponse(topic.name, denied))
+                topics.append((_Topic(topic.name, None), topic.partitions))
                 continue
             counts = Counter(requested.partition_index for requested in topic.partitions)
             by_index = {requested.partition_index: requested for requested in topic.partitions}
-            results = [
-                self._list_offset(topic.name, requested, request, caller)
-                if counts[index] == 1
-                else ListOffsetsPartitionResponse(index, ErrorCode.INVALID_REQUEST)
-                for index, requested in by_index.items()
-            ]
-            topics.append(ListOffsetsTopicResponse(topic.name, results))
-        return ListOffsetsResponse(topics=topics)
+            topics.append((_Topic(topic.name, counts), list(by_index.values())))
+        return partitions_in_turns(
+            self._timers,
+            topics,
+            lambda topic, requested: self._result(topic, requested, request, caller),
+            lambda results: ListOffsetsResponse(
+                topics=[
+                    ListOffsetsTopicResponse(topic.name, each) for (topic, _), each in zip(topics, results, strict=True)
+                ]
+            ),
+            PARTITIONS_A_TURN,
+        )
+
+    def _result(
+        self, topic: _Topic, requested: ListOffsetsPartition, request: ListOffsetsRequest, caller: Caller
+    ) -> ListOffsetsPartitionResponse:
+        index = requested.partition_index
+        if topic.counts is None:
+            return ListOffsetsPartitionResponse(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if topic.counts[index] > 1:
+            return ListOffsetsPartitionResponse(index, ErrorCode.INVALID_REQUEST)
+        return self._list_offset(topic.name, requested, request, caller)
 
     def _list_offset(
         self, topic: str, requested: ListOffsetsPartition, request: ListOffsetsRequest, caller: Caller
@@ -88,7 +112,7 @@ class ListOffsets:
         try:
             if requested.timestamp < 0 and caller.version < MIN_VERSION.get(requested.timestamp, 0):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-            partition = self._partitions.get(topic, index)
+            partition = self._partitions.get_readable(topic, index)
             partition.check_leader_epoch(requested.current_leader_epoch, leader_only=request.replica_id != DEBUGGER_ID)
             timestamp, offset = _look_up(partition, requested.timestamp, request)
             epoch = _leader_epoch(partition, requested.timestamp, offset)
@@ -103,7 +127,7 @@ class ListOffsets:
         return ListOffsetsPartitionResponse(index, 0, timestamp, offset, epoch)
 
 
-def _look_up(partition: Partition, timestamp: int, request: ListOffsetsRequest) -> tuple[int, int]:
+def _look_up(partition: ReadablePartition, timestamp: int, request: ListOffsetsRequest) -> tuple[int, int]:
     """Return (timestamp, offset). The timestamp is -1 if the offset is not that of a record. Both are -1 if there is no
     such record."""
     log = partition.log
@@ -127,7 +151,7 @@ def _look_up(partition: Partition, timestamp: int, request: ListOffsetsRequest) 
     return NO_TIMESTAMP, NO_OFFSET
 
 
-def _leader_epoch(partition: Partition, timestamp: int, offset: int) -> int:
+def _leader_epoch(partition: ReadablePartition, timestamp: int, offset: int) -> int:
     """Return the leader epoch of the record at `offset`. For LATEST, return the current leader epoch, because the next
     record will get it."""
     if timestamp == LATEST:
@@ -135,14 +159,14 @@ def _leader_epoch(partition: Partition, timestamp: int, offset: int) -> int:
     return partition.log.epochs.epoch_for_offset(offset) if offset >= 0 else NO_EPOCH
 
 
-def _readable_end(partition: Partition, request: ListOffsetsRequest) -> int:
+def _readable_end(partition: ReadablePartition, request: ListOffsetsRequest) -> int:
     """Return the offset after the last record that the client may read."""
     if request.replica_id != CONSUMER_ID:
         return partition.log.end_offset
     return partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark
 
 
-def _check_high_watermark_is_current(partition: Partition, request: ListOffsetsRequest) -> None:
+def _check_high_watermark_is_current(partition: ReadablePartition, request: ListOffsetsRequest) -> None:
     """Raise OFFSET_NOT_AVAILABLE for a consumer while a new leader's high watermark is below the start of its epoch:
     the previous leader may have had a higher one, and consumers would see the latest offset go backwards."""
     if request.replica_id == CONSUMER_ID and partition.epoch_start_offset > partition.high_watermark:

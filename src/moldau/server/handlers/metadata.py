@@ -6,7 +6,7 @@ Clients get the addresses of the listener they use. A topic that is being create
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from moldau.base.acl_operations import OPERATIONS_OMITTED
@@ -17,13 +17,13 @@ from moldau.base.limits import METADATA_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.topic_names import INTERNAL_TOPICS, topic_name_problem
 from moldau.metadata.current import CurrentImage
-from moldau.metadata.image import MetadataImage, TopicImage
+from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.runtime.controller.channel import TopicCreator
 from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import CLUSTER_CREATE, CLUSTER_DESCRIBE, TOPIC_CREATE, TOPIC_DESCRIBE
-from moldau.server.handlers.replies import in_turns
+from moldau.server.handlers.replies import Steps, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -39,8 +39,11 @@ from moldau.wire.messages.metadata import (
 CREATED_TOPICS_MAX: Final = 1_000
 """The most topics that one request creates: their names must fit into an envelope to the controller. Clients ask again
 for the others."""
-TOPICS_A_TURN: Final = 200
-"""Topics that are described in one turn of the loop. A topic of many partitions takes longer."""
+ROOM_A_TURN: Final = 1_000
+"""Partitions that are described in one turn of the loop; a topic counts as five of them."""
+ROOM_OF_TOPIC: Final = 5
+_Described = tuple[MetadataResponseTopic, Sequence[PartitionState]]
+"""A topic without its partitions, and these."""
 TOPIC_ID_REFUSED_VERSIONS = (10, 11)
 """In these versions a request must not name topics by id. Kafka refuses each topic and lists no broker."""
 
@@ -66,13 +69,8 @@ class Metadata:
             visible = [
                 topic for topic in image.topics.values() if caller.access.allows_quietly(TOPIC_DESCRIBE, topic.name)
             ]
-            return in_turns(
-                self._timers,
-                visible,
-                lambda topic: _topic_entry(topic, live, request, caller.access),
-                lambda entries: self._response(request, caller, entries),
-                TOPICS_A_TURN,
-            )
+            described = (_topic_entry(topic, request, caller.access) for topic in visible)
+            return run_steps(self._timers, self._steps(request, caller, described, live))
         if caller.version in TOPIC_ID_REFUSED_VERSIONS and any(topic.topic_id != ZERO_UUID for topic in request.topics):
             refused = [
                 MetadataResponseTopic(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id)
@@ -106,13 +104,32 @@ class Metadata:
         image = self._current.image
         live = {broker.id for broker in image.live_brokers()}
         requested = {(topic.topic_id, topic.name): topic for topic in request.topics or ()}
-        return in_turns(
-            self._timers,
-            list(requested.values()),
-            lambda topic: _requested_topic_entry(image, topic, live, request, creation_errors, caller.access),
-            lambda entries: self._response(request, caller, entries),
-            TOPICS_A_TURN,
+        described = (
+            _requested_topic_entry(image, topic, request, creation_errors, caller.access)
+            for topic in requested.values()
         )
+        return run_steps(self._timers, self._steps(request, caller, described, live))
+
+    def _steps(
+        self, request: MetadataRequest, caller: Caller, described: Iterable[_Described], live: set[int]
+    ) -> Steps[MetadataResponse]:
+        """Describe the partitions of all topics, some topics or some partitions of one in each turn."""
+        entries = []
+        room = ROOM_A_TURN
+        for entry, partitions in described:
+            entries.append(entry)
+            room -= ROOM_OF_TOPIC
+            found: list[MetadataResponsePartition] = []
+            while len(found) < len(partitions) or room <= 0:
+                if room <= 0:
+                    yield
+                    room = ROOM_A_TURN
+                some = range(len(found), min(len(found) + room, len(partitions)))
+                found += [_partition_entry(index, partitions[index], live) for index in some]
+                room -= len(some)
+            if partitions:
+                entry.partitions = found
+        return self._response(request, caller, entries)
 
     def _response(
         self, request: MetadataRequest, caller: Caller, topics: Sequence[MetadataResponseTopic]
@@ -162,51 +179,51 @@ def _creation_errors(missing: Sequence[str], response: CreateTopicsResponse | Ka
 def _requested_topic_entry(
     image: MetadataImage,
     requested: MetadataRequestTopic,
-    live: set[int],
     request: MetadataRequest,
     creation_errors: dict[str, ErrorCode],
     access: Access,
-) -> MetadataResponseTopic:
+) -> _Described:
     if requested.topic_id != ZERO_UUID:
         by_id = image.topic_by_id(requested.topic_id)
         if by_id is None:
-            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, requested.topic_id)
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, requested.topic_id), ()
         if not access.allows(TOPIC_DESCRIBE, by_id.name):
-            return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, requested.topic_id)
-        return _topic_entry(by_id, live, request, access)
+            return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, requested.topic_id), ()
+        return _topic_entry(by_id, request, access)
     name = requested.name or ""
     if not access.allows(TOPIC_DESCRIBE, name):
-        return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+        return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name), ()
     topic = image.topics.get(name)
     if topic is not None:
-        return _topic_entry(topic, live, request, access)
+        return _topic_entry(topic, request, access)
     code = creation_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic_name_problem(name):
         code = ErrorCode.INVALID_TOPIC_EXCEPTION
     elif code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return MetadataResponseTopic(code, name)
-    return MetadataResponseTopic(code, name, topic_authorized_operations=_topic_bits(name, request, access))
+        return MetadataResponseTopic(code, name), ()
+    return MetadataResponseTopic(code, name, topic_authorized_operations=_topic_bits(name, request, access)), ()
 
 
-def _topic_entry(topic: TopicImage, live: set[int], request: MetadataRequest, access: Access) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
+def _topic_entry(topic: TopicImage, request: MetadataRequest, access: Access) -> _Described:
+    entry = MetadataResponseTopic(
         ErrorCode.NONE,
         topic.name,
         topic.id,
         topic.name in INTERNAL_TOPICS,
-        [
-            MetadataResponsePartition(
-                ErrorCode.NONE if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
-                index,
-                state.leader,
-                state.leader_epoch,
-                state.replicas,
-                state.isr,
-                [broker for broker in state.replicas if broker not in live],
-            )
-            for index, state in enumerate(topic.partitions)
-        ],
-        _topic_bits(topic.name, request, access),
+        topic_authorized_operations=_topic_bits(topic.name, request, access),
+    )
+    return entry, topic.partitions
+
+
+def _partition_entry(index: int, state: PartitionState, live: set[int]) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        ErrorCode.NONE if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        index,
+        state.leader,
+        state.leader_epoch,
+        state.replicas,
+        state.isr,
+        [broker for broker in state.replicas if broker not in live],
     )
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_DESCRIBE
+from moldau.server.handlers.replies import partitions_in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.offset_for_leader_epoch import (
@@ -16,39 +21,48 @@ from moldau.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
+PARTITIONS_A_TURN: Final = 500
+
 
 class OffsetForLeaderEpoch:
     api = ApiKey.OFFSET_FOR_LEADER_EPOCH
     versions = (2, 4)
     request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
-    def __init__(self, partitions: Partitions) -> None:
+    def __init__(self, partitions: Partitions, timers: Timers) -> None:
         self._partitions = partitions
+        self._timers = timers
 
-    def answer(self, request: OffsetForLeaderEpochRequest, caller: Caller) -> OffsetForLeaderEpochResponse:
+    def answer(
+        self, request: OffsetForLeaderEpochRequest, caller: Caller
+    ) -> OffsetForLeaderEpochResponse | Promise[OffsetForLeaderEpochResponse]:
         access = caller.access
         is_node = access.allows_quietly(CLUSTER_ACTION)
-        return OffsetForLeaderEpochResponse(
-            topics=[
-                OffsetForLeaderTopicResult(
-                    topic.topic,
-                    [self._epoch_end_offset(topic.topic, requested) for requested in topic.partitions]
-                    if is_node or access.allows(TOPIC_DESCRIBE, topic.topic)
-                    else [_denied(requested) for requested in topic.partitions],
-                )
-                for topic in request.topics
-            ]
+        topics = [
+            (topic.topic if is_node or access.allows(TOPIC_DESCRIBE, topic.topic) else None, topic.partitions)
+            for topic in request.topics
+        ]
+        return partitions_in_turns(
+            self._timers,
+            topics,
+            self._epoch_end_offset,
+            lambda results: OffsetForLeaderEpochResponse(
+                topics=[
+                    OffsetForLeaderTopicResult(topic.topic, each)
+                    for topic, each in zip(request.topics, results, strict=True)
+                ]
+            ),
+            PARTITIONS_A_TURN,
         )
 
-    def _epoch_end_offset(self, topic: str, requested: OffsetForLeaderPartition) -> EpochEndOffset:
+    def _epoch_end_offset(self, topic: str | None, requested: OffsetForLeaderPartition) -> EpochEndOffset:
+        """`topic` is None if the client may not describe it."""
+        if topic is None:
+            return EpochEndOffset(ErrorCode.TOPIC_AUTHORIZATION_FAILED, requested.partition)
         try:
-            partition = self._partitions.get(topic, requested.partition)
+            partition = self._partitions.get_readable(topic, requested.partition)
             partition.check_leader_epoch(requested.current_leader_epoch)
         except KafkaError as error:
             return EpochEndOffset(error.code, requested.partition)
         epoch, end_offset = partition.log.epochs.end_offset_for(requested.leader_epoch, partition.log.end_offset)
         return EpochEndOffset(0, requested.partition, epoch, end_offset)
-
-
-def _denied(requested: OffsetForLeaderPartition) -> EpochEndOffset:
-    return EpochEndOffset(ErrorCode.TOPIC_AUTHORIZATION_FAILED, requested.partition)

@@ -7,23 +7,27 @@ verified by a gate first; from v12 on this adds the partition to the transaction
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any, Final
 
 from moldau.base.clock import Clock, Timers
-from moldau.base.counters import BOMBS_REFUSED, UNVERIFIED_REFUSED, Counters
+from moldau.base.counters import DECOMPRESSED_SIZE_REFUSED, UNVERIFIED_REFUSED, Counters
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.limits import UNVERIFIED_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.topic_names import INTERNAL_TOPICS
 from moldau.log.log import Appended
 from moldau.log.validate import BatchExpandsTooMuch, RecordsRejected
+from moldau.metadata.controller.views import view_refusal
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import ACKS_ALL, Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.security.acls.requirements import TOPIC_WRITE, TRANSACTION_WRITE
 from moldau.server.handlers.current_leaders import add_leaders_to_produce
+from moldau.server.handlers.replies import Steps, run_steps, split
 from moldau.server.handlers.transactions.transactional_produce import check_append, transactional_write
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -38,11 +42,16 @@ from moldau.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from moldau.wire.schema import Records
 
 ZSTD_MIN_VERSION = 7
 CURRENT_LEADER_MIN_VERSION = 10
 TOPIC_ID_MIN_VERSION = 13
 ADMIN_CLIENT_ID = "__admin_client"
+PARTITIONS_A_TURN: Final = 200
+"""Batches that are appended in one turn of the loop. A small one takes 20 microseconds."""
+VALID_ACKS = (0, 1, ACKS_ALL)
+ZSTD = int(Compression.ZSTD)
 NO_FAILURES = frozenset(
     (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -133,25 +142,65 @@ class Produce:
     def _produce(
         self, request: ProduceRequest, caller: Caller, write: TransactionalWrite | None
     ) -> ProduceResponse | Promise[ProduceResponse] | None:
+        topic_data = request.topic_data
+        if (len(topic_data) != 1 or len(topic_data[0].partition_data) > PARTITIONS_A_TURN) and _is_long(request):
+            _copy_records(request)
+            steps: Steps[Any] = self._steps(request, caller, write)
+            return run_steps(self._timers, steps)
         now_ms = self._clock.now_ms()
+        waiting: Waiting = []
+        refused: list[PartitionProduceResponse] = []
+        topics = []
+        version, is_unrestricted = caller.version, caller.is_unrestricted
+        for topic in topic_data:
+            name = topic.name if version < TOPIC_ID_MIN_VERSION else self._topic_name(topic, version)
+            batches = topic.partition_data
+            if len(batches) > 1:  # if a partition is named twice, only its last batch is appended, as in Kafka
+                batches = list({data.index: data for data in batches}.values())
+            results = []
+            if not (is_unrestricted or name is None or caller.access.allows(TOPIC_WRITE, name)):
+                results = _denied(batches)
+                batches = ()
+            for data in batches:
+                results.append(self._append(name, data, request, caller, now_ms, waiting, refused, write))
+            topics.append(TopicProduceResponse(topic.topic_id, topic.name, results))
+        response = ProduceResponse(topics)
+        if refused or waiting or request.acks == 0:
+            return self._finish(response, request, caller, waiting, refused)
+        return response
+
+    def _steps(
+        self, request: ProduceRequest, caller: Caller, write: TransactionalWrite | None
+    ) -> Steps[ProduceResponse | Promise[ProduceResponse] | None]:
+        """Append the batches of a long request in several turns. Later requests of the connection wait, so that the
+        order on the wire is the order in the log."""
         waiting: Waiting = []
         refused: list[PartitionProduceResponse] = []
         topics = []
         for topic in request.topic_data:
             name = self._topic_name(topic, caller.version)
-            batches = topic.partition_data
-            if len(batches) > 1:  # if a partition is named twice, only its last batch is appended, as in Kafka
-                batches = list({data.index: data for data in batches}.values())
-            if name is not None and not caller.access.allows(TOPIC_WRITE, name):
-                results = [
-                    PartitionProduceResponse(data.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1) for data in batches
-                ]
-            else:
-                results = [
-                    self._append(name, data, request, caller, now_ms, waiting, refused, write) for data in batches
-                ]
+            is_allowed = name is None or caller.access.allows(TOPIC_WRITE, name)
+            results: list[PartitionProduceResponse] = []
+            for some in split(list({data.index: data for data in topic.partition_data}.values()), PARTITIONS_A_TURN):
+                now_ms = self._clock.now_ms()
+                results += (
+                    [self._append(name, data, request, caller, now_ms, waiting, refused, write) for data in some]
+                    if is_allowed
+                    else _denied(some)
+                )
+                yield
             topics.append(TopicProduceResponse(topic.topic_id, topic.name, results))
-        response = ProduceResponse(topics)
+        return self._finish(ProduceResponse(topics), request, caller, waiting, refused)
+
+    def _finish(
+        self,
+        response: ProduceResponse,
+        request: ProduceRequest,
+        caller: Caller,
+        waiting: Waiting,
+        refused: Sequence[PartitionProduceResponse],
+    ) -> ProduceResponse | Promise[ProduceResponse] | None:
+        """Add what only some responses have: new leaders, a wait for other replicas, or no response at all."""
         if refused and caller.version >= CURRENT_LEADER_MIN_VERSION:
             add_leaders_to_produce(response, self._current.image, caller.listener)
         if request.acks == 0:
@@ -173,32 +222,38 @@ class Produce:
         write: TransactionalWrite | None,
     ) -> PartitionProduceResponse:
         """Append one partition's batch. An error is reported for this partition alone."""
+        index, acks, records = data.index, request.acks, data.records
         if name in INTERNAL_TOPICS and caller.client_id != ADMIN_CLIENT_ID:
             # Only coordinators write to internal topics. Kafka excepts this one client id, for repairs.
-            return PartitionProduceResponse(data.index, ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
-        partition = None if name is None else self._partitions.find(name, data.index)
+            return PartitionProduceResponse(index, ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
+        partition = None if name is None else self._partitions.find(name, index)
+        if partition is None and name is not None and name in self._current.image.views:
+            refused.append(_error_response(index, view_refusal(self._current.image, name)))
+            return refused[-1]
         if partition is None:
-            code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else self._partitions.absence(name, data.index)
-            refused.append(PartitionProduceResponse(data.index, code, -1))
+            code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else self._partitions.absence(name, index)
+            refused.append(PartitionProduceResponse(index, code, -1))
             return refused[-1]
         try:
-            _check(request, data, caller)
-            assert isinstance(data.records, memoryview)
-            if data.records[ATTRIBUTES_LOW_BYTE_POSITION] & TRANSACTIONAL_BIT:
-                appended = self._append_in_transaction(partition, data.records, request, now_ms, write)
+            if acks not in VALID_ACKS or not isinstance(records, memoryview) or len(records) < BATCH_HEADER_BYTES:
+                raise _unusable(acks, records)
+            attributes = records[ATTRIBUTES_LOW_BYTE_POSITION]
+            if attributes & CODEC_MASK == ZSTD and caller.version < ZSTD_MIN_VERSION:
+                raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce version 7 or later")
+            if attributes & TRANSACTIONAL_BIT:
+                appended = self._append_in_transaction(partition, records, request, now_ms, write)
             else:
-                appended = partition.append(data.records, request.acks, now_ms)
+                appended = partition.append(records, acks, now_ms)
         except KafkaError as error:
             if isinstance(error, BatchExpandsTooMuch):
-                self._counters.add(BOMBS_REFUSED)
+                self._counters.add(DECOMPRESSED_SIZE_REFUSED)
             partition.traffic.failed_produces += error.code not in NO_FAILURES
-            refused.append(_error_response(data.index, error))
+            refused.append(_error_response(index, error))
             return refused[-1]
-        result = PartitionProduceResponse(
-            data.index, 0, appended.first_offset, appended.log_append_time_ms, partition.log.start_offset
-        )
-        if appended.last_offset >= partition.high_watermark and request.acks:
-            promise = partition.acknowledged(appended.last_offset, request.acks)
+        first_offset, last_offset, log_append_time_ms, _ = appended
+        result = PartitionProduceResponse(index, 0, first_offset, log_append_time_ms, partition.log.start_offset)
+        if last_offset >= partition.high_watermark and acks:
+            promise = partition.acknowledged(last_offset, acks)
             if promise is not None:
                 waiting.append((result, promise))
         return result
@@ -250,6 +305,15 @@ class Produce:
         return answer
 
 
+def _denied(batches: Sequence[PartitionProduceData]) -> list[PartitionProduceResponse]:
+    return [PartitionProduceResponse(data.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1) for data in batches]
+
+
+def _is_long(request: ProduceRequest) -> bool:
+    """Return whether the request has so many batches that it takes several turns."""
+    return sum(len(topic.partition_data) for topic in request.topic_data) > PARTITIONS_A_TURN
+
+
 def _refuse(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
     """Return the error for every partition."""
     response = ProduceResponse(
@@ -292,18 +356,13 @@ def _copy_records(request: ProduceRequest) -> None:
                 data.records = memoryview(bytearray(data.records))
 
 
-def _check(request: ProduceRequest, data: PartitionProduceData, caller: Caller) -> None:
-    """Raise KafkaError if the batch is unacceptable, before the log checks it."""
-    if request.acks not in (0, 1, ACKS_ALL):
-        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-    records = data.records
+def _unusable(acks: int, records: Records | None) -> KafkaError:
+    """Return the error for a batch that is unacceptable before the log checks it."""
+    if acks not in VALID_ACKS:
+        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     if not isinstance(records, memoryview) or not len(records):
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request must hold one record batch for each partition")
-    if len(records) < BATCH_HEADER_BYTES:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "the record batch is cut short")
-    attributes = records[ATTRIBUTES_LOW_BYTE_POSITION]
-    if caller.version < ZSTD_MIN_VERSION and attributes & CODEC_MASK == Compression.ZSTD:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce version 7 or later")
+        return KafkaError(ErrorCode.INVALID_RECORD, "a produce request must hold one record batch for each partition")
+    return KafkaError(ErrorCode.INVALID_RECORD, "the record batch is cut short")
 
 
 def _error_response(index: int, error: KafkaError) -> PartitionProduceResponse:

@@ -5,19 +5,21 @@ combining several replies into one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from moldau.base.clock import Timers
-from moldau.base.errors import KafkaError
-from moldau.base.promise import Promise
-from moldau.coordinator.machine import Client
-from moldau.server.router import Caller, LongReply
+from moldau.base.errors import KafkaError, MalformedData
+from moldau.base.promise import Promise, resolved
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.server.conversation import LongReply
 
 R = TypeVar("R")
 T = TypeVar("T")
-
+P = TypeVar("P")
+Steps = Generator[None, None, R]
+"""The handling of a long request: a turn of the loop ends at each `yield`."""
 
 log = logging.getLogger("moldau.server")
 
@@ -30,19 +32,18 @@ class TimeLimit(NamedTuple):
     late_reply: Callable[[int], Any]
 
 
-def client_of(caller: Caller) -> Client:
-    return Client(caller.client_id or "", "/" + caller.address.rpartition(":")[0].strip("[]"), caller.version)
-
-
 def reply_or_error(call: Callable[[], R | Promise[R]], error_response: Callable[[KafkaError], R]) -> R | Promise[R]:
     """Return the result or promise of `call`; turn a KafkaError, raised or promised, into `error_response(error)`."""
     try:
         reply = call()
     except KafkaError as error:
         return error_response(error)
-    if isinstance(reply, Promise):
-        return reply.map(lambda value: error_response(value) if isinstance(value, KafkaError) else value)
-    return reply
+    return reply_when_ready(reply, error_response) if isinstance(reply, Promise) else reply
+
+
+def reply_when_ready(reply: Promise[R], error_response: Callable[[KafkaError], R]) -> Promise[R]:
+    """Return the same promise with a KafkaError turned into `error_response(error)`."""
+    return reply.map(lambda value: error_response(value) if isinstance(value, KafkaError) else value)
 
 
 def in_turns(
@@ -54,29 +55,92 @@ def in_turns(
     limit: TimeLimit | None = None,
 ) -> R | Promise[R]:
     """Call `handle` for each item of a request, and combine the replies. No more than `items_a_turn` are handled in one
-    turn of the loop, so that a long request does not hold up everybody else."""
+    turn of the loop, so that a long request does not hold up everybody else. Later requests of the same connection
+    wait until all items are handled."""
     if len(items) <= items_a_turn:
         return combine_replies([handle(item) for item in items], combine, limit)
+
+    def steps() -> Steps[R | Promise[R]]:
+        replies: list[Any] = []
+        for first in range(0, len(items), items_a_turn):
+            if first:
+                yield
+            replies += [handle(item) for item in items[first : first + items_a_turn]]
+        return combine_replies(replies, combine, limit)
+
+    return run_steps(timers, steps())
+
+
+def partitions_in_turns(
+    timers: Timers,
+    topics: Sequence[tuple[T, Sequence[P]]],
+    handle: Callable[[T, P], Any],
+    combine: Callable[[list[list[Any]]], R | Promise[R]],
+    partitions_a_turn: int,
+) -> R | Promise[R]:
+    """Like `in_turns` for a request that names partitions by topic: `combine` gets the results of each topic."""
+    if sum(len(partitions) for _, partitions in topics) <= partitions_a_turn:
+        return combine([[handle(topic, partition) for partition in partitions] for topic, partitions in topics])
+
+    def steps() -> Steps[R | Promise[R]]:
+        results: list[list[Any]] = []
+        left = partitions_a_turn
+        for topic, partitions in topics:
+            of_topic: list[Any] = []
+            results.append(of_topic)
+            while len(of_topic) < len(partitions):
+                if left <= 0:
+                    yield
+                    left = partitions_a_turn
+                some = partitions[len(of_topic) : len(of_topic) + left]
+                of_topic += [handle(topic, partition) for partition in some]
+                left -= len(some)
+            left -= 1
+        return combine(results)
+
+    return run_steps(timers, steps())
+
+
+def finish(steps: Steps[R]) -> R:
+    """Run all steps at once and return their result."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        result: R = done.value
+        return result
+
+
+def split(items: Sequence[T], count: int) -> Iterator[Sequence[T]]:
+    """Return the items in parts of `count`."""
+    return (items[first : first + count] for first in range(0, len(items), count))
+
+
+def run_steps(timers: Timers, steps: Steps[R | Promise[R]]) -> R | Promise[R]:
+    """Run a request's steps, each in a turn of the loop. The first runs at once; if it is the only one, its result is
+    returned. Later requests of the same connection wait until the last step has run."""
+    try:
+        next(steps)
+    except StopIteration as done:
+        result: R | Promise[R] = done.value
+        return result
     long_reply = LongReply()
-    replies: list[Any] = []
 
     def next_turn() -> None:
-        first = len(replies)
         try:
-            replies.extend([handle(item) for item in items[first : first + items_a_turn]])
-            combined = None if len(replies) < len(items) else combine_replies(replies, combine, limit)
-        except Exception:
-            log.exception("a request of %d items failed", len(items))
-            long_reply.complete(None)  # cannot be encoded, so the connection is closed
-            return
-        if combined is None:
-            timers.soon(next_turn)
-        elif isinstance(combined, Promise):
-            combined.then(long_reply.complete)
+            next(steps)
+        except StopIteration as done:
+            long_reply.handled.complete(None)
+            resolved(done.value).then(long_reply.complete)
+        except Exception as error:
+            if not isinstance(error, MalformedData):
+                INTERNAL_ERRORS.log(log, "a request of several turns failed")
+            long_reply.handled.complete(None)
+            long_reply.complete(MalformedData(f"a request of several turns failed here: {error}"))
         else:
-            long_reply.complete(combined)
+            timers.soon(next_turn)
 
-    next_turn()
+    timers.soon(next_turn)
     return long_reply
 
 

@@ -8,11 +8,11 @@ import pytest
 from in_memory_consumer_shard import InMemoryConsumerShard
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.pattern import compile_pattern
 from moldau.coordinator.group import consumer_records as logged
 from moldau.coordinator.group.consumer.change import PATTERN_REFRESH_MS
 from moldau.coordinator.group.consumer.patterns import Patterns
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
-from moldau.coordinator.pattern import compile_pattern
 from moldau.metadata.apply import Changes
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 

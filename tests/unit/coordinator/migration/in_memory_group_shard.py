@@ -109,11 +109,11 @@ class InMemoryGroupShard:
         """Advance the time, stopping at every deadline, as a timer would."""
         end_ms = self.clock.elapsed_ms() + ms
         while True:
-            due_ms = self.groups.next_deadline_ms()
+            due_ms = self.groups.deadlines.next_ms()
             if due_ms is None or due_ms > end_ms:
                 break
             self.clock.move(max(due_ms - self.clock.elapsed_ms(), 0))
-            for action in self.groups.due(self.clock.elapsed_ms()):
+            for action in self.groups.deadlines.due(self.clock.elapsed_ms()):
                 self.execute(action())
         self.clock.move(end_ms - self.clock.elapsed_ms())
 

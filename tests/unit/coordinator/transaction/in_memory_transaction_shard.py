@@ -117,9 +117,9 @@ class InMemoryTransactionShard:
     def advance(self, by_ms: int) -> None:
         """Advance the time, stopping at every deadline, as a timer would."""
         end_ms = self.clock.elapsed_ms() + by_ms
-        while (due_ms := self.machine.next_deadline_ms()) is not None and due_ms <= end_ms:
+        while (due_ms := self.machine.deadlines.next_ms()) is not None and due_ms <= end_ms:
             self.clock.move(max(due_ms - self.clock.elapsed_ms(), 0))
-            for action in self.machine.due(self.clock.elapsed_ms()):
+            for action in self.machine.deadlines.due(self.clock.elapsed_ms()):
                 self.execute(action())
         self.clock.move(end_ms - self.clock.elapsed_ms())
 

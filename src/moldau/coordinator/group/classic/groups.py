@@ -91,11 +91,13 @@ class ClassicGroups:
         return Outcome(waiting, [record], effects.answers, rebalance_again)
 
     def heartbeat(self, request: HeartbeatRequest, client: Client) -> Outcome[HeartbeatResponse]:
-        group = self._group(request.group_id)
+        group = self._state.groups.get(request.group_id)
+        if not isinstance(group, ClassicGroup):
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         member = group.check_member(request.member_id, request.group_instance_id)
         if request.generation_id != group.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        self._rebalance.expect_heartbeat(group, member.member_id, member.session_timeout_ms)
+        self._rebalance.extend_session(group, member)
         if group.state is State.PREPARING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         return Outcome(HeartbeatResponse())
@@ -127,7 +129,7 @@ class ClassicGroups:
 
     def extend_session(self, group: ClassicGroup, member_id: str) -> None:
         """Restart the session timeout of a member that sent another request than a heartbeat."""
-        self._rebalance.expect_heartbeat(group, member_id, group.members[member_id].session_timeout_ms)
+        self._rebalance.extend_session(group, group.members[member_id])
 
     def _group(self, group_id: str) -> ClassicGroup:
         group = self._state.groups.get(group_id)

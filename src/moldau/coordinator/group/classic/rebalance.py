@@ -47,6 +47,12 @@ class Rebalance:
             lambda current: self._on_session_timeout(current, member_id),
         )
 
+    def extend_session(self, group: ClassicGroup, member: ClassicMember) -> None:
+        """The same for a member of a group that was classic before, too: its deadline only moves."""
+        state, member_id, within_ms = self._state, member.member_id, member.session_timeout_ms
+        if not state.deadlines.postpone(("session", group.group_id, member_id), state.clock.elapsed_ms() + within_ms):
+            self.expect_heartbeat(group, member_id, within_ms)
+
     def expect_no_heartbeat(self, group: ClassicGroup, member_id: str) -> None:
         self._state.deadlines.cancel(("session", group.group_id, member_id))
 

@@ -66,11 +66,8 @@ class Fencing:
 
     def remove_after(self, delay_ms: int, kind: str, group_id: str, member_id: str) -> None:
         """Remove the member after the delay, unless the deadline of this kind is cancelled or postponed."""
-        self._state.deadlines.schedule(
-            (kind, group_id, member_id),
-            self._state.clock.elapsed_ms() + delay_ms,
-            lambda: self._on_timeout(group_id, member_id, None),
-        )
+        key, at_ms = (kind, group_id, member_id), self._state.clock.elapsed_ms() + delay_ms
+        self._state.deadlines.schedule(key, at_ms, lambda: self._on_timeout(group_id, member_id, None))
 
     def expect_revocation(self, group_id: str, member: ConsumerMember) -> None:
         """Remove a member that must revoke partitions if it is still in this epoch after its rebalance timeout."""

@@ -17,6 +17,7 @@ from moldau.coordinator.group.consumer.member import (
     JOIN_EPOCH,
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
+    MemberState,
     Partitions,
 )
 from moldau.coordinator.group.consumer.migration import NO_CONVERSION, Conversion, Migration, NoMigration
@@ -59,10 +60,39 @@ class ConsumerGroups:
     def heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, client: Client, may_describe: MayUseTopic = any_topic
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
+        outcome = self._keep_alive(request, client)
+        if outcome is not None:
+            return outcome
         check_request(request, client.version, self._state.settings.consumer_assignors)
         if request.member_epoch < JOIN_EPOCH:
             return self._leave(request)
         return self._join_or_stay(request, client, may_describe)
+
+    def _keep_alive(
+        self, request: ConsumerGroupHeartbeatRequest, client: Client
+    ) -> Outcome[ConsumerGroupHeartbeatResponse] | None:
+        """Answer a heartbeat by which nothing can change: of a member that has all its partitions and says nothing new,
+        in a group without news. That is nearly every one. Return None for any other."""
+        state, epoch = self._state, request.member_epoch
+        group = state.groups.get(request.group_id)
+        if epoch <= 0 or not isinstance(group, ConsumerGroup) or not _is_keep_alive(request):
+            return None
+        member = group.members.get(request.member_id)
+        if (
+            member is None
+            or not epoch == member.member_epoch == group.assignment_epoch == group.epoch
+            or member.state is not MemberState.STABLE
+            or group.must_resolve_topics
+            or member.pattern
+            or member.classic_member_metadata is not None
+            or (member.client_id, member.client_host) != client[:2]
+        ):
+            return None
+        session, settings = ("session", group.group_id, member.member_id), state.settings
+        if not state.deadlines.postpone(session, state.clock.elapsed_ms() + settings.consumer_session_timeout_ms):
+            return None
+        interval_ms = settings.consumer_heartbeat_interval_ms
+        return Outcome(ConsumerGroupHeartbeatResponse(0, 0, None, member.member_id, epoch, interval_ms))
 
     def _join_or_stay(
         self, request: ConsumerGroupHeartbeatRequest, client: Client, may_describe: MayUseTopic

@@ -9,7 +9,7 @@ from collections.abc import Container
 from typing import Any
 
 from moldau.base.errors import KafkaError
-from moldau.coordinator.pattern import compile_pattern
+from moldau.base.pattern import compile_pattern
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 

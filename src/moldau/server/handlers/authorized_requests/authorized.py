@@ -19,7 +19,7 @@ H = TypeVar("H", bound=Hashable)
 class Authorized(NamedTuple):
     request: Message | None
     """The part of the request that is allowed; None if nothing is left of it."""
-    complete: Callable[[Any], Message]
+    with_refused: Callable[[Any], Message]
     """Returns the whole response from the one to the allowed part, or from an empty one if nothing is left."""
 
 

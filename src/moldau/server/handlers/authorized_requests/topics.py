@@ -11,6 +11,7 @@ from random import Random
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
 from moldau.base.topic_names import METADATA_TOPIC
+from moldau.base.view_configs import VIEW_FROM
 from moldau.metadata.image import MetadataImage
 from moldau.security.acls.access import Access
 from moldau.security.acls.denials import denied
@@ -22,6 +23,7 @@ from moldau.security.acls.requirements import (
     TOPIC_DELETE,
     TOPIC_DESCRIBE,
     TOPIC_DESCRIBE_CONFIGS,
+    TOPIC_READ,
 )
 from moldau.server.handlers.authorized_requests.authorized import Authorized, duplicates, split, unchanged
 from moldau.wire.messages.create_partitions import (
@@ -29,7 +31,12 @@ from moldau.wire.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from moldau.wire.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from moldau.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from moldau.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -39,12 +46,16 @@ from moldau.wire.messages.delete_topics import (
 
 
 def authorize_create_topics(request: CreateTopicsRequest, access: Access) -> Authorized:
-    """Without DESCRIBE_CONFIGS a topic is created, but the response does not tell its configs."""
+    """Without DESCRIBE_CONFIGS a topic is created, but the response does not tell its configs. Who creates a view must
+    be allowed to read its source: whoever may read the view needs no right on the source."""
     unchecked = {METADATA_TOPIC, *duplicates(topic.name for topic in request.topics)}
     may_create_all = access.allows_quietly(CLUSTER_CREATE)
     allowed, rest = split(
         request.topics,
-        lambda topic: may_create_all or topic.name in unchecked or access.allows(TOPIC_CREATE, topic.name),
+        lambda topic: (
+            (may_create_all or topic.name in unchecked or access.allows(TOPIC_CREATE, topic.name))
+            and _may_read_source(topic, access)
+        ),
     )
     undescribed = {topic.name for topic in allowed if not access.allows_quietly(TOPIC_DESCRIBE_CONFIGS, topic.name)}
     if not rest and not undescribed:
@@ -54,7 +65,7 @@ def authorize_create_topics(request: CreateTopicsRequest, access: Access) -> Aut
         for topic in rest
     ]
 
-    def complete(response: CreateTopicsResponse) -> CreateTopicsResponse:
+    def with_refused(response: CreateTopicsResponse) -> CreateTopicsResponse:
         results = [
             _without_configs(result) if result.name in undescribed and not result.error_code else result
             for result in response.topics
@@ -62,10 +73,15 @@ def authorize_create_topics(request: CreateTopicsRequest, access: Access) -> Aut
         return CreateTopicsResponse(response.throttle_time_ms, [*results, *denials])
 
     if not rest:
-        return Authorized(request, complete)
+        return Authorized(request, with_refused)
     return Authorized(
-        CreateTopicsRequest(allowed, request.timeout_ms, request.validate_only) if allowed else None, complete
+        CreateTopicsRequest(allowed, request.timeout_ms, request.validate_only) if allowed else None, with_refused
     )
+
+
+def _may_read_source(topic: CreatableTopic, access: Access) -> bool:
+    sources = [config.value for config in topic.configs if config.name == VIEW_FROM]
+    return all(access.allows(TOPIC_READ, source) for source in sources if source)
 
 
 def _without_configs(result: CreatableTopicResult) -> CreatableTopicResult:
@@ -115,15 +131,15 @@ def authorize_delete_topics(
     if not denials:
         return Authorized(request, unchanged)
 
-    def complete(response: DeleteTopicsResponse) -> DeleteTopicsResponse:
+    def with_refused(response: DeleteTopicsResponse) -> DeleteTopicsResponse:
         results = [*response.responses, *denials]
         rng.shuffle(results)
         return DeleteTopicsResponse(response.throttle_time_ms, results)
 
     if not allowed:
-        return Authorized(None, complete)
+        return Authorized(None, with_refused)
     names = [] if request.topics else [topic.name for topic in allowed if topic.name is not None]
-    return Authorized(DeleteTopicsRequest(allowed if request.topics else [], names, request.timeout_ms), complete)
+    return Authorized(DeleteTopicsRequest(allowed if request.topics else [], names, request.timeout_ms), with_refused)
 
 
 def _denial_of_deletion(topic: DeleteTopicState, access: Access, image: MetadataImage) -> DeletableTopicResult | None:

@@ -14,6 +14,7 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.runtime.controller.channel import AskController
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_ACTION
 from moldau.security.principal_data import read_principal
@@ -58,7 +59,7 @@ class Envelope:
             try:
                 frame = Framing(api, header.api_version).frame(header.correlation_id, response)
             except Exception:  # whoever completes the promise has others to answer
-                log.exception("the reply to a forwarded %s cannot be written", api.name)
+                INTERNAL_ERRORS.log(log, "the reply to a forwarded %s cannot be written", api.name)
                 return EnvelopeResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
             return EnvelopeResponse(bytes(frame[4:]))
 

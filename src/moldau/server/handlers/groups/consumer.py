@@ -13,13 +13,13 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.coordinator.group import listing
 from moldau.coordinator.group.groups import Groups
-from moldau.coordinator.machine import Outcome
+from moldau.coordinator.machine import MayUseTopic, Outcome, any_topic
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE
-from moldau.server.handlers.replies import client_of, combine_replies, reply_or_error
+from moldau.server.handlers.replies import combine_replies, reply_or_error, reply_when_ready
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_describe import (
@@ -46,19 +46,27 @@ class ConsumerGroupHeartbeat:
     def answer(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller
     ) -> ConsumerGroupHeartbeatResponse | Promise[ConsumerGroupHeartbeatResponse]:
-        if not caller.access.allows(GROUP_READ, request.group_id):
-            return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        names = request.subscribed_topic_names or ()
-        if not all(caller.access.allows(TOPIC_DESCRIBE, name) for name in names):
-            return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        may_describe = partial(caller.access.allows_quietly, TOPIC_DESCRIBE)  # of the topics of a pattern
-        client = client_of(caller)
-        return reply_or_error(
-            lambda: self._coordinator.submit(
-                request.group_id, lambda groups: groups.consumer.heartbeat(request, client, may_describe)
-            ),
-            _heartbeat_error,
-        )
+        may_describe: MayUseTopic = any_topic
+        if not caller.is_unrestricted:
+            denied_code = _denied_code(request, caller.access)
+            if denied_code is not None:
+                return ConsumerGroupHeartbeatResponse(error_code=denied_code)
+            may_describe = partial(caller.access.allows_quietly, TOPIC_DESCRIBE)  # of the topics of a pattern
+        try:
+            reply = self._coordinator.submit(
+                request.group_id, Groups.consumer_heartbeat, request, caller.member, may_describe
+            )
+        except KafkaError as error:
+            return _heartbeat_error(error)
+        return reply_when_ready(reply, _heartbeat_error) if isinstance(reply, Promise) else reply
+
+
+def _denied_code(request: ConsumerGroupHeartbeatRequest, access: Access) -> ErrorCode | None:
+    if not access.allows(GROUP_READ, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    names = request.subscribed_topic_names or ()
+    is_allowed = all(access.allows(TOPIC_DESCRIBE, name) for name in names)
+    return None if is_allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def _heartbeat_error(error: KafkaError) -> ConsumerGroupHeartbeatResponse:

@@ -12,10 +12,11 @@ from functools import partial
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise, when_ready
 from moldau.coordinator.group.classic.groups import check_protocol_present
+from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Client
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.security.acls.requirements import GROUP_READ, TOPIC_DESCRIBE
-from moldau.server.handlers.replies import client_of, reply_or_error
+from moldau.server.handlers.replies import reply_or_error, reply_when_ready
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -38,7 +39,7 @@ class JoinGroup:
         if not caller.access.allows(GROUP_READ, request.group_id):
             denied = JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
             return _with_protocol_name(denied, caller.version)
-        client = client_of(caller)
+        client = caller.member
         may_describe = partial(caller.access.allows_quietly, TOPIC_DESCRIBE)
         reply = reply_or_error(
             lambda: self._coordinator.submit(
@@ -63,7 +64,7 @@ class SyncGroup:
         self._coordinator = coordinator
 
     def answer(self, request: SyncGroupRequest, caller: Caller) -> SyncGroupResponse | Promise[SyncGroupResponse]:
-        client = client_of(caller)
+        client = caller.member
         is_allowed = caller.access.allows(GROUP_READ, request.group_id)
         return reply_or_error(
             lambda: self._sync(request, client) if is_allowed else _deny_sync(request, client),
@@ -88,16 +89,19 @@ class Heartbeat:
         self._coordinator = coordinator
 
     def answer(self, request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse | Promise[HeartbeatResponse]:
-        if not caller.access.allows(GROUP_READ, request.group_id):
+        if not (caller.is_unrestricted or caller.access.allows(GROUP_READ, request.group_id)):
             return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        client = client_of(caller)
-        return reply_or_error(
-            lambda: self._coordinator.submit(request.group_id, lambda groups: groups.heartbeat(request, client)),
-            # A coordinator that is loading is no reason to leave: it will answer the next heartbeat.
-            lambda error: HeartbeatResponse(
-                error_code=0 if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error.code
-            ),
-        )
+        try:
+            reply = self._coordinator.submit(request.group_id, Groups.heartbeat, request, caller.member)
+        except KafkaError as error:
+            return _heartbeat_error(error)
+        return reply_when_ready(reply, _heartbeat_error) if isinstance(reply, Promise) else reply
+
+
+def _heartbeat_error(error: KafkaError) -> HeartbeatResponse:
+    # A coordinator that is loading is no reason to leave: it will answer the next heartbeat.
+    is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return HeartbeatResponse(error_code=0 if is_loading else error.code)
 
 
 class LeaveGroup:
@@ -110,7 +114,7 @@ class LeaveGroup:
     def answer(self, request: LeaveGroupRequest, caller: Caller) -> LeaveGroupResponse | Promise[LeaveGroupResponse]:
         if not caller.access.allows(GROUP_READ, request.group_id):
             return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        client = client_of(caller)
+        client = caller.member
         is_single = caller.version < LEAVE_SEVERAL_MIN_VERSION
         if is_single:
             request.members = [MemberIdentity(request.member_id)]

@@ -11,12 +11,14 @@ from functools import partial
 from typing import Any, Final
 
 from moldau.base.clock import Timers
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import OFFSETS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.coordinator.group.groups import Groups
+from moldau.coordinator.machine import Client, MayUseTopic, Outcome, any_topic
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.security.acls.requirements import GROUP_DELETE, GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE, TOPIC_READ
-from moldau.server.handlers.replies import client_of, combine_replies, in_turns, reply_or_error
+from moldau.server.handlers.replies import combine_replies, in_turns, reply_or_error, reply_when_ready
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.offset_commit import (
@@ -53,16 +55,26 @@ class OffsetCommit:
     def answer(
         self, request: OffsetCommitRequest, caller: Caller
     ) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
-        if not caller.access.allows(GROUP_READ, request.group_id):
-            return _commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        client = client_of(caller)
-        may_read = partial(caller.access.allows, TOPIC_READ)
-        return reply_or_error(
-            lambda: self._coordinator.submit(
-                request.group_id, lambda groups: groups.offsets.commit(request, client, may_read), may_be_empty=True
-            ),
-            lambda error: _commit_error(request, error.code),
-        )
+        may_read: MayUseTopic = any_topic
+        if not caller.is_unrestricted:
+            if not caller.access.allows(GROUP_READ, request.group_id):
+                return _commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            may_read = partial(caller.access.allows, TOPIC_READ)
+        try:
+            reply = self._coordinator.submit(
+                request.group_id, _commit, request, caller.member, may_read, may_be_empty=True
+            )
+        except KafkaError as error:
+            return _commit_error(request, error.code)
+        if not isinstance(reply, Promise):
+            return reply
+        return reply_when_ready(reply, lambda error: _commit_error(request, error.code))
+
+
+def _commit(
+    groups: Groups, request: OffsetCommitRequest, client: Client, may_read: MayUseTopic
+) -> Outcome[OffsetCommitResponse]:
+    return groups.offsets.commit(request, client, may_read)
 
 
 def _commit_error(request: OffsetCommitRequest, error_code: ErrorCode) -> OffsetCommitResponse:
@@ -105,7 +117,7 @@ class OffsetFetch:
     def _fetch_group(self, request: OffsetFetchRequestGroup, caller: Caller, require_stable: bool) -> Any:
         if not caller.access.allows(GROUP_DESCRIBE, request.group_id):
             return OffsetFetchResponseGroup(request.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        client = client_of(caller)
+        client = caller.member
         may_describe = partial(caller.access.allows, TOPIC_DESCRIBE)
         return reply_or_error(
             lambda: self._coordinator.submit(

@@ -6,7 +6,7 @@ verify what a client added before, or to add the partition it starts to write to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from moldau.base.clock import Timers
@@ -22,7 +22,16 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import CLUSTER_ACTION, GROUP_READ, TOPIC_WRITE, TRANSACTION_WRITE
-from moldau.server.handlers.replies import TimeLimit, combine_replies, in_turns, reply_or_error
+from moldau.server.handlers.replies import (
+    Steps,
+    TimeLimit,
+    combine_replies,
+    finish,
+    in_turns,
+    reply_or_error,
+    run_steps,
+    split,
+)
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -31,7 +40,6 @@ from moldau.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
-    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
@@ -43,6 +51,8 @@ CLIENT_VERSION = 0
 """The transaction version of clients that add partitions by name; those that add them by writing use version 2."""
 BROKER_VERSION = 2
 TRANSACTIONS_A_TURN: Final = 100
+PARTITIONS_A_TURN: Final = 2_000
+"""Partitions that are checked in one turn of the loop; each takes 2 microseconds."""
 COMMIT_WAIT_MS = 5_000
 """A shard whose log lost its in-sync replicas commits nothing: transactions of other shards in the same request must
 not wait for it."""
@@ -70,7 +80,7 @@ class AddPartitionsToTxn:
             return in_turns(
                 self._timers,
                 request.transactions,
-                lambda transaction: self._result(transaction, caller),
+                lambda transaction: finish(self._steps(transaction, caller)),
                 lambda results: AddPartitionsToTxnResponse(results_by_transaction=results),
                 TRANSACTIONS_A_TURN,
                 limit,
@@ -82,48 +92,57 @@ class AddPartitionsToTxn:
             False,
             request.v3_and_below_topics,
         )
-        return combine_replies(
-            [self._result(transaction, caller)],
-            lambda results: AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results),
-        )
 
-    def _result(
+        def steps() -> Steps[AddPartitionsToTxnResponse | Promise[AddPartitionsToTxnResponse]]:
+            result = yield from self._steps(transaction, caller)
+            return combine_replies(
+                [result],
+                lambda results: AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results),
+            )
+
+        return run_steps(self._timers, steps())
+
+    def _steps(
         self, request: AddPartitionsToTxnTransaction, caller: Caller
-    ) -> AddPartitionsToTxnResult | Promise[AddPartitionsToTxnResult]:
+    ) -> Steps[AddPartitionsToTxnResult | Promise[AddPartitionsToTxnResult]]:
         version = caller.version
-        requested = [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partitions]
-        partitions = list(dict.fromkeys(requested))
         is_from_client = version < BROKERS_MIN_VERSION
         if is_from_client and not caller.access.allows(TRANSACTION_WRITE, request.transactional_id):
             denied_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            return _result(request, dict.fromkeys(partitions, denied_code))
-        errors = self._errors(request.topics, caller.access if is_from_client else None)
-        if errors:
+            return (yield from _result_steps(request, lambda *_: denied_code))
+        checks = {
+            topic.name: self._check_topic(topic.name, caller.access if is_from_client else None)
+            for topic in request.topics
+        }
+        is_any_wrong = False
+        partitions: dict[TopicPartition, None] = {}
+        for topic in request.topics:
+            _, count = checks[topic.name]
+            for some in split(topic.partitions, PARTITIONS_A_TURN):
+                is_any_wrong = is_any_wrong or any(not 0 <= index < count for index in some)
+                if not is_any_wrong:
+                    partitions.update(dict.fromkeys(TopicPartition(topic.name, index) for index in some))
+                if len(some) == PARTITIONS_A_TURN:
+                    yield
+        if is_any_wrong:
             # If one partition cannot be added, none is added.
-            return _result(request, dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors)
+            return (yield from _result_steps(request, lambda topic, index: _code_of(checks[topic], index)))
         return reply_or_error(
             lambda: self._coordinator.submit(
-                request.transactional_id, lambda transactions: _decide(transactions, request, partitions, version)
+                request.transactional_id, lambda transactions: _decide(transactions, request, list(partitions), version)
             ),
-            lambda error: _result(request, dict.fromkeys(partitions, error_for_version(error.code, version))),
+            lambda error: _same_for_all(request, error_for_version(error.code, version)),
         )
 
-    def _errors(
-        self, topics: Sequence[AddPartitionsToTxnTopic], access: Access | None
-    ) -> dict[TopicPartition, ErrorCode]:
-        """Return the error codes of partitions that cannot be added. `access` is that of a client; brokers have checked
-        it when their client wrote."""
-        errors: dict[TopicPartition, ErrorCode] = {}
-        for topic in topics:
-            code, count = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0
-            if access is not None and (topic.name in INTERNAL_TOPICS or not access.allows(TOPIC_WRITE, topic.name)):
-                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif (image := self._current.image.topics.get(topic.name)) is not None:
-                count = len(image.partitions)
-            for index in topic.partitions:
-                if not 0 <= index < count:
-                    errors[TopicPartition(topic.name, index)] = code
-        return errors
+    def _check_topic(self, name: str, access: Access | None) -> tuple[ErrorCode, int]:
+        """Return the error code of partitions that cannot be added, and how many can. `access` is that of a client;
+        brokers have checked it when their client wrote."""
+        if access is not None and (name in INTERNAL_TOPICS or not access.allows(TOPIC_WRITE, name)):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0
+        if name in self._current.image.views:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, 0
+        image = self._current.image.topics.get(name)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0 if image is None else len(image.partitions)
 
 
 def _decide(
@@ -137,15 +156,15 @@ def _decide(
             request.transactional_id, request.producer_id, request.producer_epoch, partitions
         )
         assert isinstance(verified.response, dict), "verification never waits"
-        return Outcome(_result(request, verified.response))
+        codes = verified.response
+        return Outcome(finish(_result_steps(request, lambda topic, index: codes[TopicPartition(topic, index)])))
     client_version = BROKER_VERSION if version >= BROKERS_MIN_VERSION else CLIENT_VERSION
     added = transactions.add_partitions(
         request.transactional_id, request.producer_id, request.producer_epoch, partitions, client_version
     )
     assert isinstance(added.response, ErrorCode), "adding waits for the log only"
-    codes = dict.fromkeys(partitions, error_for_version(added.response, version))
     return Outcome(
-        _result(request, codes),
+        _same_for_all(request, error_for_version(added.response, version)),
         added.records,
         added.answers,
         on_applied=added.on_applied,
@@ -160,21 +179,31 @@ def error_for_version(code: ErrorCode, version: int) -> ErrorCode:
 
 
 def _timed_out_result(request: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
-    partitions = [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partitions]
-    return _result(request, dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    return _same_for_all(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-def _result(request: AddPartitionsToTxnTransaction, codes: dict[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResult:
-    return AddPartitionsToTxnResult(request.transactional_id, [_topic_result(topic, codes) for topic in request.topics])
+def _code_of(check: tuple[ErrorCode, int], index: int) -> ErrorCode:
+    code, count = check
+    return ErrorCode.OPERATION_NOT_ATTEMPTED if 0 <= index < count else code
 
 
-def _topic_result(
-    topic: AddPartitionsToTxnTopic, codes: dict[TopicPartition, ErrorCode]
-) -> AddPartitionsToTxnTopicResult:
-    results = [
-        AddPartitionsToTxnPartitionResult(index, codes[TopicPartition(topic.name, index)]) for index in topic.partitions
-    ]
-    return AddPartitionsToTxnTopicResult(topic.name, results)
+def _same_for_all(request: AddPartitionsToTxnTransaction, code: ErrorCode) -> AddPartitionsToTxnResult:
+    return finish(_result_steps(request, lambda *_: code))
+
+
+def _result_steps(
+    request: AddPartitionsToTxnTransaction, code_of: Callable[[str, int], ErrorCode]
+) -> Steps[AddPartitionsToTxnResult]:
+    """Return the result; `code_of` is called with the topic and the index of each partition."""
+    topics = []
+    for topic in request.topics:
+        results: list[AddPartitionsToTxnPartitionResult] = []
+        for some in split(topic.partitions, PARTITIONS_A_TURN):
+            results += [AddPartitionsToTxnPartitionResult(index, code_of(topic.name, index)) for index in some]
+            if len(some) == PARTITIONS_A_TURN:
+                yield
+        topics.append(AddPartitionsToTxnTopicResult(topic.name, results))
+    return AddPartitionsToTxnResult(request.transactional_id, topics)
 
 
 class AddOffsetsToTxn:

@@ -15,7 +15,7 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import InTransaction
 from moldau.security.acls.requirements import GROUP_READ, TOPIC_READ, TRANSACTION_WRITE
-from moldau.server.handlers.replies import client_of, reply_or_error
+from moldau.server.handlers.replies import reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.txn_offset_commit import (
@@ -61,7 +61,7 @@ class TxnOffsetCommit:
             return _error_response(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, caller.version)
         if not caller.access.allows(GROUP_READ, request.group_id):
             return _error_response(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, caller.version)
-        client = client_of(caller)
+        client = caller.member
         may_read = partial(caller.access.allows, TOPIC_READ)
         return reply_or_error(
             lambda: self._verify(request, client, may_read),

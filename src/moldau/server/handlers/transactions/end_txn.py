@@ -11,7 +11,7 @@ from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.requirements import TRANSACTION_WRITE
-from moldau.server.handlers.replies import client_of, reply_or_error
+from moldau.server.handlers.replies import reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -28,7 +28,7 @@ class EndTxn:
     def answer(self, request: EndTxnRequest, caller: Caller) -> EndTxnResponse | Promise[EndTxnResponse]:
         if not caller.access.allows(TRANSACTION_WRITE, request.transactional_id):
             return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        client = client_of(caller)
+        client = caller.member
         return reply_or_error(
             lambda: self._coordinator.submit(
                 request.transactional_id, lambda transactions: transactions.end(request, client)

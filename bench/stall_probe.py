@@ -1,0 +1,76 @@
+"""A small client in a process of its own: asks a broker the smallest request every few milliseconds.
+
+Each line on its standard input is a question; the answer is a line of JSON: the longest time that an answer took since
+the last question, the median, and their number. It is a process of its own because a thread beside a busy
+client would measure the client.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from select import select
+from typing import NamedTuple, Self
+
+from bench.connection import Connection
+from bench.frames import api_versions_request
+
+EVERY_S = 0.003
+
+
+class Silence(NamedTuple):
+    """How long a small client waited for its answers, in milliseconds."""
+
+    longest_ms: float
+    median_ms: float
+    requests: int
+
+
+class Probe:
+    """The process, as the benchmark uses it."""
+
+    def __init__(self, address: str) -> None:
+        command = [sys.executable, "-m", "bench.stall_probe", address]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.take()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def take(self) -> Silence:
+        """Return what was measured since the last call."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return Silence(*json.loads(self._process.stdout.readline()))
+
+
+def main(address: str) -> None:
+    frame = api_versions_request()
+    with Connection(address) as connection:
+        took_s: list[float] = []
+        while True:
+            began_s = time.perf_counter()
+            connection.ask(frame)
+            took_s.append(time.perf_counter() - began_s)
+            if select([sys.stdin], [], [], EVERY_S)[0]:
+                if not sys.stdin.readline():
+                    return
+                silence = Silence(max(took_s) * 1000, statistics.median(took_s) * 1000, len(took_s))
+                print(json.dumps(silence), flush=True)
+                took_s.clear()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

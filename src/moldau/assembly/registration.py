@@ -1,0 +1,29 @@
+"""The registration that a broker sends to the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from moldau.base.ids import Uuid
+from moldau.base.listeners import Listener
+from moldau.metadata.controller.features import SUPPORTED
+from moldau.settings import Settings
+from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
+from moldau.wire.messages.broker_registration import Listener as RegisteredListener
+
+
+def broker_registration(
+    settings: Settings, cluster_id: str, directory_id: Uuid, advertised: Sequence[Listener], previous_epoch: int
+) -> BrokerRegistrationRequest:
+    """`previous_epoch` is the broker epoch before this process, below 0 if what that process wrote may be lost."""
+    return BrokerRegistrationRequest(
+        broker_id=settings.node_id,
+        cluster_id=cluster_id,
+        listeners=[
+            RegisteredListener(each.name, each.host, each.port, each.security_protocol_id) for each in advertised
+        ],
+        features=[Feature(name, low, high) for name, (low, high) in SUPPORTED.items()],
+        rack=settings.broker_rack,
+        log_dirs=[directory_id],
+        previous_broker_epoch=previous_epoch,
+    )

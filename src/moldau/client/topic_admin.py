@@ -1,0 +1,119 @@
+"""Requests about topics over our own channel: create, grow, delete, and the configs of topics and brokers.
+
+The command line uses confluent-kafka for these; the console keeps no librdkafka client in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.client.broker_admin import BROKER, TOPIC
+from moldau.client.cluster_admin import ClusterAdmin
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from moldau.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from moldau.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+
+TIMEOUT_MS: Final = 10_000
+SOURCES: Final = {1: "topic", 2: "broker", 3: "broker", 4: "broker", 5: "default"}
+TYPES: Final = ("UNKNOWN", "BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD")
+
+
+class Config(NamedTuple):
+    name: str
+    value: str | None
+    default: str | None
+    """The value that applies if this one is removed: the next of the synonyms."""
+    source: str
+    read_only: bool
+    sensitive: bool
+    type: str
+    documentation: str | None
+
+
+def create_topic(
+    admin: ClusterAdmin,
+    name: str,
+    partitions: int = -1,
+    replication_factor: int = -1,
+    configs: Mapping[str, str] | None = None,
+    validate_only: bool = False,
+) -> None:
+    """Create a topic, or only check that it could be; -1 is the broker's default. Raises KafkaError."""
+    topic = CreatableTopic(
+        name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        configs=[CreatableTopicConfig(key, value) for key, value in (configs or {}).items()],
+    )
+    request = CreateTopicsRequest([topic], timeout_ms=TIMEOUT_MS, validate_only=validate_only)
+    response = admin.ask(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse)
+    _raise(response.topics[0].error_code, response.topics[0].error_message)
+
+
+def grow_topic(admin: ClusterAdmin, name: str, partitions: int) -> None:
+    """Add partitions, so that there are this many."""
+    request = CreatePartitionsRequest([CreatePartitionsTopic(name, partitions, None)], timeout_ms=TIMEOUT_MS)
+    response = admin.ask(ApiKey.CREATE_PARTITIONS, request, CreatePartitionsResponse)
+    _raise(response.results[0].error_code, response.results[0].error_message)
+
+
+def delete_topic(admin: ClusterAdmin, name: str) -> None:
+    request = DeleteTopicsRequest([DeleteTopicState(name=name)], [name], timeout_ms=TIMEOUT_MS)
+    response = admin.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
+    _raise(response.responses[0].error_code, response.responses[0].error_message)
+
+
+def topic_configs(admin: ClusterAdmin, name: str) -> list[Config]:
+    return _configs(admin, TOPIC, name, None)
+
+
+def broker_configs(admin: ClusterAdmin, broker: int) -> list[Config]:
+    return _configs(admin, BROKER, str(broker), broker)
+
+
+def _configs(admin: ClusterAdmin, kind: int, name: str, broker: int | None) -> list[Config]:
+    request = DescribeConfigsRequest(
+        [DescribeConfigsResource(kind, name, None)], include_synonyms=True, include_documentation=True
+    )
+    response = admin.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse, broker)
+    result = response.results[0]
+    _raise(result.error_code, result.error_message)
+    return sorted(map(_config, result.configs))
+
+
+def _config(entry: DescribeConfigsResourceResult) -> Config:
+    others: Sequence[str | None] = [each.value for each in entry.synonyms if each.source != entry.config_source]
+    source = SOURCES.get(entry.config_source, "default")
+    return Config(
+        entry.name,
+        None if entry.is_sensitive else entry.value,
+        (others[0] if others else None) if source != "default" else entry.value,
+        source,
+        entry.read_only,
+        entry.is_sensitive,
+        TYPES[entry.config_type] if 0 <= entry.config_type < len(TYPES) else TYPES[0],
+        entry.documentation or None,
+    )
+
+
+def _raise(error_code: int, message: str | None) -> None:
+    if error_code:
+        raise KafkaError(ErrorCode(error_code), message)

@@ -1,0 +1,26 @@
+"""The names and versions of the software of clients, from their ApiVersions requests (KIP-511)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+CONNECTIONS_MAX: Final = 20_000
+"""Connections that are remembered; the one that was opened first is forgotten first."""
+UNKNOWN: Final = ("unknown", "unknown")
+"""As in Kafka, for clients that do not tell."""
+
+
+class ClientSoftware:
+    def __init__(self) -> None:
+        self._by_address: OrderedDict[str, tuple[str, str]] = OrderedDict()
+
+    def note(self, address: str, name: str, version: str) -> None:
+        """Remember what the client at this address and port told."""
+        self._by_address[address] = name, version
+        self._by_address.move_to_end(address)
+        if len(self._by_address) > CONNECTIONS_MAX:
+            self._by_address.popitem(last=False)
+
+    def of(self, address: str) -> tuple[str, str]:
+        return self._by_address.get(address, UNKNOWN)

@@ -1,0 +1,45 @@
+"""Refuses views on a broker that could not evaluate them: else only their readers would learn it, from an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from moldau.base.errors import ErrorCode
+from moldau.base.ids import ZERO_UUID
+from moldau.base.view_configs import VIEW_FROM
+from moldau.security.acls.access import Access
+from moldau.server.handlers.authorized_requests.authorized import Authorize, Authorized, split
+from moldau.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+def refusing_views(authorize: Authorize, missing: Callable[[], str | None]) -> Authorize:
+    """`missing` says in one sentence what this broker needs for views; None if it has it."""
+
+    def authorize_and_refuse(request: CreateTopicsRequest, access: Access) -> Authorized:
+        authorized = authorize(request, access)
+        if not isinstance(authorized.request, CreateTopicsRequest):
+            return authorized
+        topics, views = split(authorized.request.topics, lambda topic: not _is_view(topic))
+        what = missing() if views else None
+        if what is None:
+            return authorized
+        refused = [CreatableTopicResult(view.name, ZERO_UUID, ErrorCode.POLICY_VIOLATION, what) for view in views]
+
+        def with_refused(response: CreateTopicsResponse) -> CreateTopicsResponse:
+            others = authorized.with_refused(response)
+            assert isinstance(others, CreateTopicsResponse), "it returns what it was given"
+            return CreateTopicsResponse(others.throttle_time_ms, [*others.topics, *refused])
+
+        rest = CreateTopicsRequest(topics, request.timeout_ms, request.validate_only) if topics else None
+        return Authorized(rest, with_refused)
+
+    return authorize_and_refuse
+
+
+def _is_view(topic: CreatableTopic) -> bool:
+    return any(config.name == VIEW_FROM and config.value for config in topic.configs)

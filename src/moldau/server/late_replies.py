@@ -1,0 +1,84 @@
+"""Replies that are not ready when the handler returns: to large requests, which are decoded in a thread, and to long
+ones, which are handled in several turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from moldau.base.errors import MalformedData
+from moldau.base.ports import RunInThread
+from moldau.base.promise import Promise
+from moldau.server.conversation import LongReply, Reply
+from moldau.wire.codec import UNREADABLE, Decoder, Outgoing, Refusal
+from moldau.wire.schema import Message
+
+
+def reply_when_decoded(
+    run_in_thread: RunInThread,
+    decode: Decoder,
+    frame: memoryview,
+    position: int,
+    handle: Callable[[Message | Exception], Reply],
+) -> LongReply:
+    """Decode a request in a thread. Call `handle` with it, or with the fault, on the loop; what it returns is the
+    reply."""
+    reply, size = LongReply(), len(frame)
+    owned = memoryview(bytearray(frame))  # the connection reuses its buffer
+    request: Message | Exception = ValueError("nothing was decoded")
+
+    def work() -> None:
+        nonlocal request
+        try:
+            request, _ = decode(owned, position, size)
+        except UNREADABLE as error:
+            request = error
+
+    def on_decoded(_: object) -> None:
+        try:
+            framed = handle(request)
+        except MalformedData as error:
+            framed = Refusal(str(error))
+        _pass_on(framed, reply)
+
+    run_in_thread(work).then(on_decoded)
+    return reply
+
+
+def _pass_on(framed: Reply, reply: LongReply) -> None:
+    """Complete the reply of a large request with what its handler returned."""
+    if isinstance(framed, LongReply):
+        framed.handled.then(reply.handled.complete)
+    else:
+        reply.handled.complete(None)
+    if isinstance(framed, Promise):
+        framed.then(reply.complete)
+        return
+    reply.complete(no_reply() if framed is None else framed)
+
+
+def frame_long(response: LongReply, frame: Callable[[Any], Outgoing | Promise[Outgoing]]) -> LongReply:
+    """Return the reply to a long request; `frame` turns the response into bytes, now or later."""
+    framed = LongReply()
+    response.handled.then(framed.handled.complete)
+    response.and_then(frame).then(framed.complete)
+    return framed
+
+
+def frame_by(run_in_thread: RunInThread, frame: Callable[[], Outgoing]) -> Promise[Outgoing]:
+    """Return what `frame` returns, which is called in a thread."""
+    framed = Outgoing()
+
+    def work() -> None:
+        nonlocal framed
+        framed = frame()
+
+    return run_in_thread(work).map(lambda _: framed)
+
+
+def no_reply() -> Outgoing:
+    """Return what keeps the place of a reply that a client with acks=0 does not get: only a pause can be sent."""
+    nothing = Outgoing()
+    nothing.pause_ms = 1
+    return nothing

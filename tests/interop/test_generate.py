@@ -1,0 +1,142 @@
+"""`moldau generate`: its queries find series at a real broker, and the real Prometheus takes its files."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import shutil
+import socket
+import subprocess
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, Producer
+from patience import PATIENCE_S, wait_until
+
+from moldau.cli.generate.alerts import ALERTS
+from moldau.cli.main import main
+from moldau.testing import TestBroker, broker
+
+pytestmark = pytest.mark.moldau_only
+
+
+def generate(*words: str) -> str:
+    outcome = CliRunner().invoke(main, ["generate", *words])
+    assert outcome.exit_code == 0, outcome.output
+    return outcome.stdout
+
+
+def expressions() -> list[str]:
+    """Return all queries of the dashboard, as Grafana would send them."""
+    dashboard = json.loads(generate("grafana"))
+    texts = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    values = {"$job": "moldau", "$topic": ".*", "$group": ".*", "$__rate_interval": "1m"}
+    for name, value in values.items():
+        texts = [text.replace(name, value) for text in texts]
+    return texts
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[TestBroker]:
+    with broker(metrics_listener="127.0.0.1:0", num_partitions=2) as running:
+        producer = Producer({"bootstrap.servers": running.bootstrap_servers})
+        for number in range(100):
+            producer.produce("orders", str(number))
+        assert producer.flush(PATIENCE_S) == 0
+        consumer = Consumer(
+            {"bootstrap.servers": running.bootstrap_servers, "group.id": "shop", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["orders"])
+        wait_until(lambda: consumer.poll(0.1) is not None, "a record was read")
+        consumer.commit(asynchronous=False)
+        yield running
+        consumer.close()
+
+
+def test_every_metric_of_the_dashboard_and_the_alerts_is_served(node: TestBroker) -> None:
+    connection = http.client.HTTPConnection(node.metrics_address)
+    connection.request("GET", "/metrics")
+    served = set(re.findall(r"^([a-z_]+)[{ ]", connection.getresponse().read().decode(), re.MULTILINE))
+    connection.close()
+    asked = {name for text in (*expressions(), *(each.expression for each in ALERTS)) for name in names(text)}
+    assert len(asked) > 30
+    assert asked - served == {"up"}  # Prometheus has that one by itself
+
+
+def names(expression: str) -> set[str]:
+    return set(re.findall(r"([a-z_]+)\{", expression))
+
+
+def test_promtool_accepts_rules_and_configuration(tmp_path: Path) -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed (Debian: prometheus)")
+    rules, configuration = tmp_path / "alerts.yml", tmp_path / "prometheus.yml"
+    generate("alerts", "-o", str(rules), "--job", "kafka/test")
+    generate("prometheus", "localhost:9404", "[::1]:9405", "--rules", str(rules), "-o", str(configuration))
+    for words in (["rules", str(rules)], ["config", str(configuration)]):
+        ran = subprocess.run(["promtool", "check", *words], capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert f"{len(ALERTS)} rules found" in ran.stdout
+
+
+def test_prometheus_finds_series_for_every_panel(node: TestBroker, tmp_path: Path) -> None:
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed")
+    rules, configuration = tmp_path / "alerts.yml", tmp_path / "prometheus.yml"
+    generate("alerts", "-o", str(rules))
+    words = ("--interval", "200ms", "--rules", str(rules), "-o", str(configuration))
+    generate("prometheus", node.metrics_address, *words)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = ["prometheus", f"--config.file={configuration}", f"--web.listen-address={address}"]
+    process = subprocess.Popen(
+        [*command, f"--storage.tsdb.path={tmp_path / 'data'}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        for expression in expressions():
+            wait_until(lambda asked=expression: found(address, asked), f"series for {expression}")
+        states = {each["name"]: each["health"] for each in ask(address, "rules")["groups"][0]["rules"]}
+        assert set(states) == {each.name for each in ALERTS}
+        assert "err" not in states.values()
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_S)
+
+
+def found(address: str, expression: str) -> bool:
+    try:
+        return bool(ask(address, "query?" + urllib.parse.urlencode({"query": expression}))["result"])
+    except (ConnectionError, http.client.HTTPException, KeyError):
+        return False
+
+
+def ask(address: str, path: str) -> Any:
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE_S)
+    try:
+        connection.request("GET", f"/api/v1/{path}")
+        answer = connection.getresponse()
+        text = answer.read()
+        return json.loads(text)["data"] if answer.status == 200 else {}
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("prometheus",), "no nodes to scrape"),
+        (("prometheus", "localhost"), "'localhost' is not HOST:PORT"),
+        (("prometheus", "localhost:9404", "--interval", "often"), "'often' is not a time"),
+        (("alerts", "--job", 'a"b'), "expected letters, digits"),
+        (("alerts", "-o", "/no/such/directory/alerts.yml"), "cannot write"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(words: tuple[str, ...], message: str) -> None:
+    outcome = CliRunner().invoke(main, ["generate", *words])
+    assert outcome.exit_code != 0
+    assert message in outcome.output

@@ -1,0 +1,132 @@
+"""Tools of a user who may not: one sentence and status 1, instead of waiting for ever. And what `moldau user add` says
+where everybody may do everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from kafka_tools import Tools
+
+from moldau.cli.main import main
+from moldau.testing import TestBroker, broker
+
+pytestmark = pytest.mark.moldau_only
+ONE = ("--max-messages", "1")
+PARTITION = ("--partition", "0", "--offset", "earliest")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def broker_answers() -> None:
+    """These tests do not use the shared broker of this directory."""
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[TestBroker]:
+    with broker(secure=True) as running:
+        running.add_user("ann")
+        running.add_user("eve")
+        running.allow("ann", "read,write,create", topic="homework")
+        yield running
+
+
+@pytest.fixture
+def tools(secured: TestBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
+    tools = Tools(secured.bootstrap_servers, capsys, monkeypatch)
+    words = ("--topic", "homework", "--command-config", str(secured.command_config("ann")))
+    assert tools("console_producer", *words, stdin="hello\n").status == 0
+    return tools
+
+
+def config(secured: TestBroker, user: str) -> tuple[str, str]:
+    return "--command-config", str(secured.command_config(user))
+
+
+def test_a_console_consumer_without_rights_ends(secured: TestBroker, tools: Tools) -> None:
+    ann, eve = config(secured, "ann"), config(secured, "eve")
+    refused = tools("console_consumer", "--topic", "homework", "--group", "g", *ann)
+    assert refused.status == 1
+    assert "Not authorized to access group: g; this user needs READ on it\n" in refused.err
+    without_group = tools("console_consumer", "--topic", "homework", *ann)
+    assert without_group.status == 1
+    assert "its name is console-consumer-N, so allow that prefix" in without_group.err
+    for words in (("--partition", "0"), ("--partition", "0", "--offset", "earliest")):
+        refused = tools("console_consumer", "--topic", "homework", *words, *eve)
+        assert refused.status == 1
+        assert "Not authorized to access topics: [homework]; this user needs READ on the topic homework" in refused.err
+
+
+def test_who_reads_a_partition_needs_no_group(secured: TestBroker, tools: Tools) -> None:
+    read = tools("console_consumer", "--topic", "homework", *PARTITION, *ONE, *config(secured, "ann"))
+    assert (read.status, read.out) == (0, "hello\n")
+
+
+def test_a_member_who_may_not_read_the_topic_learns_so(secured: TestBroker, tools: Tools) -> None:
+    secured.allow("eve", "read", group="eves")
+    refused = tools("console_consumer", "--topic", "homework", "--group", "eves", *config(secured, "eve"))
+    assert refused.status == 1
+    assert "Not authorized to access topics: [homework]" in refused.err
+
+
+def test_a_console_producer_without_rights_ends(
+    secured: TestBroker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tools = Tools(secured.bootstrap_servers, capfd, monkeypatch)
+    refused = tools("console_producer", "--topic", "homework", *config(secured, "eve"), stdin="x\n")
+    assert refused.status == 1
+    assert "Topic authorization failed" in refused.err
+    assert refused.err.count("\n") == 1
+    assert "FATAL" not in capfd.readouterr().err  # librdkafka prints by itself
+
+
+def test_a_perf_test_without_rights_ends(secured: TestBroker, tools: Tools) -> None:
+    words = ("--topic", "homework", "--num-records", "1")
+    refused = tools("consumer_perf", *words, *config(secured, "eve"))
+    assert refused.status == 1
+    assert "Not authorized to access topics: [homework]" in refused.err
+    refused = tools("consumer_perf", *words, "--group", "g", *config(secured, "eve"))
+    assert refused.status == 1
+    assert "Not authorized to access the group" in refused.err
+    assert tools("consumer_perf", *words, *config(secured, "ann")).status == 0
+
+
+@pytest.mark.parametrize("tool", ["console_consumer", "console_producer", "topics"])
+def test_a_wrong_login_ends(secured: TestBroker, tools: Tools, tool: str, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.properties"
+    wrong.write_text(secured.command_config("ann").read_text().replace(secured.password("ann"), "planted-secret"))
+    words = ("--list",) if tool == "topics" else ("--topic", "homework")
+    refused = tools(tool, *words, "--command-config", str(wrong), stdin="x\n")
+    assert refused.status == 1
+    assert (
+        "refuses this client: Authentication failed during authentication due to invalid credentials"
+        in refused.err + refused.out
+    )
+    assert "planted-secret" not in refused.err + refused.out
+    no_tls = tools(tool, *words, stdin="x\n")
+    assert no_tls.status == 1
+    assert "check the port, and the TLS and SASL settings in --command-config" in no_tls.err + no_tls.out
+
+
+def moldau(kafka: TestBroker, *words: str, status: int = 0) -> Result:
+    result = CliRunner(env={"MOLDAU_BOOTSTRAP": kafka.bootstrap_servers}).invoke(main, list(words))
+    assert result.exit_code == status, result.output
+    return result
+
+
+def test_a_misspelt_user_is_a_hint(secured: TestBroker) -> None:
+    allowed = moldau(secured, "acl", "allow", "anm", "read", "--topic", "exam", *config(secured, "admin"))
+    assert "did you mean ann?" in allowed.stderr
+    assert "User:anm" in allowed.stdout
+    asked = moldau(secured, "acl", "test", "anm", "read", "--topic", "exam", *config(secured, "admin"))
+    assert "did you mean ann?" in asked.stderr
+
+
+def test_where_nobody_is_refused_a_new_user_is_told_so() -> None:
+    with broker() as kafka:
+        added = moldau(kafka, "user", "add", "ann")
+        assert added.stdout.startswith("added ann; password: ")
+        assert added.stderr.startswith("ann may do everything, like everybody who can connect")
+        refused = moldau(kafka, "acl", "list", status=1)
+        assert "set authorizer.class.name and super.users on all nodes" in refused.stderr

@@ -1,0 +1,276 @@
+"""The workers of views: each piece of work is bounded, a failure is one sentence, the next piece is not disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from patience import PATIENCE_S
+
+pytest.importorskip("duckdb")
+
+from moldau.base.config_def import BrokerLayers
+from moldau.base.promise import Promise
+from moldau.base.setting_sources import SettingsError
+from moldau.base.view_configs import VIEW_SELECT, VIEW_WHERE
+from moldau.log.files import DiskFiles
+from moldau.log.reading import Slice
+from moldau.runtime.views.ports import NEEDS_DUCKDB, ViewsInThread
+from moldau.runtime.views.workers import COMMAND, ViewWorkers, view_workers
+from moldau.settings import load
+from moldau.views.definition import ViewDefinition, view_definition
+from moldau.views.jobs import Evaluated, ViewFailed
+from moldau.wire.records import Record, build_batch
+
+BIG = view_definition({VIEW_WHERE: "a > 1"})
+
+
+def segment(path: Path, *values: bytes) -> Slice:
+    content = build_batch([Record(index, 5, None, value) for index, value in enumerate(values)])
+    path.write_bytes(content)
+    return Slice(DiskFiles().open(str(path)), 0, len(content))
+
+
+async def result(promise: Promise[Evaluated | ViewFailed]) -> Evaluated | ViewFailed:
+    done: asyncio.Future[Evaluated | ViewFailed] = asyncio.get_running_loop().create_future()
+    promise.then(done.set_result)
+    return await asyncio.wait_for(done, PATIENCE_S)
+
+
+def with_workers(use: Callable[[ViewWorkers], object], **limits: object) -> None:
+    async def run() -> None:
+        workers = ViewWorkers(asyncio.get_running_loop(), **limits)  # type: ignore[arg-type]
+        try:
+            await use(workers)  # type: ignore[misc]
+        finally:
+            workers.close()
+
+    asyncio.run(run())
+
+
+def test_work_is_done_in_a_process_that_is_kept(tmp_path: Path) -> None:
+    records = segment(tmp_path / "log", b'{"a":1}', b'{"a":2}')
+
+    async def use(workers: ViewWorkers) -> None:
+        shown = await result(workers.evaluate(BIG, records, 0))
+        assert isinstance(shown, Evaluated)
+        assert (shown.seen, shown.shown, shown.next_offset) == (2, 1, 2)
+        pids = workers.pids
+        await result(workers.evaluate(BIG, records, 0))
+        assert workers.pids == pids
+        assert len(pids) == 1
+
+    with_workers(use)
+
+
+def test_more_work_than_workers_is_done_in_order(tmp_path: Path) -> None:
+    records = segment(tmp_path / "log", b'{"a":2}')
+
+    async def use(workers: ViewWorkers) -> None:
+        results = await asyncio.gather(*(result(workers.evaluate(BIG, records, 0)) for _ in range(6)))
+        assert all(isinstance(each, Evaluated) for each in results)
+        assert len(workers.pids) == 1
+
+    with_workers(use, workers=1)
+
+
+def test_work_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
+    records = segment(tmp_path / "log", json.dumps({"a": "x" * 10_000_000}).encode())
+    slow = view_definition({VIEW_SELECT: ", ".join(f"sha256(a || '{number}') as a{number}" for number in range(200))})
+
+    async def use(workers: ViewWorkers) -> None:
+        failed = await result(workers.evaluate(slow, records, 0))
+        assert failed == ViewFailed("it took more than 1 s of CPU time")
+        assert isinstance(await result(workers.evaluate(BIG, segment(tmp_path / "b", b"{}"), 0)), Evaluated)
+
+    with_workers(use, workers=1, cpu_max_s=1.0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory")
+def test_work_that_needs_too_much_memory_fails(tmp_path: Path) -> None:
+    records = segment(tmp_path / "log", json.dumps({"a": "x" * 20_000_000}).encode())
+    greedy = view_definition({VIEW_SELECT: " || ".join(["a"] * 40) + " as b"})
+
+    async def use(workers: ViewWorkers) -> None:
+        failed = await result(workers.evaluate(greedy, records, 0))
+        assert isinstance(failed, ViewFailed)
+        assert "memory" in failed.why.lower()
+        assert isinstance(await result(workers.evaluate(BIG, segment(tmp_path / "b", b"{}"), 0)), Evaluated)
+
+    with_workers(use, workers=1, memory_bytes=400 << 20)
+
+
+def test_a_file_that_was_replaced_is_gone(tmp_path: Path) -> None:
+    records = segment(tmp_path / "log", b'{"a":2}')
+    os.rename(tmp_path / "log", tmp_path / "old")
+    segment(tmp_path / "log", b'{"a":3}')
+
+    async def use(workers: ViewWorkers) -> None:
+        for _ in range(2):
+            failed = await result(workers.evaluate(BIG, records, 0))
+            assert isinstance(failed, ViewFailed)
+            assert failed.is_retriable
+            (tmp_path / "log").unlink(missing_ok=True)
+
+    with_workers(use)
+
+
+def test_a_worker_that_dies_fails_its_work_alone(tmp_path: Path) -> None:
+    records = segment(tmp_path / "log", b'{"a":2}')
+    dying = [sys.executable, "-c", "import sys; sys.exit(1)"]
+
+    async def use(workers: ViewWorkers) -> None:
+        failed = await result(workers.evaluate(BIG, records, 0))
+        assert failed == ViewFailed("its worker died before it was ready, with code 1", is_retriable=True)
+
+    with_workers(use, command=dying)
+
+
+def test_a_worker_that_cannot_be_started_is_not_the_views_fault(tmp_path: Path) -> None:
+    records = segment(tmp_path / "log", b'{"a":2}')
+
+    async def use(workers: ViewWorkers) -> None:
+        failed = await result(workers.evaluate(BIG, records, 0))
+        assert isinstance(failed, ViewFailed)
+        assert failed.is_retriable
+        assert "no worker could be started" in failed.why
+
+    with_workers(use, command=[str(tmp_path / "nothing")])
+
+
+WORKER_THAT = """
+import os, sys, time
+from multiprocessing.connection import Connection
+connection = Connection(0)
+connection.send(None)
+connection.recv()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize(("end", "is_retriable"), [("SIGKILL", True), ("SIGTERM", True), ("SIGABRT", False)])
+def test_a_worker_that_is_killed_is_not_the_views_fault_one_that_crashes_is(
+    tmp_path: Path, end: str, is_retriable: bool
+) -> None:
+    records = segment(tmp_path / "log", b'{"a":2}')
+    script = WORKER_THAT + f"import signal; os.kill(os.getpid(), signal.{end}); time.sleep(60)"
+
+    async def use(workers: ViewWorkers) -> None:
+        failed = await result(workers.evaluate(BIG, records, 0))
+        assert isinstance(failed, ViewFailed)
+        assert failed.is_retriable == is_retriable, failed.why
+
+    with_workers(use, command=[sys.executable, "-c", script])
+
+
+def test_what_fails_in_a_used_process_is_tried_again_in_a_new_one(tmp_path: Path) -> None:
+    """Such as a process whose memory is full of what earlier work has left."""
+    records = segment(tmp_path / "log", b'{"a":2}')
+    shown = "from moldau.views.jobs import Evaluated, ViewFailed; shown = Evaluated(0, 1, b'', (), (), 1, 1, 0, True)"
+    script = WORKER_THAT + shown + "\nconnection.send(shown); connection.recv(); connection.send(ViewFailed('full'))"
+
+    async def use(workers: ViewWorkers) -> None:
+        for _ in range(3):
+            assert isinstance(await result(workers.evaluate(BIG, records, 0)), Evaluated)
+
+    with_workers(use, workers=1, command=[sys.executable, "-c", script])
+
+
+def test_a_file_that_is_shorter_than_it_was_is_read_again(tmp_path: Path) -> None:
+    records = segment(tmp_path / "log", b'{"a":2}')
+    os.truncate(tmp_path / "log", records.length - 1)
+
+    async def use(workers: ViewWorkers) -> None:
+        shorter = await result(workers.evaluate(BIG, records, 0))
+        assert shorter == ViewFailed("the file is shorter than it was", is_retriable=True)
+
+    with_workers(use)
+
+
+def test_records_that_are_wrong_are_to_blame(tmp_path: Path) -> None:
+    records = segment(tmp_path / "log", b'{"a":2}')
+    content = bytearray((tmp_path / "log").read_bytes())
+    content[-2] ^= 1
+    (tmp_path / "log").write_bytes(content)
+
+    async def use(workers: ViewWorkers) -> None:
+        wrong = await result(workers.evaluate(BIG, records, 0))
+        assert wrong == ViewFailed("the batch at offset 0 does not match its CRC")
+
+    with_workers(use)
+
+
+def addresses_left(pid: int) -> int:
+    limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    limit = next(int(line.split()[3]) for line in limits if line.startswith("Max address space"))
+    return limit - int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory")
+def test_the_memory_of_a_worker_is_not_used_up_by_addresses_that_a_library_reserves(tmp_path: Path) -> None:
+    records = segment(tmp_path / "log", b'{"a":1}', b'{"a":2}')
+    extra = 3 << 29  # more than the GiB that Arrow's own allocator would reserve
+
+    async def use(workers: ViewWorkers) -> None:
+        assert isinstance(await result(workers.evaluate(BIG, records, 0)), Evaluated)
+        (pid,) = workers.pids
+        assert addresses_left(pid) > extra / 2  # a third would be left beside such a reservation
+
+    with_workers(use, memory_bytes=extra)
+
+
+def test_without_duckdb_the_reader_is_told_what_to_install(tmp_path: Path) -> None:
+    records = segment(tmp_path / "log", b'{"a":2}')
+    hiding = "import sys, runpy; sys.modules['duckdb'] = None; runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+
+    async def use(workers: ViewWorkers) -> None:
+        assert await result(workers.evaluate(BIG, records, 0)) == ViewFailed(NEEDS_DUCKDB)
+
+    with_workers(use, command=[sys.executable, "-c", hiding, COMMAND[-1]])
+
+
+def test_in_a_thread_for_simulations(tmp_path: Path) -> None:
+    def run(work: Callable[[], None]) -> Promise[None]:
+        work()
+        done: Promise[None] = Promise()
+        done.complete(None)
+        return done
+
+    definition: ViewDefinition = BIG
+    shown = ViewsInThread(run).evaluate(definition, segment(tmp_path / "log", b'{"a":2}', b"{"), 0).value()  # type: ignore[arg-type]
+    assert isinstance(shown, Evaluated)
+    assert (shown.shown, shown.unreadable) == (1, 1)
+
+
+def test_the_limits_are_configs_of_the_broker(tmp_path: Path) -> None:
+    records = segment(tmp_path / "log", b'{"a":2}')
+    script = (
+        WORKER_THAT + "from moldau.views.jobs import ViewFailed; connection.send(ViewFailed(' '.join(sys.argv[1:])))"
+    )
+    static = {"moldau.views.workers": "1", "moldau.views.cpu.seconds": "3", "moldau.views.memory.bytes": "200000000"}
+
+    async def run() -> None:
+        workers = view_workers(
+            asyncio.get_running_loop(), BrokerLayers(static=static), command=[sys.executable, "-c", script]
+        )
+        try:
+            results = [result(workers.evaluate(BIG, records, 0)) for _ in range(2)]
+            assert await asyncio.gather(*results) == [ViewFailed("200000000 3")] * 2
+            assert len(workers.pids) <= 1
+        finally:
+            workers.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("workers", "0"), ("cpu.seconds", "0"), ("memory.bytes", "1000"), ("kept.bytes", "-1")]
+)
+def test_a_wrong_limit_stops_the_node_in_words(tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=rf"moldau\.views\.{name}"):
+        load(overrides=[("node.id", "1"), ("log.dirs", str(tmp_path)), (f"moldau.views.{name}", value)])

@@ -1,0 +1,124 @@
+"""No turn of the event loop does more than its budget of work, whatever a client asks for and however many partitions a
+node has. Work is counted in lines of Python and file operations, never timed; `bench.stalls` measures milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from in_memory_node import InMemoryNode
+from operations import operations_of
+from turns_of_requests import turns_of
+
+from bench import stall_requests
+from moldau.base.connection_settings import ConnectionLimits
+from moldau.base.ids import TopicPartition
+from moldau.base.persistent_map import PersistentMap
+from moldau.metadata.apply import Changes
+from moldau.runtime.broker.chunked_layout import PARTITIONS_A_TURN
+from moldau.security.acls.access import UNRESTRICTED
+from moldau.server.conversation import ConnectionBudget, Conversation, LongReply, Reply
+from moldau.server.router import Router
+from moldau.testing.ports import at_once
+
+PARTITIONS = 8_000
+LINES_A_TURN = 80_000
+"""A turn of 20 ms executes some 200,000 lines. Handled in one turn, these requests take 100,000 to 4,000,000."""
+MORE_LINES = {"Produce": 120_000, f"Fetch of {PARTITIONS:,} partitions that waits": 150_000, "DeleteRecords": 140_000}
+"""The batches of a long Produce are copied at once, a fetch that waits watches all its partitions at once, and the
+audit log counts the lines that it does not write."""
+BIG = "big"
+
+
+@pytest.fixture(scope="module")
+def node() -> InMemoryNode:
+    """A node that seems to have many partitions: each is the same one, which takes no time to create."""
+    node = InMemoryNode(static={"auto.create.topics.enable": "false"}).start()
+    node.create_topic(BIG)
+    image, partition = node.current.image, node.partition(BIG)
+    topic = image.topics[BIG]
+    many = replace(topic, partitions=topic.partitions * PARTITIONS)
+    node.current.publish(replace(image, topics=PersistentMap({BIG: many})), Changes())
+    node.partitions._topics[BIG] = dict.fromkeys(range(PARTITIONS), partition)
+    node.store._logs.update((TopicPartition(BIG, index), partition.log) for index in range(PARTITIONS))
+    return node
+
+
+def router_of(node: InMemoryNode) -> Router:
+    side = node.assembly.broker_side
+    assert side is not None
+    return side.router
+
+
+def largest() -> dict[str, bytes]:
+    return dict(stall_requests.largest(BIG, PARTITIONS, [BIG], ["group"]))
+
+
+SMALL = ("OffsetCommit", "OffsetFetch", "ListGroups", "DescribeGroups", "DescribeConfigs", "Metadata of 1 ")
+"""Here these have one group and one topic; test_long_requests has many of them."""
+
+
+@pytest.mark.parametrize("name", [name for name in largest() if not name.startswith(SMALL)])
+def test_no_turn_of_a_request_exceeds_its_budget(node: InMemoryNode, name: str) -> None:
+    turns, reply = turns_of(router_of(node), node.timers, largest()[name], node.flush)
+    assert reply, "the connection would be closed"
+    allowed = next((lines for prefix, lines in MORE_LINES.items() if name.startswith(prefix)), LINES_A_TURN)
+    assert max(turns) < allowed
+    assert len(turns) > 3
+
+
+def test_passes_over_all_partitions_take_several_turns(node: InMemoryNode) -> None:
+    side = node.assembly.broker_side
+    assert side is not None
+    keep = side.housekeeping
+    passes: dict[str, Callable[[], None]] = {
+        "flush": keep.flush_by_time,
+        "producers": keep.expire_producers,
+        "retention": lambda: keep.retain(at_once, pytest.fail),
+        "checkpoints": lambda: keep.write_checkpoints(at_once, pytest.fail),
+    }
+    for name, begin in passes.items():
+        turns = [operations_of(begin)]
+        while node.timers._soon:
+            turns.append(operations_of(node.timers.run_one_soon))
+        # Checkpoints are written and files removed in a thread; here that happens at once, in the last turn.
+        assert max(turns[:-1]) < 20_000, name
+        assert len(turns) >= 8, name
+
+
+def test_partitions_are_laid_out_and_removed_a_few_in_a_turn() -> None:
+    node = InMemoryNode().start()
+    for request in (stall_requests.create_topics(["t"], 200), stall_requests.delete_topics(["t"])):
+        router_of(node).answer("PLAINTEXT", "1:1", UNRESTRICTED, memoryview(bytearray(request))[4:])
+        counts = []
+        while node.flusher.requested or node.timers._soon:
+            node.flush()
+            before = node.files.operations
+            node.timers.run_one_soon()
+            counts.append(node.files.operations - before)
+        assert len(counts) >= 200 / PARTITIONS_A_TURN
+        assert max(counts) <= 16 * PARTITIONS_A_TURN, "file operations in one turn"
+
+
+@pytest.mark.parametrize("reads", [[b"\0\0\0\4long\0\0\0\5after"], [b"\0\0\0\4long", b"\0\0\0\5after"]])
+def test_a_connection_waits_while_its_long_request_is_handled(reads: list[bytes]) -> None:
+    handled: list[bytes] = []
+    long = LongReply()
+
+    def answer(frame: memoryview) -> Reply:
+        handled.append(bytes(frame))
+        return long if frame == b"long" else None
+
+    woken: list[None] = []
+    conversation = Conversation(answer, lambda: woken.append(None), 100, ConnectionBudget(1_000, ConnectionLimits()))
+    for read in reads:
+        assert conversation.feed_single(memoryview(bytearray(read))) is None
+    assert handled == [b"long"]
+    assert conversation.is_full
+    long.handled.complete(None)  # but there is no response yet
+    assert woken
+    assert conversation.resume()
+    assert handled == [b"long", b"after"]
+    assert not conversation.held

@@ -1,0 +1,51 @@
+"""A broker that cannot show views refuses to have one created, and says what to install."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.base.errors import ErrorCode
+from moldau.base.view_configs import VIEW_FROM
+from moldau.runtime.views import ports
+from moldau.security.acls.access import UNRESTRICTED
+from moldau.server.handlers.authorized_requests.topics import authorize_create_topics
+from moldau.server.handlers.authorized_requests.views import refusing_views
+from moldau.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+STORED = CreatableTopic("orders", 1, 1)
+VIEW = CreatableTopic("big-orders", -1, -1, configs=[CreatableTopicConfig(VIEW_FROM, "orders")])
+
+
+def test_a_view_is_refused_and_the_other_topics_are_created() -> None:
+    authorize = refusing_views(authorize_create_topics, lambda: "Install it.")
+    left, complete = authorize(CreateTopicsRequest([STORED, VIEW], 5), UNRESTRICTED)
+    assert left == CreateTopicsRequest([STORED], 5)
+    created, refused = complete(CreateTopicsResponse(topics=[CreatableTopicResult("orders")])).topics  # type: ignore[attr-defined]
+    assert (created.name, created.error_code) == ("orders", 0)
+    assert (refused.name, refused.error_code) == ("big-orders", ErrorCode.POLICY_VIOLATION)
+    assert refused.error_message == "Install it."
+    assert authorize(CreateTopicsRequest([VIEW]), UNRESTRICTED).request is None
+
+
+def test_other_requests_stay_as_they_are() -> None:
+    def is_not_asked() -> str:
+        raise AssertionError("there is no view")
+
+    request = CreateTopicsRequest([STORED])
+    assert refusing_views(authorize_create_topics, is_not_asked)(request, UNRESTRICTED).request is request
+    request = CreateTopicsRequest([STORED, VIEW])
+    assert refusing_views(authorize_create_topics, lambda: None)(request, UNRESTRICTED).request is request
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(ports.sys.modules, "duckdb", raising=False)
+    monkeypatch.setattr(ports, "find_spec", lambda package: None if package == "duckdb" else package)
+    assert ports.missing_for_views() == "Views need DuckDB on the broker: pip install 'moldau[views]'."
+    monkeypatch.setattr(ports, "find_spec", lambda package: package)
+    assert ports.missing_for_views() is None

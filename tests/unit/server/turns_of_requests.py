@@ -1,0 +1,64 @@
+"""What a request costs in each turn of the event loop, counted in executed lines of Python.
+
+Work in threads (decoding a large request, encoding a long response) does not count: the loop runs meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from operations import operations_of
+
+from moldau.base.errors import StorageFault
+from moldau.base.promise import Promise
+from moldau.security.acls.access import UNRESTRICTED
+from moldau.server.router import Router
+from moldau.testing.clock import FakeTimers
+from moldau.wire.codec import Outgoing
+
+TURNS_MAX = 5_000
+
+
+class HeldThreads:
+    """Holds work for threads until the test runs it."""
+
+    def __init__(self) -> None:
+        self._works: list[tuple[Callable[[], None], Promise[StorageFault | None]]] = []
+
+    def __call__(self, work: Callable[[], None]) -> Promise[StorageFault | None]:
+        done: Promise[StorageFault | None] = Promise()
+        self._works.append((work, done))
+        return done
+
+    def next_done(self) -> Promise[StorageFault | None] | None:
+        """Run the next work; return the promise, which the loop completes; None if there is no work."""
+        if not self._works:
+            return None
+        work, done = self._works.pop(0)
+        work()
+        return done
+
+
+def turns_of(
+    router: Router, timers: FakeTimers, frame: bytes, flush: Callable[[], None] = lambda: None
+) -> tuple[list[int], Outgoing]:
+    """Return the lines of each turn until the request is answered, and the answer."""
+    threads = HeldThreads()
+    router.run_in_thread = threads
+    view = memoryview(bytearray(frame))[4:]
+    replies: list[Outgoing | Promise[Outgoing] | None] = []
+    turns = [operations_of(lambda: replies.append(router.answer("PLAINTEXT", "198.51.100.7:666", UNRESTRICTED, view)))]
+    reply = replies[0]
+    assert reply is not None
+    while isinstance(reply, Promise) and not reply.done:
+        done = threads.next_done()
+        if done is not None:
+            turns.append(operations_of(lambda: done.complete(None)))  # noqa: B023
+        elif timers._soon:
+            turns.append(operations_of(timers.run_one_soon))
+        else:
+            flush()
+            if not timers._soon:
+                timers.advance(100)
+        assert len(turns) < TURNS_MAX, "the request is never answered"
+    return turns, reply.value() if isinstance(reply, Promise) else reply
