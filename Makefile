@@ -22,7 +22,7 @@ DIST := $(VENV)/.installed-dist
 DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help setup same-python demo quickstart test test-front test-middle test-back unit deep fuzz simulate interop spark examples chaos coverage lint format bench bench-groups bench-cluster bench-transactions bench-spark bench-startup bench-edits scale dist lock clean
+.PHONY: help setup same-python demo quickstart test test-front test-middle test-back unit deep fuzz simulate interop spark examples chaos coverage lint format bench bench-groups bench-cluster bench-transactions bench-spark bench-startup bench-edits scale screenshots dist lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -121,6 +121,9 @@ bench-edits: $(DEMO) ## measure what an edit of a pipeline costs until its effec
 
 scale: $(DEMO) ## measure whether cost grows with partitions and connections
 	$(BIN)/python -m bench.scale
+
+screenshots: $(TEST) ## write the pictures of docs/console.md; needs playwright and Chromium
+	PYTHONPATH=tests $(BIN)/python tests/browser/screenshots.py
 
 dist: $(DIST) ## build the wheel and the source archive into dist/, the same bytes from the same commit
 	rm -rf dist

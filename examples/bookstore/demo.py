@@ -300,6 +300,10 @@ def _short(path: Path) -> str:
     return str(absolute.relative_to(Path.cwd())) if absolute.is_relative_to(Path.cwd()) else str(absolute)
 
 
+def watch_command(home: Home, address: str) -> str:
+    return f"moldau console -b {address} --pipelines {_short(home.folder)}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="A bookstore's night through broker, pipeline and lake, and checked.")
     parser.add_argument("--events", type=int, default=120_000, metavar="N", help="about so many (default 120000)")
@@ -315,6 +319,9 @@ def main() -> int:
         with broker(home) as address:
             create_topics(address)
             console.print(f"A broker listens at [bold]{address}[/]. Spark takes some seconds to start …")
+            console.print(
+                f"Watch it in a browser: [bold]{watch_command(home, address)}[/]", soft_wrap=True, highlight=False
+            )
             agree = run(home, address, args, console)
     except DemoFailed as failed:
         console.print(f"[red]The demo failed:[/] {failed}", soft_wrap=True)
