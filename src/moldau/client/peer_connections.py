@@ -198,6 +198,9 @@ class PeerConnection:
                 self._opening = None
                 self._drop(f"cannot be reached: {error}")
             return
+        except asyncio.CancelledError:
+            frames.end()  # with TLS the event loop would wait for the peer's end of the connection
+            raise
         if self._opening is not this_task:
             frames.end()
             return

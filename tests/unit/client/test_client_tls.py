@@ -19,6 +19,7 @@ from scripted_peer import ScriptedPeer, heartbeat, run
 from moldau.base.errors import ErrorCode, UnusableProperty
 from moldau.client.peer_connections import PeerConnections
 from moldau.client.properties import security
+from moldau.client.response_frames import ResponseFrames
 from moldau.client.tls import tls_context
 from moldau.wire.messages.heartbeat import HeartbeatResponse
 
@@ -160,3 +161,25 @@ def test_nodes_talk_over_tls(vault: Vault, uv: bool, caplog: pytest.LogCaptureFi
     lines = [record.getMessage() for record in caplog.records if record.name == "moldau.peers"]
     assert len(lines) == 1
     assert "failed: TLS: certificate verify failed" in lines[0]
+
+
+@pytest.mark.parametrize("uv", [True, False], ids=["uvloop", "asyncio"])
+def test_a_connection_is_closed_at_once_while_it_opens(
+    vault: Vault, uv: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvloop itself would wait for the other side's end of TLS, and its loop cannot be closed before."""
+    context = tls_context({"ssl.ca.location": vault.trusted})
+    connected = ResponseFrames.connection_made
+
+    async def open_and_close(port: int) -> None:
+        peers = PeerConnections(asyncio.get_running_loop(), lambda: context)
+
+        def close_once_connected(frames: ResponseFrames, transport: asyncio.BaseTransport) -> None:
+            connected(frames, transport)
+            asyncio.get_running_loop().call_soon(peers.close_all)
+
+        monkeypatch.setattr(ResponseFrames, "connection_made", close_once_connected)
+        assert await heartbeat(peers.to("127.0.0.1", port, "test")) == ErrorCode.NETWORK_EXCEPTION
+
+    with tls_server(vault) as (port, _):
+        run(open_and_close(port), uv)
