@@ -5,6 +5,7 @@ Tests that check that a cost does not grow too fast compare such counts, never s
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -22,9 +23,11 @@ def operations_of(action: Callable[[], object]) -> int:
         return trace
 
     before = sys.gettrace()
+    gc.disable()  # finalizers of other tests' garbage would be counted
     sys.settrace(trace)
     try:
         action()
     finally:
         sys.settrace(before)
+        gc.enable()
     return count

@@ -25,8 +25,8 @@ THRESHOLDS: Final = (5_000, 3, 1)
 """New objects before a collection of these; collections of new objects before one of those that survived one; how many
 of these before a full one. So a full collection looks at some 60,000 objects."""
 LOOK_AGAIN_S: Final = 3600.0
-FEW_OBJECTS: Final = 2_000_000
-"""Fewer frozen objects are never looked at again: they take less than a gigabyte, garbage or not."""
+FEW_OBJECTS: Final = 200_000
+"""Fewer frozen objects are never looked at again: they take less than 100 MB, garbage or not."""
 
 
 class GarbageCollector:

@@ -20,6 +20,7 @@ from moldau.security.acls.authorizer import Decision
 from moldau.security.principals import Principal
 from moldau.server.admin_actions import ADMIN_ACTIONS, admin_actions, is_administrative, result_name
 from moldau.server.conversation import LongReply
+from moldau.server.late_replies import map_long_reply
 from moldau.server.router import Caller, Handler
 from moldau.wire.apis import APIS, ApiKey
 from moldau.wire.schema import Message
@@ -146,12 +147,10 @@ class AuditedHandler:
         reply = self._handler.answer(request, caller)
         if reply is None or not is_administrative(self.api, request):
             return reply
+        if isinstance(reply, LongReply):
+            return map_long_reply(reply, lambda response: self._logged(request, response, caller))
         if isinstance(reply, Promise):
-            logged = type(reply)()  # a LongReply stays one
-            if isinstance(reply, LongReply) and isinstance(logged, LongReply):
-                reply.handled.then(logged.handled.complete)
-            reply.then(lambda response: logged.complete(self._logged(request, response, caller)))
-            return logged
+            return reply.map(lambda response: self._logged(request, response, caller))
         return self._logged(request, reply, caller)
 
     def _logged(self, request: Any, response: Message, caller: Caller) -> Message:

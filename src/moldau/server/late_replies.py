@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moldau.base.errors import MalformedData
+from moldau.base.limits import SCRATCH_BYTES
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
 from moldau.server.conversation import LongReply, Reply
@@ -25,7 +26,8 @@ def reply_when_decoded(
     """Decode a request in a thread. Call `handle` with it, or with the fault, on the loop; what it returns is the
     reply."""
     reply, size = LongReply(), len(frame)
-    owned = memoryview(bytearray(frame))  # the connection reuses its buffer
+    owned = memoryview(bytearray(frame)) if size <= SCRATCH_BYTES else frame
+    """A small frame is in a buffer that all connections share; a larger one has a buffer of its own."""
     request: Message | Exception = ValueError("nothing was decoded")
 
     def work() -> None:
@@ -58,12 +60,12 @@ def _pass_on(framed: Reply, reply: LongReply) -> None:
     reply.complete(no_reply() if framed is None else framed)
 
 
-def frame_long(response: LongReply, frame: Callable[[Any], Outgoing | Promise[Outgoing]]) -> LongReply:
-    """Return the reply to a long request; `frame` turns the response into bytes, now or later."""
-    framed = LongReply()
-    response.handled.then(framed.handled.complete)
-    response.and_then(frame).then(framed.complete)
-    return framed
+def map_long_reply(reply: LongReply, change: Callable[[Any], Any]) -> LongReply:
+    """Return a long reply with what `change` returns for the value of this one, now or later."""
+    changed = LongReply()
+    reply.handled.then(changed.handled.complete)
+    reply.and_then(change).then(changed.complete)
+    return changed
 
 
 def frame_by(run_in_thread: RunInThread, frame: Callable[[], Outgoing]) -> Promise[Outgoing]:

@@ -27,7 +27,7 @@ from moldau.security.acls.access import UNRESTRICTED, Access
 from moldau.security.principals import Client
 from moldau.security.quotas.mutations import STRICT_FROM_VERSION
 from moldau.server.conversation import LongReply, Reply
-from moldau.server.late_replies import frame_by, frame_long, no_reply, reply_when_decoded
+from moldau.server.late_replies import frame_by, map_long_reply, no_reply, reply_when_decoded
 from moldau.server.request_counts import NOT_TIMED, TIMED_EVERY, RequestCounts
 from moldau.server.throttling import NotThrottling, ThrottledRequest, Throttling
 from moldau.wire.apis import APIS, ApiKey, request_class
@@ -334,8 +334,8 @@ class ClientRequests:
             return response.map(partial(self._late_frame, route, correlation_id, frame, began_s))
         if frame is None and run_in_thread is not None:
             in_thread = partial(self._frame_in_thread, run_in_thread, route, correlation_id, began_s)
-            return frame_long(response, in_thread)
-        return frame_long(response, partial(self._late_frame, route, correlation_id, frame, began_s))
+            return map_long_reply(response, in_thread)
+        return map_long_reply(response, partial(self._late_frame, route, correlation_id, frame, began_s))
 
     def _call_throttled(self, route: _Route, request: Message, correlation_id: int, caller: Caller, size: int) -> Reply:
         """Count the request for the quotas of its client. The reply tells the connection how long to pause."""

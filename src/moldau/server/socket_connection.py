@@ -69,8 +69,7 @@ class SocketConnection:
         """Since when the socket takes less than there is to send, and how much it took since then."""
         self.sent_since = 0
         self.closed_by = CLOSED_MALFORMED  # the counter for the reason
-        self._closed = False
-        self._stopped = False
+        self._closed = self._stopped = False
         self._conversation = Conversation(answer, self._flush, frame_bytes_max, budget)
         self.last_active = loop.time()
         self._reading = True
@@ -119,10 +118,13 @@ class SocketConnection:
         self._stop_writing()
         self._conversation.close()
         self._out.clear()
-        self._socket.close()
+        self._close_socket()
         self._on_close(self, reason)
 
     # --- how bytes are received and sent: TLS does these in its own way -----------------------------------------
+
+    def _close_socket(self) -> None:
+        self._socket.close()
 
     def _send_head(self) -> int:
         """Send some of the head of the queue, bytes together with those that follow them directly, and remove what was

@@ -18,8 +18,8 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from concurrent.futures import wait
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import ClassVar, Final, NamedTuple, Protocol
 
@@ -112,13 +112,21 @@ class TlsConnection(SocketConnection):
         self._timeout.cancel()
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
-        step, self._step = self._step, None
-        if step is not None and not step.cancel():
-            wait([step])  # it takes milliseconds, and the socket cannot be closed before
         if self._is_established:
             with suppress(OSError, ValueError):  # tell the client, if the socket takes it; its answer is not awaited
                 self._socket.unwrap()
         super().close(reason, closed_by)
+        # Break the reference cycles; don't leave them to the garbage collector.
+        self._receive = self._socket.recv_into
+        self._step = None
+
+    def _close_socket(self) -> None:
+        """Close the socket, after the step of the handshake that uses it."""
+        step = self._step
+        if step is None or step.cancel():
+            super()._close_socket()
+        else:
+            step.add_done_callback(partial(_close_after_step, self._socket))
 
     # --- the handshake ------------------------------------------------------------------------------------------
 
@@ -160,22 +168,23 @@ class TlsConnection(SocketConnection):
         self._step = None
         if self._stopped:
             return
-        try:
-            step.result()
-        except ssl.SSLWantReadError:
+        error = step.exception()
+        if error is None:
+            self._establish()
+        elif isinstance(error, ssl.SSLWantReadError):
             self._loop.add_reader(self._fd, self._on_handshake_ready)
-        except ssl.SSLWantWriteError:
+        elif isinstance(error, ssl.SSLWantWriteError):
             self._loop.add_writer(self._fd, self._on_handshake_ready)
-        except (ssl.SSLEOFError, ConnectionError):
+        elif isinstance(error, ssl.SSLEOFError | ConnectionError):
             self.close("it ended the TLS handshake", AUTHENTICATION_FAILED)
-        except OSError as error:
+        elif isinstance(error, OSError):
             self.close(f"TLS handshake failed: {_tls_fault(error)}", AUTHENTICATION_FAILED)
         else:
-            self._establish()
+            raise error
 
     def _establish(self) -> None:
         self._timeout.cancel()
-        self.last_active = self._loop.time()
+        self.last_active = monotonic()
         self._is_established = True
         try:
             principal = self._handshake.tls.principal(self._socket.getpeercert(binary_form=True))
@@ -348,6 +357,11 @@ def _is_fault_of_tls(error: OSError) -> bool:
 
 def _tls_fault(error: OSError) -> str:
     return handshake_fault(error) if isinstance(error, ssl.SSLError) else error.strerror or type(error).__name__
+
+
+def _close_after_step(sock: socket.socket, _: Step) -> None:
+    """Called in the thread of the step."""
+    sock.close()
 
 
 def _answer_before_handshake(frame: memoryview) -> Reply:

@@ -164,9 +164,7 @@ def test_nodes_talk_over_tls(vault: Vault, uv: bool, caplog: pytest.LogCaptureFi
 
 
 @pytest.mark.parametrize("uv", [True, False], ids=["uvloop", "asyncio"])
-def test_a_connection_is_closed_at_once_while_it_opens(
-    vault: Vault, uv: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_is_closed_at_once_while_it_opens(vault: Vault, uv: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """uvloop itself would wait for the other side's end of TLS, and its loop cannot be closed before."""
     context = tls_context({"ssl.ca.location": vault.trusted})
     connected = ResponseFrames.connection_made

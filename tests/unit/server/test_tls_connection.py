@@ -333,10 +333,13 @@ def test_a_connection_may_be_closed_while_its_handshake_is_in_a_thread(run: Run,
         writer.write(HELLO)
         await until(entered.is_set)
         (connection,) = door.listener._connections
-        threading.Timer(0.05, gate.set).start()
-        connection.close()
-        assert gate.is_set()
+        sock = connection._socket
+        connection.close()  # does not wait for the thread
+        assert not gate.is_set()
         assert door.listener.connections == 0
+        assert sock.fileno() >= 0
+        gate.set()
+        await until(lambda: sock.fileno() < 0)
         writer.close()
         await door.listener.stop(1)
 

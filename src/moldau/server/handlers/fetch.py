@@ -31,7 +31,7 @@ from moldau.replica.waiting import ParkedFetches
 from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_READ
 from moldau.server.handlers.current_leaders import add_leaders_to_fetch
 from moldau.server.handlers.fetch_answer import PARTITIONS_A_TURN, FetchAnswer, ends_wait, refuse_partition
-from moldau.server.handlers.replies import Steps, finish, run_steps
+from moldau.server.handlers.replies import Steps, finish, run_steps, split
 from moldau.server.router import Caller
 from moldau.views.shown_runs import counted_size
 from moldau.wire.apis import ApiKey
@@ -125,10 +125,15 @@ class Fetch:
         self, session: FetchSession, request: FetchRequest, reads: Reads, answer: FetchAnswer
     ) -> Steps[FetchResponse | Promise[FetchResponse]]:
         """The same for a request of many partitions."""
+        left = PARTITIONS_A_TURN
         for topic in request.topics:
-            for first in range(0, len(topic.partitions), PARTITIONS_A_TURN):
-                self._update(session, topic, topic.partitions[first : first + PARTITIONS_A_TURN], reads)
-                yield
+            for some in split(topic.partitions, PARTITIONS_A_TURN):
+                if left <= 0:
+                    yield
+                    left = PARTITIONS_A_TURN
+                self._update(session, topic, some, reads)
+                left -= len(some)
+        yield
         self._forget(session, request)
         response = yield from answer.collect()
         if response is not None:

@@ -27,7 +27,7 @@ from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.security.acls.requirements import TOPIC_WRITE, TRANSACTION_WRITE
 from moldau.server.handlers.current_leaders import add_leaders_to_produce
-from moldau.server.handlers.replies import Steps, run_steps, split
+from moldau.server.handlers.replies import partitions_in_turns
 from moldau.server.handlers.transactions.transactional_produce import check_append, transactional_write
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -145,8 +145,7 @@ class Produce:
         topic_data = request.topic_data
         if (len(topic_data) != 1 or len(topic_data[0].partition_data) > PARTITIONS_A_TURN) and _is_long(request):
             _copy_records(request)
-            steps: Steps[Any] = self._steps(request, caller, write)
-            return run_steps(self._timers, steps)
+            return self._produce_in_turns(request, caller, write)
         now_ms = self._clock.now_ms()
         waiting: Waiting = []
         refused: list[PartitionProduceResponse] = []
@@ -154,12 +153,10 @@ class Produce:
         version, is_unrestricted = caller.version, caller.is_unrestricted
         for topic in topic_data:
             name = topic.name if version < TOPIC_ID_MIN_VERSION else self._topic_name(topic, version)
-            batches = topic.partition_data
-            if len(batches) > 1:  # if a partition is named twice, only its last batch is appended, as in Kafka
-                batches = list({data.index: data for data in batches}.values())
+            batches = topic.partition_data if len(topic.partition_data) == 1 else _last_batches(topic)
             results = []
             if not (is_unrestricted or name is None or caller.access.allows(TOPIC_WRITE, name)):
-                results = _denied(batches)
+                results = [_denied(data) for data in batches]
                 batches = ()
             for data in batches:
                 results.append(self._append(name, data, request, caller, now_ms, waiting, refused, write))
@@ -169,28 +166,33 @@ class Produce:
             return self._finish(response, request, caller, waiting, refused)
         return response
 
-    def _steps(
+    def _produce_in_turns(
         self, request: ProduceRequest, caller: Caller, write: TransactionalWrite | None
-    ) -> Steps[ProduceResponse | Promise[ProduceResponse] | None]:
+    ) -> ProduceResponse | Promise[ProduceResponse] | None:
         """Append the batches of a long request in several turns. Later requests of the connection wait, so that the
         order on the wire is the order in the log."""
         waiting: Waiting = []
         refused: list[PartitionProduceResponse] = []
-        topics = []
-        for topic in request.topic_data:
-            name = self._topic_name(topic, caller.version)
-            is_allowed = name is None or caller.access.allows(TOPIC_WRITE, name)
-            results: list[PartitionProduceResponse] = []
-            for some in split(list({data.index: data for data in topic.partition_data}.values()), PARTITIONS_A_TURN):
-                now_ms = self._clock.now_ms()
-                results += (
-                    [self._append(name, data, request, caller, now_ms, waiting, refused, write) for data in some]
-                    if is_allowed
-                    else _denied(some)
-                )
-                yield
-            topics.append(TopicProduceResponse(topic.topic_id, topic.name, results))
-        return self._finish(ProduceResponse(topics), request, caller, waiting, refused)
+        names = [self._topic_name(topic, caller.version) for topic in request.topic_data]
+        topics = [
+            ((name, name is None or caller.access.allows(TOPIC_WRITE, name)), _last_batches(topic))
+            for name, topic in zip(names, request.topic_data, strict=True)
+        ]
+
+        def append(topic: tuple[str | None, bool], data: PartitionProduceData) -> PartitionProduceResponse:
+            name, is_allowed = topic
+            if not is_allowed:
+                return _denied(data)
+            return self._append(name, data, request, caller, self._clock.now_ms(), waiting, refused, write)
+
+        def combine(results: list[list[PartitionProduceResponse]]) -> Any:
+            responses = [
+                TopicProduceResponse(topic.topic_id, topic.name, of_topic)
+                for topic, of_topic in zip(request.topic_data, results, strict=True)
+            ]
+            return self._finish(ProduceResponse(responses), request, caller, waiting, refused)
+
+        return partitions_in_turns(self._timers, topics, append, combine, PARTITIONS_A_TURN)
 
     def _finish(
         self,
@@ -305,8 +307,13 @@ class Produce:
         return answer
 
 
-def _denied(batches: Sequence[PartitionProduceData]) -> list[PartitionProduceResponse]:
-    return [PartitionProduceResponse(data.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1) for data in batches]
+def _denied(data: PartitionProduceData) -> PartitionProduceResponse:
+    return PartitionProduceResponse(data.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
+
+
+def _last_batches(topic: TopicProduceData) -> Sequence[PartitionProduceData]:
+    """Return the batches to append. If a partition is named twice, only its last batch is appended, as in Kafka."""
+    return list({data.index: data for data in topic.partition_data}.values())
 
 
 def _is_long(request: ProduceRequest) -> bool:

@@ -132,9 +132,11 @@ def run_steps(timers: Timers, steps: Steps[R | Promise[R]]) -> R | Promise[R]:
         except StopIteration as done:
             long_reply.handled.complete(None)
             resolved(done.value).then(long_reply.complete)
+        except MalformedData as error:
+            long_reply.handled.complete(None)
+            long_reply.complete(error)
         except Exception as error:
-            if not isinstance(error, MalformedData):
-                INTERNAL_ERRORS.log(log, "a request of several turns failed")
+            INTERNAL_ERRORS.log(log, "a request of several turns failed")
             long_reply.handled.complete(None)
             long_reply.complete(MalformedData(f"a request of several turns failed here: {error}"))
         else:
