@@ -213,13 +213,11 @@ class PeerConnection:
         self._request_versions()
 
     async def _connect(self, frames: ResponseFrames) -> asyncio.Transport:
-        if self._tls is None:
-            transport, _ = await self._loop.create_connection(lambda: frames, self._host, self._port)
-        else:
-            context = self._tls()
-            transport, _ = await self._loop.create_connection(
-                lambda: frames, self._host, self._port, ssl=context, server_hostname=self._host
-            )
+        context = None if self._tls is None else self._tls()
+        certified = None if context is None else self._host
+        transport, _ = await self._loop.create_connection(
+            lambda: frames, self._host, self._port, ssl=context, server_hostname=certified
+        )
         return transport
 
     def _sender(self, transport: asyncio.WriteTransport) -> Callable[[Buffer], None]:
