@@ -68,7 +68,7 @@ def check_line(line: str, *, may_name: bool = False) -> None:
     if not line.isascii() or not line.isprintable():
         raise Violation(f"a log line is not plain text: {line[:300]!r}")
     if len(line) > LINE_LENGTH_MAX:
-        raise Violation(f"a log line of {len(line)} characters")
+        raise Violation(f"a log line of {len(line)} characters: {line[:300]} … {line[-300:]}")
     if not may_name and PLANTED in line:
         raise Violation(f"a log line contains what the client sent: {line}")
 

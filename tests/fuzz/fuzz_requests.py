@@ -30,7 +30,7 @@ from moldau.security.settings import STANDARD_AUTHORIZER
 from moldau.server.conversation import ConnectionBudget, Conversation, Reply
 from moldau.server.router import Router
 from moldau.wire.apis import APIS, ApiKey, request_class, response_class
-from moldau.wire.codec import Outgoing, decoder
+from moldau.wire.codec import Outgoing, Refusal, decoder
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -38,6 +38,7 @@ from moldau.wire.schema import Message, fields_of
 
 HOST = "198.51.100.7"
 FRAME_BYTES_MAX = 1 << 20
+LARGE_REQUEST_BYTES = 70_000
 VARIANTS = 10
 PLAUSIBLE_NAMES = (RESOURCE, RESOURCE, RESOURCE, PLANTED, "", "victim", METADATA_TOPIC, CLUSTER_ID, "retention.ms", "1")
 PLAUSIBLE_NUMBERS = (0, 0, 1, 1, 2, -1, 3, 30, 100, 1000, 2**31 - 1)
@@ -86,7 +87,7 @@ class Connection:
 
     def _recorded(self, frame: memoryview) -> Reply:
         reply = self._answer(frame)
-        if reply is not None and (isinstance(reply, Outgoing) is False or len(reply)):
+        if reply is not None:
             key, version, correlation_id = _HEADER.unpack_from(frame)
             if key == ApiKey.API_VERSIONS and not 0 <= version <= APIS[key].highest:
                 version = 0
@@ -111,15 +112,19 @@ class Connection:
         found = False
         while (reply := self.conversation.next_reply()) is not None:
             found = True
+            expected = self._expected.popleft()
+            if isinstance(reply, Refusal):
+                self.is_open = False
+                _check_refusal(MalformedData(reply.refusal))
+                return False
             if not reply:
                 if not reply.pause_ms:
                     raise Violation("a response could not be written")
                 continue
-            self._read(reply)
+            self._read(reply, *expected)
         return found
 
-    def _read(self, reply: Outgoing) -> None:
-        key, version, correlation_id = self._expected.popleft()
+    def _read(self, reply: Outgoing, key: int, version: int, correlation_id: int) -> None:
         data = reply_bytes(reply)
         if struct.unpack_from(">i", data)[0] != len(data) - 4:
             raise Violation(f"{ApiKey(key).name} v{version}: the size of the response is wrong")
@@ -211,6 +216,9 @@ class Requests(_OnANode):
             body = mutate(frame[8:], rng) if chance < 0.75 else mutate(frame[4:], rng)
             frame[8 if chance < 0.75 else 4 :] = body
             frame[:4] = (len(frame) - 4).to_bytes(4, "big")
+            if rng.random() < 0.05:  # large requests are decoded in a thread; bytes after a request are ignored
+                frame += bytes(LARGE_REQUEST_BYTES)
+                frame[:4] = (len(frame) - 4).to_bytes(4, "big")
         elif chance < 0.9:
             frame[:4] = rng.choice(HUGE)[:4].ljust(4, b"\1")
         if rng.random() < 0.05:

@@ -89,6 +89,12 @@ CLOSING: dict[str, bytes] = {
     "array longer than the frame": frame(METADATA_1 + struct.pack(">i", 100_000)),
     "name longer than the frame": frame(METADATA_1 + struct.pack(">ih", 1, 1000) + b"abc"),
     "null name where none may be": frame(METADATA_1 + struct.pack(">ih", 1, -1)),
+    "the same in a request of 70 kB": frame(
+        METADATA_1 + struct.pack(">ihx", 2, 1) + struct.pack(">h", -5) + bytes(70_000)
+    ),
+    "name of 40,000 bytes": frame(
+        METADATA_12 + NO_TAGS + b"\x02" + bytes(16) + b"\xc1\xb8\x02" + b"x" * 40_000 + bytes(9)
+    ),
     "header tags without end": frame(METADATA_12 + b"\xff\xff\xff\xff\x07" + bytes(10)),
     "header tag longer than the frame": frame(METADATA_12 + b"\x01\x05\x7f\x01\x00\x00\x00"),
     "varint of twelve bytes": frame(METADATA_12 + NO_TAGS + b"\xff" * 12),

@@ -293,7 +293,7 @@ def test_read_only_refuses_every_change_and_nothing_else(secure: TestBroker, ope
             ("POST", "/api/topics/alices-topic/replay", {"to": "x"}),
             ("POST", "/api/groups/g/reset", {"to": "earliest"}),
             ("DELETE", "/api/groups/g", {"confirm": "g"}),
-            ("POST", "/api/groups/g/forget", {"topic": "x", "confirm": "g"}),
+            ("POST", "/api/groups/g/offsets/delete", {"topic": "x", "confirm": "g"}),
             ("POST", "/api/cluster/elect", {}),
             ("POST", "/api/cluster/reassign", {}),
             ("POST", "/api/cluster/reassign/cancel", {}),

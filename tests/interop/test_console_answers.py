@@ -257,7 +257,7 @@ def test_groups_are_those_of_the_tool(page: Page, tool: Callable[..., Any], orde
         "topic": orders, "partition": 0, "committed": 4, "end": 14, "lag": 10, "lag_seconds": None, "member": None,
     }  # fmt: skip
     unknown = page.get("/api/groups/nobody")
-    assert (unknown.status, unknown.code) == (404, "GROUP_ID_NOT_FOUND")
+    assert (unknown.status, unknown.code) == (404, "NOT_FOUND")
     assert unknown.message == "no group nobody; `moldau group list` shows the groups there are"
 
 

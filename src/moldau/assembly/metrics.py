@@ -24,8 +24,8 @@ from moldau.metrics.node import Value
 from moldau.metrics.text import COUNTER, GAUGE, PIECE_SERIES, Family, labels, pieces
 from moldau.platforms.open_files import open_files_limit
 from moldau.platforms.process_usage import ProcessUsage, process_usage
+from moldau.runtime.broker.broker_requests import BrokerRequests
 from moldau.runtime.broker.latest_offsets import LatestOffsets
-from moldau.runtime.broker.other_brokers import Brokers
 from moldau.runtime.flusher import LogFlusher
 from moldau.runtime.quorum.driver import FETCHES, REQUESTS
 from moldau.runtime.running_clock import RunningClock
@@ -132,7 +132,7 @@ class NodeMetrics:
 
     def _latest_offsets(self, side: BrokerSide) -> LatestOffsets:
         settings, current, world = self._assembly.settings, self._assembly.current, self._world
-        brokers = Brokers(
+        brokers = BrokerRequests(
             settings.node_id, current, world.peers, settings.inter_broker_listener_name, PURPOSE, side.router.ask_here
         )
         return LatestOffsets(current, side.partitions, brokers, world.timers)

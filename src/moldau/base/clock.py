@@ -1,4 +1,4 @@
-"""Clocks and timers as arguments. Pure packages take `now_ms`; others get a `Clock`."""
+"""Clocks and timers as arguments: code gets the time as `now_ms` or from a `Clock`, so that a simulation can set it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Clock(Protocol):
         ...
 
     def elapsed_ms(self) -> int:
-        """Return the time of the monotonic clock in milliseconds, for timeouts."""
+        """Return a reading of the monotonic clock in milliseconds, for timeouts: only differences have a meaning."""
         ...
 
 

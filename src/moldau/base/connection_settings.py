@@ -58,7 +58,7 @@ def read_connection_limits(values: Values) -> ConnectionLimits:
         unsent_bytes_max=values.integer(own_configs.CONNECTION_UNSENT_BYTES_MAX),
         receive_budget_bytes=budget if budget > 0 else max(limits.RECEIVE_BUDGET_BYTES, 2 * largest),
         unauthenticated_budget_bytes=values.integer(own_configs.UNAUTHENTICATED_BYTES_MAX),
-        unsent_budget_bytes=values.integer(own_configs.UNSENT_BYTES_MAX),
+        unsent_budget_bytes=values.integer(own_configs.UNSENT_BUDGET_BYTES),
         request_rate_min=values.integer(own_configs.REQUEST_RATE_MIN),
         response_rate_min=values.integer(own_configs.RESPONSE_RATE_MIN),
         authentication_ms_max=values.integer(own_configs.AUTHENTICATION_TIMEOUT_MS),

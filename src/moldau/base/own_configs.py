@@ -1,5 +1,5 @@
-"""Broker keys that only Moldau has: limits for which Kafka has no setting. Like Kafka's internal keys they are shown by
-DescribeConfigs only if they are set. This module contains only the table.
+"""Broker keys that only Moldau has, mostly limits. Like Kafka's internal keys they are shown by DescribeConfigs only if
+they are set. This module contains only the table.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from moldau.base.config_def import ConfigDef, ConfigType, ConfigValue, Range
 
 CONNECTION_REQUESTS_MAX: Final = "moldau.max.connection.requests"
 CONNECTION_UNSENT_BYTES_MAX: Final = "moldau.max.connection.unsent.bytes"
-UNSENT_BYTES_MAX: Final = "moldau.max.unsent.bytes"
+UNSENT_BUDGET_BYTES: Final = "moldau.max.unsent.bytes"
 REQUEST_RATE_MIN: Final = "moldau.min.request.bytes.per.second"
 RESPONSE_RATE_MIN: Final = "moldau.min.response.bytes.per.second"
 UNAUTHENTICATED_BYTES_MAX: Final = "moldau.max.unauthenticated.request.bytes"
@@ -34,19 +34,19 @@ OWN: Final[tuple[ConfigDef, ...]] = (
         CONNECTION_REQUESTS_MAX,
         ConfigType.INT,
         limits.REQUESTS_IN_FLIGHT_MAX,
-        "Requests of one connection that wait for a response; then the connection is not read.",
+        "Most requests of one connection that wait for a response; at that number the connection is not read.",
     ),
     _key(
         CONNECTION_UNSENT_BYTES_MAX,
         ConfigType.INT,
         limits.UNSENT_BYTES_MAX,
-        "Bytes of responses that a client does not read; then its connection is not read.",
+        "Most bytes of responses that wait for a slow client; at that number its connection is not read.",
     ),
     _key(
-        UNSENT_BYTES_MAX,
+        UNSENT_BUDGET_BYTES,
         ConfigType.LONG,
         limits.UNSENT_BUDGET_BYTES,
-        "The same for all connections together; above it, a client that does not read is disconnected.",
+        "Bytes of unsent responses of all connections together; above it, a client that does not read is disconnected.",
     ),
     _key(
         REQUEST_RATE_MIN,
@@ -100,26 +100,32 @@ OWN: Final[tuple[ConfigDef, ...]] = (
         "Memory of each process that evaluates views, beyond what it has loaded when it starts.",
         limits.VIEW_MEMORY_BYTES_MIN,
     ),
-    _key(VIEW_KEPT_BYTES, ConfigType.LONG, limits.VIEW_KEPT_BYTES, "Evaluated records that are kept for others.", 0),
+    _key(
+        VIEW_KEPT_BYTES,
+        ConfigType.LONG,
+        limits.VIEW_KEPT_BYTES,
+        "Bytes of evaluated records that are kept for further readers.",
+        0,
+    ),
     ConfigDef(
         SCRAM_SECRET,
         ConfigType.PASSWORD,
         None,
-        documentation="Made by the controller: from it come the salts that unknown users of SCRAM are asked with.",
+        documentation="Made by the controller: the salts that unknown users of SCRAM are sent are derived from it.",
         internal=True,
     ),
     ConfigDef(
         "metrics.listener",
         ConfigType.STRING,
         "",
-        documentation="Where to serve metrics for Prometheus, host:port; nothing: nowhere.",
+        documentation="Where to serve metrics for Prometheus, host:port; empty: not served.",
         internal=True,
     ),
     ConfigDef(
         "metrics.per.partition",
         ConfigType.BOOLEAN,
         True,
-        documentation="Whether metrics include series of single partitions.",
+        documentation="Whether metrics include a series for each partition.",
         internal=True,
     ),
 )

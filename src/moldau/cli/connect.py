@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import click
 
 from moldau.base.errors import UnusableProperty
 from moldau.base.listeners import start_command
+from moldau.cli.cluster_metadata import ClusterMetadata, TopicMetadata
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,35 +63,12 @@ NEXT_STEPS: Final = {
 }
 
 
-class PartitionMetadata(Protocol):
-    leader: int
-    """The id of the leader, or -1 while the partition has none."""
-    replicas: list[int]
-    isrs: list[int]
-
-
-class TopicMetadata(Protocol):
-    topic: str
-    partitions: dict[int, PartitionMetadata]
-
-
-class BrokerMetadata(Protocol):
-    id: int
-    host: str
-    port: int
-
-
-class ClusterMetadata(Protocol):
-    """The result of confluent_kafka's list_topics(), as far as commands use it."""
-
-    cluster_id: str
-    controller_id: int
-    brokers: dict[int, BrokerMetadata]
-    topics: dict[str, TopicMetadata]
-
-
 class CommandFailed(click.ClickException):
     """What went wrong and what to do next, in one line."""
+
+
+class NotFound(CommandFailed):
+    """What was named does not exist."""
 
 
 @dataclass(frozen=True)

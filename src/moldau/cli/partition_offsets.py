@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from moldau.cli import offsets
-from moldau.cli.connect import CommandFailed, TopicMetadata, admin_api, outcome
+from moldau.cli.cluster_metadata import TopicMetadata
+from moldau.cli.connect import CommandFailed, admin_api, outcome
 
 Partition = tuple[str, int]
 Bounds = dict[Partition, tuple[int, int]]

@@ -1,7 +1,7 @@
 """`moldau start --secure`: sets security up at the first start, and renews the certificate while the broker runs.
 
-What --secure sets is like a default: a file, a variable or --override may change it, but not to a listener that lets
-somebody in without a password. Import nothing here that a plain start does not need.
+What --secure sets is like a default: a file, a variable or --override may change it, but not to a listener without TLS
+or without authentication.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -62,6 +63,7 @@ class SecureStart:
         self._hosts: tuple[str, ...] = ()
         self._password: str | None = None
         self._recovery: Recovery | None = None
+        self._listeners: Mapping[str, Listener] = {}
 
     def prepare(self) -> Settings:
         """Return the settings; make or renew the files that they name. Raise SettingsError if that cannot be done."""
@@ -72,7 +74,7 @@ class SecureStart:
                 self._recovery = Recovery(new_password())
                 texts |= self._recovery.texts(texts)
             settings = from_texts(texts, self._environ)
-            _check_with_warnings(settings)
+            _check_and_add_warnings(settings)
             self._hosts = (*certificate_hosts(settings), *self._more_hosts)
             now = datetime.now(UTC)
             if is_set_up:
@@ -87,18 +89,20 @@ class SecureStart:
 
     @property
     def client_file(self) -> Path:
-        """The file with which clients connect; there once the node is prepared."""
+        """The file with which clients connect. If it was lost, it is made again soon after the start."""
         return Path(self._directory.client_file)
 
     def announce(self, line: str, address: str) -> None:
         """Print that the node is ready, and how to connect; watch the certificate from now on."""
         print(line, flush=True)
-        if self._recovery is None:
+        if self._recovery is None and self._directory.client_file.exists():
             self._print_how_to_connect(address)
-            if not self._directory.client_file.exists():
-                print(
-                    "client.properties is missing; start once without other listeners and settings of PLAIN", flush=True
-                )
+        elif self._recovery is None:
+            print(
+                f"{self._directory.client_file} is missing. It is made again by a start with a listener"
+                f" {CLIENTS_LISTENER} and without the setting {PLAIN_JAAS}.",
+                flush=True,
+            )
         watching = threading.Thread(target=self._watch, args=(address,), name="certificate renewal", daemon=True)
         watching.start()
 
@@ -109,8 +113,8 @@ class SecureStart:
         self._password = None
 
     def _watch(self, address: str) -> None:
-        """Make client.properties anew if it is missing, then renew the certificate for ever. The node itself notices
-        the new certificate."""
+        """Make client.properties anew if it is missing, then look hourly whether the certificate must be renewed. The
+        node itself notices the new certificate."""
         try:
             if self._recovery is not None:
                 own = self._recovery.address(self._listeners[CLIENTS_LISTENER], address)
@@ -119,8 +123,8 @@ class SecureStart:
                 self._print_how_to_connect(address)
         except SetupFailed as failed:
             log.error("%s", failed)
-        pause = threading.Event()
-        while not pause.wait(RENEWAL_CHECK_S):
+        while True:
+            time.sleep(RENEWAL_CHECK_S)
             try:
                 self._directory.renew_if_due(self._hosts, datetime.now(UTC))
             except SetupFailed as failed:
@@ -128,8 +132,8 @@ class SecureStart:
 
 
 def secured_defaults(directory: SecureDirectory, texts: Mapping[str, SettingText]) -> dict[str, SettingText]:
-    """Return what --secure sets, unless `texts`, the settings from other sources, do: also the name that an earlier
-    start advertised."""
+    """Return the defaults of --secure, with the name that an earlier start advertised. `texts` are the settings from
+    other sources, which precede."""
     secured = {"listeners": DEFAULT_LISTENERS, **directory.node_properties(directory.token_key() or new_password())}
     listeners = texts["listeners"].text if "listeners" in texts else DEFAULT_LISTENERS
     name = directory.kept().get(KEPT_ADVERTISE)
@@ -155,8 +159,10 @@ class Recovery:
 
     @staticmethod
     def is_possible(texts: Mapping[str, SettingText]) -> bool:
-        """Return whether the settings leave room for this login: our listener for clients, and no PLAIN of theirs."""
-        return PLAIN_JAAS not in texts and f"{CLIENTS_LISTENER}://" in texts["listeners"].text
+        """Return whether the settings leave room for this login: our listener for clients, without a JAAS config of
+        PLAIN."""
+        names = [each.partition("://")[0].strip().upper() for each in texts["listeners"].text.split(",")]
+        return PLAIN_JAAS not in texts and CLIENTS_LISTENER in names
 
     def texts(self, texts: Mapping[str, SettingText]) -> dict[str, SettingText]:
         """Return the settings that allow this login beside those there are."""
@@ -168,7 +174,7 @@ class Recovery:
         return {key: SettingText(text, ORIGIN) for key, text in settings.items()}
 
     def address(self, listener: Listener, advertised: str) -> str:
-        """Return where to reach the listener from this machine. `advertised` has the port if any was asked for."""
+        """Return where to reach the listener from this machine. If its port is 0, the port is that of `advertised`."""
         port = listener.port or int(advertised.rpartition(":")[2])
         host = listener.host
         if host in WILDCARD_HOSTS:
@@ -180,7 +186,7 @@ class Recovery:
         return {**client_properties(ADMIN, "", authority), "sasl.mechanism": PLAIN, "sasl.jaas.config": jaas}
 
 
-def _check_with_warnings(settings: Settings) -> None:
+def _check_and_add_warnings(settings: Settings) -> None:
     try:
         check_is_secured(settings)
     except SettingsError as wrong:
@@ -195,7 +201,7 @@ def check_is_secured(settings: Settings) -> None:
         has_login = listener.security_protocol == "SASL_SSL" or (tls is not None and tls.client_auth == "required")
         if tls is None or not has_login:
             raise SettingsError(
-                f"{ORIGIN}: listener {listener} lets clients in without TLS and a password; remove it, or give it the"
+                f"{ORIGIN}: listener {listener} does not demand both TLS and authentication; remove it, or give it the"
                 " protocol SASL_SSL"
             )
     if not settings.authorizer.is_enabled:

@@ -168,7 +168,7 @@ class ClusterAdmin:
         }
 
     def reassignments(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, Reassignment]:
-        """Return the moves in progress: all, or those of these partitions."""
+        """Return the reassignments in progress: all, or those of these partitions."""
         api = list_partition_reassignments
         topics = None
         if partitions is not None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, UnusableProperty
 from moldau.cli.cluster.connect import kafka_failure
-from moldau.cli.connect import CommandFailed
+from moldau.cli.connect import CommandFailed, NotFound
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.offsets import BadOffset
 
@@ -52,6 +52,8 @@ def api_error(error: Exception) -> ApiError | None:
         return error
     if isinstance(error, KafkaError):
         return from_kafka(error)
+    if isinstance(error, NotFound):
+        return not_found(error.message)
     if isinstance(error, CommandFailed):
         cause = error.__cause__
         if isinstance(cause, KafkaError):

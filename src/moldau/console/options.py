@@ -23,7 +23,8 @@ class ConsoleOptions:
     port: int = 8080
     read_only: bool = False
     asks_login: bool = True
-    """If the cluster's listener has SASL: everybody logs in. Else, and without SASL, all act as `properties` say."""
+    """Whether users log in, if the cluster's listener has SASL. If not, everybody acts as the user of
+    `properties`."""
     allowed_hosts: frozenset[str] = frozenset()
     metrics: tuple[str, ...] = ()
     pipelines: tuple[str, ...] = ()
@@ -40,7 +41,7 @@ class ConsoleOptions:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """The mechanisms to offer, the cluster's own first if the properties name it."""
+        """The mechanisms to offer: the one that the properties name, if it takes a user and a password; else all."""
         named = self.properties.get("sasl.mechanism", self.properties.get("sasl.mechanisms", "")).upper()
         return (named,) if named in MECHANISMS else MECHANISMS
 

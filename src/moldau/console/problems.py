@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from moldau.console.collector.state import ClusterState
 
-THINGS_MAX: Final = 20
+AFFECTED_MAX: Final = 20
 DISK_FREE_LOW: Final = 0.10
 LAG_SECONDS_HIGH: Final = 300.0
 
@@ -19,7 +19,7 @@ class Problem:
     title: str
     what_to_do: str
     link: str | None = None
-    things: list[str] = field(default_factory=list)
+    affected: list[str] = field(default_factory=list)
 
     def data(self) -> dict[str, Any]:
         return {
@@ -27,7 +27,7 @@ class Problem:
             "title": self.title,
             "what_to_do": self.what_to_do,
             "link": self.link,
-            "things": self.things,
+            "affected": self.affected,
         }
 
 
@@ -40,7 +40,7 @@ def problems_of(state: ClusterState) -> list[Problem]:
 
 def _unreadable(state: ClusterState) -> Iterator[Problem]:
     if state.read_error:
-        yield Problem("error", "The cluster cannot be read", f"{state.read_error}. What is shown is older.")
+        yield Problem("error", "The cluster cannot be read", f"{state.read_error}. What is shown was read before.")
 
 
 def _brokers(state: ClusterState) -> Iterator[Problem]:
@@ -62,7 +62,11 @@ def _partitions(state: ClusterState) -> Iterator[Problem]:
     leaderless, under_replicated = layout.leaderless, layout.under_replicated
     not_preferred = sum(count for broker, count in layout.not_preferred.items() if broker in state.alive)
     away = sorted(layout.missing - state.alive)
-    start = f"Start broker {', '.join(map(str, away))}." if away else "Look at the logs of the brokers."
+    start = (
+        f"Start broker{'s' if len(away) > 1 else ''} {', '.join(map(str, away))}."
+        if away
+        else "Look at the logs of the brokers."
+    )
     if leaderless:
         yield Problem(
             "error",
@@ -70,24 +74,23 @@ def _partitions(state: ClusterState) -> Iterator[Problem]:
             " nobody can read or write there",
             start,
             "/cluster",
-            leaderless[:THINGS_MAX],
+            leaderless[:AFFECTED_MAX],
         )
     if under_replicated:
         wait = start if away else "Replicas catch up by themselves; if it lasts, look at the disk and network load."
         yield Problem(
             "warning",
-            f"{_count(under_replicated, 'partition')} {'have' if len(under_replicated) > 1 else 'has'}"
-            " too few replicas in sync",
+            f"{_count(under_replicated, 'partition')} {'are' if len(under_replicated) > 1 else 'is'} under-replicated",
             wait,
             "/cluster",
-            under_replicated[:THINGS_MAX],
+            under_replicated[:AFFECTED_MAX],
         )
     if not_preferred:
         yield Problem(
             "info",
-            f"{_count(not_preferred, 'partition')} {'are' if not_preferred > 1 else 'is'} led by another broker than"
-            " preferred",
-            "Elect the preferred leaders on the page of the cluster: the load is then spread as planned.",
+            f"{_count(not_preferred, 'partition')} {'are' if not_preferred > 1 else 'is'} not led by the preferred"
+            " replica",
+            "Elect the preferred leaders on the cluster page: the load is then spread as planned.",
             "/cluster",
         )
 
@@ -107,7 +110,8 @@ def _disks(state: ClusterState) -> Iterator[Problem]:
             ):
                 yield Problem(
                     "warning",
-                    f"Broker {broker}: only {100 * each.free_bytes / each.total_bytes:.0f} % of the disk is free",
+                    f"Broker {broker}: only {100 * each.free_bytes / each.total_bytes:.0f} % of the disk of"
+                    f" {each.path} is free",
                     "Keep less (retention.ms, retention.bytes of the largest topics), or give it a larger disk.",
                     f"/brokers/{broker}",
                 )
@@ -125,9 +129,9 @@ def _groups(state: ClusterState) -> Iterator[Problem]:
             "warning",
             f"{_count(late, 'group')} {'are' if len(late) > 1 else 'is'} more than"
             f" {LAG_SECONDS_HIGH / 60:.0f} minutes behind",
-            "Look whether their members still read; more members help up to the number of partitions.",
+            "Check whether their members still consume; more members help up to the number of partitions.",
             "/groups",
-            [group.group_id for group in late[:THINGS_MAX]],
+            [group.group_id for group in late[:AFFECTED_MAX]],
         )
     waiting = [group.group_id for group in state.groups.values() if group.state == "Empty" and group.lag]
     if waiting:
@@ -136,10 +140,10 @@ def _groups(state: ClusterState) -> Iterator[Problem]:
             f"{_count(waiting, 'group')} without members {'have' if len(waiting) > 1 else 'has'} unread records",
             "Start the consumers, or delete the group if nobody needs it any more.",
             "/groups",
-            sorted(waiting)[:THINGS_MAX],
+            sorted(waiting)[:AFFECTED_MAX],
         )
 
 
-def _count(things: Iterable[Any] | int, noun: str) -> str:
-    number = things if isinstance(things, int) else len(list(things))
+def _count(items: Iterable[Any] | int, noun: str) -> str:
+    number = items if isinstance(items, int) else len(list(items))
     return f"{number:,} {noun}{'s' if number != 1 else ''}"

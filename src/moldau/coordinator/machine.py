@@ -1,7 +1,7 @@
-"""The parts that all coordinators share. A coordinator works in three steps: decide, append, apply.
+"""The parts that all coordinators share. A coordinator works in three steps: decide, apply, append.
 
-A decision reads the state and returns records; the records are appended to a replicated log; `apply` changes the state
-by them, live and on replay alike. The client gets its response when the records are committed. Soft state (who waits
+A decision reads the state and returns records; `apply` changes the state by them, live and on replay alike; the records
+are appended to a replicated log. The client gets its response when the records are committed. Soft state (who waits
 for what, and until when) exists only in memory and is lost with the machine.
 """
 

@@ -1,4 +1,4 @@
-"""Names of files and directories. They are Kafka's, so that Kafka's tools can read them. No contents here.
+"""Names of files and directories. They are Kafka's, so that Kafka's tools can read them.
 
 <data directory>/
   .lock                              locked by the process that owns the directory
@@ -9,10 +9,11 @@
   cleaner-offset-checkpoint          per compacted partition: everything below was cleaned
   <topic>-<partition>/
     <base offset>.log .index .timeindex .txnindex    a segment; the name is its first offset, 20 digits
-    <base offset>.log.cleaned .log.swap …             a segment being cleaned; a cleaned one that replaces others
+    <base offset>.log.cleaned .log.swap …             a new segment that the cleaner writes; one that replaces others
+    <base offset>.log.deleted …                       a segment that waits to be removed
     <offset>.snapshot                                the producer state at that offset
     leader-epoch-checkpoint  partition.metadata
-  <topic>-<partition>.<32 hex>-delete/               a deleted topic's partition, waiting to be removed
+  <topic>-<partition>.<32 hex digits>-delete/        a deleted topic's partition, waiting to be removed
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ CORRUPT: Final = ".corrupt"
 """Not Kafka's: bytes that recovery took out of a log. Nothing reads or removes such files but an operator."""
 
 SEGMENT_FILES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
-SIDE_FILES: Final = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+INDEX_FILES: Final = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
@@ -47,7 +48,7 @@ LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 
-_DELETED_DIRECTORY: Final = re.compile(r"(?P<name>.+-\d+)\.[0-9a-f]{32}-delete")
+_DELETED_DIRECTORY: Final = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
 _PARTITION_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})")
 
 
@@ -65,8 +66,6 @@ def offset_of(name: str, suffix: str) -> int | None:
 
 def partition_of(directory_name: str) -> TopicPartition | None:
     """The partition of a directory; None if it is no partition's, or a deleted one's."""
-    if directory_name.endswith("-delete"):
-        return None
     match = _PARTITION_DIRECTORY.fullmatch(directory_name)
     return TopicPartition(match["topic"], int(match["partition"])) if match else None
 

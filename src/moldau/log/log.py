@@ -278,15 +278,16 @@ class Log:
             return None
         segment = self.segments.active
         position, first_size = reading.quick_find(segment, offset) if offset >= segment.base_offset else (None, 0)
-        if position is None:
-            try:
-                segment, position, first_size, limit = reading.find_batch(self.segments, offset, up_to, end_offset)
-            except MalformedData as error:
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        elif up_to == end_offset:
+        if position is not None and up_to == end_offset:
             limit = segment.size
         else:
-            limit = reading.position_of(segment, up_to)
+            try:
+                if position is None:
+                    segment, position, first_size, limit = reading.find_batch(self.segments, offset, up_to, end_offset)
+                else:
+                    limit = reading.position_of(segment, up_to)
+            except MalformedData as error:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         length = limit - position
         if length > max_bytes:
             length = reading.bounded_length(segment, position, first_size, max_bytes, at_least_one)
@@ -332,8 +333,8 @@ class Log:
         few that begin just after the slice."""
         if not self._may_have_aborted:
             return ()
-        behind = reading.offset_behind(self.segments, piece, offset, self.end_offset)
-        return reading.aborted_between(self.segments, offset, min(up_to, behind))
+        after = reading.offset_after(self.segments, piece, offset, self.end_offset)
+        return reading.aborted_between(self.segments, offset, min(up_to, after))
 
     def aborted_between(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
         """Return the aborted transactions with records in offset..up_to-1."""

@@ -32,8 +32,8 @@ new_slice = partial(tuple.__new__, Slice)
 
 
 def quick_find(segment: Segment, offset: int) -> tuple[int | None, int]:
-    """(position of the batch that holds `offset`, its size or 0 if unknown) if that needs no disk read, else (None, 0).
-    `offset` is not before the segment."""
+    """(position of the batch that contains `offset`, its size or 0 if unknown), or (None, 0) if that would need a read
+    of the segment. `offset` is not before the segment."""
     position = segment.recent_positions.get(offset)
     if position is not None:
         return position, 0
@@ -42,7 +42,8 @@ def quick_find(segment: Segment, offset: int) -> tuple[int | None, int]:
 
 
 def find_batch(segments: Segments, offset: int, up_to: int, end_offset: int) -> tuple[Segment, int, int, int]:
-    """(segment, position and size of the batch that holds `offset`, where reading must end) by way of the indexes."""
+    """(segment, position and size of the batch that contains `offset`, where reading must end) by way of the indexes.
+    If compaction removed that batch, it is the next one, perhaps of a later segment. All 0 if there is none."""
     for place in range(segments.floor(offset), len(segments)):
         segment = segments.at(place)
         found = segment.locate(offset)
@@ -54,13 +55,14 @@ def find_batch(segments: Segments, offset: int, up_to: int, end_offset: int) -> 
 
 
 def position_of(segment: Segment, offset: int) -> int:
-    """Where the batch that holds `offset` begins; the size of the segment if it holds no such offset."""
+    """Where the batch that contains `offset`, or the next one, begins; the size of the segment if there is none."""
     position = segment.position_of(offset)
     return segment.size if position is None else position
 
 
 def bounded_length(segment: Segment, position: int, first_size: int, max_bytes: int, at_least_one: bool) -> int:
-    """How many bytes fit. The first batch is whole or left out; its size, if not known (0), is read from the file."""
+    """How many bytes to return: `max_bytes`, or the first batch alone if it is longer, or 0. The size of the first
+    batch is read from the file if it is not known (0)."""
     if not first_size:
         _, batch_length = LENGTH_PREFIX.unpack(segment.file.pread(LENGTH_PREFIX.size, position))
         first_size = LENGTH_PREFIX.size + batch_length
@@ -79,9 +81,9 @@ def offset_for_time(segments: Segments, target_ms: int, start_offset: int) -> Ti
     return None
 
 
-def offset_behind(segments: Segments, piece: Slice, offset: int, end_offset: int) -> int:
-    """An offset that the slice, which was read from `offset`, does not reach: the last one of the first indexed batch
-    behind it."""
+def offset_after(segments: Segments, piece: Slice, offset: int, end_offset: int) -> int:
+    """An offset after the slice, which was read from `offset`: the last one of the first indexed batch after it. It may
+    be a little too high."""
     for place in range(segments.floor(offset), len(segments)):
         segment = segments.at(place)
         if segment.log_path == piece.file.path:
@@ -92,7 +94,7 @@ def offset_behind(segments: Segments, piece: Slice, offset: int, end_offset: int
 
 
 def aborted_between(segments: Segments, offset: int, up_to: int) -> list[AbortedTxn]:
-    """Those with records in offset..up_to-1, by first offset: clients rely on that order."""
+    """Those with records in offset..up_to-1, by first offset, as Kafka returns them."""
     found = []
     for segment in islice(segments, segments.floor(offset), None):
         found += segment.txn_index.overlapping(offset, up_to)

@@ -135,7 +135,7 @@ def _remove_leftovers(files: Files, directory: str, names: list[str]) -> list[st
     snapshots = snapshot_offsets(names)
     names_left = []
     for name in names:
-        is_orphan = name.endswith(layout.SIDE_FILES) and name[:20] not in bases
+        is_orphan = name.endswith(layout.INDEX_FILES) and name[:20] not in bases
         # Snapshots belong to the start of a segment; of those taken at a close only the newest is needed.
         is_old_snapshot = (
             name.endswith(layout.SNAPSHOT)
@@ -297,7 +297,7 @@ class _Recovery:
             self._report.set_aside.append(path + layout.CORRUPT)
         else:
             self._files.unlink(path)
-        for suffix in layout.SIDE_FILES:
+        for suffix in layout.INDEX_FILES:
             self._files.unlink(segment.path + suffix)
 
 

@@ -4,9 +4,9 @@
     # TYPE name counter
     name{label="value"} 1
 
-All series of a name stand together behind its head. A collector is a generator of pieces: each piece is text with at
+All series of a metric follow its HELP and TYPE lines. A collector is a generator of pieces: each piece is text with at
 most `PIECE_SERIES` series, and the caller may do other work before it takes the next one. An empty piece means that
-the collector has counted something and gives others a turn.
+the collector has done some work without output yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PIECE_SERIES: Final = 250
-"""A step of so many series takes less than a millisecond."""
+"""To format this many series takes less than a millisecond."""
 COUNTER: Final = "counter"
 GAUGE: Final = "gauge"
 SUMMARY: Final = "summary"
@@ -73,8 +73,8 @@ def pieces(family: Family, rows: Iterable[Row]) -> Iterator[str]:
 
 
 def columns(families: Sequence[Family], chunks: Sequence[Sequence[tuple[Any, ...]]]) -> Iterator[str]:
-    """Yield several metrics of the same things. A row has the labels and then a value for each metric; a chunk is a
-    piece."""
+    """Yield several metrics with the same labels. A row has the labels and then a value for each metric. Each chunk
+    becomes one piece, so it has at most `PIECE_SERIES` rows."""
     for column, family in enumerate(families, 1):
         name, head = family.name, family.head
         for chunk in chunks:
@@ -85,5 +85,5 @@ def columns(families: Sequence[Family], chunks: Sequence[Sequence[tuple[Any, ...
 def lines(name: str, rows: Iterable[Row]) -> Iterator[str]:
     """Yield series without the head of their metric, in pieces."""
     remaining = iter(rows)
-    while piece := "".join([f"{name}{labels} {value}\n" for labels, value in islice(remaining, PIECE_SERIES)]):
+    while piece := "".join([f"{name}{labelled} {value}\n" for labelled, value in islice(remaining, PIECE_SERIES)]):
         yield piece

@@ -184,8 +184,9 @@ def _audited(handler: Handler, audit: AuditLog) -> Handler:
 def quoted(value: str) -> str:
     """Return the value for a key=value line: in quotes if it is empty or has spaces, quotes or `=`, and without control
     characters."""
-    cut = value if len(value) <= VALUE_LENGTH_MAX else value[:VALUE_LENGTH_MAX] + "…"
-    escaped = cut.encode("unicode_escape").decode("ascii")
+    escaped = value[: VALUE_LENGTH_MAX + 1].encode("unicode_escape").decode("ascii")
+    if len(escaped) > VALUE_LENGTH_MAX:
+        escaped = escaped[:VALUE_LENGTH_MAX] + "..."
     if not escaped or any(char in escaped for char in ' "='):
         return '"' + escaped.replace('"', '\\"') + '"'
     return escaped

@@ -12,7 +12,7 @@ from moldau.base.limits import SCRATCH_BYTES
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
 from moldau.server.conversation import LongReply, Reply
-from moldau.wire.codec import UNREADABLE, Decoder, Outgoing, Refusal
+from moldau.wire.codec import Decoder, Outgoing, Refusal
 from moldau.wire.schema import Message
 
 
@@ -34,7 +34,7 @@ def reply_when_decoded(
         nonlocal request
         try:
             request, _ = decode(owned, position, size)
-        except UNREADABLE as error:
+        except Exception as error:  # it must not leave the thread: that would stop the node
             request = error
 
     def on_decoded(_: object) -> None:

@@ -264,9 +264,13 @@ class ClientRequests:
         size = len(frame)
 
         def handle(request: Message | Exception) -> Reply:
+            if isinstance(request, UNREADABLE):
+                request = malformed(route.request, caller.version, request)
             if isinstance(request, Exception):
-                route.counts.failures += 1
-                raise malformed(route.request, caller.version, request) from request
+                try:
+                    raise request
+                except Exception as error:
+                    raise self._failure(route, caller, error) from error
             route.counts.requests += 1
             if self._throttling.is_active:
                 return self._call_throttled(route, request, correlation_id, caller, size)

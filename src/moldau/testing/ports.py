@@ -15,6 +15,8 @@ def at_once(work: Callable[[], None]) -> Promise[StorageFault | None]:
         work()
     except StorageFault as fault:
         return resolved(fault)
+    except Exception as fault:
+        raise AssertionError(f"any other fault in a thread stops a node: {fault!r}") from fault
     return resolved(None)
 
 

@@ -8,10 +8,12 @@ from moldau.wire.schema import Field, Message, fields_of
 from moldau.wire.source_writer import FIXED, SourceWriter
 
 UUID_BYTES = 16
+STRING_BYTES_MAX = 32_767
+"""As in Kafka."""
 
 
 def decoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any]]:
-    writer = DecoderWriter(version, version >= cls.FLEXIBLE)
+    writer = DecoderWriter(version, version >= cls.FLEXIBLE, limits_strings=cls.__name__.endswith("Request"))
     writer.lines.append("def decode(b, p, end):")
     result = writer.struct(cls)
     writer.line(f"return {result}, p")
@@ -21,8 +23,11 @@ def decoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any
 class DecoderWriter(SourceWriter):
     """Values of fixed size wait in `run`, so that one call unpacks them, with the length that follows."""
 
-    def __init__(self, version: int, flexible: bool) -> None:
+    def __init__(self, version: int, flexible: bool, limits_strings: bool) -> None:
+        """With `limits_strings`, strings of a flexible version may only be as long as those of the others: a client
+        with another version could not be sent what this one stored."""
         super().__init__(version, flexible)
+        self.limits_strings = limits_strings and flexible
         self.run: list[tuple[str, str]] = []
 
     def struct(self, cls: type[Message]) -> str:
@@ -107,6 +112,9 @@ class DecoderWriter(SourceWriter):
         count = self.new()
         self.length(count, "h" if type_name == "string" else "i")
         self.null_or(name, value, count, nullable)
+        if type_name == "string" and self.limits_strings:
+            message = f"{name} is longer than {STRING_BYTES_MAX} bytes"
+            self.line(f"if {count} > {STRING_BYTES_MAX}: raise malformed({message!r})")
         self.line(f"{count} += p")
         self.line(f"if {count} > end: raise malformed({f'{name} is longer than the message'!r})")
         if type_name == "string":

@@ -175,7 +175,7 @@ def test_a_renamed_pipeline_is_refused_before_spark_is_started(run: Run, file: P
     file.write_text(SHOP.replace("name: shop", "name: store"))
     refused = run("run", "-b", "127.0.0.1:1", "--until-caught-up", status=1).stderr
     assert "this pipeline was called shop when it ran before" in refused
-    assert "`moldau pipeline run pipeline.yaml --fresh` writes everything once more" in refused
+    assert "`moldau pipeline run pipeline.yaml --fresh` to write everything once more" in refused
     assert "No broker answers: 127.0.0.1:1" in run("run", "-b", "127.0.0.1:1", "--fresh", status=1).stderr
 
 

@@ -191,8 +191,8 @@ def test_problems_say_what_to_do() -> None:
         "Broker 2 is down",
         "1 partition has no leader: nobody can read or write there",
         "Broker 1: the directory /broken is offline (KAFKA_STORAGE_ERROR)",
-        "1 partition has too few replicas in sync",
-        "Broker 1: only 5 % of the disk is free",
+        "1 partition is under-replicated",
+        "Broker 1: only 5 % of the disk of /data is free",
         "1 group is more than 5 minutes behind",
     ]
     assert all(problem.what_to_do for problem in problems_of(state))

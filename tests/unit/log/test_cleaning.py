@@ -245,7 +245,7 @@ def test_a_cleaned_log_can_be_recovered_from_its_first_byte(seed: int) -> None:
         if name.endswith("-checkpoint"):
             files.unlink(f"data/{name}")
     for name in files.names(history.log.directory):
-        if name.endswith((layout.SNAPSHOT, *layout.SIDE_FILES)):
+        if name.endswith((layout.SNAPSHOT, *layout.INDEX_FILES)):
             files.unlink(f"{history.log.directory}/{name}")
     history.store, report = load_store(files, CONFIG)
     assert not any(each.set_aside or each.bytes_cut for each in report.recovered)

@@ -9,7 +9,7 @@ import pytest
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.running import identity
 from moldau.pipelines.running.identity import WrongCheckpoint
-from moldau.pipelines.running.renamed_pipeline import check_name, written_before
+from moldau.pipelines.running.renamed_pipeline import refuse_if_renamed, written_before
 from moldau.pipelines.running.state_directory import StateDirectory, default_directory, write_json
 from moldau.pipelines.spec import Pipeline
 
@@ -51,7 +51,9 @@ def change(file: Path, before: str, after: str) -> Pipeline:
 
 def check(pipeline: Pipeline, forgotten: list[str] | None) -> None:
     directory = default_directory(pipeline.file, pipeline.name)
-    check_name(directory, pipeline.name, pipeline.file, identity.of_pipeline(pipeline), forgotten, "pipeline.yaml")
+    refuse_if_renamed(
+        directory, pipeline.name, pipeline.file, identity.of_pipeline(pipeline), forgotten, "pipeline.yaml"
+    )
 
 
 def is_refused(pipeline: Pipeline) -> bool:
@@ -67,9 +69,9 @@ def test_another_name_in_the_same_file_is_refused_with_all_outputs(file: Path) -
     assert str(refused.value) == (
         f"this pipeline was called bikes when it ran before (its checkpoints are in {state});"
         " as bikes2 it has none, so rentals.dead-letters, takings, history would write everything again to topic"
-        " rentals.dead, topic bikes.takings, table lake/history; call it bikes again, or"
-        " `moldau pipeline run pipeline.yaml --fresh` writes everything once more: with --existing clear into emptied"
-        " topics and new tables"
+        " rentals.dead, topic bikes.takings, table lake/history; name it bikes again, or run"
+        " `moldau pipeline run pipeline.yaml --fresh` to write everything once more; --existing clear empties the"
+        " topics and makes new tables before"
     )
     check(renamed, None)
     with pytest.raises(WrongCheckpoint, match=r"so rentals\.dead-letters, history would write"):
@@ -129,4 +131,7 @@ def test_a_query_that_never_planned_a_batch_wrote_nothing(file: Path) -> None:
 def test_damaged_state_of_others_is_ignored(file: Path) -> None:
     write_json(default_directory(file, "broken").path / "status.json", {"file": str(file)})
     (default_directory(file, "broken").path / "identity.json").write_text("no JSON")
+    write_json(default_directory(file, "bare").path / "status.json", {"file": str(file)})
+    write_json(default_directory(file, "bare").path / "identity.json", {})
+    (default_directory(file, "unreadable").path / "status.json").mkdir(parents=True)
     assert is_refused(change(file, "name: bikes\n", "name: bikes2\n"))

@@ -41,6 +41,7 @@ STATEMENTS = {
     "with events as (select * from users) select * from events": "users",
     "with events as (select * from events) select * from events": "events",
     "with a as (select 1), users(x, rates) as (select * from users) select * from a, users join rates": "users rates",
+    "with users (select * from events), rates(a, b) (select 1, 2) select * from users, rates": "events",
     "with recursive events as (select 1 union all select * from events) select * from events, users": "users",
     "select * from (with users as (select 1) select * from users) join users": "users",
     "with a as (with users as (select 1) select * from users) select * from users, a": "users",

@@ -337,6 +337,43 @@ def test_deadlines_wait_while_the_replicas_are_too_few() -> None:
     assert (notebook.notes, world.partition.log.end_offset) == (["first", "second"], 2)
 
 
+def test_a_failed_shard_is_closed_once() -> None:
+    world = World()
+    world.node.current.add_listener(world.shards.on_image)
+    parked: Promise[Any] = Promise()
+    world.notebook.parked.append(parked)
+    world.node.files.bytes_left = 0
+    lost = world.write("lost")
+    world.node.timers.run_soon()
+    world.node.files.bytes_left = None
+    world.node.delete_topic(TOPIC)
+    assert [each.value().code for each in (lost, parked)] == [ErrorCode.NOT_COORDINATOR] * 2
+
+
+def test_a_request_that_the_machine_knows_too_fails_once() -> None:
+    world = World(max_message_bytes="500")
+    parked: Promise[Any] = Promise()
+    world.notebook.parked.append(parked)
+    world.node.files.bytes_left = 600
+    texts = [f"{n:0100}" for n in range(20)]
+    with pytest.raises(KafkaError):
+        world.write(*texts, answers=[Answer(parked, "never")], divisible=True)
+    assert parked.value().code is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_deadline_whose_records_are_refused_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(max_message_bytes="500")
+    notebook = world.notebook
+    at_ms = world.node.clock.elapsed_ms()
+    for name in ("x" * 1000, "fits"):
+        records = notebook.write(name).records
+        notebook.deadlines.schedule(name, at_ms + 100, lambda records=records: Outcome(None, records))
+    world.read()
+    world.node.timers.advance(100)
+    assert notebook.notes == ["fits"]
+    assert f"{TOPIC}-0: the records of a timer were refused: RECORD_LIST_TOO_LARGE" in caplog.text
+
+
 def test_a_deleted_topic_closes_its_shards() -> None:
     world = World()
     world.node.current.add_listener(world.shards.on_image)

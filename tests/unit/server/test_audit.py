@@ -83,7 +83,8 @@ def test_a_denied_request_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
         ('a"b', '"topic:a\\"b"'),
         ("a\nadmin principal=root", '"topic:a\\nadmin principal=root"'),
         ("\x1b[31m", "topic:\\x1b[31m"),
-        ("x" * 10_000, f"topic:{'x' * 294}\\u2026"),
+        ("x" * 10_000, f"topic:{'x' * 294}..."),
+        ("\0" * 10_000, "topic:" + r"\x00" * 73 + r"\x..."),
     ],
 )
 def test_a_hostile_name_cannot_forge_a_line(caplog: pytest.LogCaptureFixture, name: str, shown: str) -> None:

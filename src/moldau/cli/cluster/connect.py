@@ -14,6 +14,7 @@ from moldau.cli.connect import (
     CONNECT_SECONDS,
     Broker,
     CommandFailed,
+    NotFound,
     first_reachable,
     say_when_slow,
     split_address,
@@ -95,11 +96,11 @@ def describe_existing(
     described = describe(names)
     unknown = [name for name in names if is_unknown(described[name])]
     if unknown:
-        raise CommandFailed(f"no {kind} {', '.join(unknown)}; {next_step}")
+        raise NotFound(f"no {kind} {', '.join(unknown)}; {next_step}")
     existing_values = []
     for name in names:
         description = described[name]
         if isinstance(description, KafkaError):
-            raise kafka_failure(description, f"{kind} {name}")
+            raise kafka_failure(description, f"{kind} {name}") from description
         existing_values.append(description)
     return existing_values

@@ -24,7 +24,7 @@ from moldau.cli.group.connect import (
     host_of,
     require_no_members,
 )
-from moldau.cli.group.lag import PartitionLag, log_ends, partition_lags
+from moldau.cli.group.lag import PartitionLag, log_ends, partition_lags, without_lags
 from moldau.cli.group.micro_batch_ids import MICRO_BATCH_IDS_STATE, STORES_MICRO_BATCH_IDS
 from moldau.cli.group.reset import reset
 from moldau.cli.output import Table, confirm, format_option, show
@@ -118,10 +118,7 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
             stores_micro_batch_ids = holds_micro_batch_ids(committed)
             if stores_micro_batch_ids:
                 described = replace(described, state=MICRO_BATCH_IDS_STATE)
-                lags = [
-                    PartitionLag(partition, committed_offset.offset, None, None)
-                    for partition, committed_offset in sorted(committed.items())
-                ]
+                lags = without_lags(committed)
             else:
                 now_ms = time.time_ns() // 1_000_000
                 lags = partition_lags(connection.cluster, _partitions(described, committed), committed, now_ms)

@@ -39,6 +39,11 @@ class PartitionLag(NamedTuple):
         return max(0, self.log_end - self.committed)
 
 
+def without_lags(committed: CommittedOffsets) -> list[PartitionLag]:
+    """Return what a group has committed that stores ids of micro-batches as offsets: it has no lag."""
+    return [PartitionLag(partition, committed[partition].offset, None, None) for partition in sorted(committed)]
+
+
 def log_ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
     """Return the log end offset of each partition, or None if it has no leader now or its topic was deleted."""
     partitions = set(partitions)

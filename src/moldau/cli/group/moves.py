@@ -11,7 +11,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli import offsets
 from moldau.cli.cluster.connect import HINT_GROUPS, HINT_TOPICS, kafka_failure
-from moldau.cli.connect import CommandFailed
+from moldau.cli.connect import CommandFailed, NotFound
 from moldau.cli.group.connect import GroupConnection, is_unknown, require_no_members
 from moldau.cli.group.micro_batch_ids import STORES_MICRO_BATCH_IDS
 from moldau.cli.group.targets import Kind, Target, resolve
@@ -33,12 +33,12 @@ def check_group(connection: GroupConnection, group_id: str, new: bool) -> None:
     description = connection.groups.described([group_id])[group_id]
     if is_unknown(description):
         if not new:
-            raise CommandFailed(
+            raise NotFound(
                 f"group {group_id} does not exist; {HINT_GROUPS},"
                 " and --new sets the offsets of a group before it exists"
             )
     elif isinstance(description, KafkaError):
-        raise kafka_failure(description, f"group {group_id}")
+        raise kafka_failure(description, f"group {group_id}") from description
     else:
         require_no_members(description)
 

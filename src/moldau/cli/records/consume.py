@@ -16,10 +16,10 @@ from typing import Any, Final
 import click
 
 from moldau.cli import offsets, partition_offsets
+from moldau.cli.cluster_metadata import ClusterMetadata
 from moldau.cli.completion import complete_groups, complete_topics
 from moldau.cli.connect import (
     Broker,
-    ClusterMetadata,
     CommandFailed,
     broker_options,
     existing_topics,

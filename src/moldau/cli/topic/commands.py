@@ -12,11 +12,11 @@ from typing import Any
 import click
 
 from moldau.cli import offsets, partition_offsets
+from moldau.cli.cluster_metadata import TopicMetadata
 from moldau.cli.completion import complete_topics
 from moldau.cli.connect import (
     Broker,
     CommandFailed,
-    TopicMetadata,
     admin_api,
     broker_options,
     existing_topics,

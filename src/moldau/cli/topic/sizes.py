@@ -9,7 +9,8 @@ from collections import Counter
 from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
-from moldau.cli.connect import Broker, ClusterMetadata
+from moldau.cli.cluster_metadata import ClusterMetadata
+from moldau.cli.connect import Broker
 from moldau.client.channel import Channel
 from moldau.client.properties import security
 from moldau.wire.apis import ApiKey

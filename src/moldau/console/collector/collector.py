@@ -37,7 +37,7 @@ PERIODS: Final = {
     "members": 2.0,
     "log_dirs": 10.0,
     "quorum": 2.0,
-    "moves": 2.0,
+    "reassignments": 2.0,
     "metrics": 5.0,
 }
 """The steps in their order, and how often each is read in seconds; large clusters are read less often."""
@@ -232,12 +232,14 @@ class Collector:
 
     def _read_brokers(self) -> None:
         self._cluster.nodes()
-        described = self._admin.described()
+        described = self._admin.described(fenced_too=True)
         alive = frozenset(each for each, node in described.nodes.items() if not node.is_fenced)
         if alive != self.state.alive:
             self._pace.hurry("topics", "ends", "quorum", "groups", "log_dirs")
         self.state.cluster_id, self.state.controller_id = described.cluster_id, described.controller_id
-        self.state.nodes = {**self.state.nodes, **described.nodes}
+        # Kafka before 4.0 does not tell stopped brokers: those that were seen before and still hold replicas are down.
+        before = {each: node for each, node in self.state.nodes.items() if each in self.state.layout.holds}
+        self.state.nodes = {**before, **described.nodes}
         self.state.alive = alive
 
     def _read_topics(self) -> None:
@@ -317,8 +319,8 @@ class Collector:
     def _read_quorum(self) -> None:
         self.state.quorum = self._admin.quorum()
 
-    def _read_moves(self) -> None:
-        self.state.moves = self._admin.reassignments()
+    def _read_reassignments(self) -> None:
+        self.state.reassignments = self._admin.reassignments()
 
     def _read_metrics(self) -> None:
         assert self._metrics_reader is not None

@@ -195,7 +195,7 @@ class ClusterState:
     cluster_id: str | None = None
     controller_id: int | None = None
     nodes: dict[int, BrokerNode] = field(default_factory=dict)
-    """All brokers that were ever seen."""
+    """All registered brokers, also those that are down."""
     alive: frozenset[int] = frozenset()
     topics: dict[str, TopicState] = field(default_factory=dict)
     layout: Layout = field(default_factory=Layout)
@@ -204,7 +204,7 @@ class ClusterState:
     """By topic, the greatest lag first."""
     log_dirs: dict[int, list[LogDir]] | None = None
     quorum: Quorum | None = None
-    moves: dict[TopicPartition, Reassignment] = field(default_factory=dict)
+    reassignments: dict[TopicPartition, Reassignment] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
     """The steps that succeeded at least once."""

@@ -25,7 +25,7 @@ from moldau.console.live import Event, Feed
 
 PARTITIONS_DRAWN: Final = 40
 LED_SHOWN: Final = 500
-MOVES_SHOWN: Final = 500
+REASSIGNMENTS_SHOWN: Final = 500
 PLAN_PARTITIONS_MAX: Final = 5_000
 
 
@@ -44,9 +44,11 @@ def cluster_data(collector: Collector, topic_name: str | None) -> dict[str, Any]
         "brokers": broker_data(state),
         "quorum": quorum_data(state),
         "health": health(state),
-        "partitions": [row for topic in drawn for row in _partitions(topic, state.moves)],
+        "partitions": [row for topic in drawn for row in _partitions(topic, state.reassignments)],
         "partitions_total": state.layout.partitions,
-        "reassignments": [move_data(state, *each) for each in sorted(state.moves.items())[:MOVES_SHOWN]],
+        "reassignments": [
+            reassignment_data(state, *each) for each in sorted(state.reassignments.items())[:REASSIGNMENTS_SHOWN]
+        ],
         "read_ms": state.read_ms,
         "read_error": state.read_error,
     }
@@ -67,7 +69,7 @@ def _largest(state: ClusterState) -> list[TopicState]:
     return sorted(drawn, key=lambda topic: topic.name)
 
 
-def _partitions(topic: TopicState, moves: Mapping[TopicPartition, Reassignment]) -> list[dict[str, Any]]:
+def _partitions(topic: TopicState, reassignments: Mapping[TopicPartition, Reassignment]) -> list[dict[str, Any]]:
     return [
         {
             "topic": topic.name,
@@ -75,7 +77,7 @@ def _partitions(topic: TopicState, moves: Mapping[TopicPartition, Reassignment])
             "leader": leader if leader >= 0 else None,
             "replicas": list(topic.replicas[index]),
             "isr": list(topic.isr[index]),
-            "note": note_of(topic.partition(index), moves.get(TopicPartition(topic.name, index))),
+            "note": note_of(topic.partition(index), reassignments.get(TopicPartition(topic.name, index))),
         }
         for index, leader in enumerate(topic.leaders)
     ]
@@ -113,25 +115,25 @@ def health(state: ClusterState) -> dict[str, int]:
     }
 
 
-def move_data(state: ClusterState, where: TopicPartition, move: Reassignment) -> dict[str, Any]:
-    """A move in progress. How far it is: replicas that are added and in sync are done."""
+def reassignment_data(state: ClusterState, where: TopicPartition, running: Reassignment) -> dict[str, Any]:
+    """A reassignment in progress. How far it is: added replicas that are in sync are done."""
     topic = state.topics.get(where.topic)
     isr = topic.isr[where.partition] if topic is not None and where.partition < len(topic.isr) else ()
     size = None
     if topic is not None and topic.sizes is not None and where.partition < len(topic.sizes):
-        holders = max(1, len(move.replicas) - len(set(move.adding) - set(isr)))
+        holders = max(1, len(running.replicas) - len(set(running.adding) - set(isr)))
         size = topic.sizes[where.partition] // holders
-    done = sum(each in isr for each in move.adding)
+    done = sum(each in isr for each in running.adding)
     return {
         "topic": where.topic,
         "partition": where.partition,
-        "from": [each for each in move.replicas if each not in move.adding],
-        "to": [each for each in move.replicas if each not in move.removing],
-        "adding": list(move.adding),
-        "removing": list(move.removing),
+        "from": [each for each in running.replicas if each not in running.adding],
+        "to": [each for each in running.replicas if each not in running.removing],
+        "adding": list(running.adding),
+        "removing": list(running.removing),
         "done_bytes": None if size is None else size * done,
-        "total_bytes": None if size is None else size * len(move.adding),
-        "share": done / len(move.adding) if move.adding else 1.0,
+        "total_bytes": None if size is None else size * len(running.adding),
+        "share": done / len(running.adding) if running.adding else 1.0,
     }
 
 

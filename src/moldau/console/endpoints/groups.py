@@ -9,10 +9,9 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.cluster.connect import HINT_GROUPS, kafka_failure
 from moldau.cli.cluster.view import member_names
-from moldau.cli.connect import CommandFailed
 from moldau.cli.group import moves
 from moldau.cli.group.connect import GroupConnection, existing_groups, host_of, require_no_members
-from moldau.cli.group.lag import PartitionLag, partition_lags
+from moldau.cli.group.lag import PartitionLag, partition_lags, without_lags
 from moldau.cli.group.micro_batch_ids import MICRO_BATCH_IDS_STATE
 from moldau.cli.group.targets import parse_target, parse_topic
 from moldau.client.cluster import Cluster
@@ -21,8 +20,8 @@ from moldau.client.groups import Groups
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.collector.collector import Collector
-from moldau.console.collector.state import GroupState, Rebalance
-from moldau.console.failures import ApiError, bad_request
+from moldau.console.collector.state import UNKNOWN, GroupState, Rebalance
+from moldau.console.failures import bad_request, not_found
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
 from moldau.console.live import Event, Feed
 
@@ -30,7 +29,7 @@ COLUMNS: Final = ("group", "state", "type", "members", "topics", "lag", "lag_sec
 TREND_POINTS: Final = 30
 PARTITIONS_SHOWN: Final = 2_000
 EXACT_PARTITIONS_MAX: Final = 500
-"""With more partitions the times of the first unread records are estimated, not read."""
+"""With more partitions the lags are those that the collector knows, and their seconds are interpolated."""
 STEADY_SHARE: Final = 0.05
 
 
@@ -81,19 +80,16 @@ def describe_group(call: Call) -> dict[str, Any]:
     collector = call.access.collector
     with call.access.cluster() as cluster:
         connection = GroupConnection(Groups(cluster, ADMIN_TIMEOUT_MS), cluster)
-        try:
-            (described,) = existing_groups(connection, [group_id])
-        except CommandFailed as error:
-            if error.__cause__ is None:
-                raise ApiError(404, "GROUP_ID_NOT_FOUND", error.message) from error
-            raise
+        (described,) = existing_groups(connection, [group_id])
         committed = connection.groups.committed([group_id])[group_id]
         partitions = {each for member in described.members for each in member.assignment}
-        is_exact = len(partitions | set(committed)) <= EXACT_PARTITIONS_MAX and not holds_micro_batch_ids(committed)
-        lags = partition_lags(cluster, partitions, committed, now_ms()) if is_exact else None
+        if holds_micro_batch_ids(committed):
+            lags = without_lags(committed)
+        elif len(partitions | set(committed)) <= EXACT_PARTITIONS_MAX:
+            lags = partition_lags(cluster, partitions, committed, now_ms())
+        else:
+            lags = estimated_lags(collector, partitions, committed)
     state = collector.look().groups.get(group_id)
-    if lags is None:
-        lags = estimated_lags(collector, partitions, committed)
     return {
         "group": group_id,
         "type": described.type,
@@ -104,7 +100,7 @@ def describe_group(call: Call) -> dict[str, Any]:
         "epoch": described.epoch,
         "micro_batch_ids": holds_micro_batch_ids(committed),
         **members_and_lags(described.members, lags),
-        **seen(collector, group_id, state),
+        **history_and_rebalances(collector, group_id, state),
     }
 
 
@@ -117,14 +113,13 @@ def estimated_lags(
     lags = []
     for partition in sorted(set(partitions) | set(committed)):
         topic = topics.get(partition.topic)
-        end = None
-        if topic is not None and topic.ends is not None and partition.partition < len(topic.ends):
-            end = topic.ends[partition.partition] if topic.ends[partition.partition] >= 0 else None
+        ends = () if topic is None or topic.ends is None else topic.ends
+        end = ends[partition.partition] if partition.partition < len(ends) else UNKNOWN
         offset = committed[partition].offset if partition in committed else None
         seconds = None
-        if end is not None and offset is not None:
+        if end != UNKNOWN and offset is not None:
             seconds = collector.lag_seconds(partition, offset, now)
-        lags.append(PartitionLag(partition, offset, end, seconds))
+        lags.append(PartitionLag(partition, offset, None if end == UNKNOWN else end, seconds))
     return lags
 
 
@@ -168,7 +163,7 @@ def members_and_lags(members: Sequence[Member], lags: Sequence[PartitionLag]) ->
     }
 
 
-def seen(collector: Collector, group_id: str, state: GroupState | None) -> dict[str, Any]:
+def history_and_rebalances(collector: Collector, group_id: str, state: GroupState | None) -> dict[str, Any]:
     """What the console saw over time."""
     history = collector.history
     return {
@@ -196,13 +191,13 @@ def rebalance_data(rebalance: Rebalance) -> dict[str, Any]:
 
 
 def live(call: Call) -> Feed:
-    """The same from the collector's memory: a page that stays open costs the cluster nothing."""
+    """The same from the collector's memory: an open page adds no requests to the collector's own."""
     collector, group_id = call.access.collector, call.path["group"]
 
     def poll() -> list[Event]:
         group = collector.look().groups.get(group_id)
         if group is None:
-            raise ApiError(404, "GROUP_ID_NOT_FOUND", f"no group {group_id}; {HINT_GROUPS}")
+            raise not_found(f"no group {group_id}; {HINT_GROUPS}")
         committed = {
             TopicPartition(topic, index): Committed(offset)
             for topic, (indexes, offsets) in group.offsets.items()
@@ -220,8 +215,13 @@ def live(call: Call) -> Feed:
             "coordinator": group.coordinator,
             "epoch": group.epoch,
             "micro_batch_ids": group.holds_micro_batch_ids,
-            **members_and_lags(members, estimated_lags(collector, partitions, committed)),
-            **seen(collector, group_id, group),
+            **members_and_lags(
+                members,
+                without_lags(committed)
+                if group.holds_micro_batch_ids
+                else estimated_lags(collector, partitions, committed),
+            ),
+            **history_and_rebalances(collector, group_id, group),
         }
         return [("group", data)]
 
@@ -235,9 +235,12 @@ def reset(call: Call) -> dict[str, Any]:
     group_id = call.path["group"]
     to, given = call.optional("to", str), call.optional("offsets", dict)
     if (to is None) == (given is None):
-        raise bad_request("choose one: to, or offsets")
+        raise bad_request("give either to or offsets")
     target = None if to is None else parse_target(to, now_ms())
-    selections = [parse_topic(_text(each, "topics")) for each in call.field("topics", list, [])]
+    topics: list[Any] = call.field("topics", list, [])
+    if given is not None and topics:
+        raise bad_request("topics: offsets name their topics themselves")
+    selections = [parse_topic(_text(each, "topics")) for each in topics]
     execute, new = call.field("execute", bool, False), call.field("new", bool, False)
     with call.access.cluster() as cluster:
         connection = GroupConnection(Groups(cluster, ADMIN_TIMEOUT_MS), cluster)
@@ -270,7 +273,7 @@ def moves_to_offsets(
             raise bad_request('offsets: expected {"TOPIC:PARTITION": OFFSET}')
         wanted[TopicPartition(topic, indexes[0])] = offset
     if not wanted:
-        raise bad_request("offsets: there is none")
+        raise bad_request("offsets: must not be empty")
     selections = [(each.topic, [each.partition]) for each in wanted]
     bounds = moves.bounds_of(cluster, moves.select_partitions(cluster, selections, committed, group_id), None)
     return [
@@ -297,7 +300,7 @@ def _move(move: moves.Move) -> dict[str, Any]:
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise bad_request(f"{name}: expected a list of texts")
+        raise bad_request(f"{name}: expected a list of strings")
     return value
 
 
@@ -316,7 +319,7 @@ def delete_group(call: Call) -> dict[str, Any]:
     return {"ok": True, "message": f"deleted {group_id}"}
 
 
-def forget_topic(call: Call) -> dict[str, Any]:
+def delete_offsets(call: Call) -> dict[str, Any]:
     """Delete the offsets of a group in one topic."""
     group_id, topic = call.path["group"], call.field("topic", str)
     call.confirmed(group_id)
@@ -324,7 +327,7 @@ def forget_topic(call: Call) -> dict[str, Any]:
         committed = groups.committed([group_id])[group_id]
         partitions = [each for each in committed if each.topic == topic]
         if not partitions:
-            raise ApiError(404, "NOT_FOUND", f"group {group_id} has no offsets in {topic}")
+            raise not_found(f"group {group_id} has no offsets in {topic}")
         try:
             results = groups.delete_offsets(group_id, partitions)
         except KafkaError as error:
@@ -334,7 +337,7 @@ def forget_topic(call: Call) -> dict[str, Any]:
             refused = KafkaError(code)
             raise kafka_failure(refused, f"group {group_id}, topic {topic}") from refused
     call.changed()
-    return {"ok": True, "message": f"{group_id} has no offsets in {topic} any more"}
+    return {"ok": True, "message": f"deleted the offsets of {group_id} in {topic}"}
 
 
 ENDPOINTS: Final = (
@@ -342,6 +345,6 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/api/groups/{group}", describe_group),
     Endpoint("DELETE", "/api/groups/{group}", delete_group, fields=("confirm",)),
     Endpoint("POST", "/api/groups/{group}/reset", reset, fields=("to", "offsets", "topics", "new", "execute")),
-    Endpoint("POST", "/api/groups/{group}/forget", forget_topic, fields=("topic", "confirm")),
+    Endpoint("POST", "/api/groups/{group}/offsets/delete", delete_offsets, fields=("topic", "confirm")),
 )
 STREAMS: Final = (Endpoint("GET", "/api/live/groups/{group}", live),)

@@ -167,7 +167,7 @@ def partition_rows(state: ClusterState, topic: TopicState, indexes: range) -> li
                 "records": None if start is None or end is None else end - start,
                 "size_bytes": _at(topic.sizes, index),
                 "records_per_second": None if rate is None else round(rate, 2),
-                "note": note_of(topic.partition(index), state.moves.get(TopicPartition(topic.name, index))),
+                "note": note_of(topic.partition(index), state.reassignments.get(TopicPartition(topic.name, index))),
             }
         )
     return rows

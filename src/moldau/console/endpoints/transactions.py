@@ -20,7 +20,7 @@ from moldau.client.transaction_values import OPEN_STATES, DescribedTransaction, 
 from moldau.client.transactions import Transactions
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
-from moldau.console.failures import ApiError, bad_request
+from moldau.console.failures import bad_request, not_found
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of, whole_number
 
 COLUMNS: Final = ("transactional_id", "state", "open_seconds", "partitions", "producer_id", "coordinator")
@@ -80,12 +80,7 @@ def describe_transaction(call: Call) -> dict[str, Any]:
 
 
 def _existing(connection: TransactionConnection, name: str) -> DescribedTransaction:
-    try:
-        (described,) = existing_transactions(connection, [name])
-    except CommandFailed as error:
-        if error.__cause__ is None:
-            raise ApiError(404, "TRANSACTIONAL_ID_NOT_FOUND", error.message) from error
-        raise
+    (described,) = existing_transactions(connection, [name])
     return described
 
 
@@ -161,7 +156,7 @@ def _abort_at(connection: TransactionConnection, topic: str, index: int, start: 
     producers = active_producers(connection, [partition])[partition]
     producer = next((each for each in producers if each.transaction_start == start), None)
     if producer is None:
-        raise ApiError(404, "NOT_FOUND", f"no open transaction begins at {where}; the list of hanging ones is old")
+        raise not_found(f"no open transaction begins at {where}; the list of hanging ones is old")
     try:
         connection.transactions.abort(
             partition, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch

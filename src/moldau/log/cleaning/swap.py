@@ -1,13 +1,14 @@
-"""Replaces old segments by cleaned ones, in steps; a crash may happen between any two.
+"""Replaces old segments with cleaned ones, in steps; a crash may happen between any two.
 
     <base>.log.cleaned     being written, or whole and synced: not valid yet, removed when the log is opened
     <base>.log.swap        decided: it replaces every segment from its base to the end of its last batch. Opening
                            the log completes the swap
     <base>.log             in place; the replaced segments are `.deleted`
 
-The .log is renamed after its indexes, so `.log.swap` means that all of them are there. The last batch of the last
-replaced segment is always kept, if need be without records: so the end of a `.swap` says what it replaces, and each
-segment still ends where the next one begins.
+The .log is renamed after its indexes, so they are there when `.log.swap` appears. After a crash in the last step they
+may be gone, and are rebuilt. The last batch of the last replaced segment is always kept, if need be without records: so
+the end of a `.swap` says what it replaces, and each segment still ends where the next one begins. A crash may lose
+renames and removals that are not synced, but only the newest of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from moldau.log.cleaning.job import CleaningJob, CleaningResult
 from moldau.log.files import Files
 from moldau.log.walk import walk_headers
 
-_LOG_LAST: Final = (*layout.SIDE_FILES, layout.LOG)
+_LOG_LAST: Final = (*layout.INDEX_FILES, layout.LOG)
 
 
 @dataclass(slots=True)
@@ -50,12 +51,13 @@ class SwapWork:
         self.renamed += 1
 
     def sync(self) -> None:
-        """Sync the names. Thread-safe. Names that are not synced may be lost in a crash, the newest first."""
+        """Sync the names of the files. Thread-safe."""
         self.files.sync_directory(self.directory)
         self.is_synced = True
 
     def roll_back(self) -> None:
-        """Delete the new segments that have not replaced old ones yet."""
+        """Delete the new segments that have not replaced old ones yet, the newest first: a crash leaves only
+        older ones."""
         for group in reversed(self.cleaned.groups[self.replaced :]):
             for suffix in (layout.SWAP, layout.CLEANED):
                 delete_segment_files(self.files, segment_path(self.directory, group.base_offset), suffix)

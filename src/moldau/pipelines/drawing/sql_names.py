@@ -1,4 +1,5 @@
-"""Finds the views that an SQL statement reads from its words alone, so that a pipeline can be drawn without Spark.
+"""Finds the views that an SQL statement reads from its words alone, without Spark: to draw a pipeline, and to know what
+a checkpoint depends on.
 
 A name counts only where a table can be: after FROM, JOIN, TABLE, and after the commas of a FROM. Names in strings and
 comments, columns, functions, qualified names and names that WITH defines do not count. Spark's analyzer checks the
@@ -15,12 +16,12 @@ from typing import NamedTuple
 _TOKEN = re.compile(
     r"""
     (?P<blank>\s+ | --[^\n]*)
-  | (?P<text>[rR]'[^']*'? | [rR]"[^"]*"? | '(?:[^'\\]|\\.)*'? | "(?:[^"\\]|\\.)*"?)
+  | (?P<string>[rR]'[^']*'? | [rR]"[^"]*"? | '(?:[^'\\]|\\.)*'? | "(?:[^"\\]|\\.)*"?)
   | (?P<quoted>`(?:[^`]|``)*`?)
   | (?P<word>[^\W\d]\w*)
   | (?P<number>\d[\w.]*)
   | (?P<comment>/\*)
-  | (?P<sign>\|>|.)
+  | (?P<punctuation>\|>|.)
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -48,7 +49,7 @@ class _Token(NamedTuple):
 
 @dataclass(slots=True)
 class _Frame:
-    """The state between two parentheses, or of the whole statement."""
+    """The state inside one pair of parentheses, or at the top of the statement."""
 
     shadowed: frozenset[str]
     """Names that WITH defines, which therefore are not views."""
@@ -56,7 +57,7 @@ class _Frame:
     is_query: bool = False
     expects_table: bool = False
     in_from: bool = False
-    """Another table follows a comma."""
+    """In a FROM clause: a comma is followed by another table."""
     in_with: bool = False
     """Between WITH and its main query."""
     recursive: bool = False
@@ -85,7 +86,7 @@ def _tokens(sql: str) -> Iterator[_Token]:
         kind = match.lastgroup or ""
         at = _after_comment(sql, match.end()) if kind == "comment" else match.end()
         if kind == "quoted":
-            yield _Token("name", match.group().strip("`").replace("``", "`").lower(), match.start())
+            yield _Token("name", match.group()[1:].removesuffix("`").replace("``", "`").lower(), match.start())
         elif kind not in ("blank", "comment"):
             yield _Token(kind, match.group().lower(), match.start())
 
@@ -104,30 +105,31 @@ def _after_comment(sql: str, at: int) -> int:
 
 def _tables(tokens: list[_Token]) -> Iterator[_Token]:
     """Yield the names at positions of tables that WITH does not define."""
-    nothing = _Token("sign", "", 0)
+    nothing = _Token("punctuation", "", 0)
     padded = [nothing, nothing, *tokens, nothing]
     frames = [_Frame(frozenset())]
     for earlier, before, token, after in zip(padded, padded[1:], tokens, padded[3:], strict=False):
         frame = frames[-1]
-        if token.kind == "sign" and token.text == "(":
-            frames.append(_open(frame, before))
-        elif token.kind == "sign" and token.text == ")":
+        if token.kind == "punctuation" and token.text == "(":
+            frames.append(_open(frame, before, after))
+        elif token.kind == "punctuation" and token.text == ")":
             if len(frames) > 1:
                 _close(frames.pop(), frames[-1])
         elif frame.in_with and token.text not in _BEGINS_QUERY:
             _handle_with(frame, token, after)
-        elif token.kind == "sign":
-            _handle_sign(frame, token)
+        elif token.kind == "punctuation":
+            _handle_punctuation(frame, token)
         elif token.kind in ("word", "name") and before.text != ".":
             is_from = token.text == "from" and not (before.text == "distinct" and earlier.text in ("is", "not"))
-            if _is_table(frame, token, after, is_from) and token.text not in frame.shadowed:
+            if _handle_word(frame, token, after, is_from) and token.text not in frame.shadowed:
                 yield token
         frame.started = True
 
 
-def _open(frame: _Frame, before: _Token) -> _Frame:
+def _open(frame: _Frame, before: _Token, after: _Token) -> _Frame:
     if frame.in_with:
-        body_of = frame.cte if before.text in ("as", "materialized") else None
+        is_query = before.text in ("as", "materialized") or after.text in _BEGINS_QUERY  # else a list of columns
+        body_of = frame.cte if is_query else None
         own = frozenset({body_of} if body_of and frame.recursive else ())
         return _Frame(frame.shadowed | own, body_of=body_of)
     inner = _Frame(frame.shadowed, expects_table=frame.expects_table, in_from=frame.expects_table)
@@ -136,8 +138,8 @@ def _open(frame: _Frame, before: _Token) -> _Frame:
 
 
 def _close(inner: _Frame, outer: _Frame) -> None:
-    """Hide the view from the next clause on if WITH defined its name. The query in WITH itself still sees the view,
-    unless it is recursive."""
+    """From here on, a name that WITH defines hides the view of that name. The query that defines it still sees the
+    view, unless it is recursive."""
     if inner.body_of is not None:
         outer.shadowed |= {inner.body_of}
 
@@ -151,15 +153,15 @@ def _handle_with(frame: _Frame, token: _Token, after: _Token) -> None:
         frame.cte = token.text
 
 
-def _handle_sign(frame: _Frame, token: _Token) -> None:
+def _handle_punctuation(frame: _Frame, token: _Token) -> None:
     if token.text == ",":
         frame.expects_table = frame.in_from
     elif token.text in _ENDS_FROM:
         frame.in_from = frame.expects_table = False
 
 
-def _is_table(frame: _Frame, token: _Token, after: _Token, is_from: bool) -> bool:
-    """Return whether the token names a table; a keyword changes the state of the frame instead."""
+def _handle_word(frame: _Frame, token: _Token, after: _Token, is_from: bool) -> bool:
+    """Return whether the word names a table. A keyword changes the state of the frame instead."""
     word = token.text if token.kind == "word" else ""
     if word == "with" and not frame.started:
         frame.in_with, frame.expects_table = True, False

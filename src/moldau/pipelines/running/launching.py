@@ -30,7 +30,7 @@ from moldau.pipelines.running.fresh_start import (
 )
 from moldau.pipelines.running.identity import QueryIdentity
 from moldau.pipelines.running.progress import Gauge, QueryStatus, RunStatus
-from moldau.pipelines.running.renamed_pipeline import check_name
+from moldau.pipelines.running.renamed_pipeline import refuse_if_renamed
 from moldau.pipelines.running.run import Broker, Job, NoBroker, Run, Stop, utc_now
 from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
 from moldau.pipelines.running.state_directory import Holder, StateDirectory, StateRefused
@@ -160,7 +160,7 @@ def _check_checkpoints(
 ) -> None:
     shown_file = _path_for_commands(pipeline.file)
     identity.check(directory, pipeline.name, names, forgotten, left_out, shown_file)
-    check_name(directory, pipeline.name, pipeline.file, names, forgotten, shown_file)
+    refuse_if_renamed(directory, pipeline.name, pipeline.file, names, forgotten, shown_file)
 
 
 def _path_for_commands(file: Path) -> str:

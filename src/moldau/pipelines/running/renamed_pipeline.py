@@ -1,7 +1,7 @@
 """Refuses a renamed pipeline that would write everything again.
 
-A pipeline's name selects its state directory. Under another name a run finds no checkpoints there, and would write once
-more what it wrote under the old name. The state of the old name is still beside that of the new one: its status.json
+A pipeline's name selects its state directory. Under another name a run has no checkpoints, and would write once more
+what it wrote under the old name. The state of the old name is still beside that of the new one: its status.json
 names the file, and its identity.json what each query read and wrote. This module does not use Spark.
 """
 
@@ -17,7 +17,7 @@ from moldau.pipelines.running.state_directory import StateDirectory, StateRefuse
 
 
 class WrittenBefore(NamedTuple):
-    """An output of a query without a checkpoint that the pipeline wrote under another name."""
+    """An output that the pipeline wrote under another name, and that a query without a checkpoint would write again."""
 
     query: str
     output: str
@@ -27,7 +27,7 @@ class WrittenBefore(NamedTuple):
     """The state directory of the former name."""
 
 
-def check_name(
+def refuse_if_renamed(
     directory: StateDirectory,
     pipeline: str,
     file: Path,
@@ -35,21 +35,22 @@ def check_name(
     forgotten: Collection[str] | None,
     shown_file: str,
 ) -> None:
-    """Raise WrongCheckpoint if the queries would write again what the pipeline wrote under another name. The user
-    wants that of the `forgotten` ones; None for all."""
+    """Raise WrongCheckpoint if the queries would write again what the pipeline wrote under another name. Those that
+    --fresh resets, `forgotten`, may do so; None for all."""
     if forgotten is None:
         return
     written = [one for one in written_before(directory, file, queries) if one.query not in forgotten]
     if not written:
         return
     former_name, former = written[0].former_name, written[0].directory
+    written = [one for one in written if one.former_name == former_name]
     names = ", ".join(dict.fromkeys(one.query for one in written))
     outputs = ", ".join(dict.fromkeys(one.output for one in written))
     raise WrongCheckpoint(
         f"this pipeline was called {former_name} when it ran before (its checkpoints are in {former.path});"
         f" as {pipeline} it has none, so {names} would write everything again to {outputs};"
-        f" call it {former_name} again, or `moldau pipeline run {shown_file} --fresh` writes everything once more:"
-        " with --existing clear into emptied topics and new tables"
+        f" name it {former_name} again, or run `moldau pipeline run {shown_file} --fresh` to write everything once"
+        " more; --existing clear empties the topics and makes new tables before"
     )
 
 
@@ -59,10 +60,10 @@ def written_before(directory: StateDirectory, file: Path, queries: Mapping[str, 
     if not without_checkpoint:
         return []
     return [
-        WrittenBefore(name, output, recorded["pipeline"], former)
+        WrittenBefore(name, output, recorded.get("pipeline", former.path.name), former)
         for former, recorded in _former_identities(directory, file)
         for name, query in without_checkpoint.items()
-        for output in _outputs_in_common(former, recorded["queries"], query)
+        for output in _outputs_in_common(former, recorded.get("queries", {}), query)
     ]
 
 
@@ -75,7 +76,7 @@ def _former_identities(directory: StateDirectory, file: Path) -> Iterator[tuple[
             continue
         try:
             status, recorded = other.read_status(), read_json(path / IDENTITY)
-        except StateRefused:  # damaged: it can neither be resumed nor compared
+        except (StateRefused, OSError):  # damaged, or of another user: it can neither be resumed nor compared
             continue
         if status is not None and recorded is not None and _was_run_from(status.get("file"), file):
             yield other, recorded
@@ -91,10 +92,11 @@ def _was_run_from(recorded_file: str | None, file: Path) -> bool:
 
 
 def _outputs_in_common(former: StateDirectory, recorded: Mapping[str, Any], query: QueryIdentity) -> list[str]:
-    """Return what the query and a recorded one write, if they read the same: then the same records come again."""
+    """Return what the query and a recorded one both write, if they have a source in common: then its records come
+    again."""
     outputs: dict[str, None] = {}
     for name, before in recorded.items():
-        read_before = set(chain.from_iterable(before["sources"].values()))
+        read_before = set(chain.from_iterable(before.get("sources", {}).values()))
         if former.has_progress(name) and not read_before.isdisjoint(chain.from_iterable(query.sources.values())):
             outputs |= dict.fromkeys(output for output in query.writes if output in before.get("writes", ()))
     return list(outputs)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CleaningFailed(NamedTuple):
-    """Why a job failed. The log is unchanged."""
+    """Why a job failed. It has not changed the log."""
 
     why: str
     is_corrupt: bool = False
@@ -25,7 +25,7 @@ class CleaningFailed(NamedTuple):
     """Disk space or file descriptors ran out."""
 
 
-class Order(NamedTuple):
+class CleaningRequest(NamedTuple):
     """A message to the cleaning process: a job with its rate, or, without a job, a new rate for the running one."""
 
     bytes_per_second: float
@@ -38,11 +38,11 @@ class SegmentCleaner(Protocol):
         ...
 
     def set_rate(self, bytes_per_second: float) -> None:
-        """Set the rate, also of the running job."""
+        """Change the rate of the running job."""
         ...
 
     def abandon(self) -> None:
-        """Make the running job fail soon: its result is no longer needed."""
+        """End the running job early, if possible: its result is no longer needed."""
         ...
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class ThreadSegmentCleaner:
         self._run_in_thread = run_in_thread
 
     def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[CleaningResult | CleaningFailed]:
-        from moldau.log.cleaning.clean import clean  # imported only by brokers that clean something
+        from moldau.log.cleaning.clean import clean  # loads numpy
 
         outcome: list[CleaningResult | CleaningFailed] = []
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.promise import Promise
-from moldau.runtime.cleaning.ports import CleaningFailed, Order
+from moldau.runtime.cleaning.ports import CleaningFailed, CleaningRequest
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -129,7 +129,7 @@ class CleaningProcess:
 
     def _await_result(self, job: CleaningJob, connection: Connection) -> CleaningResult | CleaningFailed:
         rate = self._rate
-        connection.send(Order(rate, job))
+        connection.send(CleaningRequest(rate, job))
         last_message_s = time.monotonic()
         while True:
             if connection.poll(min(RATE_CHECK_S, self._silence_max_s)):
@@ -141,7 +141,7 @@ class CleaningProcess:
                 raise TimeoutError
             if rate != self._rate:
                 rate = self._rate
-                connection.send(Order(rate))
+                connection.send(CleaningRequest(rate))
 
     # --- in the loop ------------------------------------------------------------------------------------------------
 

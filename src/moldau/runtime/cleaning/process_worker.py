@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.log.files import DiskFiles
 from moldau.platforms.scheduling import lower_priority, set_oom_score
-from moldau.runtime.cleaning.ports import CleaningFailed, Order, failure
+from moldau.runtime.cleaning.ports import CleaningFailed, CleaningRequest, failure
 
 if TYPE_CHECKING:
     from moldau.log.cleaning.job import CleaningJob, CleaningResult
@@ -67,10 +67,10 @@ class Worker:
     def _listen(self) -> None:
         try:
             while True:
-                order: Order = self._connection.recv()
-                self._pace.set(order.bytes_per_second)
-                if order.job is not None:
-                    self._jobs.put(order.job)
+                request: CleaningRequest = self._connection.recv()
+                self._pace.set(request.bytes_per_second)
+                if request.job is not None:
+                    self._jobs.put(request.job)
         except (EOFError, OSError):
             os._exit(0)
 

@@ -46,7 +46,8 @@ _CODES_ON_FAILURE: Final = {
 
 
 class Shard:
-    """`submit` passes requests to `machine`. `on_failed` is called once, if the log refuses a batch."""
+    """`submit` passes requests to `machine`. `on_failed` is called once, if the log cannot be loaded, or refuses or
+    loses a batch."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Shard:
         """The answers that wait for the records of this turn."""
         self._unacknowledged: deque[list[Answer]] = deque()
         """The answers of turns that are appended but not committed yet."""
-        self._is_failed = False
+        self._is_closed = False
         self._deadlines = machine.deadlines
         self._timer: Timer | None = None
         self._timer_ms = 0
@@ -96,16 +97,18 @@ class Shard:
             try:
                 outcome = self._apply_outcome(outcome)
             except KafkaError as error:
-                _complete([Answer(answer.waiting, error) for answer in outcome.answers])
+                # If the log failed, the machine's waiting requests have failed already.
+                _complete([Answer(answer.waiting, error) for answer in outcome.answers if not answer.waiting.done])
                 raise
-        response: R | Promise[R] = self._park(outcome)
+        response: R | Promise[R] = self._respond_when_committed(outcome)
         if self._deadlines.has_earlier:
             self._set_timer()
         return response
 
     def _apply_outcome(self, outcome: Outcome[Any]) -> Outcome[Any]:
-        """Apply the outcome's records, all or none; they are appended at the end of this turn. Return the outcome, or
-        the one of `on_refused` if the records are too large or the partition has too few in-sync replicas."""
+        """Apply the outcome's records, all or none unless they are divisible; they are appended at the end of this turn
+        of the loop. Return the outcome, or the one of `on_refused` if the records are too large or the partition has
+        too few in-sync replicas."""
         try:
             if not self.partition.has_enough_replicas:
                 raise KafkaError(
@@ -148,7 +151,7 @@ class Shard:
         self._records += encoded
         self._bytes += size
 
-    def _park(self, outcome: Outcome[Any]) -> Any:
+    def _respond_when_committed(self, outcome: Outcome[Any]) -> Any:
         """Return the response, or a promise of it if records are not committed yet: the decision may depend on them,
         also if another request wrote them."""
         response = outcome.response
@@ -172,8 +175,8 @@ class Shard:
         answers, self._answers = self._answers, []
         self._bytes = BATCH_HEADER_BYTES
         try:
-            # If the in-sync set became too small since the records were applied, they wait for it to grow, as records
-            # do that were appended just before.
+            # ACKS_LEADER: also if the in-sync set became too small since the records were applied. The responses then
+            # wait until it grows, as those of records do that were appended just before.
             last_offset = self._append(build_batch(records), ACKS_LEADER)
         except KafkaError as refused:
             self._unacknowledged.append(answers)
@@ -249,7 +252,7 @@ class Shard:
         return self._transactional
 
     def _on_committed(self, code: ErrorCode) -> None:
-        if self._is_failed:
+        if self._is_closed:
             return
         if code is ErrorCode.NONE:
             _complete(self._unacknowledged.popleft())
@@ -257,25 +260,26 @@ class Shard:
             self._fail(KafkaError(code))
 
     def _fail(self, error: KafkaError) -> None:
-        log.warning(
-            "%s: coordinator shard failed, uncommitted requests fail and the shard reloads: %s",
-            self.partition.name,
-            error,
-        )
+        level = logging.INFO if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER else logging.WARNING
+        log.log(level, "%s: coordinator state dropped, uncommitted requests fail: %s", self.partition.name, error)
         self.close(_CODES_ON_FAILURE.get(error.code, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         self._on_failed(self)
 
     def close(self, code: ErrorCode) -> None:
         """Refuse all further requests with `code`, and complete all waiting ones with it."""
         self._error = code
-        self._is_failed = True
+        if self._is_closed:
+            return  # it failed before
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         waiting = [answer.waiting for turn in (*self._unacknowledged, self._answers) for answer in turn]
         waiting += self._machine.waiting()
         self._unacknowledged.clear()
         self._records, self._answers = [], []
-        _complete([Answer(promise, KafkaError(code)) for promise in waiting])
+        for promise in reversed(waiting):
+            if not promise.done:  # the machine knows the promises of some answers too
+                promise.complete(KafkaError(code))
 
     # --- loading ------------------------------------------------------------------------------------------------
 
@@ -284,7 +288,7 @@ class Shard:
         self._load_next(replay_log(self.partition, self._machine))
 
     def _load_next(self, steps: Iterator[None]) -> None:
-        if self._is_failed:
+        if self._is_closed:
             return
         try:
             next(steps)
@@ -300,12 +304,12 @@ class Shard:
         slow with one append and refused the next, which made this shard reload."""
         promise = self.partition.acknowledged(self.partition.log.end_offset - 1)
         if promise is None:
-            self._begin(ErrorCode.NONE)
+            self._become_ready(ErrorCode.NONE)
         else:
-            promise.then(self._begin)
+            promise.then(self._become_ready)
 
-    def _begin(self, code: ErrorCode) -> None:
-        if self._is_failed:
+    def _become_ready(self, code: ErrorCode) -> None:
+        if self._is_closed:
             return
         if code is not ErrorCode.NONE:
             self._fail(KafkaError(code))
@@ -320,7 +324,7 @@ class Shard:
         """Set the timer to the machine's next deadline, unless it is already set to that or an earlier time."""
         self._deadlines.has_earlier = False
         deadline_ms = self._deadlines.next_ms()
-        if deadline_ms is None or self._is_failed or (self._timer is not None and self._timer_ms <= deadline_ms):
+        if deadline_ms is None or self._is_closed or (self._timer is not None and self._timer_ms <= deadline_ms):
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -330,16 +334,19 @@ class Shard:
     def _run_due(self) -> None:
         self._timer = None
         if not self.partition.has_enough_replicas:
-            # An action whose records are refused would be lost, so all wait. No deadline is before time 0: requests do
-            # not set the timer to an earlier time.
+            # An action whose records are refused would be lost, so all wait. Time 0 is before every deadline, so that
+            # requests leave this timer alone.
             self._timer_ms = 0
             self._timer = self._timers.after_ms(DEADLINE_RETRY_MS, self._run_due)
             return
         try:
             for action in self._deadlines.due(self._clock.elapsed_ms()):
-                if self._is_failed:
+                if self._is_closed:
                     return
-                self.submit(action)
+                try:
+                    self.submit(action)
+                except KafkaError as error:
+                    log.warning("%s: the records of a timer were refused: %s", self.partition.name, error)
         finally:
             self._set_timer()
 

@@ -94,7 +94,8 @@ def parse_pattern_type(text: str) -> PatternType:
 
 
 def entries_by_pattern(arguments: Arguments) -> dict[Pattern, list[Entry]]:
-    """Return the entries to add or remove. Without principals there are none: then everything is removed."""
+    """Return the entries to add or remove, by pattern. Without principals the lists are empty, and --remove deletes all
+    ACLs of the patterns."""
     named = patterns(arguments)
     if not named:
         raise UsageError(

@@ -17,8 +17,8 @@ from moldau.client.transaction_values import (
 
 NONE: Final = "None"
 MINUTE_MS: Final = 60_000
-LISTED: Final = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
-DESCRIBED: Final = (
+LIST_HEADERS: Final = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
+DESCRIBE_HEADERS: Final = (
     "CoordinatorId",
     "TransactionalId",
     "ProducerId",
@@ -29,7 +29,7 @@ DESCRIBED: Final = (
     "TransactionDurationMs",
     "TopicPartitions",
 )
-PRODUCERS: Final = (
+PRODUCERS_HEADERS: Final = (
     "ProducerId",
     "ProducerEpoch",
     "LatestCoordinatorEpoch",
@@ -37,7 +37,7 @@ PRODUCERS: Final = (
     "LastTimestamp",
     "CurrentTransactionStartOffset",
 )
-HANGING: Final = (
+HANGING_HEADERS: Final = (
     "Topic",
     "Partition",
     "ProducerId",
@@ -50,10 +50,11 @@ HANGING: Final = (
 
 
 def listed_table(transactions: Sequence[ListedTransaction]) -> str:
-    """Sort by broker; the transactions of each broker stay in the order of its response."""
+    """Group by coordinator, in the order of Java's HashMap; within a coordinator in the order of its response."""
     brokers = hash_order.integers(transaction.coordinator for transaction in transactions)
     return padded_table(
-        LISTED, [transaction for broker in brokers for transaction in transactions if transaction.coordinator == broker]
+        LIST_HEADERS,
+        [transaction for broker in brokers for transaction in transactions if transaction.coordinator == broker],
     )
 
 
@@ -70,7 +71,7 @@ def described_table(transaction: DescribedTransaction, now_ms: int) -> str:
         NONE if start_ms is None else now_ms - start_ms,
         ",".join(map(str, hash_order.partitions(transaction.partitions))),
     )
-    return padded_table(DESCRIBED, [row])
+    return padded_table(DESCRIBE_HEADERS, [row])
 
 
 def producers_table(producers: Iterable[ActiveProducer]) -> str:
@@ -85,7 +86,7 @@ def producers_table(producers: Iterable[ActiveProducer]) -> str:
         )
         for producer in producers
     ]
-    return padded_table(PRODUCERS, rows)
+    return padded_table(PRODUCERS_HEADERS, rows)
 
 
 def hanging_table(hanging: Sequence[OpenTransaction], now_ms: int) -> str:
@@ -103,7 +104,7 @@ def hanging_table(hanging: Sequence[OpenTransaction], now_ms: int) -> str:
         for transaction in hanging
         if transaction.producer.producer_id == producer_id
     ]
-    return padded_table(HANGING, rows)
+    return padded_table(HANGING_HEADERS, rows)
 
 
 def in_java_order(

@@ -22,7 +22,7 @@ export async function clusterPage({ root, query, signal, crumbs, live, go, may }
   const drawn = matrices((name) => link("topics", name));
   const health = h("div");
   const quorum = h("div");
-  const moves = h("div");
+  const running = h("div");
   const events = h("ol.events", { "aria-live": "polite", "aria-label": "What happened" });
   const note = h("p.muted");
   let before = null;
@@ -35,7 +35,7 @@ export async function clusterPage({ root, query, signal, crumbs, live, go, may }
     drawn.update(data.partitions, data.brokers);
     note.textContent = data.partitions_total > data.partitions.length ? `${data.partitions.length} of ${format.count(data.partitions_total)} partitions are drawn. Choose a topic to see all of its partitions, internal ones too.` : "";
     replace(quorum, quorumTable(data.quorum));
-    replace(moves, reassignments(data.reassignments, may));
+    replace(running, reassignments(data.reassignments, may));
   }
 
   append(root, [
@@ -48,7 +48,7 @@ export async function clusterPage({ root, query, signal, crumbs, live, go, may }
     health, brokers,
     h("section.card", h("header", h("h2", "Who leads and follows what"), legend(), topicChoice(topic, go)), drawn.element, note),
     h("div.grid", card("What happened", events, h("p.muted.hint", "Changes appear here while this page is open. Stop a broker and watch.")), card("Quorum", quorum)),
-    card("Reassignments", moves),
+    card("Reassignments", running),
   ]);
   draw(await get(path("/api/cluster", {}, { topic }), { signal }));
   live(path("/api/live/cluster", {}, { topic }), { on: { cluster: draw } });

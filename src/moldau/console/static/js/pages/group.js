@@ -50,7 +50,7 @@ export async function groupPage({ root, params, signal, crumbs, live, go, may })
     head(name, {
       badges, actions: may ? [
         button("Reset offsets …", () => resetDialog(data).then((done) => done && get(url, { signal }).then(draw))),
-        button("Forget a topic …", () => forgetTopic(data)),
+        button("Delete offsets …", () => deleteOffsets(data)),
         button("Delete", () => deleteGroup(name, go), { kind: "danger" }),
       ] : [],
     }),
@@ -131,7 +131,7 @@ async function deleteGroup(name, go) {
 }
 
 /** Forget the offsets of one topic that the group no longer reads. */
-async function forgetTopic(data) {
+async function deleteOffsets(data) {
   const topics = [...new Set(data.partitions.map((each) => each.topic))].sort();
   const done = await dialog({
     title: `Forget a topic of ${data.group}`, action: "Forget its offsets", danger: true,
@@ -140,7 +140,7 @@ async function forgetTopic(data) {
       field("Topic", select("topic", topics)),
       field("The group's name once more", h("input", { name: "confirm", required: true, autocomplete: "off", spellcheck: "false" })),
     ],
-    submit: (form) => post(path("/api/groups/{group}/forget", { group: data.group }), { topic: form.get("topic"), confirm: form.get("confirm") }),
+    submit: (form) => post(path("/api/groups/{group}/offsets/delete", { group: data.group }), { topic: form.get("topic"), confirm: form.get("confirm") }),
   });
   if (done) toast(done.message ?? "Forgotten", { kind: "ok" });
 }

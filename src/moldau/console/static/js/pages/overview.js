@@ -55,7 +55,7 @@ function lagNote(data) {
 
 function healthOf(data) {
   const notices = data.problems.map((problem) => notice(KINDS[problem.severity] ?? "info", problem.title, words(problem.what_to_do ?? ""), [
-    h("div.row.things", (problem.things ?? []).slice(0, 12).map((thing) => badge(thing)), problem.things?.length > 12 && h("span.muted", `and ${problem.things.length - 12} more`),
+    h("div.row.affected", (problem.affected ?? []).slice(0, 12).map((name) => badge(name)), problem.affected?.length > 12 && h("span.muted", `and ${problem.affected.length - 12} more`),
       problem.link && h("a", { href: problem.link }, "Show")),
   ]));
   if (data.read_error) notices.unshift(notice("bad", "The cluster cannot be read", words(data.read_error)));

@@ -14,27 +14,34 @@ from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
-log = logging.getLogger("moldau.transactions")
+log = logging.getLogger("moldau.peers")
 TIMEOUT_MS: Final = 30_000
-AskLocally = Callable[[ApiKey, Message], Message | Promise[Any]]
+HandleLocally = Callable[[ApiKey, Message], Message | Promise[Any]]
 
 
-class Brokers:
-    """`here` handles requests of this node to itself, without a connection."""
+class BrokerRequests:
+    """`handle_locally` handles requests of this node to itself, without a connection."""
 
     def __init__(
-        self, node_id: int, current: CurrentImage, peers: Peers, listener: str, purpose: str, here: AskLocally
+        self,
+        node_id: int,
+        current: CurrentImage,
+        peers: Peers,
+        listener: str,
+        purpose: str,
+        handle_locally: HandleLocally,
     ) -> None:
         self._node_id = node_id
         self._current = current
         self._peers = peers
         self._listener = listener
         self._purpose = purpose
-        self._ask_this_node = here
+        self._handle_locally = handle_locally
 
     def ask(self, node_id: int, api: ApiKey, request: Message) -> Promise[Any]:
-        """Return a promise of the response or a KafkaError: BROKER_NOT_AVAILABLE if the broker has no known address,
-        else as in `Peer`."""
+        """Return a promise of the response or of a KafkaError: BROKER_NOT_AVAILABLE if the broker is unknown, fenced
+        or has no such listener, else as in `Peer`. For this node itself there is no timeout, and the promise may be
+        complete already."""
         if node_id == self._node_id:
             return self._ask_locally(api, request)
         broker = self._current.image.brokers.get(node_id)
@@ -45,9 +52,11 @@ class Brokers:
 
     def _ask_locally(self, api: ApiKey, request: Message) -> Promise[Any]:
         try:
-            response = self._ask_this_node(api, request)
+            response = self._handle_locally(api, request)
         except Exception as fault:
-            # Another node would close the connection, and the caller would get an error.
-            INTERNAL_ERRORS.log(log, "node %d: its own %s request failed", self._node_id, api.name)
-            return resolved(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(fault)))
+            # Another node would close the connection: the caller gets the same error, which is retriable.
+            INTERNAL_ERRORS.log(
+                log, "node %d: %s request to itself (%s) failed", self._node_id, api.name, self._purpose
+            )
+            return resolved(KafkaError(ErrorCode.NETWORK_EXCEPTION, repr(fault)))
         return resolved(response)
