@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -224,5 +225,15 @@ def _run_id() -> str | None:
     """The run of the stream in which the task runs, also in foreachBatch; None outside of a stream."""
     context = TaskContext.get()
     assert context is not None, "files are written inside a Spark task"
-    is_stream = context.getLocalProperty(QUERY_ID) is not None
-    return context.getLocalProperty(RUN_ID) if is_stream else None
+    if context.getLocalProperty(QUERY_ID) is None:
+        return None
+    run_id = context.getLocalProperty(RUN_ID)
+    try:
+        UUID(run_id or "")
+    except ValueError:
+        # With a name that other runs have too, a driver that lost its query could not be told from the present one.
+        raise LakeError(
+            f"the job group of this stream is {run_id!r}, not the id of its run: do not call setJobGroup in foreachBatch"
+            " before a lake table is written"
+        ) from None
+    return str(run_id)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
+from moldau.spark.lake import source
 from moldau.spark.lake.source import lake_options
 from moldau.spark.lake.tables import KINDS, LakeError, open_table
 
@@ -32,3 +34,16 @@ def test_what_is_said_is_taken(tmp_path: Path) -> None:
 def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="follow is true or false, not yes; did you mean true"):
         lake_options({"path": str(tmp_path), "follow": "yes"})
+
+
+def test_the_run_of_a_stream_is_told_by_its_job_group_unless_that_was_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties: dict[str, str] = {}
+    task = SimpleNamespace(getLocalProperty=properties.get)
+    monkeypatch.setattr(source.TaskContext, "get", lambda: task)
+    assert source._run_id() is None
+    properties |= {source.QUERY_ID: "q", source.RUN_ID: "0b1c2d3e-0000-4000-8000-000000000000"}
+    assert source._run_id() == properties[source.RUN_ID]
+    for group in ("ingest", "two words", ""):
+        properties[source.RUN_ID] = group
+        with pytest.raises(LakeError, match="do not call setJobGroup in foreachBatch"):
+            source._run_id()
