@@ -233,7 +233,7 @@ def _run_id() -> str | None:
     except ValueError:
         # With a name that other runs have too, a driver that lost its query could not be told from the present one.
         raise LakeError(
-            f"the job group of this stream is {run_id!r}, not the id of its run: do not call setJobGroup in foreachBatch"
+            f"the job group of this stream is {run_id!r}, not its run: do not call setJobGroup in foreachBatch"
             " before a lake table is written"
         ) from None
     return str(run_id)
