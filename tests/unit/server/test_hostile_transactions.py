@@ -32,7 +32,7 @@ from moldau.wire.messages.init_producer_id import InitProducerIdRequest
 from moldau.wire.messages.list_transactions import ListTransactionsRequest
 from moldau.wire.schema import Message
 
-RANDOM_REQUESTS = deep(200)
+RANDOM_REQUESTS = deep(100)
 SILENCE_MS = 35_000
 TRANSACTIONAL = (
     ApiKey.INIT_PRODUCER_ID,

@@ -27,7 +27,7 @@ from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.security.acls.requirements import TOPIC_WRITE, TRANSACTION_WRITE
 from moldau.server.handlers.current_leaders import add_leaders_to_produce
-from moldau.server.handlers.replies import partitions_in_turns
+from moldau.server.handlers.replies import item_count, partitions_in_turns
 from moldau.server.handlers.transactions.transactional_produce import check_append, transactional_write
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -143,7 +143,9 @@ class Produce:
         self, request: ProduceRequest, caller: Caller, write: TransactionalWrite | None
     ) -> ProduceResponse | Promise[ProduceResponse] | None:
         topic_data = request.topic_data
-        if (len(topic_data) != 1 or len(topic_data[0].partition_data) > PARTITIONS_A_TURN) and _is_long(request):
+        if (len(topic_data) != 1 or len(topic_data[0].partition_data) > PARTITIONS_A_TURN) and (
+            _batch_count(request) > PARTITIONS_A_TURN
+        ):
             _copy_records(request)
             return self._produce_in_turns(request, caller, write)
         now_ms = self._clock.now_ms()
@@ -173,11 +175,10 @@ class Produce:
         order on the wire is the order in the log."""
         waiting: Waiting = []
         refused: list[PartitionProduceResponse] = []
-        names = [self._topic_name(topic, caller.version) for topic in request.topic_data]
-        topics = [
-            ((name, name is None or caller.access.allows(TOPIC_WRITE, name)), _last_batches(topic))
-            for name, topic in zip(names, request.topic_data, strict=True)
-        ]
+
+        def prepare(topic: TopicProduceData) -> tuple[tuple[str | None, bool], Sequence[PartitionProduceData]]:
+            name = self._topic_name(topic, caller.version)
+            return (name, name is None or caller.access.allows(TOPIC_WRITE, name)), _last_batches(topic)
 
         def append(topic: tuple[str | None, bool], data: PartitionProduceData) -> PartitionProduceResponse:
             name, is_allowed = topic
@@ -192,7 +193,8 @@ class Produce:
             ]
             return self._finish(ProduceResponse(responses), request, caller, waiting, refused)
 
-        return partitions_in_turns(self._timers, topics, append, combine, PARTITIONS_A_TURN)
+        count = _batch_count(request)
+        return partitions_in_turns(self._timers, request.topic_data, prepare, append, combine, PARTITIONS_A_TURN, count)
 
     def _finish(
         self,
@@ -316,9 +318,8 @@ def _last_batches(topic: TopicProduceData) -> Sequence[PartitionProduceData]:
     return list({data.index: data for data in topic.partition_data}.values())
 
 
-def _is_long(request: ProduceRequest) -> bool:
-    """Return whether the request has so many batches that it takes several turns."""
-    return sum(len(topic.partition_data) for topic in request.topic_data) > PARTITIONS_A_TURN
+def _batch_count(request: ProduceRequest) -> int:
+    return item_count(topic.partition_data for topic in request.topic_data)
 
 
 def _refuse(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
