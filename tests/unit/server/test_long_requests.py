@@ -114,13 +114,13 @@ LONG: dict[str, tuple[ApiKey, int, Callable[[], Message]]] = {
     "Produce of topics without partitions": (
         ApiKey.PRODUCE,
         9,
-        lambda: ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="")] * 4_000),
+        lambda: ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="")] * 2_500),
     ),
     "Fetch of topics without partitions": (
         ApiKey.FETCH,
         12,
         lambda: FetchRequest(
-            max_wait_ms=0, topics=[FetchTopic("")] * 4_000, forgotten_topics_data=[ForgottenTopic("")] * 4_000
+            max_wait_ms=0, topics=[FetchTopic("")] * 2_500, forgotten_topics_data=[ForgottenTopic("")] * 1_000
         ),
     ),
     "ListOffsets of topics without partitions": (
