@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from moldau.views.expressions import Binary, Expression, Field, In, Literal, Logical
+from moldau.views.expressions import Between, Binary, Expression, Field, In, Literal, Logical
 
 RUNS_MAX: Final = 4096
 """Indexed runs of one partition."""
@@ -67,6 +67,9 @@ def _constraints(condition: Expression) -> Iterator[Constraint]:
             yield from _constraint(path, operator, (value,))
         case Binary(operator, Literal(value), Field(path)) if operator in _MIRRORED:
             yield from _constraint(path, _MIRRORED[operator], (value,))
+        case Between(operand, low, high):
+            yield from _constraints(Binary(">=", operand, low))
+            yield from _constraints(Binary("<=", operand, high))
         case In(Field(path), items) if all(isinstance(item, Literal) for item in items):
             yield from _constraint(path, "=", tuple(item.value for item in items if isinstance(item, Literal)))
 

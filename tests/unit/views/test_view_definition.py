@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from operations import operations_of
 
 from moldau.base.view_configs import VIEW_FORMAT, VIEW_KEY, VIEW_ON_ERROR, VIEW_SELECT, VIEW_WHERE
 from moldau.views.definition import view_definition
@@ -69,6 +72,41 @@ def test_comparisons_of_fields_cannot_grow_without_end() -> None:
         text = f"coalesce(b, case when {text} = c then d end)"
     with pytest.raises(BadExpression, match="too complex"):
         compile_queries(view_definition({VIEW_WHERE: f"{text} = e"}))
+
+
+def checked(where: str) -> None:
+    try:
+        compile_queries(view_definition({VIEW_WHERE: where}))
+    except BadExpression as wrong:
+        assert "too complex" in str(wrong)  # noqa: PT017  the small ones are right
+
+
+def nested_between(depth: int) -> str:
+    return "(" * depth + "a = 1" + ") between 1 and 2" * depth
+
+
+def nested_case(depth: int) -> str:
+    text = "a"
+    for _ in range(depth):
+        text = f"case when ({text}) = 1 then b end"
+    return f"({text}) = 1"
+
+
+def nested_in(depth: int) -> str:
+    return "(" * depth + "a = 1" + ") in (true, b, 2, 3)" * depth
+
+
+@pytest.mark.parametrize("nested", [nested_between, nested_case, nested_in])
+def test_the_cost_of_a_check_does_not_double_with_each_level(nested: Callable[[int], str]) -> None:
+    shallow, deep = (operations_of(lambda depth=depth: checked(nested(depth))) for depth in (6, 24))
+    assert deep < 8 * shallow
+
+
+def test_a_wide_list_of_a_long_operand_is_refused_before_it_is_written() -> None:
+    numbers = ", ".join(map(str, range(400)))
+    operand = " || ".join(f"field_number_{number}" for number in range(40))
+    with pytest.raises(BadExpression, match="too complex"):
+        compile_queries(view_definition({VIEW_WHERE: f"({operand} || (case when a = b then c end)) in ({numbers})"}))
 
 
 def test_a_long_list_is_one_part() -> None:
