@@ -36,6 +36,8 @@ RUN_BYTES: Final = 4 << 20
 RUNS_PENDING_MAX: Final = 8
 """Runs of one partition that are evaluated for readers at different offsets."""
 
+Version = tuple[int, int, int]
+
 
 class ViewPartition:
     __slots__ = (
@@ -73,8 +75,8 @@ class ViewPartition:
         self._clock = clock
         self._timers = timers
         self._shown = ShownPartition(budget)
-        self._version: tuple[int, int] = (-1, -1)
-        """Leader epoch and truncations of the source for which the results hold."""
+        self._version: Version = (-1, -1, -1)
+        """Leader epoch, truncations and compactions of the source for which the results hold."""
         self._pending: set[int] = set()
         """The offsets from which runs are being evaluated."""
         self._failures = RunFailures()
@@ -212,8 +214,10 @@ class ViewPartition:
         return True
 
     def _check_version(self) -> None:
-        """Drop the results after a change of the leader or a truncation: the records may be others."""
-        version = (self.source.state.leader_epoch, self.source.log.generation)
+        """Drop the results after a change of the leader or a truncation: the records may be others. After a compaction
+        too: the log may no longer know which of the records that it has removed were aborted."""
+        log = self.source.log
+        version = (self.source.state.leader_epoch, log.generation, log.segments.replacements)
         if version != self._version:
             self._version = version
             self._index.check_version(version)
@@ -240,7 +244,7 @@ class ViewPartition:
             lambda result: self._on_result(offset, version, result)
         )
 
-    def _on_result(self, offset: int, version: tuple[int, int], result: Evaluated | ViewFailed) -> None:
+    def _on_result(self, offset: int, version: Version, result: Evaluated | ViewFailed) -> None:
         self._pending.discard(offset)
         if not self.is_closed:
             self._check_version()

@@ -2,81 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
+from view_world import ViewWorld
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.promise import Promise
 from moldau.replica.view_counts import REPORT_INTERVAL_MS, ViewCounts
 from moldau.replica.view_failures import BACKOFFS_MS, FAILURES_MAX, REMEMBERED_MS, RunFailures
-from moldau.replica.view_partition import ViewPartition
-from moldau.replica.watching import Watchers
-from moldau.views.definition import ViewDefinition
-from moldau.views.field_ranges import RunIndex
 from moldau.views.jobs import Evaluated, ViewFailed
-from moldau.views.shown_runs import ResultBudget
 
 GUILTY = ViewFailed("it took too long")
 KILLED = ViewFailed("its worker was killed", is_retriable=True)
 SHOWN = Evaluated(0, 10, b"batch", (0,), (9,), 10, 1, 0, True)
 
 
-class World:
-    """A view of a source with ten records, its time, its timers and its worker, all by hand."""
-
-    def __init__(self) -> None:
-        self.now_ms = 0
-        self.timers: list[tuple[int, Callable[[], None]]] = []
-        self.asked: list[Promise[Any]] = []
-        self.reports: list[str] = []
-        self.wakes = 0
-        self.log = SimpleNamespace(start_offset=0, end_offset=10, generation=0, read=lambda *_: "records")
-        source: Any = SimpleNamespace(
-            log=self.log, watchers=Watchers(), state=SimpleNamespace(leader_epoch=1), is_closed=False
-        )
-        clock: Any = SimpleNamespace(elapsed_ms=lambda: self.now_ms)
-        timers: Any = SimpleNamespace(after_ms=lambda delay, call: self.timers.append((self.now_ms + delay, call)))
-        unused: Any = None
-        self.counts = ViewCounts(self.reports.append)
-        self.view = ViewPartition(
-            TopicPartition("v", 0), unused, source, ViewDefinition(), self, ResultBudget(1000), RunIndex(),
-            self.counts, unused, clock, timers,
-        )  # fmt: skip
-        self.view.watchers.consumers[self] = None  # type: ignore[index]
-
-    def evaluate(self, *_: object) -> Promise[Any]:
-        self.asked.append(Promise())
-        return self.asked[-1]
-
-    def close(self) -> None:
-        """Nothing runs."""
-
-    def readable(self, *_: object) -> None:
-        self.wakes += 1
-
-    def read(self) -> object:
-        return self.view.read(0, 1000, 10, True)
-
-    def answer(self, result: Evaluated | ViewFailed) -> None:
-        self.asked[-1].complete(result)
-
-    def run_timer(self) -> None:
-        self.now_ms, call = self.timers.pop()
-        call()
-
-
-def read_error(world: World) -> ErrorCode:
+def read_error(world: ViewWorld) -> ErrorCode:
     with pytest.raises(KafkaError) as failed:
         world.read()
     return failed.value.code
 
 
 def test_what_the_view_is_guilty_of_is_an_error_at_once() -> None:
-    world = World()
+    world = ViewWorld()
     assert world.read() is None
     world.answer(GUILTY)
     assert world.wakes == 1
@@ -88,7 +35,7 @@ def test_what_the_view_is_guilty_of_is_an_error_at_once() -> None:
 
 
 def test_a_failure_that_passes_is_never_seen_by_readers() -> None:
-    world = World()
+    world = ViewWorld()
     for tries in range(1, len(BACKOFFS_MS) + 1):
         assert world.read() is None
         assert len(world.asked) == tries
@@ -106,7 +53,7 @@ def test_a_failure_that_passes_is_never_seen_by_readers() -> None:
 
 
 def test_a_failure_that_stays_becomes_an_error_after_which_clients_ask_again() -> None:
-    world = World()
+    world = ViewWorld()
     for _ in BACKOFFS_MS:
         world.read()
         world.answer(KILLED)
@@ -118,7 +65,7 @@ def test_a_failure_that_stays_becomes_an_error_after_which_clients_ask_again() -
 
 
 def test_what_was_read_of_a_truncated_log_is_no_failure() -> None:
-    world = World()
+    world = ViewWorld()
     world.read()
     world.log.generation += 1
     world.answer(GUILTY)
