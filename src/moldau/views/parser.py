@@ -325,6 +325,8 @@ class _Parser:
                 raise BadExpression(f"an index in [ ] is a whole number, not {_short(index.text)!r}")
             path.append(int(index.text))
             self.expect("]")
+        if "*" in path:
+            raise BadExpression('a field cannot be named "*": it would mean all fields')
         first = path[0]
         if not is_quoted and isinstance(first, str) and first.lower() in COLUMNS:
             if len(path) == 1:

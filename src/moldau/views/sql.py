@@ -36,10 +36,12 @@ from moldau.views.expressions import (
     kind_of,
     walk,
 )
-from moldau.views.field_ranges import FieldKey, constraints_of
+from moldau.views.field_ranges import constraints_of, indexed_fields
 from moldau.views.parser import BadExpression, Selected
 
 WHOLE_NUMBERS_MAX: Final = 2**53
+WHOLE_TEXTS_BELOW: Final = 1e21
+"""Larger numbers are written with an exponent."""
 SQL_CHARACTERS_MAX: Final = 1_000_000
 """All characters that are written for a query, those of a part again with whatever it is inside of."""
 
@@ -95,10 +97,6 @@ def _compile(
     return Query(sql, tuple(sorted(used)), headers, bool(paths))
 
 
-def indexed_fields(where: Expression) -> tuple[FieldKey, ...]:
-    return tuple(dict.fromkeys(constraint.key for constraint in constraints_of(where)))
-
-
 def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
@@ -150,7 +148,7 @@ class _Writer:
     def mask(self, where: Expression) -> str:
         """Whether a row is shown, and the fields whose ranges are indexed, in the order of `indexed_fields`."""
         columns = [f"coalesce({self.boolean(where)}, FALSE) AS m"]
-        for number, key in enumerate(indexed_fields(where)):
+        for number, key in enumerate(indexed_fields(constraints_of(where))):
             field = Field(key.path)
             columns.append(f"{self.text(field) if key.is_text else self.number(field)} AS x{number}")
         return ", ".join(columns)
@@ -259,7 +257,7 @@ class _Writer:
                 return self._chosen(expression, Kind.TEXT)
         if kind_of(expression) is Kind.BOOLEAN:
             return f"CAST({self.boolean(expression)} AS VARCHAR)"
-        return f"CAST({self.number(expression)} AS VARCHAR)"
+        return _number_as_text(self.number(expression))
 
     def _plain(self, expression: Expression) -> str:
         kind = kind_of(expression)
@@ -301,6 +299,15 @@ class _Writer:
 
 
 _COUNTS = frozenset(("left", "right", "substr"))
+
+
+def _number_as_text(number: str) -> str:
+    """As in JavaScript: without a fraction if it is whole. Null if it is infinite."""
+    is_whole = f"({number}) = trunc({number}) AND abs({number}) < {WHOLE_TEXTS_BELOW:g}"
+    return (
+        f"(CASE WHEN {is_whole} THEN CAST(CAST({number} AS HUGEINT) AS VARCHAR) "
+        f"WHEN isfinite({number}) THEN CAST({number} AS VARCHAR) END)"
+    )
 
 
 def _finite(number: str) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
-from view_world import ViewWorld
+from view_world import BATCH_BYTES, ViewWorld
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.replica.view_counts import REPORT_INTERVAL_MS, ViewCounts
-from moldau.replica.view_failures import BACKOFFS_MS, FAILURES_MAX, REMEMBERED_MS, RunFailures
+from moldau.replica.view_failures import BACKOFFS_MS, FAILURES_MAX, REMEMBERED_MAX_MS, REMEMBERED_MS, RunFailures
 from moldau.views.jobs import Evaluated, ViewFailed
 
-GUILTY = ViewFailed("it took too long")
+GUILTY = ViewFailed("no DuckDB")
+TOO_SLOW = ViewFailed("it took too long", is_divisible=True)
 KILLED = ViewFailed("its worker was killed", is_retriable=True)
 SHOWN = Evaluated(0, 10, b"batch", (0,), (9,), 10, 1, 0, True)
 
@@ -86,6 +89,66 @@ def test_the_log_gets_one_line_a_minute() -> None:
     reports: list[str] = []
     counts = ViewCounts(reports.append)
     for now_ms in range(0, REPORT_INTERVAL_MS + 1, REMEMBERED_MS):
-        counts.failed(TopicPartition("v", 0), 7, "too long", now_ms)
+        counts.failed(TopicPartition("v", 0), 7, 7, "too long", now_ms)
     assert reports == ["view v-0 at offset 7: too long", "view v-0 at offset 7: too long (11 more failures before)"]
     assert counts.failures == 13
+
+
+def test_a_run_that_fails_again_is_remembered_for_longer() -> None:
+    world = ViewWorld()
+    waits = []
+    world.read()
+    for _ in range(8):
+        world.answer(GUILTY)
+        begin_ms = world.now_ms
+        tries = len(world.asked)
+        while len(world.asked) == tries:
+            world.now_ms += REMEMBERED_MS
+            with suppress(KafkaError):
+                world.read()
+        waits.append((world.now_ms - begin_ms) // REMEMBERED_MS)
+    assert waits == [1, 2, 4, 8, 16, 32, 32, 32]
+    assert REMEMBERED_MAX_MS == 32 * REMEMBERED_MS
+
+
+def test_a_run_that_is_too_much_is_divided_down_to_one_batch() -> None:
+    world = ViewWorld()
+    lengths = []
+    for tries in range(1, 5):
+        assert world.read() is None
+        assert len(world.asked) == tries
+        lengths.append(world.pieces[-1].length)
+        world.answer(TOO_SLOW)
+        assert world.wakes == tries
+        if len(lengths) > 1 and lengths[-1] == BATCH_BYTES:
+            break
+    assert lengths == [10 * BATCH_BYTES, 5 * BATCH_BYTES // 2, BATCH_BYTES]
+    assert read_error(world) == ErrorCode.CORRUPT_MESSAGE
+    assert world.reports == ["view v-0 at offset 0: it took too long"]
+    world.now_ms += REMEMBERED_MS
+    assert world.read() is None
+    assert world.pieces[-1].length == BATCH_BYTES, "more would fail too"
+
+
+def test_runs_grow_again_after_one_that_was_too_much() -> None:
+    world = ViewWorld()
+    world.read()
+    world.answer(TOO_SLOW)
+    world.read()
+    world.answer(Evaluated(0, 2, b"batch", (0,), (1,), 2, 1, 0, True))
+    assert world.read() == b"batch"
+    assert world.pieces[-1].length == 5 * BATCH_BYTES
+
+
+def test_the_last_offset_of_a_batch_that_fails_is_named() -> None:
+    reports: list[str] = []
+    ViewCounts(reports.append).failed(TopicPartition("v", 0), 7, 9, "too long", 0)
+    assert reports == ["view v-0 at offsets 7 to 9: too long"]
+
+
+def test_a_closed_view_withdraws_its_work() -> None:
+    world = ViewWorld()
+    world.read()
+    assert len(world.asked) == 1
+    world.view.close()
+    assert not world.asked

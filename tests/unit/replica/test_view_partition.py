@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from in_memory_node import InMemoryNode
 from transactional_writes import append_as_producer, append_marker
 
 pytest.importorskip("duckdb")
 
-from moldau.base.view_configs import VIEW_FROM
+from moldau.base.errors import ErrorCode, StorageFault
+from moldau.base.view_configs import VIEW_FORMAT, VIEW_FROM, VIEW_WHERE
 from moldau.log import compaction
 from moldau.log.cleaning.clean import clean
+from moldau.metadata.apply import Changes, apply
+from moldau.metadata.image import MetadataImage
+from moldau.metadata.records import PartitionChangeRecord
 from moldau.replica.partition import Partition
 from moldau.replica.view_partition import ViewPartition
+from moldau.server.handlers.describe_producers import DescribeProducers
+from moldau.server.router import Caller
+from moldau.views.field_ranges import RunIndex
 from moldau.wire.batch import split_batches
+from moldau.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
 
 
 def node_with_view(**configs: str) -> tuple[InMemoryNode, Partition, ViewPartition]:
@@ -59,3 +74,81 @@ def test_results_of_before_a_compaction_are_not_shown_after_it() -> None:
         append_as_producer(source, 8, sequence, idempotent_only=True)
     shown, aborted = read_committed(view)
     assert 0 not in shown or (7, 0) in aborted
+
+
+def test_a_committed_reader_moves_up_to_an_open_transaction() -> None:
+    """Also inside a run that was evaluated further for others."""
+    node, source, view = node_with_view(**{VIEW_WHERE: "header('h') = 'shown' or offset > 1"})
+    append_as_producer(source, 8, 0, idempotent_only=True)
+    append_as_producer(source, 8, 1, idempotent_only=True)
+    append_as_producer(source, 7, 0)
+    append_as_producer(source, 8, 2, idempotent_only=True)
+    node.flush()
+    while (shown := view.read(0, 1 << 20, 4, True)) is None:
+        pass
+    assert shown.end_offset == 4
+    assert view.last_stable_offset == 2
+    committed = view.read(0, 1 << 20, 2, True)
+    assert committed is not None
+    assert (committed.end_offset, committed.length) == (2, 0)
+
+
+def moved_away(image: MetadataImage) -> tuple[MetadataImage, Changes]:
+    record = PartitionChangeRecord(0, image.topics["orders"].id, leader=9, replicas=(9,), isr=(9,))
+    return apply(image, [record], image.offset + 1, image.epoch)
+
+
+def test_a_source_that_moves_away_is_kept_by_nobody() -> None:
+    node, source, view = node_with_view()
+    node.append("orders")
+    node.flush()
+    view.read(0, 1 << 20, 1, True)
+    views = node.partitions.views
+    assert views is not None
+    image, changes = moved_away(node.current.image)
+    node.partitions.on_image(image, changes, node.clock.now_ms())
+    assert view.is_closed
+    del view
+    held = weakref.ref(source.log)
+    del source
+    gc.collect()
+    assert held() is None
+
+
+def test_the_index_of_a_format_is_dropped_with_its_last_view() -> None:
+    node, _, view = node_with_view()
+
+    def index_of_csv_view() -> RunIndex:
+        node.create_topic("other", -1, **{VIEW_FROM: "orders", VIEW_FORMAT: "csv(a)"})
+        other = node.partitions.get_readable("other", 0)
+        assert isinstance(other, ViewPartition)
+        return other.index
+
+    before = index_of_csv_view()
+    node.delete_topic("other")
+    assert index_of_csv_view() is not before
+    assert node.partitions.get_readable("v", 0).index is view.index  # type: ignore[union-attr]
+
+
+def test_a_view_whose_source_cannot_be_opened_has_the_error_of_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = InMemoryNode().start()
+
+    def fail(*_: object) -> None:
+        raise StorageFault("data/orders-0", OSError("no space"))
+
+    monkeypatch.setattr(node.store, "create", fail)
+    node.create_topic("orders")
+    node.create_topic("v", -1, **{VIEW_FROM: "orders"})
+    assert node.partitions.absence("orders", 0) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert node.partitions.absence("v", 0) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert node.partitions.absence("v", 1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_producers_of_a_view_are_those_of_its_source() -> None:
+    node, source, _ = node_with_view()
+    append_as_producer(source, 7, 0)
+    request = DescribeProducersRequest([TopicRequest("v", [0])])
+    answer = DescribeProducers(node.partitions, node.timers).answer(request, Caller("PLAINTEXT", "test:1", "test", 0))
+    assert isinstance(answer, DescribeProducersResponse)
+    (described,) = answer.topics[0].partitions
+    assert (described.error_code, [each.producer_id for each in described.active_producers]) == (0, [7])

@@ -8,6 +8,7 @@ from typing import Any
 
 from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
+from moldau.log.reading import Slice
 from moldau.replica.view_counts import ViewCounts
 from moldau.replica.view_partition import ViewPartition
 from moldau.replica.watching import Watchers
@@ -15,12 +16,22 @@ from moldau.views.definition import ViewDefinition
 from moldau.views.field_ranges import RunIndex
 from moldau.views.jobs import Evaluated, ViewFailed
 from moldau.views.shown_runs import ResultBudget
+from moldau.wire.records import Record, build_batch
+
+BATCH_BYTES = 1000
+
+
+def source_log(batches: int = 10) -> bytes:
+    """Batches of one record each, all of the same size."""
+    empty = len(build_batch([Record(0, 5, None, b"x" * 900)]))
+    value = b"x" * (900 + BATCH_BYTES - empty)
+    return b"".join(build_batch([Record(each, 5, None, value)], base_offset=each) for each in range(batches))
 
 
 class ViewWorld:
-    """A view of a source with ten records, or of a log."""
+    """A view of a source with ten batches of one record and BATCH_BYTES each."""
 
-    def __init__(self, log: Any = None) -> None:
+    def __init__(self) -> None:
         self.now_ms = 0
         self.timers: list[tuple[int, Callable[[], None]]] = []
         self.asked: list[Promise[Any]] = []
@@ -29,9 +40,11 @@ class ViewWorld:
         self.reports: list[str] = []
         self.wakes = 0
         self.segments = SimpleNamespace(replacements=0)
-        self.log = log or SimpleNamespace(
-            start_offset=0, end_offset=10, generation=0, segments=self.segments, read=lambda *_: "records"
+        self.log = SimpleNamespace(
+            start_offset=0, end_offset=10, generation=0, segments=self.segments, read=self._read_source
         )
+        content = source_log()
+        self._file: Any = SimpleNamespace(pread=lambda size, position: content[position : position + size])
         source: Any = SimpleNamespace(
             log=self.log, watchers=Watchers(), state=SimpleNamespace(leader_epoch=1), is_closed=False
         )
@@ -45,10 +58,17 @@ class ViewWorld:
         )  # fmt: skip
         self.view.watchers.consumers[self] = None  # type: ignore[index]
 
-    def evaluate(self, definition: ViewDefinition, records: Any, partition: int) -> Promise[Any]:
+    def _read_source(self, offset: int, max_bytes: int, up_to: int) -> Slice:
+        length = (up_to - offset) * BATCH_BYTES
+        return Slice(self._file, offset * BATCH_BYTES, min(length, max(max_bytes, BATCH_BYTES)))
+
+    def evaluate(self, view: str, definition: ViewDefinition, records: Any, partition: int) -> Promise[Any]:
         self.pieces.append(records)
         self.asked.append(Promise())
         return self.asked[-1]
+
+    def withdraw(self, view: str, done: Promise[Any]) -> None:
+        self.asked.remove(done)
 
     def close(self) -> None:
         """Nothing runs."""

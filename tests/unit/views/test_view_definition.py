@@ -31,6 +31,7 @@ WRONG = {
     "-".join(["a"] * 200) + " > 0": "nested more than 50 deep",
     "x" * 9000: "at most 8192",
     "a" + " or a" * 1500: "more than 2000 words",
+    'a."*" = 1': 'a field cannot be named "*"',
     "a like b": "a pattern in quotes is missing",
     "a = 'x\x00'": "cannot contain the character 0",
 }
@@ -55,6 +56,10 @@ def test_wrong_configs_name_the_config() -> None:
             view_definition({name: value})
     with pytest.raises(BadExpression, match="has no column b; it has a"):
         view_definition({VIEW_FORMAT: "csv(a)", VIEW_WHERE: "b = 1"})
+    with pytest.raises(BadExpression, match="at most 255 characters"):
+        view_definition({VIEW_FORMAT: f"csv(a, {'b' * 256})"})
+    with pytest.raises(BadExpression, match=r"has no column b; it has c0, .*, c19 and 5 more$"):
+        view_definition({VIEW_FORMAT: f"csv({', '.join(f'c{n}' for n in range(25))})", VIEW_WHERE: "b = 1"})
     with pytest.raises(BadExpression, match="two fields would be named a"):
         parse_selection("a, b as a")
 
