@@ -187,10 +187,9 @@ class ViewPartition:
             if cut.batches:
                 parts.append(cut.batches)
                 size += len(cut.batches)
-            if cut.is_full or cut.behind == position:
-                position = cut.behind
+            has_moved, position = cut.behind > position, cut.behind
+            if cut.is_full or not has_moved:
                 break
-            position = cut.behind
         if parts:
             return ShownRecords.of(parts, position, size)
         if position > offset:

@@ -130,6 +130,29 @@ def test_a_run_that_is_too_much_is_divided_down_to_one_batch() -> None:
     assert world.pieces[-1].length == BATCH_BYTES, "more would fail too"
 
 
+def test_only_the_batch_that_is_to_blame_is_not_shown() -> None:
+    world, position, bad, answered = ViewWorld(), 0, 6, 0
+    failed_at: set[int] = set()
+    while position < 10 and not failed_at:
+        try:
+            shown = world.view.read(position, 1000, 10, True)
+        except KafkaError:
+            failed_at.add(position)
+            continue
+        position = position if shown is None else shown.end_offset
+        while answered < len(world.asked):
+            piece, work = world.pieces[answered], world.asked[answered]
+            begin, end = piece.position // BATCH_BYTES, (piece.position + piece.length) // BATCH_BYTES
+            answered += 1
+            work.complete(
+                TOO_SLOW
+                if begin <= bad < end
+                else Evaluated(begin, end, b"batch", (0,), (end - 1,), end - begin, 1, 0, True)
+            )
+    assert failed_at == {bad}
+    assert world.reports == ["view v-0 at offset 6: it took too long"]
+
+
 def test_runs_grow_again_after_one_that_was_too_much() -> None:
     world = ViewWorld()
     world.read()
