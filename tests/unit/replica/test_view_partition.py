@@ -8,6 +8,7 @@ import weakref
 import pytest
 from in_memory_node import InMemoryNode
 from transactional_writes import append_as_producer, append_marker
+from view_world import BATCH_BYTES, ViewWorld
 
 pytest.importorskip("duckdb")
 
@@ -22,7 +23,9 @@ from moldau.replica.partition import Partition
 from moldau.replica.view_partition import ViewPartition
 from moldau.server.handlers.describe_producers import DescribeProducers
 from moldau.server.router import Caller
-from moldau.views.field_ranges import RunIndex
+from moldau.views.definition import view_definition
+from moldau.views.field_ranges import RUN_BYTES_MIN, FieldKey, RunIndex
+from moldau.views.jobs import Evaluated
 from moldau.wire.batch import split_batches
 from moldau.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -152,3 +155,21 @@ def test_the_producers_of_a_view_are_those_of_its_source() -> None:
     assert isinstance(answer, DescribeProducersResponse)
     (described,) = answer.topics[0].partitions
     assert (described.error_code, [each.producer_id for each in described.active_producers]) == (0, [7])
+
+
+@pytest.mark.parametrize("batches", [10, RUN_BYTES_MIN // BATCH_BYTES, RUN_BYTES_MIN // BATCH_BYTES + 1])
+def test_short_runs_are_not_indexed(batches: int) -> None:
+    world = ViewWorld(batches, view_definition({VIEW_WHERE: "a > 1"}))
+    world.read()
+    ranges = ((FieldKey(("a",), False), (0.0, 1.0)),)
+    world.answer(Evaluated(0, batches, b"batch", (0,), (batches - 1,), batches, 1, 0, True, ranges=ranges))
+    assert (world.view.index.find(0) is not None) == (batches * BATCH_BYTES >= RUN_BYTES_MIN)
+
+
+@pytest.mark.parametrize(("kept_bytes", "asked"), [(64 << 20, [0, 5]), (0, [0])])
+def test_a_run_is_evaluated_ahead_only_if_its_result_can_be_kept(kept_bytes: int, asked: list[int]) -> None:
+    world = ViewWorld(kept_bytes=kept_bytes)
+    world.read()
+    world.answer(Evaluated(0, 5, b"batch", (0,), (4,), 5, 1, 0, True))
+    assert world.read() == b"batch"
+    assert [piece.position // BATCH_BYTES for piece in world.pieces] == asked

@@ -19,9 +19,10 @@ from moldau.views.shown_runs import ResultBudget
 from moldau.wire.records import Record, build_batch
 
 BATCH_BYTES = 1000
+EVERYTHING = ViewDefinition()
 
 
-def source_log(batches: int = 10) -> bytes:
+def source_log(batches: int) -> bytes:
     """Batches of one record each, all of the same size."""
     empty = len(build_batch([Record(0, 5, None, b"x" * 900)]))
     value = b"x" * (900 + BATCH_BYTES - empty)
@@ -29,9 +30,9 @@ def source_log(batches: int = 10) -> bytes:
 
 
 class ViewWorld:
-    """A view of a source with ten batches of one record and BATCH_BYTES each."""
+    """A view of a source with some batches of one record and BATCH_BYTES each."""
 
-    def __init__(self) -> None:
+    def __init__(self, batches: int = 10, definition: ViewDefinition = EVERYTHING, kept_bytes: int = 64 << 20) -> None:
         self.now_ms = 0
         self.timers: list[tuple[int, Callable[[], None]]] = []
         self.asked: list[Promise[Any]] = []
@@ -41,9 +42,9 @@ class ViewWorld:
         self.wakes = 0
         self.segments = SimpleNamespace(replacements=0)
         self.log = SimpleNamespace(
-            start_offset=0, end_offset=10, generation=0, segments=self.segments, read=self._read_source
+            start_offset=0, end_offset=batches, generation=0, segments=self.segments, read=self._read_source
         )
-        content = source_log()
+        content = source_log(batches)
         self._file: Any = SimpleNamespace(pread=lambda size, position: content[position : position + size])
         source: Any = SimpleNamespace(
             log=self.log, watchers=Watchers(), state=SimpleNamespace(leader_epoch=1), is_closed=False
@@ -53,7 +54,7 @@ class ViewWorld:
         unused: Any = None
         self.counts = ViewCounts(self.reports.append)
         self.view = ViewPartition(
-            TopicPartition("v", 0), unused, source, ViewDefinition(), self, ResultBudget(1 << 20), RunIndex(),
+            TopicPartition("v", 0), unused, source, definition, self, ResultBudget(kept_bytes), RunIndex(),
             self.counts, unused, clock, timers,
         )  # fmt: skip
         self.view.watchers.consumers[self] = None  # type: ignore[index]
@@ -77,7 +78,7 @@ class ViewWorld:
         self.wakes += 1
 
     def read(self) -> object:
-        return self.view.read(0, 1000, 10, True)
+        return self.view.read(0, 1000, self.log.end_offset, True)
 
     def answer(self, result: Evaluated | ViewFailed) -> None:
         self.asked[-1].complete(result)
