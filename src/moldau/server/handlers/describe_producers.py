@@ -57,7 +57,7 @@ class DescribeProducers:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
             if not access.allows(TOPIC_READ, topic):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
-            partition = self._partitions.get(topic, index)
+            partition = self._partitions.get_readable(topic, index)
             partition.check_leader_epoch(-1)
         except KafkaError as error:
             message = UNKNOWN_MESSAGE if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.message
