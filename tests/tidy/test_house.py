@@ -23,6 +23,7 @@ GENERATED = PACKAGE / "wire" / "messages"
 MAY_IMPORT = {
     "platforms": set(),
     "base": set(),
+    "prometheus": {"base"},
     "wire": {"base"},
     "columns": {"base"},
     "security": {"base", "wire"},
@@ -33,7 +34,7 @@ MAY_IMPORT = {
     "coordinator": {"base", "wire", "metadata"},
     "replica": {"base", "wire", "log", "views", "metadata"},
     "telemetry": {"base", "wire"},
-    "metrics": {"base", "raft", "metadata", "coordinator", "replica", "telemetry"},
+    "metrics": {"base", "prometheus", "raft", "metadata", "coordinator", "replica", "telemetry"},
     "client": {"platforms", "base", "wire", "security"},
     "runtime": {
         "platforms",
@@ -62,11 +63,12 @@ MAY_IMPORT = {
         "runtime",
     },
     "spark": {"platforms", "base", "wire", "columns", "client"},
-    "pipelines": {"platforms", "base", "wire", "client", "spark"},
+    "pipelines": {"platforms", "base", "prometheus", "wire", "client", "spark"},
     "doctor": {"platforms", "base", "spark"},
     "cli": {
         "platforms",
         "base",
+        "prometheus",
         "security",
         "wire",
         "client",
@@ -118,7 +120,7 @@ PURE = (
 NOT_IN_PURE_PACKAGES = {"asyncio", "socket", "threading", "time", "subprocess", "logging", "selectors", "uvloop"}
 MAY_TELL_TIME = {"base/clock.py"}
 MAY_LOCK = {"log/write_order.py"}
-ASYNC_PACKAGES = {"server", "runtime", "client", "testing", "node", "console"}
+ASYNC_PACKAGES = {"prometheus", "server", "runtime", "client", "testing", "node", "console"}
 BANNED_NAMES = {"utils", "util", "helpers", "common", "manager", "misc", "stuff"}
 
 PLATFORM_BOUND = re.compile(

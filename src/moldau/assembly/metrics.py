@@ -1,7 +1,7 @@
 """The metrics of a node: reads the integers that its parts keep, in steps that hold nobody up.
 
 A step is text, which may be empty, or a promise that must be awaited before the next step. The listener of metrics
-(`server/metrics_listener`) runs one step a turn.
+(`prometheus/listener`) runs one step a turn.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from moldau.coordinator.group.state import GroupState
 from moldau.metrics import clients, cluster, groups, node, partitions, quorum, topics
 from moldau.metrics.lag_history import LagHistory, Place
 from moldau.metrics.node import Value
-from moldau.metrics.text import COUNTER, GAUGE, PIECE_SERIES, Family, labels, pieces
 from moldau.platforms.open_files import open_files_limit
 from moldau.platforms.process_usage import ProcessUsage, process_usage
+from moldau.prometheus.text import COUNTER, GAUGE, PIECE_SERIES, Family, labels, pieces
 from moldau.runtime.broker.broker_requests import BrokerRequests
 from moldau.runtime.broker.latest_offsets import LatestOffsets
 from moldau.runtime.flusher import LogFlusher

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from moldau.metrics.text import COUNTER, GAUGE, PIECE_SERIES, Family, Row, escape, pieces
+from moldau.prometheus.text import COUNTER, GAUGE, PIECE_SERIES, Family, Row, escape, pieces
 from moldau.telemetry.otlp import Point
 from moldau.telemetry.received import ReceivedMetrics
 

@@ -12,7 +12,7 @@ from typing import Final
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import RECOVERING, MetadataImage, PartitionState
-from moldau.metrics.text import COUNTER, GAUGE, PIECE_SERIES, Family, columns, labels, pieces, single, topic_prefix
+from moldau.prometheus.text import COUNTER, GAUGE, PIECE_SERIES, Family, columns, labels, pieces, single, topic_prefix
 from moldau.replica.partitions import Partitions
 
 _CONTROLLER: Final = "kafka_controller_kafkacontroller"

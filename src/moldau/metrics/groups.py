@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from moldau.coordinator.group.state import GroupState
 from moldau.metrics.lag_history import LagHistory, Place
-from moldau.metrics.text import GAUGE, PIECE_SERIES, Family, labels, pieces, single
+from moldau.prometheus.text import GAUGE, PIECE_SERIES, Family, labels, pieces, single
 
 _GROUP: Final = "kafka_consumergroup"
 _OFFSET: Final = Family(f"{_GROUP}_current_offset", GAUGE, "The committed offset.")

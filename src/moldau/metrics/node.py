@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from moldau.base.loop_watch import LoopWatch
-from moldau.metrics.text import COUNTER, GAUGE, SUMMARY, Family, escape, labels, pieces, single
+from moldau.prometheus.text import COUNTER, GAUGE, SUMMARY, Family, escape, labels, pieces, single
 
 _REQUESTS: Final = "kafka_network_requestmetrics"
 _SOCKETS: Final = "kafka_server_socket_server_metrics"

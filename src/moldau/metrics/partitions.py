@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from moldau.metrics.text import COUNTER, GAUGE, PIECE_SERIES, Family, columns, single, topic_prefix
+from moldau.prometheus.text import COUNTER, GAUGE, PIECE_SERIES, Family, columns, single, topic_prefix
 from moldau.replica.partition import Partition
 from moldau.replica.replication import Replication
 

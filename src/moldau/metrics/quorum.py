@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from moldau.metrics.text import COUNTER, GAUGE, UNTYPED, Family, labels, pieces, single
+from moldau.prometheus.text import COUNTER, GAUGE, UNTYPED, Family, labels, pieces, single
 from moldau.raft.commit_times import CommitTimes
 from moldau.raft.machine import Quorum
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from moldau.metrics.text import COUNTER, Family, labels, lines, single
+from moldau.prometheus.text import COUNTER, Family, labels, lines, single
 from moldau.replica.traffic import TopicTraffic, Traffic
 
 _PREFIX: Final = "kafka_server_brokertopicmetrics"

@@ -32,6 +32,7 @@ from moldau.platforms.open_files import open_files_limit
 from moldau.platforms.support import refusal
 from moldau.runtime.cleaning.process import CleaningProcess
 from moldau.runtime.flusher import LogFlusher
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.runtime.node_tls import NodeTls
 from moldau.runtime.running_clock import RunningClock
 from moldau.runtime.slow_calls import log_slow_calls
@@ -47,8 +48,8 @@ from moldau.server.sasl_session import SaslServer
 from moldau.settings import Settings
 
 if TYPE_CHECKING:
+    from moldau.prometheus.listener import MetricsListener
     from moldau.runtime.node_oauth import NodeOAuth
-    from moldau.server.metrics_listener import MetricsListener
 
 log = logging.getLogger("moldau.node")
 STOP_GRACE_S = 10.0
@@ -182,7 +183,7 @@ class Node:
             return
         # Imported here: most nodes start without metrics, and sooner without these modules.
         from moldau.assembly.metrics import NodeMetrics
-        from moldau.server.metrics_listener import MetricsListener
+        from moldau.prometheus.listener import MetricsListener
 
         metrics = NodeMetrics(
             self.assembly,
@@ -192,7 +193,7 @@ class Node:
             (self._flusher, self._quorum_flusher),
             self._controller_peers,
         )
-        self._metrics = MetricsListener(sockets[address], metrics.steps)
+        self._metrics = MetricsListener(sockets[address], metrics.steps, INTERNAL_ERRORS.log)
         await self._metrics.start()
         self.metrics_address = address._replace(port=self._metrics.port)
         log.info("node %d: metrics are at http://%s/metrics", self.settings.node_id, self.metrics_address.address)

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from moldau.metrics.lag_history import NOTES_MAX, LagHistory
 from moldau.metrics.node import IdleShare
 from moldau.metrics.quorum import RecordRate
-from moldau.metrics.text import COUNTER, GAUGE, PIECE_SERIES, Family, labels, pieces, single
+from moldau.prometheus.text import COUNTER, GAUGE, PIECE_SERIES, Family, labels, pieces, single
 from moldau.raft.commit_times import CommitTimes
 from moldau.replica.traffic import Traffic
 

@@ -21,7 +21,7 @@ from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import RECOVERING, MetadataImage, PartitionState, TopicImage
 from moldau.metrics.cluster import UncleanElections
 from moldau.metrics.groups import committed_offsets
-from moldau.metrics.text import PIECE_SERIES
+from moldau.prometheus.text import PIECE_SERIES
 from moldau.runtime.running_clock import RunningClock
 from moldau.server.router import Caller
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -73,6 +73,11 @@ ALL = "*"
     "--conf", multiple=True, metavar="K=V", callback=key_values_callback, help="A setting of Spark's. Repeatable."
 )
 @click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    help="Serve the metrics of the run for Prometheus there, at /metrics, while it goes on.",
+)
+@click.option(
     "--deploy-mode", type=click.Choice(["client", "cluster"]), default="client", help="Where the driver runs."
 )
 @click.pass_context
@@ -88,6 +93,7 @@ def run(
     existing: Existing | None,
     master: str | None,
     conf: dict[str, str],
+    metrics: str | None,
     deploy_mode: str,
 ) -> None:
     """Run a pipeline: until Ctrl-C, until it has caught up, or once over a range of the past.
@@ -98,6 +104,7 @@ def run(
     moldau pipeline run bookstore.yaml
     moldau pipeline run bookstore.yaml --until-caught-up --set lake=/data
     moldau pipeline run bookstore.yaml --batch --from @-7d --to @2026-11-15 --sink daily
+    moldau pipeline run bookstore.yaml --metrics localhost:9405
     moldau pipeline run bookstore.yaml --master spark://host:7077 --conf spark.executor.memory=4g
     """
     if line := refusal("`moldau pipeline run`"):
@@ -126,11 +133,12 @@ def run(
         decide=_decide if existing is None else lambda outputs: existing,
         debug=bool(ctx.find_root().params.get("debug")),
     )
+    view = _view(metrics)
     stop, log = Stop(), None if options.debug else chosen.directory.path / SPARK_LOG
     failures = chosen.directory.failures
     stat_before = failures.stat() if failures.exists() else None
     with Session(pipeline, master, conf, log, stop) as session:
-        ended = launch(pipeline, chosen.directory, options, session.start, _view(), stop, phases)
+        ended = launch(pipeline, chosen.directory, options, session.start, view, stop, phases)
     if ended.state == "failed":
         is_new = failures.exists() and failures.stat() != stat_before
         details = [path for path in (failures, log) if path is not None and path.exists()] if is_new else []
@@ -163,8 +171,8 @@ def _driver_arguments(ctx: click.Context) -> list[str]:
         words += ["--sink", sink]
     for sink in params["fresh"]:
         words += ["--fresh"] if sink == ALL else ["--fresh", sink]
-    if params["existing"]:
-        words += ["--existing", params["existing"]]
+    for option in ("existing", "metrics"):
+        words += [f"--{option}", params[option]] if params[option] else []
     return words
 
 
@@ -227,12 +235,17 @@ def _parse_start(text: str | None, option: str) -> Start | None:
     return datetime.fromtimestamp(moment.value / 1000, UTC)
 
 
-def _view() -> View:
+def _view(metrics: str | None) -> View:
     from moldau.pipelines.running.run import utc_now
     from moldau.pipelines.running.view import LiveView, PlainView
 
+    view: View = PlainView(sys.stdout, sys.stderr, utc_now)
     if sys.stdout.isatty():
         from rich.console import Console
 
-        return LiveView(Console())
-    return PlainView(sys.stdout, sys.stderr, utc_now)
+        view = LiveView(Console())
+    if metrics is None:
+        return view
+    from moldau.cli.pipeline.metrics import ServedView
+
+    return ServedView(view, metrics)

@@ -17,6 +17,8 @@ from moldau.spark.offsets import offsets_in, to_json
 QueryState = Literal["starting", "running", "restarting", "failed", "finished", "stopped", "not running"]
 """`restarting`: failed, and will be restarted after a pause. `not running`: left out of this run (--sink)."""
 
+WHOLE_BATCH: Final = "triggerExecution"
+"""Spark's name of the time of a whole batch, beside those of its phases."""
 RATES_MAX: Final = 30
 SAMPLES_MAX: Final = 256
 
@@ -61,6 +63,10 @@ class QueryStatus:
     lag_seconds: float | None = None
     batch_id: int | None = None
     batch_ms: int | None = None
+    batches: int = 0
+    """How many batches ran since the run began."""
+    phases_ms: Mapping[str, int] = field(default_factory=dict)
+    """How long all of them together took, by Spark's names of their phases: addBatch, walCommit, …"""
     rows_late: int = 0
     """Rows behind the watermark that windows, joins and deduplication left out. Spark counts them after it has merged
     rows of the same window, so there may be more."""
@@ -255,6 +261,8 @@ class Gauge:
             bad_records=_sum(old.bad_records, _bad_records(report)),
             batch_id=int(report["batchId"]) if _has_run(report) else old.batch_id,
             batch_ms=_batch_ms(report) if _has_run(report) else old.batch_ms,
+            batches=old.batches + _has_run(report),
+            phases_ms=_add_phases(old.phases_ms, report) if _has_run(report) else old.phases_ms,
             rows_late=old.rows_late + sum(int(state.get("numRowsDroppedByWatermark") or 0) for state in states),
             state_rows=sum(int(state.get("numRowsTotal", 0)) for state in states) if states else old.state_rows,
             state_bytes=sum(int(state.get("memoryUsedBytes", 0)) for state in states) if states else old.state_bytes,
@@ -269,8 +277,13 @@ def _has_run(report: Mapping[str, Any]) -> bool:
 
 def _batch_ms(report: Mapping[str, Any]) -> int | None:
     durations = report.get("durationMs") or {}
-    batch_ms = durations.get("triggerExecution", report.get("batchDuration"))
+    batch_ms = durations.get(WHOLE_BATCH, report.get("batchDuration"))
     return None if batch_ms is None else int(batch_ms)
+
+
+def _add_phases(before: Mapping[str, int], report: Mapping[str, Any]) -> Mapping[str, int]:
+    phases = {name: int(ms) for name, ms in (report.get("durationMs") or {}).items() if name != WHOLE_BATCH}
+    return {name: before.get(name, 0) + phases.get(name, 0) for name in sorted(before.keys() | phases.keys())}
 
 
 def _rows_out(report: Mapping[str, Any]) -> int | None:

@@ -16,7 +16,6 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from moldau.base.promise import Promise
-from moldau.runtime.internal_errors import INTERNAL_ERRORS
 
 log = logging.getLogger("moldau.metrics")
 
@@ -43,11 +42,18 @@ class BadRequest(Exception):
 
 
 class MetricsListener:
-    def __init__(self, bound: socket.socket, steps: Callable[[], Iterator[Step]]) -> None:
-        """`bound` is a socket that is bound to its address. `steps` makes the text of one scrape."""
+    def __init__(
+        self,
+        bound: socket.socket,
+        steps: Callable[[], Iterator[Step]],
+        log_error: Callable[[logging.Logger, str], None] = logging.Logger.exception,
+    ) -> None:
+        """`bound` is a socket that is bound to its address. `steps` makes the text of one scrape. `log_error` logs the
+        exception that is being handled."""
         self._socket = bound
         self.port: int = bound.getsockname()[1]
         self._steps = steps
+        self._log_error = log_error
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -77,7 +83,7 @@ class MetricsListener:
         except (OSError, TimeoutError, asyncio.CancelledError):
             writer.transport.abort()
         except Exception:
-            INTERNAL_ERRORS.log(log, "a scrape of the metrics failed")
+            self._log_error(log, "a scrape of the metrics failed")
             writer.transport.abort()
         finally:
             self._tasks.discard(task)

@@ -1,0 +1,76 @@
+"""`moldau pipeline run --metrics`: serves the metrics of a run while it goes on, from a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from types import TracebackType
+
+import click
+
+from moldau.base.listeners import parse_listener
+from moldau.cli.connect import CommandFailed
+from moldau.pipelines.running.metrics import collect
+from moldau.pipelines.running.progress import RunStatus
+from moldau.pipelines.running.view import View
+from moldau.prometheus.listener import MetricsListener
+
+_NAME = "METRICS"
+
+
+class ServedView:
+    """A view whose last status is also served to Prometheus."""
+
+    def __init__(self, view: View, address: str) -> None:
+        """Bind the address; raise CommandFailed if that cannot be done."""
+        self._view = view
+        self._status: RunStatus | None = None
+        try:
+            listener = parse_listener(f"{_NAME}://{address}", {_NAME: "PLAINTEXT"})
+        except ValueError:
+            raise click.BadParameter("expected HOST:PORT, such as localhost:9405", param_hint="--metrics") from None
+        try:
+            bound = socket.create_server((listener.host, listener.port), family=_family(listener.host))
+        except OSError as error:
+            raise CommandFailed(f"--metrics: {address} cannot be used: {error.strerror or error}") from error
+        self._listener = MetricsListener(bound, self._steps)
+        self.address = listener._replace(port=self._listener.port).address
+        self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
+
+    def __enter__(self) -> ServedView:
+        self._loop = asyncio.new_event_loop()
+        self._thread.start()
+        self._view.__enter__()
+        self._view.say(f"metrics: http://{self.address}/metrics")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._view.__exit__(kind, error, trace)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def show(self, status: RunStatus) -> None:
+        self._status = status
+        self._view.show(status)
+
+    def say(self, text: str) -> None:
+        self._view.say(text)
+
+    def _serve(self) -> None:
+        self._loop.run_until_complete(self._listener.start())
+        self._loop.run_forever()
+        self._listener.stop()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
+
+    def _steps(self) -> Iterator[str]:
+        status = self._status
+        return iter(()) if status is None else collect(status)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,0 +1,2 @@
+"""Prometheus: the text of metrics, and the listener that serves it. The metrics themselves are in `metrics` and in
+`pipelines`."""
