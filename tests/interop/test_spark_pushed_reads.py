@@ -186,6 +186,22 @@ def test_a_view_that_is_deleted_is_made_again(bootstrap: str, create_topic: Crea
         assert found == [2]
 
 
+def test_another_view_under_the_same_name_is_not_read(
+    bootstrap: str, create_topic: CreateTopic, admin: AdminClient
+) -> None:
+    topic = create_topic(1)
+    view = Shape("a > 1").view_name(topic)
+    send(bootstrap, topic, {"a": 1}, {"a": 2})
+    with stream(bootstrap, subscribe=topic, where="a > 1", startingOffsets="earliest") as run:
+        assert run.batch()["offset"].to_pylist() == [1]
+        delete(admin, view)
+        other = NewTopic(view, -1, -1, config={"moldau.view.from": topic, "moldau.view.where": "a < 9"})
+        admin.create_topics([other])[view].result(PATIENCE_S)
+        send(bootstrap, topic, {"a": 0})
+        with pytest.raises(KafkaError, match=f"{view} at .* is no view of {topic} with this where and fields"):
+            wait_until(lambda: run.batch().num_rows, "a refusal")
+
+
 def test_a_source_that_is_made_anew_gets_its_view_anew(
     bootstrap: str, create_topic: CreateTopic, admin: AdminClient
 ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from moldau.client.cluster import CONNECT_SECONDS, Cluster, cluster_of
 from moldau.spark.options import ReadOptions
+from moldau.spark.pushed.making import View
 from moldau.spark.pushed.shape import Shape
 from moldau.spark.pushed.view_cluster import ViewCluster
 
@@ -19,7 +20,7 @@ def connect(options: ReadOptions, timeout_seconds: float = CONNECT_SECONDS) -> C
     return ViewCluster(options.bootstrap, options.properties, options.shape, timeout_seconds)
 
 
-def connected(options: ReadOptions, views: Mapping[str, str] | None = None) -> Cluster:
+def connected(options: ReadOptions, views: Mapping[str, View] | None = None) -> Cluster:
     """Return this process's connections, cached as in `cluster_of`. `views` are those that the driver found."""
     if options.shape is None:
         return cluster_of(options.bootstrap, options.properties)
@@ -31,6 +32,6 @@ def connected(options: ReadOptions, views: Mapping[str, str] | None = None) -> C
     return cluster
 
 
-def views_in(cluster: Cluster) -> dict[str, str]:
+def views_in(cluster: Cluster) -> dict[str, View]:
     """The views that are read instead of topics."""
     return dict(cluster.views) if isinstance(cluster, ViewCluster) else {}

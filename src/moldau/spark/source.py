@@ -28,6 +28,7 @@ from moldau.spark.fetching import DataLoss, fetch
 from moldau.spark.offsets import Range, from_json, tasks, to_json
 from moldau.spark.options import ReadOptions, check_options, read_options, write_options
 from moldau.spark.positions import Stream, batch_ranges
+from moldau.spark.pushed.making import View
 from moldau.spark.subscribed import check_topics_exist
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class MoldauSource(DataSource):
 class TaskRanges(InputPartition):
     """The ranges that one task reads, and the views that it reads them from, by topic."""
 
-    def __init__(self, ranges: Sequence[Range], views: Mapping[str, str]) -> None:
+    def __init__(self, ranges: Sequence[Range], views: Mapping[str, View]) -> None:
         super().__init__(None)
         self.ranges = tuple(ranges)
         topics = {each.partition.topic for each in ranges}
@@ -108,7 +109,7 @@ def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) ->
             except KafkaError as error:
                 if error.code != ErrorCode.CORRUPT_MESSAGE or not partition.views:
                     raise
-                names = " ".join(sorted(partition.views.values()))
+                names = " ".join(sorted(view.name for view in partition.views.values()))
                 raise KafkaError(error.code, f"{error}; `moldau view describe {names}` says what failed") from error
 
 

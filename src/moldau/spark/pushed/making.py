@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.ids import ZERO_UUID
 from moldau.base.view_configs import VIEW_CONFIGS, VIEW_FROM, VIEW_MADE_BY, VIEW_SELECT, VIEW_WHERE
 from moldau.client.cluster import RETRIABLE, Cluster
 from moldau.spark.pushed.shape import OPTIONS, PREFIX, Shape, is_made
@@ -41,8 +42,23 @@ ATTEMPTS_MAX: Final = 3
 _KEYS: Final = tuple(definition.name for definition in VIEW_CONFIGS)
 _DENIED: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
-Views = dict[str, str]
-"""The name of the view of each topic."""
+
+class View(NamedTuple):
+    name: str
+    topic_id: bytes
+    """The definition of a view does not change, but another topic may get its name."""
+
+
+Views = dict[str, View]
+"""The view of each topic."""
+
+
+class _Layout(NamedTuple):
+    """A topic in the metadata."""
+
+    error: ErrorCode
+    topic_id: bytes
+    partitions: int
 
 
 class _Known(NamedTuple):
@@ -51,7 +67,7 @@ class _Known(NamedTuple):
     error: ErrorCode
     configs: Mapping[str, str]
     """Those of a view; empty for a stored topic."""
-    topic_id: bytes = b""
+    topic_id: bytes = ZERO_UUID
     partitions: int = 0
 
 
@@ -86,8 +102,9 @@ def check(cluster: Cluster, sources: Sequence[str], shape: Shape) -> list[str]:
         _check_free(cluster, own, missing, shape)
         new = [source for source in missing if own[shape.view_name(source)].error]  # one without a source is replaced
         return _create(cluster, new, shape, "", validate_only=True).absent if new else []
-    except KafkaError:
-        if _search(cluster, missing, shape).keys() == set(missing):
+    except KafkaError as error:
+        is_hopeless = error.code in (ErrorCode.INVALID_CONFIG, ErrorCode.UNSUPPORTED_VERSION)
+        if not is_hopeless and _search(cluster, missing, shape).keys() == set(missing):
             return []
         raise
 
@@ -96,7 +113,7 @@ def _usable(known: Mapping[str, _Known], sources: Iterable[str], shape: Shape) -
     """The topics whose view has its own name. A view without partitions has lost its source."""
     named = {source: shape.view_name(source) for source in sources}
     return {
-        source: name
+        source: View(name, known[name].topic_id)
         for source, name in named.items()
         if known[name].partitions and shape.is_shown_by(known[name].configs, source)
     }
@@ -106,14 +123,14 @@ def _search(cluster: Cluster, sources: Sequence[str], shape: Shape) -> Views:
     """Views of any name that show the same, such as one that an administrator made. The first name wins."""
     if not sources:
         return {}
-    names = sorted(name for name, (_, partitions) in _partitions(cluster, None).items() if partitions)
+    names = sorted(name for name, layout in _layouts(cluster, None).items() if layout.partitions)
     if len(names) > SEARCHED_TOPICS_MAX:
         return {}
     found: Views = {}
     for name, known in _describe(cluster, names).items():
         for source in sources:
             if source not in found and known.partitions and shape.is_shown_by(known.configs, source):
-                found[source] = name
+                found[source] = View(name, known.topic_id)
     return found
 
 
@@ -180,14 +197,13 @@ def _create(cluster: Cluster, sources: Sequence[str], shape: Shape, origin: str,
     request = CreateTopicsRequest(topics, TIMEOUT_MS, validate_only)
     response = cluster.ask_any(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse)
     results = {result.name: result for result in response.topics}
-    if absent := {topic.name for topic in topics} - results.keys():
-        raise MalformedData(f"the response does not have {min(absent)}, which was in the request")
+    _check_complete([topic.name for topic in topics], results)
     created = _Created({}, [], any(each.error_code == ErrorCode.TOPIC_ALREADY_EXISTS for each in response.topics))
     for source in sources:
         result = results[shape.view_name(source)]
         if not result.error_code:
             _check_knows_views(cluster, result)
-            created.made[source] = result.name
+            created.made[source] = View(result.name, bytes(result.topic_id))
         elif result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             created.absent.append(source)
         elif result.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -196,9 +212,8 @@ def _create(cluster: Cluster, sources: Sequence[str], shape: Shape, origin: str,
 
 
 def _check_knows_views(cluster: Cluster, result: CreatableTopicResult) -> None:
-    """The configs in the response are those that the broker knows, unless the user may not see them."""
-    is_hidden = result.topic_config_error_code != 0
-    if not is_hidden and VIEW_FROM not in {config.name for config in result.configs or ()}:
+    """The response has the configs that the broker knows. The user may see them, or would have been refused before."""
+    if VIEW_FROM not in {config.name for config in result.configs or ()}:
         raise _no_views(cluster)
 
 
@@ -247,11 +262,12 @@ def _delete(cluster: Cluster, topic_ids: Iterable[bytes]) -> None:
             raise KafkaError(code, f"{result.name} has lost its source and cannot be deleted: {code.name}")
 
 
-def _check_visible(cluster: Cluster, made: Mapping[str, str]) -> None:
-    shown = _partitions(cluster, list(made.values()))
-    for name in made.values():
-        if not shown.get(name, (b"", 0))[1]:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{cluster.bootstrap} does not show {name} yet")
+def _check_visible(cluster: Cluster, made: Views) -> None:
+    shown = _layouts(cluster, [view.name for view in made.values()])
+    for view in made.values():
+        if not shown[view.name].partitions:
+            code = shown[view.name].error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise KafkaError(code, f"{view.name} is made, but {cluster.bootstrap} does not show it: {code.name}")
 
 
 def _describe(cluster: Cluster, names: Sequence[str]) -> dict[str, _Known]:
@@ -264,21 +280,27 @@ def _describe(cluster: Cluster, names: Sequence[str]) -> dict[str, _Known]:
         for result in response.results:
             configs = {entry.name: entry.value for entry in result.configs if entry.value is not None}
             known[result.resource_name] = _Known(ErrorCode(result.error_code), configs)
-    if absent := set(names) - known.keys():
-        raise MalformedData(f"the response does not have {min(absent)}, which was in the request")
+    _check_complete(names, known)
     views = [name for name, each in known.items() if each.configs]
-    for name, (topic_id, partitions) in (_partitions(cluster, views) if views else {}).items():
-        known[name] = known[name]._replace(topic_id=topic_id, partitions=partitions)
+    for name, layout in (_layouts(cluster, views) if views else {}).items():
+        known[name] = _Known(layout.error, known[name].configs, layout.topic_id, layout.partitions)
     return known
 
 
-def _partitions(cluster: Cluster, names: Sequence[str] | None) -> dict[str, tuple[bytes, int]]:
-    """Return the id and the number of partitions of these topics, or of all that the user may see."""
+def _layouts(cluster: Cluster, names: Sequence[str] | None) -> dict[str, _Layout]:
+    """Return these topics, or all that the user may see, as they are in the metadata."""
     wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
     request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
     response = cluster.ask_any(ApiKey.METADATA, request, MetadataResponse)
-    return {
-        topic.name or "": (bytes(topic.topic_id), len(topic.partitions))
+    layouts = {
+        topic.name or "": _Layout(ErrorCode(topic.error_code), bytes(topic.topic_id), len(topic.partitions))
         for topic in response.topics
-        if not topic.error_code and not topic.is_internal
+        if not topic.is_internal
     }
+    _check_complete(names or (), layouts)
+    return layouts
+
+
+def _check_complete(names: Iterable[str], response: Mapping[str, object]) -> None:
+    if absent := set(names) - response.keys():
+        raise MalformedData(f"the response does not have {min(absent)}, which was in the request")

@@ -29,7 +29,7 @@ class ViewCluster(Cluster):
         login = self._security.login
         self._origin = made_by(login.user if login is not None else None)
         self.views: Views = {}
-        """The view of each topic that was asked for."""
+        """The view of each topic that was asked for, by id: another topic of the same name is looked at anew."""
 
     def refresh(self, names: Iterable[str] | None, create: bool = False) -> None:
         """As in every cluster. A topic without records of its own, because it does not exist, gets no view."""
@@ -61,10 +61,11 @@ class ViewCluster(Cluster):
             self.views |= find_or_make(self, sources, self._shape, self._origin)
 
     def _load(self, sources: Iterable[str]) -> None:
-        by_view = {self.views[source]: source for source in sources if source in self.views}
+        by_view = {self.views[source].name: source for source in sources if source in self.views}
         super().refresh(by_view)
         for view, source in by_view.items():
             self._topics.pop(source, None)
             topic = self._topics.pop(view, None)
-            if topic is not None and topic.leaders:  # without partitions it has lost its source
+            is_same = topic is not None and topic.topic_id == self.views[source].topic_id
+            if topic is not None and is_same and topic.leaders:  # without partitions it has lost its source
                 self._topics[source] = topic

@@ -46,6 +46,8 @@ class FakeBroker:
     """What every creation is told."""
     hidden: tuple[str, ...] = ()
     """Topics that the user may not see."""
+    unreadable: tuple[str, ...] = ()
+    """Topics whose configs the user may see, and nothing else."""
     knows_views = True
 
     def __init__(self, *stored: str) -> None:
@@ -89,6 +91,8 @@ class FakeBroker:
         return DescribeConfigsResult(0, "", 2, name, configs)
 
     def _metadata(self, name: str) -> MetadataResponseTopic:
+        if name in self.unreadable:
+            return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
         if name not in self.topics:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
         partitions = [MetadataResponsePartition(0, index, 1) for index in range(self.topics[name][1])]
@@ -107,11 +111,13 @@ class FakeBroker:
         if not validate_only:
             self.add(topic.name, configs)
         told = [CreatableTopicConfigs(key, value) for key, value in configs.items()]
-        return CreatableTopicResult(topic.name, configs=told)
+        return CreatableTopicResult(topic.name, self.ids.get(topic.name, bytes(16)), configs=told)
 
 
 def found(broker: FakeBroker, *sources: str, shape: Shape = BIG) -> dict[str, str]:
-    return find_or_make(cast(Cluster, broker), sources, shape, "spark for ann")
+    views = find_or_make(cast(Cluster, broker), sources, shape, "spark for ann")
+    assert all(broker.ids[view.name] == view.topic_id for view in views.values())
+    return {source: view.name for source, view in views.items()}
 
 
 def checked(broker: FakeBroker, *sources: str) -> list[str]:
@@ -240,3 +246,13 @@ def test_a_user_without_rights_is_told_what_an_administrator_can_do(ask: Callabl
     assert raised.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
     broker.add("for-ann", MADE)
     assert ask(broker, "orders") in ({"orders": "for-ann"}, []), "an equal view that the user may see"
+
+
+def test_a_view_that_the_user_may_not_read_is_not_taken_for_one_without_a_source() -> None:
+    broker = FakeBroker("orders")
+    broker.add(NAME, {**MADE, "moldau.view.made.by": "spark"})
+    broker.unreadable = (NAME,)
+    with pytest.raises(KafkaError, match="An administrator can"):
+        found(broker, "orders")
+    assert broker.made == 1
+    assert NAME in broker.topics
