@@ -216,6 +216,23 @@ def test_a_source_that_is_made_anew_gets_its_view_anew(
     assert read(bootstrap, subscribe=topic, where="a > 1")["offset"].to_pylist() == [0, 2]
 
 
+def test_records_of_aborted_transactions(bootstrap: str, create_topic: CreateTopic) -> None:
+    topic = create_topic(1)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"t-{topic}", "log_level": 0})
+    producer.init_transactions(PATIENCE_S)
+    for number, end in enumerate(
+        (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction)
+    ):
+        producer.begin_transaction()
+        for value in range(3):
+            producer.produce(topic, json.dumps({"a": value, "n": number}), partition=0)
+        producer.flush(PATIENCE_S)  # an abort would drop what is not sent yet
+        end(PATIENCE_S)
+    for level, wanted in (("read_committed", [2, 10]), ("read_uncommitted", [2, 6, 10])):
+        options = {"subscribe": topic, "where": "a > 1", "kafka.isolation.level": level}
+        assert read(bootstrap, **options)["offset"].to_pylist() == wanted
+
+
 def test_new_partitions_of_the_source(bootstrap: str, create_topic: CreateTopic, admin: AdminClient) -> None:
     topic = create_topic(1)
     send(bootstrap, topic, {"a": 2})

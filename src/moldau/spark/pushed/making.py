@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import ZERO_UUID
-from moldau.base.view_configs import VIEW_CONFIGS, VIEW_FROM, VIEW_MADE_BY, VIEW_SELECT, VIEW_WHERE
+from moldau.base.view_configs import VIEW_CONFIGS, VIEW_FROM, VIEW_MADE_BY, VIEW_PREFIX
 from moldau.client.cluster import RETRIABLE, Cluster
 from moldau.spark.pushed.shape import OPTIONS, PREFIX, Shape, is_made
 from moldau.wire.apis import ApiKey
@@ -223,10 +223,7 @@ def _refusal(cluster: Cluster, result: CreatableTopicResult, source: str, shape:
         return KafkaError(code, f"{result.name}: {message}")
     if code in _DENIED:
         return _denied(source, shape, code)
-    is_unknown = "nknown topic config" in message and any(
-        name in message for name in (VIEW_FROM, VIEW_WHERE, VIEW_SELECT)
-    )
-    if is_unknown:
+    if "nknown topic config" in message and VIEW_PREFIX in message:  # Apache names any one of them
         return _no_views(cluster)
     for config, option in OPTIONS.items():
         if message.startswith(f"{config}: "):

@@ -214,7 +214,10 @@ def test_a_check_makes_nothing() -> None:
         ((ErrorCode.INVALID_CONFIG, "moldau.view.select: no."), "^fields: no$"),
         ((ErrorCode.INVALID_CONFIG, "moldau.view.from: 'orders' is a view."), "orders cannot be read with where or fi"),
         ((ErrorCode.POLICY_VIOLATION, "There are 1000 views already."), "There are 1000 views already$"),
-        ((ErrorCode.INVALID_CONFIG, "Unknown topic config name: moldau.view.where"), "here:9092 is not Moldau and has"),
+        (
+            (ErrorCode.INVALID_CONFIG, "Unknown topic config name: moldau.view.made.by"),
+            "here:9092 is not Moldau and has",
+        ),
         ((ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no"), f"`moldau acl allow USER read,describe-configs --topic {NAME}`"),
         ((ErrorCode.NOT_CONTROLLER, "not here"), "not here"),
     ],
