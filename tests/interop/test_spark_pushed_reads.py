@@ -309,6 +309,31 @@ def test_a_view_is_enough_without_any_right_on_its_source(kafka: TestBroker) -> 
         read("", **user_options(kafka, "eve", "a = 2"))
 
 
+def test_a_view_that_may_be_seen_but_not_read(kafka: TestBroker) -> None:
+    kafka.add_user("joe")
+    kafka.allow("joe", "read", topic="orders")
+    kafka.allow("joe", "create,describe,describe_configs", topic=PREFIX, prefix=True)
+    view = Shape("a < 3").view_name("orders")
+    with pytest.raises(KafkaError, match=f"TOPIC_AUTHORIZATION_FAILED; where and fields need READ on {view}"):
+        read("", **user_options(kafka, "joe", "a < 3"))
+
+
+def test_what_cannot_be_evaluated_says_where_to_look(bootstrap: str, create_topic: CreateTopic) -> None:
+    topic = create_topic(1)
+    send(bootstrap, topic, {"a": 1})
+    reader: Any = source(bootstrap, {"subscribe": topic, "where": "a = 1"}).reader(source_schema(False))
+    (partition,) = reader.partitions()
+
+    def refuse(*_: object) -> Iterator[pa.RecordBatch]:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{topic}-0: CORRUPT_MESSAGE")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("moldau.spark.source.fetch", refuse)
+        with pytest.raises(KafkaError, match=f"`moldau view describe {PREFIX}{topic}-.*` says what failed"):
+            list(reader.read(partition))
+    connected(reader._options).close()
+
+
 def test_who_may_make_views_has_them_noted_with_the_name(kafka: TestBroker) -> None:
     kafka.add_user("bob")
     kafka.allow("bob", "read", topic="orders")

@@ -7,7 +7,7 @@ instance is created on the driver and pickled to workers, so it holds values and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -84,6 +84,13 @@ class MoldauSource(DataSource):
         return TopicStreamWriter(options)
 
 
+VIEW_HINTS: Final = {
+    ErrorCode.CORRUPT_MESSAGE: "`moldau view describe {}` says what failed",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "where and fields need READ on {}",
+}
+"""What to do about errors of a view that is read instead of a topic."""
+
+
 class TaskRanges(InputPartition):
     """The ranges that one task reads, and the views that it reads them from, by topic."""
 
@@ -107,10 +114,11 @@ def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) ->
             try:
                 yield from fetch(cluster, partition.ranges, schema, options)
             except KafkaError as error:
-                if error.code != ErrorCode.CORRUPT_MESSAGE or not partition.views:
+                hint = VIEW_HINTS.get(error.code)
+                if hint is None or not partition.views:
                     raise
                 names = " ".join(sorted(view.name for view in partition.views.values()))
-                raise KafkaError(error.code, f"{error}; `moldau view describe {names}` says what failed") from error
+                raise KafkaError(error.code, f"{error}; {hint.format(names)}") from error
 
 
 class TopicReader(DataSourceReader):

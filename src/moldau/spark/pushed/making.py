@@ -135,12 +135,13 @@ def _search(cluster: Cluster, sources: Sequence[str], shape: Shape) -> Views:
 
 
 def _check_free(cluster: Cluster, own: Mapping[str, _Known], sources: Iterable[str], shape: Shape) -> None:
-    """Raise KafkaError if a view's name is taken by something else, or if the user may not see it."""
-    for source in sources:
-        name = shape.view_name(source)
+    """Raise KafkaError if a view's name is taken by something else, or if the user may not see a view of this name."""
+    named = {source: shape.view_name(source) for source in sources}
+    shown = _layouts(cluster, list(named.values())) if named else {}
+    for source, name in named.items():
         known = own[name]
-        if known.error in _DENIED:
-            raise _denied(source, shape, known.error)
+        if denial := next((error for error in (known.error, shown[name].error) if error in _DENIED), None):
+            raise _denied(source, shape, denial)
         if known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             continue
         if known.error:
@@ -153,7 +154,7 @@ def _check_free(cluster: Cluster, own: Mapping[str, _Known], sources: Iterable[s
             )
         if not is_made(known.configs):
             raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                ErrorCode.TOPIC_ALREADY_EXISTS,
                 f"{name} is a view of a topic {source} that was deleted. `moldau view delete {name}` deletes it; then"
                 f" `{shape.command(source)}` makes it anew",
             )

@@ -32,7 +32,7 @@ class ViewCluster(Cluster):
         """The view of each topic that was asked for, by id: another topic of the same name is looked at anew."""
 
     def refresh(self, names: Iterable[str] | None, create: bool = False) -> None:
-        """As in every cluster. A topic without records of its own, because it does not exist, gets no view."""
+        """Request the metadata of the views of these topics. A topic that does not exist has none, and is removed."""
         if names is None:
             super().refresh(None)
             return

@@ -251,6 +251,15 @@ def test_a_user_without_rights_is_told_what_an_administrator_can_do(ask: Callabl
     assert ask(broker, "orders") in ({"orders": "for-ann"}, []), "an equal view that the user may see"
 
 
+@pytest.mark.parametrize("ask", [found, checked])
+def test_a_view_that_the_user_could_not_read_is_not_made(ask: Callable[..., Any]) -> None:
+    broker = FakeBroker("orders")
+    broker.unreadable = (NAME,)
+    with pytest.raises(KafkaError, match="An administrator can"):
+        ask(broker, "orders")
+    assert broker.made == 0
+
+
 def test_a_view_that_the_user_may_not_read_is_not_taken_for_one_without_a_source() -> None:
     broker = FakeBroker("orders")
     broker.add(NAME, {**MADE, "moldau.view.made.by": "spark"})
