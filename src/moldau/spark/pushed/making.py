@@ -74,23 +74,27 @@ class _Known(NamedTuple):
 def find_or_make(cluster: Cluster, sources: Sequence[str], shape: Shape, origin: str) -> Views:
     """Return a view for each topic, except for topics that do not exist. `origin` is noted in those that are made.
 
-    Raises KafkaError, whose message says what the user or an administrator can do.
+    Raises KafkaError, whose message says what the user or an administrator can do. The error is retriable if the
+    broker does not know yet what the controller knows.
     """
     views: Views = {}
+    missing = list(sources)
     for _ in range(ATTEMPTS_MAX):
-        missing = [source for source in sources if source not in views]
         own = _describe(cluster, [shape.view_name(source) for source in missing])
         views |= _usable(own, missing, shape)
         missing = [source for source in missing if source not in views]
         views |= _search(cluster, missing, shape)
         missing = [source for source in missing if source not in views]
         if not missing:
-            break
+            return views
         _check_free(cluster, own, missing, shape)
         made = _make(cluster, missing, shape, origin, own)
         if made is not None:
             return views | made
-    return views
+    raise KafkaError(
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        f"Others make or delete views of {', '.join(missing)}, and {cluster.bootstrap} does not show them yet",
+    )
 
 
 def check(cluster: Cluster, sources: Sequence[str], shape: Shape) -> list[str]:

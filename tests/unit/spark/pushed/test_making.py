@@ -9,6 +9,7 @@ import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.client.cluster import Cluster
+from moldau.spark.positions import RETRIABLE_EXCEPT_MISSING
 from moldau.spark.pushed import making
 from moldau.spark.pushed.making import check, find_or_make
 from moldau.spark.pushed.shape import Shape
@@ -198,6 +199,14 @@ def test_somebody_else_makes_it_at_the_same_moment() -> None:
     broker.before_creation = lambda: broker.add(NAME, MADE)
     assert found(broker, "orders") == {"orders": NAME}
     assert broker.made == 1
+
+
+def test_a_broker_that_does_not_show_yet_what_the_controller_has() -> None:
+    broker = FakeBroker("orders")
+    broker.refusal = ErrorCode.TOPIC_ALREADY_EXISTS, "Topic already exists."
+    with pytest.raises(KafkaError, match="does not show them yet") as raised:
+        found(broker, "orders")
+    assert raised.value.code in RETRIABLE_EXCEPT_MISSING
 
 
 def test_a_check_makes_nothing() -> None:
