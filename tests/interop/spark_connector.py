@@ -12,8 +12,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from moldau.client.cluster import Cluster, cluster_of
+from moldau.client.cluster import Cluster
 from moldau.spark.columns import source_schema
+from moldau.spark.connections import connected
 from moldau.spark.options import write_options
 from moldau.spark.producing import Producer
 from moldau.spark.rows import rows_of
@@ -41,7 +42,7 @@ def read(bootstrap: str, **options: str) -> pa.Table:
     try:
         return rows(reader, reader.partitions(), reader._schema)
     finally:
-        cluster_of(reader._options.bootstrap, reader._options.properties).close()
+        connected(reader._options).close()
 
 
 class StreamRun:

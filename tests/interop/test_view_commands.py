@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from patience import PATIENCE_S
 
 from moldau.cli.main import main
@@ -47,6 +48,7 @@ def test_a_view_from_its_creation_to_its_deletion(run: Run, orders: str, topic: 
     rows = {row["name"]: row for row in json.loads(run("view", "list", "--format", "json").stdout)}
     assert rows[view] == {
         "name": view, "from": orders, "where": "amount > 400", "select": "id, amount", "state": "ok",
+        "made_by": None,
     }  # fmt: skip
     (described,) = json.loads(run("view", "describe", view, "--format", "json").stdout)
     assert described["configs"]["moldau.view.from"] == orders
@@ -55,6 +57,24 @@ def test_a_view_from_its_creation_to_its_deletion(run: Run, orders: str, topic: 
     assert run("view", "delete", orders, status=1).stderr.startswith(f"moldau: {orders} is no view but a topic")
     assert run("view", "delete", view).stdout == f"deleted {view}\n"
     assert run("consume", orders, "-e").stdout.count("\n") == 11
+
+
+def test_views_that_a_program_made_are_listed_and_deleted_together(
+    run: Run, orders: str, topic: Callable[[], str], admin: AdminClient
+) -> None:
+    mine, *made = (topic() for _ in range(3))
+    run("view", "create", mine, "--from", orders)
+    for name, origin in zip(made, ("spark", "spark for ann"), strict=True):
+        configs = {"moldau.view.from": orders, "moldau.view.made.by": origin}
+        admin.create_topics([NewTopic(name, -1, -1, config=configs)])[name].result(PATIENCE_S)
+    rows = {row["name"]: row["made_by"] for row in json.loads(run("view", "list", "--format", "json").stdout)}
+    assert [rows[name] for name in (mine, *made)] == [None, "spark", "spark for ann"]
+    deleted = run("view", "delete", "--made-by", "spark").stdout
+    assert [name for name in (mine, *made) if f"deleted {name}\n" in deleted] == made
+    assert run("view", "delete", "--made-by", "spark").stdout == "there are no views that spark made\n"
+    for words in ((), (mine, "--made-by", "spark")):
+        assert "say which: NAME..., or --made-by PROGRAM" in run("view", "delete", *words, status=1).stderr
+    assert run("view", "delete", mine).stdout == f"deleted {mine}\n"
 
 
 def test_what_another_view_has_learnt_is_skipped(

@@ -16,6 +16,9 @@ VIEW_HEADERS: Final = "moldau.view.headers"
 VIEW_ON_ERROR: Final = "moldau.view.on.error"
 VIEW_SOURCE_ID: Final = "moldau.view.source.id"
 """Set by the controller: a topic that is made anew under the source's name is another topic."""
+VIEW_MADE_BY: Final = "moldau.view.made.by"
+"""A program that made the view by itself, for its user; it makes the view again if it is deleted."""
+VIEW_MADE_BY_LENGTH_MAX: Final = 200
 
 _DOCUMENTATION: Final = {
     VIEW_FROM: "The topic that this view shows.",
@@ -26,6 +29,7 @@ _DOCUMENTATION: Final = {
     VIEW_HEADERS: "What becomes of headers: keep or drop.",
     VIEW_ON_ERROR: "What becomes of a record that cannot be read: skip or pass.",
     VIEW_SOURCE_ID: "The id of the source topic.",
+    VIEW_MADE_BY: "The program that made the view by itself.",
 }
 VIEW_CONFIGS: Final[tuple[ConfigDef, ...]] = tuple(
     ConfigDef(name, ConfigType.STRING, None, documentation=documentation, internal=True)

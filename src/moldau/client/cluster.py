@@ -75,6 +75,7 @@ NODE_UNKNOWN: Final = -1
 
 class Topic(NamedTuple):
     name: str
+    """Its name in requests."""
     topic_id: bytes
     leaders: Mapping[int, int]
     """Partition to node id; -1 while there is no leader."""
@@ -257,17 +258,18 @@ class Cluster:
                 isolation_level=int(read_committed),
                 topics=[
                     ListOffsetsTopic(
-                        name,
+                        self.topic(name).name,
                         [ListOffsetsPartition(index, -1, timestamps[TopicPartition(name, index)]) for index in indexes],
                     )
                     for name, indexes in by_topic(partitions).items()
                 ],
                 timeout_ms=int(self._timeout_seconds * 1000),
             )
+            names = {self.topic(name).name: name for name in by_topic(partitions)}
             response = self.channel(node).ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
             for topic in response.topics:
                 for each in topic.partitions:
-                    partition = TopicPartition(topic.name, each.partition_index)
+                    partition = TopicPartition(names.get(topic.name, topic.name), each.partition_index)
                     if each.error_code:
                         code = ErrorCode(each.error_code)
                         raise KafkaError(code, f"{partition}: the offsets cannot be listed: {code.name}")

@@ -18,6 +18,7 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.channel import Channel
 from moldau.client.cluster import BACKOFF_SECONDS_FIRST, EARLIEST, LATEST, RETRIABLE, Cluster, by_topic
+from moldau.spark.connections import connect
 from moldau.spark.offsets import Range
 from moldau.spark.options import ReadOptions
 from moldau.spark.records.decode import FetchedRecords, decode, next_offset
@@ -25,6 +26,9 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 WAIT_MS_MAX: Final = 500
+VIEW_WAIT_MS_MAX: Final = 50
+"""A range of a view exists, and only its evaluation takes time. If nothing is shown at its end, the broker says so when
+this time is over."""
 ROWS_PER_BATCH_MIN: Final = 8_192
 """Smaller Arrow batches are merged: each costs Spark about as much as a thousand rows."""
 
@@ -167,7 +171,7 @@ class _Fetching:
             for name, indexes in by_topic(positions).items()
         ]
         request = FetchRequest(
-            max_wait_ms=WAIT_MS_MAX,
+            max_wait_ms=WAIT_MS_MAX if self._options.shape is None else VIEW_WAIT_MS_MAX,
             min_bytes=1,
             max_bytes=self._options.fetch_bytes_max,
             isolation_level=int(self._options.read_committed),
@@ -238,7 +242,7 @@ class _Fetching:
 
     def _list_offset(self, partition: TopicPartition, timestamp: int) -> int:
         """Return the offset for EARLIEST or LATEST. It uses other connections: these may have a request in flight."""
-        cluster = Cluster(self._cluster.bootstrap, self._options.properties)
+        cluster = connect(self._options)
         try:
             offsets = cluster.retry(lambda: cluster.list_offsets({partition: timestamp}), self._options.poll_timeout_ms)
             return offsets[partition]

@@ -29,6 +29,7 @@ from moldau.spark.option_values import (
     timestamp_ms,
     wrong,
 )
+from moldau.spark.pushed.shape import Shape
 from moldau.wire.compression import Compression
 
 T = TypeVar("T")
@@ -59,6 +60,8 @@ SOURCE_OPTIONS: Final = frozenset(
         "maxRecordsPerPartition",
         "groupIdPrefix",
         "includeHeaders",
+        "where",
+        "fields",
     ]
 )
 SUBSCRIPTION_OPTIONS: Final = ("assign", "subscribe", "subscribePattern")
@@ -108,6 +111,8 @@ class ReadOptions:
     properties: Mapping[str, str] = field(repr=False)
     """Client properties, which may hold passwords."""
     subscription: Subscription
+    shape: Shape | None
+    """The records and fields that the broker selects; None for all."""
     start: Place
     end: Place
     latest_if_no_later_record: bool
@@ -178,6 +183,7 @@ def read_options(given: Mapping[str, str], is_stream: bool | None) -> ReadOption
         bootstrap=_bootstrap(kafka),
         properties=kafka,
         subscription=_subscription(options),
+        shape=_shape(options),
         start=places[0],
         end=places[1],
         latest_if_no_later_record=strategy == "latest",
@@ -303,6 +309,14 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
     if not topics:
         raise wrong("subscribe", "a topic, or several as orders,payments", text)
     return Subscription(topics=topics)
+
+
+def _shape(options: Mapping[str, str]) -> Shape | None:
+    for name, example in (("where", "a condition such as amount > 100"), ("fields", "a list such as id, amount")):
+        if name in options and not options[name].strip():
+            raise wrong(name, example, options[name])
+    shape = Shape(options.get("where"), options.get("fields"))
+    return None if shape == Shape() else shape
 
 
 def _instead_of_subscribe(options: Mapping[str, str]) -> str:

@@ -6,8 +6,8 @@ instance is created on the driver and pickled to workers, so it holds values and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -20,13 +20,15 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from moldau.client.cluster import cluster_of
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.spark.columns import check_sink, projection, source_schema
+from moldau.spark.connections import connected, views_in
 from moldau.spark.errors.untraced import untraced
 from moldau.spark.fetching import DataLoss, fetch
 from moldau.spark.offsets import Range, from_json, tasks, to_json
 from moldau.spark.options import ReadOptions, check_options, read_options, write_options
 from moldau.spark.positions import Stream, batch_ranges
+from moldau.spark.pushed.making import View
 from moldau.spark.subscribed import check_topics_exist
 
 if TYPE_CHECKING:
@@ -82,19 +84,41 @@ class MoldauSource(DataSource):
         return TopicStreamWriter(options)
 
 
-class TaskRanges(InputPartition):
-    """The ranges that one task reads."""
+VIEW_HINTS: Final = {
+    ErrorCode.CORRUPT_MESSAGE: "`moldau view describe {}` says what failed",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "where and fields need READ on {}",
+}
+"""What to do about errors of a view that is read instead of a topic."""
 
-    def __init__(self, ranges: Sequence[Range]) -> None:
+
+class TaskRanges(InputPartition):
+    """The ranges that one task reads, and the views that it reads them from, by topic."""
+
+    def __init__(self, ranges: Sequence[Range], views: Mapping[str, View]) -> None:
         super().__init__(None)
         self.ranges = tuple(ranges)
+        topics = {each.partition.topic for each in ranges}
+        self.views = {topic: view for topic, view in views.items() if topic in topics}
+
+
+def _tasks(ranges: Sequence[Range], options: ReadOptions) -> list[InputPartition]:
+    views = views_in(connected(options))
+    return [TaskRanges(some, views) for some in tasks(ranges, options.partitions_min, options.records_per_task_max)]
 
 
 def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Read one partition in a task. A batch query without records has one partition that is no TaskRanges."""
     if isinstance(partition, TaskRanges):
         with untraced(DataLoss):
-            yield from fetch(cluster_of(options.bootstrap, options.properties), partition.ranges, schema, options)
+            cluster = connected(options, partition.views)
+            try:
+                yield from fetch(cluster, partition.ranges, schema, options)
+            except KafkaError as error:
+                hint = VIEW_HINTS.get(error.code)
+                if hint is None or not partition.views:
+                    raise
+                names = " ".join(sorted(view.name for view in partition.views.values()))
+                raise KafkaError(error.code, f"{error}; {hint.format(names)}") from error
 
 
 class TopicReader(DataSourceReader):
@@ -104,9 +128,7 @@ class TopicReader(DataSourceReader):
 
     @untraced(ValueError)
     def partitions(self) -> Sequence[InputPartition]:
-        options = self._options
-        ranges = batch_ranges(cluster_of(options.bootstrap, options.properties), options)
-        return [TaskRanges(some) for some in tasks(ranges, options.partitions_min, options.records_per_task_max)]
+        return _tasks(batch_ranges(connected(self._options), self._options), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)
@@ -122,7 +144,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _positions(self) -> Stream:
         if self._stream is None:
-            self._stream = Stream(cluster_of(self._options.bootstrap, self._options.properties), self._options)
+            self._stream = Stream(connected(self._options), self._options)
         return self._stream
 
     def __getstate__(self) -> dict[str, Any]:
@@ -149,9 +171,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @untraced(ValueError, DataLoss)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        ranges = self._positions().ranges(from_json(start), from_json(end))
-        options = self._options
-        return [TaskRanges(some) for some in tasks(ranges, options.partitions_min, options.records_per_task_max)]
+        return _tasks(self._positions().ranges(from_json(start), from_json(end)), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)

@@ -13,7 +13,8 @@ from typing import Final
 from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.channel import Channel
-from moldau.client.cluster import Cluster, Offsets, by_topic
+from moldau.client.cluster import Offsets, by_topic
+from moldau.spark.connections import connect
 from moldau.spark.options import ReadOptions
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -24,7 +25,7 @@ PARKED_MS_MAX: Final = 5_000
 
 class Watch:
     def __init__(self, options: ReadOptions) -> None:
-        self._cluster = Cluster(options.bootstrap, options.properties)
+        self._cluster = connect(options)
         self._options = options
 
     def wait(self, ends: Offsets, seconds: float) -> bool:

@@ -21,7 +21,7 @@ from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsReque
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.wire.messages.elect_leaders import ElectLeadersRequest
 
-FROM, WHERE = "moldau.view.from", "moldau.view.where"
+FROM, WHERE, MADE_BY = "moldau.view.from", "moldau.view.where", "moldau.view.made.by"
 
 
 def view(name: str, source: str, **others: str) -> CreatableTopic:
@@ -94,6 +94,8 @@ def test_a_view_loses_its_partitions_with_its_source_for_ever() -> None:
         (view("v", "v"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (view("v", "orders", where="amount >"), ErrorCode.INVALID_CONFIG),
         (view("v", "orders", nonsense="1"), ErrorCode.INVALID_CONFIG),
+        (topic("v", -1, -1, configs={FROM: "orders", MADE_BY: "x" * 201}), ErrorCode.INVALID_CONFIG),
+        (topic("v", -1, -1, configs={FROM: "orders", MADE_BY: "\x1b[2J"}), ErrorCode.INVALID_CONFIG),
         (topic("v", -1, -1, configs={WHERE: "a = 1"}), ErrorCode.INVALID_CONFIG),
         (topic("v", 3, -1, configs={FROM: "orders"}), ErrorCode.INVALID_PARTITIONS),
         (topic("v", -1, 1, configs={FROM: "orders"}), ErrorCode.INVALID_REPLICATION_FACTOR),

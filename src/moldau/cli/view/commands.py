@@ -12,6 +12,7 @@ from moldau.base.view_configs import (
     VIEW_FROM,
     VIEW_HEADERS,
     VIEW_KEY,
+    VIEW_MADE_BY,
     VIEW_ON_ERROR,
     VIEW_SELECT,
     VIEW_SOURCE_ID,
@@ -90,7 +91,7 @@ def create(
 @format_option
 @broker_options
 def list_views(broker: Broker, output_format: str) -> None:
-    """List the views, with their sources, conditions and fields.
+    """List the views, with their sources, conditions and fields, and the programs that made some by themselves.
 
     \b
     moldau view list
@@ -98,10 +99,17 @@ def list_views(broker: Broker, output_format: str) -> None:
     metadata = broker.metadata()
     views = view_configs(broker, sorted(metadata.topics))
     rows = [
-        (name, configs[VIEW_FROM], configs.get(VIEW_WHERE), configs.get(VIEW_SELECT), _state(metadata.topics[name]))
+        (
+            name,
+            configs[VIEW_FROM],
+            configs.get(VIEW_WHERE),
+            configs.get(VIEW_SELECT),
+            _state(metadata.topics[name]),
+            configs.get(VIEW_MADE_BY),
+        )
         for name, configs in views.items()
     ]
-    columns = ("NAME", "FROM", "WHERE", "SELECT", "STATE")
+    columns = ("NAME", "FROM", "WHERE", "SELECT", "STATE", "MADE BY")
     show(output_format, Table(columns, rows, empty="no views yet; `moldau view create NAME --from TOPIC` makes one"))
 
 
@@ -172,17 +180,31 @@ def _counts(broker: Broker, name: str) -> dict[int, dict[str, str | None]]:
 
 
 @view.command()
-@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_topics)
+@click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=complete_topics)
+@click.option("--made-by", metavar="PROGRAM", help="All that this program made by itself, such as spark.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @broker_options
-def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
+def delete(broker: Broker, names: tuple[str, ...], made_by: str | None, yes: bool) -> None:
     """Delete views. Their sources stay as they are. On a terminal it asks first.
+
+    Spark makes a view again if a query still needs it: deleting all that it made is safe at any time.
 
     \b
     moldau view delete big-orders --yes
+    moldau view delete --made-by spark
     """
-    existing_topics(broker.metadata(), names)
-    views = view_configs(broker, names)
+    if bool(names) == (made_by is not None):
+        raise click.UsageError("say which: NAME..., or --made-by PROGRAM")
+    metadata = broker.metadata()
+    existing_topics(metadata, names)
+    views = view_configs(broker, names or sorted(metadata.topics))
+    if made_by is not None:
+        names = tuple(
+            name for name, configs in views.items() if configs.get(VIEW_MADE_BY, "").partition(" ")[0] == made_by
+        )
+        if not names:
+            click.echo(f"there are no views that {made_by} made")
+            return
     for name in names:
         if name not in views:
             raise CommandFailed(f"{name} is no view but a topic with records; `moldau topic delete {name}` deletes it")

@@ -8,7 +8,14 @@ from typing import Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid, uuid_text
 from moldau.base.topic_names import INTERNAL_TOPICS
-from moldau.base.view_configs import VIEW_CONFIGS, VIEW_FROM, VIEW_PREFIX, VIEW_SOURCE_ID
+from moldau.base.view_configs import (
+    VIEW_CONFIGS,
+    VIEW_FROM,
+    VIEW_MADE_BY,
+    VIEW_MADE_BY_LENGTH_MAX,
+    VIEW_PREFIX,
+    VIEW_SOURCE_ID,
+)
 from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.metadata.records import ConfigRecord, ConfigResource, MetadataRecord, TopicRecord
 from moldau.views.definition import view_definition
@@ -94,6 +101,11 @@ def _check_configs(configs: Mapping[str, str]) -> None:
     others = sorted(name for name in configs if not name.startswith(VIEW_PREFIX))
     if others:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{', '.join(others)}: a view has no log that this could apply to.")
+    made_by = configs.get(VIEW_MADE_BY, "")
+    if len(made_by) > VIEW_MADE_BY_LENGTH_MAX or not made_by.isprintable():
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"{VIEW_MADE_BY} has at most {VIEW_MADE_BY_LENGTH_MAX} printable characters."
+        )
     try:
         compile_queries(view_definition(configs))
     except BadExpression as wrong:

@@ -28,7 +28,11 @@ def describe_group(group: ConsumerGroup, image: MetadataImage, assignors: Sequen
 
 
 def _describe_member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) -> Member:
-    """Describe a member. As in Kafka, partitions that it still has to revoke are no longer in its assignment."""
+    """Describe a member. Its assignment includes the partitions that it still has to revoke: it owns them until then.
+    Kafka before 4.3 leaves them out."""
+    owned = {topic_id: set(partitions) for topic_id, partitions in member.assigned.items()}
+    for topic_id, partitions in member.pending_revocation.items():
+        owned.setdefault(topic_id, set()).update(partitions)
     return Member(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -38,7 +42,7 @@ def _describe_member(group: ConsumerGroup, member: ConsumerMember, image: Metada
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topic_names),
         subscribed_topic_regex=member.pattern,
-        assignment=_assignment(member.assigned.items(), image),
+        assignment=_assignment(owned.items(), image),
         target_assignment=_assignment(group.target_of(member.member_id).items(), image),
         member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
     )
