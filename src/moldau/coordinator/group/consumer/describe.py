@@ -29,7 +29,7 @@ def describe_group(group: ConsumerGroup, image: MetadataImage, assignors: Sequen
 
 def _describe_member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) -> Member:
     """Describe a member. Its assignment includes the partitions that it still has to revoke: it owns them until then.
-    Kafka before 4.3 leaves them out."""
+    Older versions of Kafka leave them out."""
     owned = {topic_id: set(partitions) for topic_id, partitions in member.assigned.items()}
     for topic_id, partitions in member.pending_revocation.items():
         owned.setdefault(topic_id, set()).update(partitions)
