@@ -1,4 +1,4 @@
-"""Broker keys of Apache Kafka 4.3 that Moldau accepts, but that have no effect: type, default and update mode.
+"""Broker keys of Apache Kafka 4.3 that Moldau does not implement: type, default and update mode.
 
 They are accepted so that a `server.properties` written for Kafka starts a node, and tools find every key that they
 expect. Their values are checked, DescribeConfigs shows them, and a warning at the start names each one whose value is
@@ -212,8 +212,8 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("replication.quota.window.size.seconds", INT, 1, Range(1)),
     ConfigDef("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, Range(1)),
     ConfigDef("client.quota.callback.class", CLASS, None),
-    # Security. Of SASL there are the mechanisms PLAIN, SCRAM and OAUTHBEARER. The keys here only cause the warning:
-    # they protect nothing.
+    # Security. Most of these keys only cause the warning: they protect nothing. Those that would weaken a listener if
+    # they were ignored are refused when it uses TLS or OAUTHBEARER (`security.tls.settings`, `oauthbearer.settings`).
     ConfigDef("security.providers", STRING, None),
     ConfigDef(
         "principal.builder.class",

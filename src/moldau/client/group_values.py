@@ -116,7 +116,7 @@ def type_name(name: str) -> str:
 
 
 def decode_assignment(data: bytes) -> frozenset[TopicPartition]:
-    """Return the partitions in a classic member's assignment, which the group leader writes and no broker reads.
+    """Return the partitions in a classic member's assignment, as the leader of the group wrote it.
 
     Empty bytes mean that nothing is assigned yet. Bytes in another format are private to members that only call
     themselves consumers: no assignment is known.

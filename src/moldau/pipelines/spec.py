@@ -119,10 +119,6 @@ class TopicSource:
     """May hold passwords: kafka.sasl.jaas.config."""
 
     @property
-    def streaming(self) -> bool:
-        return True
-
-    @property
     def dead_letter_topic(self) -> str | None:
         return None if self.dead_letter in (FAIL, DROP) else self.dead_letter
 
@@ -141,11 +137,7 @@ class FileSource:
     watch: bool = False
     watermark: Watermark | None = None
     deduplicate: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def streaming(self) -> bool:
-        return self.watch
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +148,7 @@ class TableSource:
     place: Place
     path: str
     format: TableFormat
-    options: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def streaming(self) -> bool:
-        return False
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +217,7 @@ class TableSink:
     delete_when: str | None = None
     trigger: str | None = None
     shares: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +228,7 @@ class ConsoleSink:
     mode: TopicMode = "append"
     trigger: str | None = None
     shares: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 Source = TopicSource | FileSource | TableSource
@@ -256,7 +244,7 @@ class Pipeline:
     bootstrap: str | None = None
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Client properties without the prefix: {"security.protocol": "PLAINTEXT"}. May hold passwords."""
-    spark: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
     trigger: str | None = None
     connector: Connector = "moldau"
     sources: Mapping[str, Source]
@@ -275,10 +263,9 @@ class Pipeline:
         return replace(self, bootstrap=bootstrap or self.bootstrap or DEFAULT_BOOTSTRAP)
 
     def masked(self, text: str) -> str:
-        """Return the text without the passwords and keys of the connection."""
-        topics = [each for each in (*self.sources.values(), *self.sinks) if isinstance(each, TopicSource | TopicSink)]
-        secrets = [secret_values(each) for each in (self.kafka, *(topic.options for topic in topics))]
-        return masked(text, frozenset().union(*secrets))
+        """Return the text without the passwords and keys of the settings."""
+        options = [each.options for each in (*self.sources.values(), *self.sinks)]
+        return masked(text, frozenset().union(*map(secret_values, (self.kafka, self.spark, *options))))
 
     def place_of(self, path: str) -> Place:
         """Return where the value at a dotted path begins. For a default, which the file does not contain, return the

@@ -129,7 +129,7 @@ def test_files_and_tables(folder: Path) -> None:
     assert arrivals.watermark == Watermark(column="a", delay="1 hour")
     assert isinstance(rates, TableSource)
     assert (rates.path, rates.format) == (str(folder / "lake/rates"), "delta")
-    assert [source.streaming for source in (users, arrivals, rates)] == [False, True, False]
+    assert arrivals.watch
 
 
 def test_steps(folder: Path) -> None:

@@ -13,8 +13,8 @@ from moldau.cli.generate.panels import NODES, ROWS, Chart, Number, Query
 SCHEMA_VERSION: Final = 39
 """Of dashboards, Grafana 10 and later; newer ones migrate it when they load it."""
 GRID_WIDTH: Final = 24
-PANEL_WIDTH: Final = 8
-PANEL_HEIGHT: Final = 7
+CHART_WIDTH: Final = 8
+CHART_HEIGHT: Final = 7
 NUMBER_WIDTH: Final = 4
 NUMBER_HEIGHT: Final = 4
 DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
@@ -58,23 +58,23 @@ def _variable(name: str, label: str, query: str) -> dict[str, Any]:
 
 
 def _panels() -> Iterator[dict[str, Any]]:
-    number, top = 0, 0
+    panel_id, top = 0, 0
     for row in ROWS:
-        number += 1
+        panel_id += 1
         place = {"x": 0, "y": top, "w": GRID_WIDTH, "h": 1}
-        yield {"id": number, "type": "row", "title": row.title, "collapsed": False, "gridPos": place, "panels": []}
+        yield {"id": panel_id, "type": "row", "title": row.title, "collapsed": False, "gridPos": place, "panels": []}
         top += 1
-        left = height = 0
+        left = line_height = 0
         for panel in row.panels:
             is_number = isinstance(panel, Number)
-            width, height = (NUMBER_WIDTH, NUMBER_HEIGHT) if is_number else (PANEL_WIDTH, PANEL_HEIGHT)
+            width, height = (NUMBER_WIDTH, NUMBER_HEIGHT) if is_number else (CHART_WIDTH, CHART_HEIGHT)
             if left + width > GRID_WIDTH:
-                left, top = 0, top + height
-            number += 1
+                left, top, line_height = 0, top + line_height, 0
+            panel_id += 1
             drawn = _number(panel) if isinstance(panel, Number) else _chart(panel)
-            yield drawn | {"id": number, "gridPos": {"x": left, "y": top, "w": width, "h": height}}
-            left += width
-        top += height
+            yield drawn | {"id": panel_id, "gridPos": {"x": left, "y": top, "w": width, "h": height}}
+            left, line_height = left + width, max(line_height, height)
+        top += line_height
 
 
 def _number(panel: Number) -> dict[str, Any]:

@@ -17,16 +17,18 @@ from moldau.coordinator.group.consumer.member import (
 from moldau.coordinator.group.consumer.reconcile import Owned
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
-MEMBER_ID_VERSION: Final = 1
+CLIENT_MEMBER_ID_MIN_VERSION: Final = 1
 """From this version on, clients choose their own member ids (KIP-1082)."""
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]) -> None:
-    needs_id = version >= MEMBER_ID_VERSION or request.member_epoch > 0 or request.member_epoch == LEAVE_EPOCH
-    _require(bool(request.member_id) or not needs_id, "the member id is empty")
-    _require(bool(request.group_id), "the group id is empty")
-    _require(request.instance_id != "", "the instance id is empty")
-    _require(request.rack_id != "", "the rack id is empty")
+    needs_id = (
+        version >= CLIENT_MEMBER_ID_MIN_VERSION or request.member_epoch > 0 or request.member_epoch == LEAVE_EPOCH
+    )
+    _require(bool(request.member_id.strip()) or not needs_id, "the member id is empty")
+    _require(bool(request.group_id.strip()), "the group id is empty")
+    _require(request.instance_id is None or bool(request.instance_id.strip()), "the instance id is empty")
+    _require(request.rack_id is None or bool(request.rack_id.strip()), "the rack id is empty")
     if request.member_epoch == JOIN_EPOCH:
         _check_join(request)
     _require(request.member_epoch >= STATIC_LEAVE_EPOCH, f"invalid member epoch {request.member_epoch}")
@@ -78,8 +80,8 @@ def check_group_size(group: ConsumerGroup, member_id: str, members_max: int) -> 
 
 
 def check_epoch(member: ConsumerMember, epoch: int, owned: Owned | None) -> None:
-    """Raise KafkaError unless the epoch is the member's. The previous epoch is accepted if the member owns no more than
-    it is assigned: the response with the new epoch may have been lost."""
+    """Raise KafkaError unless the epoch is the member's, or 0: it joins again. The previous epoch is accepted if the
+    member owns no more than it is assigned: the response with the new epoch may have been lost."""
     if epoch in (JOIN_EPOCH, member.member_epoch):
         return
     if epoch < member.member_epoch and epoch == member.previous_member_epoch and _is_within(owned, member.assigned):
@@ -109,7 +111,8 @@ def check_instance(member: ConsumerMember | None, instance_id: str, member_id: s
 
 
 def check_instance_released(member: ConsumerMember, instance_id: str) -> None:
-    """Raise KafkaError if the static member has not left. In classic groups its instance id could be taken over."""
+    """Raise KafkaError if the static member has not left. One with the classic protocol is replaced at once, as in a
+    classic group."""
     if not member.is_classic and member.member_epoch != STATIC_LEAVE_EPOCH:
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID, f"instance id {instance_id} still belongs to member {member.member_id}"
