@@ -5,15 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Final
 
 import click
 
 from moldau.cli.connect import Broker, CommandFailed, broker_options
-from moldau.cli.console_process import INSTALL, LISTEN_DEFAULT
+from moldau.cli.console_process import INSTALL, LISTEN_DEFAULT, split_listen
 from moldau.cli.stop_signals import STOP_WITH_STDIN, stop_with_stdin
-
-PORT_MAX: Final = 65_535
 
 
 @click.command(short_help="Serve the web console of a cluster, any Kafka's.")
@@ -83,13 +80,6 @@ def console(
         click.echo(f"the console of {options.bootstrap} is at {options.url}", err=True)
 
     serve(options, listener, announce)
-
-
-def split_listen(listen: str) -> tuple[str, int]:
-    host, colon, port = listen.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > PORT_MAX:
-        raise CommandFailed(f"--listen {listen}: expected HOST:PORT, such as {LISTEN_DEFAULT}")
-    return host.strip("[]"), int(port)
 
 
 def warnings(is_local: bool, is_tls: bool, login_required: bool, no_login: bool) -> list[str]:

@@ -20,7 +20,8 @@ from moldau.cli.stop_signals import STOP_WITH_STDIN
 
 LISTEN_DEFAULT: Final = "localhost:8080"
 INSTALL: Final = "the console needs the extra `console`: pip install 'moldau[console]'"
-END_SECONDS: Final = 5.0
+STOP_TIMEOUT_S: Final = 5.0
+PORT_MAX: Final = 65_535
 Announce = Callable[[str, str], None]
 
 console_option = click.option(
@@ -29,22 +30,24 @@ console_option = click.option(
     is_flag=False,
     flag_value=LISTEN_DEFAULT,
     metavar="[HOST:PORT]",
-    help=f"Serve the web console too, in a process of its own. Default: {LISTEN_DEFAULT}",
+    help=f"Serve the web console too, in a process of its own. Without an address: {LISTEN_DEFAULT}",
 )
 
 
 class ConsoleProcess:
-    """The console beside a broker; without an address to listen on, none."""
+    """The process of the console beside a broker. It does nothing without an address to listen on."""
 
     def __init__(self, listen: str | None) -> None:
         self._listen = listen
         self._process: subprocess.Popen[bytes] | None = None
         if listen is not None and not all(map(importlib.util.find_spec, ("starlette", "uvicorn"))):
             raise ToolFailed(INSTALL)
+        if listen is not None:
+            split_listen(listen, "--console")
 
-    def after(self, announce: Announce, command_config: Callable[[], str] | None = None) -> Announce:
-        """Return the same announcement that then starts the console. `command_config` is the file with which clients
-        reach the broker, if they need one."""
+    def start_after(self, announce: Announce, command_config: Callable[[], str] | None = None) -> Announce:
+        """Return a function that calls `announce` and then starts the console. `command_config` is the file with which
+        clients reach the broker, if they need one."""
         if self._listen is None:
             return announce
 
@@ -71,7 +74,15 @@ class ConsoleProcess:
         assert process.stdin is not None
         process.stdin.close()
         try:
-            process.wait(END_SECONDS)
+            process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def split_listen(listen: str, option: str = "--listen") -> tuple[str, int]:
+    """Return host and port; raise ToolFailed with the name of the option if that is not what it has."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > PORT_MAX:
+        raise ToolFailed(f"{option} {listen}: expected HOST:PORT, such as {LISTEN_DEFAULT}")
+    return host.strip("[]"), int(port)

@@ -105,7 +105,7 @@ def start(
         try:
             if secure:
                 ctx.exit(_serve_secured(setting_texts, secure_names, log_level, log_format, console))
-            announce = console.after(announce_plainly)
+            announce = console.start_after(announce_plainly)
             ctx.exit(serve(lambda: from_texts(setting_texts(), os.environ), log_level, log_format, announce))
         finally:
             console.stop()
@@ -134,7 +134,7 @@ def _serve_secured(
         secure_start = SecureStart(setting_texts(), os.environ, secure_names)
     except SettingsError as error:
         raise ToolFailed(str(error)) from error
-    announce = console.after(secure_start.announce, lambda: str(secure_start.client_file))
+    announce = console.start_after(secure_start.announce, lambda: str(secure_start.client_file))
     return serve(secure_start.prepare, log_level, log_format, announce)
 
 

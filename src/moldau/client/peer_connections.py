@@ -22,7 +22,7 @@ from moldau.base.buffers import Buffer
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.loop_watch import LONG_CALL_S, LOOP_WATCH
 from moldau.base.promise import Promise
-from moldau.client.peer_login import exchange_tokens
+from moldau.client.peer_login import begin_exchange, exchange_tokens
 from moldau.client.peer_traffic import PeerTraffic
 from moldau.client.peers import Peers
 from moldau.client.response_frames import ResponseFrames
@@ -41,7 +41,7 @@ LOGIN_BACKOFF_S: Final = 0.5  # after a failed login: the password will not be r
 LOGIN_TIMEOUT_S: Final = 30.0
 RENEW_AT: Final = 0.85  # the share of a SASL session's lifetime after which it is renewed
 TIMER_SLACK_S: Final = 0.002  # the event loop counts in milliseconds and may wake one too early
-HANDSHAKE_VERSION: Final = 3
+API_VERSIONS_VERSION: Final = 3
 CORRELATION_ID_MAX: Final = (1 << 31) - 1
 
 Versions = dict[int, tuple[int, int]]
@@ -107,7 +107,7 @@ class PeerConnections:
         if second == self._warned_second:
             self._suppressed += 1
             return
-        more = f" ({self._suppressed} more like it)" if self._suppressed else ""
+        more = f" ({self._suppressed} more warnings were left out)" if self._suppressed else ""
         self._warned_second, self._suppressed = second, 0
         log.warning("%s%s", line.encode("unicode_escape").decode(), more)
 
@@ -152,7 +152,7 @@ class PeerConnection:
         self._logging_in: asyncio.Task[None] | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._correlation_id = 0
-        self._handshake_version = HANDSHAKE_VERSION
+        self._api_versions_version = API_VERSIONS_VERSION
         self._opening: asyncio.Task[None] | None = None
         self._frames: ResponseFrames | None = None
         self._send_bytes: Callable[[Buffer], None] = _not_connected
@@ -209,14 +209,14 @@ class PeerConnection:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._frames = frames
         self._send_bytes = self._sender(transport)
-        self._handshake_version = HANDSHAKE_VERSION
+        self._api_versions_version = API_VERSIONS_VERSION
         self._request_versions()
 
     async def _connect(self, frames: ResponseFrames) -> asyncio.Transport:
         context = None if self._tls is None else self._tls()
-        certified = None if context is None else self._host
+        server_hostname = None if context is None else self._host
         transport, _ = await self._loop.create_connection(
-            lambda: frames, self._host, self._port, ssl=context, server_hostname=certified
+            lambda: frames, self._host, self._port, ssl=context, server_hostname=server_hostname
         )
         return transport
 
@@ -229,16 +229,16 @@ class PeerConnection:
     def _request_versions(self) -> None:
         self._correlation_id = 1
         request = ApiVersionsRequest(client_software_name="moldau", client_software_version=__version__)
-        self._send_bytes(request_frame(ApiKey.API_VERSIONS, self._handshake_version, 1, self._purpose, request))
+        self._send_bytes(request_frame(ApiKey.API_VERSIONS, self._api_versions_version, 1, self._purpose, request))
 
     def _on_versions(self, frame: memoryview) -> None:
         """A node that does not know our version of ApiVersions answers in version 0 (KIP-511)."""
-        if frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big") and self._handshake_version:
-            self._handshake_version = 0
+        if frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big") and self._api_versions_version:
+            self._api_versions_version = 0
             self._request_versions()
             return
         correlation_id, response = read_response(
-            ApiVersionsResponse, frame, ApiKey.API_VERSIONS, self._handshake_version
+            ApiVersionsResponse, frame, ApiKey.API_VERSIONS, self._api_versions_version
         )
         if correlation_id != 1 or response.error_code:
             raise MalformedData(f"no valid ApiVersions response: error {response.error_code}, request {correlation_id}")
@@ -251,20 +251,20 @@ class PeerConnection:
     def _on_ready(self, versions: Versions) -> None:
         """Send the requests that waited."""
         self._versions = versions
-        unsent, self._unsent = self._unsent, deque()
-        for pending in unsent:
-            self._send(pending, versions)
+        while self._unsent:
+            self._send(self._unsent.popleft(), versions)
 
     # --- login --------------------------------------------------------------------------------------------------
 
     def _start_login(self, login: ClientLogin, versions: Versions) -> None:
-        """Log in, for the first time or again (KIP-368). Requests wait meanwhile."""
-        self._versions = None
+        """Log in, for the first time or again (KIP-368)."""
         self._logging_in = self._loop.create_task(self._log_in(login, versions), name=f"log in to {self}")
 
     async def _log_in(self, login: ClientLogin, versions: Versions) -> None:
         try:
-            lifetime_ms = await exchange_tokens(login, partial(self._ask_for_login, versions))
+            exchange = await begin_exchange(login)  # may wait for an identity provider: requests go on meanwhile
+            self._versions = None  # now they wait
+            lifetime_ms = await exchange_tokens(login, exchange, partial(self._ask_for_login, versions))
         except (KafkaError, LoginFailed) as failed:
             self._logging_in = None
             self._open_not_before = self._loop.time() + LOGIN_BACKOFF_S

@@ -81,6 +81,7 @@ def test_version() -> None:
         (["topik"], "moldau: No such command 'topik'"),
         (["start", "x"], "moldau: Got unexpected extra argument (x). See `moldau start --help`."),
         (["start", "-l", "here"], "moldau: --listen here: expected HOST:PORT, such as localhost:9092"),
+        (["start", "--console", "here"], "moldau: --console here: expected HOST:PORT, such as localhost:8080"),
         (["start", "-l", "localhost:99999"], "moldau: --listen localhost:99999: expected HOST:PORT"),
         (["topic", "create"], "moldau: Missing argument 'NAME...'. See `moldau topic create --help`."),
         (["topic", "create", "x", "-p", "0"], "moldau: Invalid value for '-p' / '--partitions': 0 is not in the range"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from scripted_peer import HEARTBEAT, ScriptedPeer, heartbeat, run, until
 
 from moldau.base.clock import SystemClock
@@ -178,6 +180,32 @@ def test_a_session_is_renewed_before_it_expires(mechanism: str, monkeypatch: pyt
                 assert isinstance(await heartbeat(peer), HeartbeatResponse)  # type: ignore[arg-type]
                 await asyncio.sleep(0.01)
             assert server.listener.connections == 1
+
+    run(talk(), uvloop=False)
+
+
+def test_requests_go_on_while_a_login_waits_for_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An identity provider may be slow; the session is still valid."""
+    monkeypatch.setattr(peer_connections, "RENEW_AT", 0.01)
+    monkeypatch.setattr("moldau.security.sasl.exchange.REAUTHENTICATION_INTERVAL_MS_MIN", 0)
+    began, gate, begin = [], threading.Event(), ClientLogin.begin
+
+    def slow_begin(login: ClientLogin, nonce: str) -> Any:
+        began.append(nonce)
+        assert len(began) == 1 or gate.wait(PATIENCE_S)
+        return begin(login, nonce)
+
+    monkeypatch.setattr(ClientLogin, "begin", slow_begin)
+
+    async def talk() -> None:
+        async with sasl_peer(lifetime_ms=60_000) as (server, peers):
+            peer = peers.logged_in(login_with("PLAIN")).to("127.0.0.1", server.port, "x")
+            assert isinstance(await heartbeat(peer), HeartbeatResponse)  # type: ignore[arg-type]
+            await until(lambda: len(began) == 2)
+            for _ in range(3):
+                assert isinstance(await heartbeat(peer), HeartbeatResponse)  # type: ignore[arg-type]
+            gate.set()
+            await until(lambda: len(server.logins) >= 2)
 
     run(talk(), uvloop=False)
 

@@ -1,17 +1,20 @@
 """Subscriptions by regular expression (KIP-848).
 
-A new pattern is matched against all topics once; after that only against topics that are created or deleted.
+A new pattern is matched against all topics once; after that only against those that are created or changed and did not
+match before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any
+from typing import Any, Final
 
 from moldau.base.errors import KafkaError
 from moldau.base.pattern import compile_pattern
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
+
+PATTERNS_MAX: Final = 10_000
 
 
 class Patterns:
@@ -37,6 +40,9 @@ class Patterns:
             except KafkaError:
                 return frozenset()
             topics = frozenset(name for name in self._current.image.topics if matcher.fullmatch(name))
+            if len(self._topics) >= PATTERNS_MAX:  # members that change theirs all the time; used ones come back
+                self._matchers.clear()
+                self._topics.clear()
             self._matchers[pattern] = matcher
             self._topics[pattern] = topics
         return topics

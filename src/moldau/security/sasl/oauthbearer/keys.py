@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
@@ -38,7 +39,7 @@ ALGORITHMS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """The algorithms of signatures that are accepted, with the kind and curve of their keys."""
 _SLOW_CURVES: Final = ("P-384", "P-521")
-"""A signature with one of these takes more than a millisecond, with the others a tenth of one."""
+"""Verifying a signature with one of these takes more than a millisecond, with the others a tenth of one."""
 
 
 class VerificationKey:
@@ -109,9 +110,10 @@ def _import(entry: dict[str, Any]) -> VerificationKey | None:
         return None
     try:
         key = key_class.import_key(public)
-    except (JoseError, ValueError, TypeError, KeyError):
+    except (JoseError, ValueError, TypeError, KeyError, UnsupportedAlgorithm):
         return None
-    return VerificationKey(key, key_id, algorithm, (kind, public.get("crv", "")))
+    usable = VerificationKey(key, key_id, algorithm, (kind, public.get("crv", "")))
+    return usable if any(map(usable.fits, ALGORITHMS)) else None
 
 
 def _has_usable_size(modulus: str, exponent: str) -> bool:
