@@ -158,7 +158,8 @@ def _push_error(instance: Instance, subscription_id: int, is_terminating: bool, 
         return ErrorCode.INVALID_REQUEST
     if not instance.try_push(now_ms) and not is_terminating:
         return ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    if subscription_id != instance.subscription_id:
+    # Kafka accepts a push of a client that was asked for nothing. Its own clients then send none.
+    if not instance.metrics or subscription_id != instance.subscription_id:
         return ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     return ErrorCode.NONE
 

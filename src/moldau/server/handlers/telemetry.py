@@ -6,6 +6,7 @@ client and serves them with its own metrics.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
@@ -21,9 +22,11 @@ from moldau.metadata.apply import Changes
 from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.server.client_software import ClientSoftware
 from moldau.server.router import Caller
 from moldau.telemetry.otlp import Point, read_points
+from moldau.telemetry.push_limit import PushLimit
 from moldau.telemetry.received import ReceivedByClient
 from moldau.telemetry.subscriptions import ClientIdentity, Instance, Subscriptions
 from moldau.wire.apis import ApiKey
@@ -38,6 +41,9 @@ COMPRESSION_TYPES: Final = (Compression.ZSTD, Compression.LZ4, Compression.GZIP,
 OWN: Final = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 DECOMPRESSED_FACTOR: Final = 4
 """Metrics may be so many times `telemetry.max.bytes` when they are decompressed."""
+READS_MAX: Final = 4
+"""Pushes that are read at a time: the threads are those of the disk too. The client of a further one is throttled."""
+log = logging.getLogger(__name__)
 
 
 class Telemetry:
@@ -50,6 +56,12 @@ class Telemetry:
         self.software = ClientSoftware()
         self.subscriptions = Subscriptions()
         self.received = ReceivedByClient()
+        self.push_limit = PushLimit()
+
+    def connection_gone(self, address: str) -> None:
+        """Called when a client's connection has ended."""
+        self.software.forget(address)
+        self.push_limit.forget(address)
 
     def listed(self, served: Callable[[], dict[int, tuple[int, int]]]) -> Callable[[], dict[int, tuple[int, int]]]:
         """Return the APIs that ApiVersions lists. Without subscriptions the two of telemetry are left out, as by Kafka
@@ -114,23 +126,25 @@ class PushTelemetry:
         self._telemetry = telemetry
         self._clock = clock
         self._run_in_thread = run_in_thread
+        self._reading = 0
 
     def answer(
         self, request: PushTelemetryRequest, caller: Caller
     ) -> PushTelemetryResponse | Promise[PushTelemetryResponse]:
-        telemetry, id = self._telemetry, request.client_instance_id
+        telemetry, id, now_ms = self._telemetry, request.client_instance_id, self._clock.elapsed_ms()
         identity = telemetry.identity(id, caller)
-        instance = telemetry.subscriptions.push(
-            id, identity, request.subscription_id, request.terminating, self._clock.elapsed_ms()
-        )
+        instance = telemetry.subscriptions.push(id, identity, request.subscription_id, request.terminating, now_ms)
         if not isinstance(instance, Instance):
             return PushTelemetryResponse(error_code=instance)
         error = self._payload_error(request)
+        if error is ErrorCode.NONE and not self._may_read(caller.address, instance.interval_ms, now_ms):
+            error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
         if error is not ErrorCode.NONE:
             instance.last_error = error
             return PushTelemetryResponse(error_code=error)
 
         def note(points: Sequence[Point] | None) -> PushTelemetryResponse:
+            self._reading -= 1
             if points is None:
                 instance.last_error = ErrorCode.INVALID_RECORD
                 telemetry.received.refused += 1
@@ -138,7 +152,11 @@ class PushTelemetry:
             telemetry.received.note(id, identity, points, instance.interval_ms, self._clock.elapsed_ms())
             return PushTelemetryResponse()
 
+        self._reading += 1
         return self._read(request, note)
+
+    def _may_read(self, address: str, interval_ms: int, now_ms: int) -> bool:
+        return self._reading < READS_MAX and self._telemetry.push_limit.try_push(address, interval_ms, now_ms)
 
     def _payload_error(self, request: PushTelemetryRequest) -> ErrorCode:
         if request.compression_type not in (Compression.NONE, *COMPRESSION_TYPES):
@@ -160,5 +178,7 @@ class PushTelemetry:
                 points = read_points(decompress(codec, payload, DECOMPRESSED_FACTOR * self._telemetry.bytes_max))
             except MalformedData:
                 points = None  # the client is told, and the push is counted
+            except Exception:  # it must not leave the thread: that would stop the node
+                INTERNAL_ERRORS.log(log, "the metrics of a client cannot be read")
 
         return self._run_in_thread(work).map(lambda _: note(points))
