@@ -7,6 +7,7 @@ interval. Times are arguments, from the monotonic clock.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,10 +21,11 @@ from moldau.base.client_metrics_configs import (
     client_metrics_values,
     match_patterns,
 )
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import METADATA_TOPIC_UUID, ZERO_UUID, Uuid
 from moldau.wire.crc import crc32c
 
+log = logging.getLogger("moldau.telemetry")
 ALL_METRICS: Final = "*"
 INSTANCES_MAX: Final = 16_384
 """Clients that are remembered, as many as in Kafka; the one that was silent for longest is forgotten first."""
@@ -49,9 +51,13 @@ class Subscription:
     metrics: tuple[str, ...]
     interval_ms: int
     patterns: Mapping[str, Any]
+    is_valid: bool = True
+    """Otherwise it matches nobody."""
 
     def matches(self, client: ClientIdentity) -> bool:
-        return all(pattern.fullmatch(getattr(client, selector)) for selector, pattern in self.patterns.items())
+        return self.is_valid and all(
+            pattern.fullmatch(getattr(client, selector)) for selector, pattern in self.patterns.items()
+        )
 
 
 def parse_subscription(configs: Mapping[str, str]) -> Subscription:
@@ -66,7 +72,6 @@ def parse_subscription(configs: Mapping[str, str]) -> Subscription:
 class Instance:
     """A client that asked for its subscription or pushed metrics."""
 
-    identity: ClientIdentity
     subscription_id: int
     metrics: tuple[str, ...]
     interval_ms: int
@@ -103,12 +108,17 @@ class Subscriptions:
         return bool(self._by_name)
 
     def set(self, name: str, configs: Mapping[str, str]) -> None:
-        """Set the configs of a resource; without any, it is removed."""
+        """Set the configs of a resource; without any, it is removed. Configs that cannot be used on this node are
+        logged: the controller has accepted them, and the metadata must go on."""
         self._version += 1
-        if configs:
-            self._by_name[name] = parse_subscription(configs)
-        else:
+        if not configs:
             self._by_name.pop(name, None)
+            return
+        try:
+            self._by_name[name] = parse_subscription(configs)
+        except KafkaError as error:
+            log.error("the client metrics resource %r matches no client on this node: %s", name, error.message)
+            self._by_name[name] = Subscription((), DEFAULT_INTERVAL_MS, {}, is_valid=False)
 
     def ask(self, instance_id: Uuid, identity: ClientIdentity, now_ms: int) -> Instance | ErrorCode:
         """Return the client's subscription, or an error if it asks again too soon."""
@@ -148,9 +158,7 @@ class Subscriptions:
             metrics = (ALL_METRICS,)
         # As in Kafka, the interval is never longer than the default.
         interval_ms = min([DEFAULT_INTERVAL_MS, *(each.interval_ms for each in matching)])
-        return Instance(
-            identity, _subscription_id(instance_id, metrics, interval_ms), metrics, interval_ms, self._version
-        )
+        return Instance(_subscription_id(instance_id, metrics, interval_ms), metrics, interval_ms, self._version)
 
 
 def _push_error(instance: Instance, subscription_id: int, is_terminating: bool, now_ms: int) -> ErrorCode:

@@ -13,7 +13,9 @@ from moldau.telemetry.subscriptions import ClientIdentity
 
 
 def client(id: str, *points: Point) -> ReceivedMetrics:
-    return ReceivedMetrics(ClientIdentity(id, 'a "client"', "apache-kafka-java", "4.3.1", "10.0.0.1", "4"), points, 0)
+    return ReceivedMetrics(
+        ClientIdentity(id, 'a "client"', "apache-kafka-java", "4.3.1", "10.0.0.1", "4"), points, 0, 0
+    )
 
 
 def test_two_clients_share_a_metric() -> None:

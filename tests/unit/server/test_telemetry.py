@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import sys
+import tracemalloc
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -12,6 +14,9 @@ import pytest
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, StorageFault
 from moldau.base.promise import Promise
+from moldau.metadata.apply import apply
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.records import ConfigRecord, ConfigResource
 from moldau.server.handlers import telemetry as module
 from moldau.server.handlers.telemetry import READS_MAX, GetTelemetrySubscriptions, PushTelemetry, Telemetry
 from moldau.server.router import Caller
@@ -178,3 +183,33 @@ def test_a_fault_of_the_reader_is_answered_and_logged(
     assert desk.push(gauge()) == ErrorCode.INVALID_RECORD
     assert desk.telemetry.received.refused == 1
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_long_client_ids_are_not_kept() -> None:
+    desk = Desk()
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            desk.push_as_new(Caller("PLAINTEXT", f"10.0.0.1:{number}", f"{number:030000}", 0))
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 30_000 * 100 / 10
+    assert {len(each.identity.client_id) for each in desk.telemetry.received.live(0)} == {128}
+
+
+def test_a_pattern_that_cannot_be_compiled_here_matches_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The controller accepted it: it has another RE2, or one at all."""
+    monkeypatch.setitem(sys.modules, "re2", None)
+    configs = {"metrics": "*", "interval.ms": "100", "match": "client_id=shop.*"}
+    records = [ConfigRecord(ConfigResource.CLIENT_METRICS, "of-shops", *each) for each in configs.items()]
+    desk, current = Desk(), CurrentImage()
+    desk.telemetry.subscriptions.set("all", {})
+    current.add_listener(desk.telemetry.on_image)
+    current.publish(*apply(current.image, records, 0, 0))
+    assert current.image.configs_of(ConfigResource.CLIENT_METRICS, "of-shops") == configs
+    assert desk.ask(CALLER).requested_metrics == ()
+    assert "of-shops" in caplog.text
+    assert "google-re2 is not installed" in caplog.text

@@ -27,7 +27,7 @@ from moldau.server.client_software import ClientSoftware
 from moldau.server.router import Caller
 from moldau.telemetry.otlp import Point, read_points
 from moldau.telemetry.push_limit import PushLimit
-from moldau.telemetry.received import ReceivedByClient
+from moldau.telemetry.received import ReceivedByClient, characters_of
 from moldau.telemetry.subscriptions import ClientIdentity, Instance, Subscriptions
 from moldau.wire.apis import ApiKey
 from moldau.wire.compression import Compression, decompress
@@ -41,9 +41,13 @@ COMPRESSION_TYPES: Final = (Compression.ZSTD, Compression.LZ4, Compression.GZIP,
 OWN: Final = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 DECOMPRESSED_FACTOR: Final = 4
 """Metrics may be so many times `telemetry.max.bytes` when they are decompressed."""
+CLIENT_ID_LENGTH_MAX: Final = 128
+"""Of what is kept, shown and compared with the patterns of subscriptions."""
 READS_MAX: Final = 4
 """Pushes that are read at a time: the threads are those of the disk too. The client of a further one is throttled."""
-log = logging.getLogger(__name__)
+log = logging.getLogger("moldau.server")
+_Read = tuple[Sequence[Point], int]
+"""Values, and how many characters their names and labels have."""
 
 
 class Telemetry:
@@ -87,7 +91,8 @@ class Telemetry:
     def identity(self, instance_id: Uuid, caller: Caller) -> ClientIdentity:
         host, _, port = caller.address.rpartition(":")
         name, version = self.software.of(caller.address)
-        return ClientIdentity(uuid_text(instance_id), caller.client_id or "", name, version, host.strip("[]"), port)
+        client_id = (caller.client_id or "")[:CLIENT_ID_LENGTH_MAX]
+        return ClientIdentity(uuid_text(instance_id), client_id, name, version, host.strip("[]"), port)
 
 
 class GetTelemetrySubscriptions:
@@ -143,13 +148,13 @@ class PushTelemetry:
             instance.last_error = error
             return PushTelemetryResponse(error_code=error)
 
-        def note(points: Sequence[Point] | None) -> PushTelemetryResponse:
+        def note(read: _Read | None) -> PushTelemetryResponse:
             self._reading -= 1
-            if points is None:
+            if read is None:
                 instance.last_error = ErrorCode.INVALID_RECORD
                 telemetry.received.refused += 1
                 return PushTelemetryResponse(error_code=ErrorCode.INVALID_RECORD)
-            telemetry.received.note(id, identity, points, instance.interval_ms, self._clock.elapsed_ms())
+            telemetry.received.note(id, identity, *read, instance.interval_ms, self._clock.elapsed_ms())
             return PushTelemetryResponse()
 
         self._reading += 1
@@ -165,20 +170,21 @@ class PushTelemetry:
         return ErrorCode.TELEMETRY_TOO_LARGE if is_too_large else ErrorCode.NONE
 
     def _read(
-        self, request: PushTelemetryRequest, note: Callable[[Sequence[Point] | None], PushTelemetryResponse]
+        self, request: PushTelemetryRequest, note: Callable[[_Read | None], PushTelemetryResponse]
     ) -> Promise[PushTelemetryResponse]:
         """Decompress and read the metrics in a thread; call `note` with them, or with None if they are invalid."""
-        points: Sequence[Point] | None = None
+        read: _Read | None = None
         # The bytes are copied: the buffer of the connection is used again while the thread reads.
         codec, payload = Compression(request.compression_type), bytes(request.metrics)
 
         def work() -> None:
-            nonlocal points
+            nonlocal read
             try:
                 points = read_points(decompress(codec, payload, DECOMPRESSED_FACTOR * self._telemetry.bytes_max))
+                read = points, characters_of(points)
             except MalformedData:
-                points = None  # the client is told, and the push is counted
+                read = None  # the client is told, and the push is counted
             except Exception:  # it must not leave the thread: that would stop the node
                 INTERNAL_ERRORS.log(log, "the metrics of a client cannot be read")
 
-        return self._run_in_thread(work).map(lambda _: note(points))
+        return self._run_in_thread(work).map(lambda _: note(read))
