@@ -7,7 +7,6 @@ interval. Times are arguments, from the monotonic clock.
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +24,6 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import METADATA_TOPIC_UUID, ZERO_UUID, Uuid
 from moldau.wire.crc import crc32c
 
-log = logging.getLogger("moldau.telemetry")
 ALL_METRICS: Final = "*"
 INSTANCES_MAX: Final = 16_384
 """Clients that are remembered, as many as in Kafka; the one that was silent for longest is forgotten first."""
@@ -107,18 +105,19 @@ class Subscriptions:
     def exist(self) -> bool:
         return bool(self._by_name)
 
-    def set(self, name: str, configs: Mapping[str, str]) -> None:
-        """Set the configs of a resource; without any, it is removed. Configs that cannot be used on this node are
-        logged: the controller has accepted them, and the metadata must go on."""
+    def set(self, name: str, configs: Mapping[str, str]) -> str | None:
+        """Set the configs of a resource; without any, it is removed. If they cannot be used on this node, it matches
+        nobody, and the reason is returned: the controller has accepted them, and the metadata must go on."""
         self._version += 1
         if not configs:
             self._by_name.pop(name, None)
-            return
+            return None
         try:
             self._by_name[name] = parse_subscription(configs)
         except KafkaError as error:
-            log.error("the client metrics resource %r matches no client on this node: %s", name, error.message)
             self._by_name[name] = Subscription((), DEFAULT_INTERVAL_MS, {}, is_valid=False)
+            return error.message or error.code.name
+        return None
 
     def ask(self, instance_id: Uuid, identity: ClientIdentity, now_ms: int) -> Instance | ErrorCode:
         """Return the client's subscription, or an error if it asks again too soon."""

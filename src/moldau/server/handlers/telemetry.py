@@ -86,7 +86,9 @@ class Telemetry:
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         for kind, name in changes.configs:
             if kind == ConfigResource.CLIENT_METRICS:
-                self.subscriptions.set(name, image.configs_of(kind, name))
+                reason = self.subscriptions.set(name, image.configs_of(kind, name))
+                if reason is not None:
+                    log.error("the client metrics resource %r matches no client on this node: %s", name, reason)
 
     def identity(self, instance_id: Uuid, caller: Caller) -> ClientIdentity:
         host, _, port = caller.address.rpartition(":")
