@@ -30,6 +30,13 @@ def test_two_clients_share_a_metric() -> None:
     assert {each.labels["client_id"] for each in family.samples} == {'a "client"'}
 
 
+def test_the_same_labels_in_another_order_are_the_same_series() -> None:
+    """A scrape with a series twice is refused as a whole."""
+    one, two = Point("a", (("x", "1"), ("y", "2")), 1.0, False), Point("a", (("y", "2"), ("x", "1")), 2.0, False)
+    (family,) = text_string_to_metric_families("".join(collect([client("one", one, two)])))
+    assert [each.value for each in family.samples] == [2]
+
+
 _POINTS = st.builds(
     Point,
     st.text(min_size=1, max_size=30),
