@@ -169,7 +169,9 @@ class _OnANode:
 
     def close(self, connection: Connection) -> None:
         connection.conversation.close()
-        self.node.connection_gone(f"{HOST}:666")
+        for side in (self.node.broker_side, self.node.controller_side):
+            assert side is not None
+            side.connection_gone(f"{HOST}:666")
         if self.budget.free != 4 * FRAME_BYTES_MAX:
             raise Violation("the memory for incomplete frames was not given back")
         if self.cluster.faults:

@@ -206,11 +206,12 @@ class Machine:
         network = self._world.network
         if assembly.broker_side is not None:
             name = self.settings.listeners[0].name
-            network.listen(self.host, CLIENT_PORT, Listening(process, assembly.broker_side.router, name, _forget))
+            router, gone = assembly.broker_side.router, assembly.broker_side.connection_gone
+            network.listen(self.host, CLIENT_PORT, Listening(process, router, name, gone))
         if assembly.controller_side is not None:
             name = self.settings.controller_listeners[0].name
-            router = assembly.controller_side.router
-            network.listen(self.host, CONTROLLER_PORT, Listening(process, router, name, assembly.connection_gone))
+            router, gone = assembly.controller_side.router, assembly.controller_side.connection_gone
+            network.listen(self.host, CONTROLLER_PORT, Listening(process, router, name, gone))
 
     def _serves(self, process: Process) -> None:
         if process is self.process:
@@ -390,10 +391,6 @@ class QuorumWatch:
 
     def committed(self, high_watermark: int) -> None:
         """The log is read after every step."""
-
-
-def _forget(address: str) -> None:
-    """Brokers ignore closed connections."""
 
 
 def _settings(node_id: int, roles: str, properties: Mapping[str, str]) -> Settings:

@@ -245,11 +245,6 @@ class Assembly:
         if changes.acls_added or changes.acls_removed:
             self.authorizer.change(changes.acls_added, changes.acls_removed)
 
-    def connection_gone(self, address: str) -> None:
-        """Called when a connection to the controller listener has ended."""
-        if self.controller_side is not None:
-            self.controller_side.duties.connection_gone(address)
-
     # --- callbacks of the quorum --------------------------------------------------------------------------------
 
     def leading(self, epoch: int) -> None:

@@ -310,6 +310,10 @@ class BrokerSide:
             layers = broker_layers(image, self._settings.node_id, self._static)
             self.cleaner.reconfigure(cleaner_settings(layers))
 
+    def connection_gone(self, address: str) -> None:
+        """Called when a client's connection has ended."""
+        self.telemetry.connection_gone(address)
+
     def _client_throttling(self) -> Throttling:
         self._current.add_listener(self._set_quotas)
         return Throttling(ClientLimits(self._settings.quota_window), self._world.clock, self._counters)

@@ -98,6 +98,11 @@ class ControllerSide:
         self.router = Router(counters=counters)
         self._serve(current, cluster_id, world.rng, audit)
 
+    def connection_gone(self, address: str) -> None:
+        """Called when a connection to a controller listener has ended. Connections to other listeners may have the same
+        address."""
+        self.duties.connection_gone(address)
+
     def ask(self, api: ApiKey, request: Message, version: int, client: Client | None = None) -> Promise[Any]:
         """Handle a request to the controller; the response may be a KafkaError NOT_CONTROLLER. `client` is the one for
         which a broker forwards it, if there is one."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum, IntEnum
+from math import isfinite, isnan
 from typing import Final, Protocol
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -274,5 +275,7 @@ def java_double_text(number: float) -> str:
     """Return a double as Java writes it: plain from a thousandth to ten million, otherwise like `1.0E-4`."""
     if number == 0 or 1e-3 <= abs(number) < 1e7:
         return repr(float(number))
+    if not isfinite(number):
+        return "NaN" if isnan(number) else "Infinity" if number > 0 else "-Infinity"
     digits, _, exponent = f"{Decimal(repr(number)).normalize():E}".partition("E")
     return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"

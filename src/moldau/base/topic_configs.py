@@ -41,6 +41,10 @@ MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 
 
+THROTTLED_REPLICA: Final = re.compile("([0-9]{1,10}):([0-9]{1,10})")
+"""The partition and the broker."""
+
+
 @dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
     """`*`, or a list of partition:broker."""
@@ -49,7 +53,7 @@ class ThrottledReplicas:
 
     def complaint(self, value: ConfigValue) -> str | None:
         assert isinstance(value, tuple), "throttled replicas are a list"
-        if value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in value):
+        if value == ("*",) or all(THROTTLED_REPLICA.fullmatch(item) for item in value):
             return None
         form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
         return f"{self.key} must be the literal '*' or a list of replicas in the following format: {form}"

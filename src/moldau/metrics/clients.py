@@ -58,4 +58,4 @@ def _labels(client: ReceivedMetrics, point: Point) -> str:
         "client_id": identity.client_id,
         "client_software_name": identity.client_software_name,
     }
-    return "{" + ",".join(f'{name}="{escape(value)}"' for name, value in labels.items()) + "}"
+    return "{" + ",".join(f'{name}="{escape(value)}"' for name, value in sorted(labels.items())) + "}"

@@ -43,11 +43,12 @@ from moldau.security.delegation_tokens import TokenHmacs
 from moldau.security.quotas.connections import ConnectionQuotas
 from moldau.security.sasl.token_credentials import TokenCredentials
 from moldau.server.listener import Listener, bound_socket
-from moldau.server.router import Router
 from moldau.server.sasl_session import SaslServer
 from moldau.settings import Settings
 
 if TYPE_CHECKING:
+    from moldau.assembly.broker_side import BrokerSide
+    from moldau.assembly.controller_side import ControllerSide
     from moldau.prometheus.listener import MetricsListener
     from moldau.runtime.node_oauth import NodeOAuth
 
@@ -58,9 +59,9 @@ FAILED_GRACE_S = 1.0
 FLUSH_THREADS = 4
 """Logs are synced side by side: disks and file systems combine concurrent syncs."""
 CLOSING_THREADS = 4
+"""Each opens files for a moment; only few descriptors are reserved for that."""
 CODEC_THREADS = 2
 """They encode and decode large messages, and must not wait behind reads from the disk."""
-"""Each opens files for a moment; only few descriptors are reserved for that."""
 CONTROLLER_GRACE_S = 0.2
 """Parked fetches of other nodes wait longer than this: those nodes fetch from another leader."""
 
@@ -270,26 +271,24 @@ class Node:
         broker, controller = self.assembly.broker_side, self.assembly.controller_side
         if controller is not None:
             for address in settings.controller_listeners:
-                self._open(
-                    address, sockets[address], controller.router, connections.controllers, self._controller_listeners
-                )
+                self._open(address, sockets[address], controller, connections.controllers, self._controller_listeners)
         if broker is not None:
             for address in settings.listeners:
-                opened = self._open(address, sockets[address], broker.router, connections.clients, self._listeners)
+                opened = self._open(address, sockets[address], broker, connections.clients, self._listeners)
                 self.addresses.append(opened)
 
     def _open(
         self,
         address: Address,
         bound: socket.socket,
-        router: Router,
+        side: BrokerSide | ControllerSide,
         quotas: ConnectionQuotas,
         listeners: list[Listener],
     ) -> Address:
         settings = self.settings
         listener = Listener(
             address.name,
-            router,
+            side.router,
             self.assembly.connections.budget,
             settings.socket_request_max_bytes,
             quotas,
@@ -297,7 +296,7 @@ class Node:
             settings.socket_send_buffer_bytes,
             settings.socket_receive_buffer_bytes,
             self.assembly.access,
-            self.assembly.connection_gone,
+            side.connection_gone,
             open_files_limit() - reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_limit()),
             self._sasl_server(address.name),
             self._tls.server(address.name),

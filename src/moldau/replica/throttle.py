@@ -12,6 +12,7 @@ from typing import Final
 from moldau.base.broker_configs import broker_value
 from moldau.base.clock import Clock
 from moldau.base.ids import TopicPartition
+from moldau.base.topic_configs import THROTTLED_REPLICA
 from moldau.metadata.apply import Changes
 from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.image import MetadataImage
@@ -85,11 +86,12 @@ class ThrottledReplicas:
         self.limit.set(rate)
 
     def _throttle(self, topic: str, throttled_replicas: str) -> None:
-        replicas = [item.strip() for item in throttled_replicas.split(",") if item.strip()]
-        if replicas == ["*"]:
+        """What is no replica was accepted by another controller, and is left out."""
+        replicas = {item.strip() for item in throttled_replicas.split(",") if item.strip()}
+        if replicas == {"*"}:
             self._throttled[topic] = ALL
         elif replicas:
-            pairs = [item.split(":") for item in replicas]
+            pairs = [found.groups() for item in replicas if (found := THROTTLED_REPLICA.fullmatch(item)) is not None]
             self._throttled[topic] = frozenset(int(index) for index, node in pairs if int(node) == self._node_id)
         else:
             self._throttled.pop(topic, None)

@@ -173,7 +173,7 @@ def _delete_groups(request: Any, response: Any) -> Iterator[AdminAction]:
 
 def _delete_offsets(request: Any, response: Any) -> Iterator[AdminAction]:
     names = [f"{topic.name}-{each.partition_index}" for topic in request.topics for each in topic.partitions]
-    yield AdminAction(f"group:{request.group_id}", response.error_code or _first_error(response), _joined(names))
+    yield AdminAction(f"group:{request.group_id}", response.error_code or first_error(response), _joined(names))
 
 
 def _reset_offsets(request: Any, response: Any) -> Iterator[AdminAction]:
@@ -182,10 +182,11 @@ def _reset_offsets(request: Any, response: Any) -> Iterator[AdminAction]:
         for topic in request.topics
         for each in topic.partitions
     ]
-    yield AdminAction(f"group:{request.group_id}", _first_error(response), _joined(names))
+    yield AdminAction(f"group:{request.group_id}", first_error(response), _joined(names))
 
 
-def _first_error(response: Any) -> int:
+def first_error(response: Any) -> int:
+    """Return the first error of a partition; 0 if there is none."""
     return next((each.error_code for topic in response.topics for each in topic.partitions if each.error_code), 0)
 
 

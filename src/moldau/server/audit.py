@@ -18,7 +18,7 @@ from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.security.acls.access import Needs
 from moldau.security.acls.authorizer import Decision
 from moldau.security.principals import Principal
-from moldau.server.admin_actions import ADMIN_ACTIONS, admin_actions, is_administrative, result_name
+from moldau.server.admin_actions import ADMIN_ACTIONS, admin_actions, first_error, is_administrative, result_name
 from moldau.server.conversation import LongReply
 from moldau.server.late_replies import map_long_reply
 from moldau.server.router import Caller, Handler
@@ -80,8 +80,8 @@ class AuditLog:
         self._refusals = LineLimit(clock, self._counters, LINES_PER_SECOND_MAX)
         self._actions = LineLimit(clock, self._counters, ADMIN_LINES_PER_SECOND_MAX)
         self._logins = LineLimit(clock, self._counters, LOGIN_LINES_PER_SECOND_MAX)
-        self._commits: dict[tuple[str, str, str], int] = {}
-        """When the last line about the offsets of a group was written, by principal and group."""
+        self._commits: dict[tuple[str, str, str, bool], int] = {}
+        """When the last line about the offsets of a group was written, by principal, group and whether it failed."""
 
     def denied(self, principal: str, host: str, needs: Needs, name: str, decide: Callable[[], Decision]) -> None:
         """Log that a principal may not do something. `decide` is called only for a line that is written."""
@@ -120,17 +120,26 @@ class AuditLog:
                 *map(quoted, result),
             )
 
-    def is_repeated_commit(self, principal: Principal, group_id: str) -> bool:
-        """Whether offsets of the group were committed by the same principal shortly before; else note this commit."""
-        key, now_ms = (principal[0], principal[1], group_id), self._clock.elapsed_ms()
-        last_ms = self._commits.get(key)
-        if last_ms is not None and now_ms - last_ms < COMMIT_EVERY_MS:
-            return True
+    def is_repeated_commit(self, principal: Principal, group_id: str, is_failed: bool = False) -> bool:
+        """Whether there was a line shortly before about offsets of the group that the same principal committed, or
+        failed to commit."""
+        last_ms = self._commits.get((principal[0], principal[1], group_id, is_failed))
+        return last_ms is not None and self._clock.elapsed_ms() - last_ms < COMMIT_EVERY_MS
+
+    def committed(self, request: Any, response: Any, caller: Caller) -> None:
+        """Log a commit of offsets, unless it is a repeated one. One that failed must not hide the next one that did
+        not."""
+        principal, group_id, is_failed = caller.access.principal, request.group_id, bool(first_error(response))
+        if is_failed:
+            group_id = group_id[:VALUE_LENGTH_MAX]  # anybody may name any group
+        if self.is_repeated_commit(principal, group_id, is_failed):
+            return
+        key = (principal[0], principal[1], group_id, is_failed)
         self._commits.pop(key, None)
-        self._commits[key] = now_ms
+        self._commits[key] = self._clock.elapsed_ms()
         if len(self._commits) > COMMITTERS_MAX:
             del self._commits[next(iter(self._commits))]
-        return False
+        self.answered(ApiKey.OFFSET_COMMIT, request, response, caller)
 
 
 class AuditedHandler:
@@ -155,10 +164,13 @@ class AuditedHandler:
 
     def _logged(self, request: Any, response: Message, caller: Caller) -> Message:
         try:
-            self._audit.answered(self.api, request, response, caller)
+            self._write(request, response, caller)
         except Exception:  # a promise completes replies of several clients: a fault here must not stop the others
             INTERNAL_ERRORS.log(log, "the audit line of %s cannot be written", APIS[self.api].name)
         return response
+
+    def _write(self, request: Any, response: Message, caller: Caller) -> None:
+        self._audit.answered(self.api, request, response, caller)
 
 
 class AuditedCommits(AuditedHandler):
@@ -170,6 +182,9 @@ class AuditedCommits(AuditedHandler):
         if is_of_member or self._audit.is_repeated_commit(caller.access.principal, request.group_id):
             return self._handler.answer(request, caller)
         return super().answer(request, caller)
+
+    def _write(self, request: Any, response: Message, caller: Caller) -> None:
+        self._audit.committed(request, response, caller)
 
 
 def audited(handlers: Iterable[Handler], audit: AuditLog) -> list[Handler]:

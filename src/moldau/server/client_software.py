@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
+LENGTH_MAX: Final = 100
+"""Of a name and of a version. Anybody may send them, before authentication."""
 CONNECTIONS_MAX: Final = 20_000
 """Connections that are remembered; the one that was opened first is forgotten first."""
 UNKNOWN: Final = ("unknown", "unknown")
@@ -17,10 +19,14 @@ class ClientSoftware:
 
     def note(self, address: str, name: str, version: str) -> None:
         """Remember what the client at this address and port told."""
-        self._by_address[address] = name, version
+        self._by_address[address] = name[:LENGTH_MAX], version[:LENGTH_MAX]
         self._by_address.move_to_end(address)
         if len(self._by_address) > CONNECTIONS_MAX:
             self._by_address.popitem(last=False)
 
     def of(self, address: str) -> tuple[str, str]:
         return self._by_address.get(address, UNKNOWN)
+
+    def forget(self, address: str) -> None:
+        """Forget a connection that has ended."""
+        self._by_address.pop(address, None)

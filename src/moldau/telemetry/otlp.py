@@ -7,7 +7,7 @@ the number of its fields is limited, and whatever is not valid is MalformedData.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from moldau.base.errors import MalformedData
@@ -85,20 +85,21 @@ def read_points(payload: bytes | bytearray | memoryview) -> list[Point]:
     """Return all sums and gauges of a payload. Raise MalformedData if it is not MetricsData or exceeds a limit."""
     fields, points = _Fields(), list[Point]()
     for resource_metrics in fields.messages(memoryview(payload), 1):
-        shared = [
+        shared = _first_labels(
             label
             for resource in fields.messages(resource_metrics, 1)
             for label in _read_labels(fields, fields.messages(resource, 1))
-        ]
+        )
         for scope_metrics in fields.messages(resource_metrics, 2):
             for metric in fields.messages(scope_metrics, 2):
-                points += _read_metric(fields, metric, shared)
-                if len(points) > POINTS_MAX:
-                    raise MalformedData(f"more than {POINTS_MAX} values in the metrics of a client")
+                for point in _read_metric(fields, metric, shared):
+                    if len(points) >= POINTS_MAX:
+                        raise MalformedData(f"more than {POINTS_MAX} values in the metrics of a client")
+                    points.append(point)
     return points
 
 
-def _read_metric(fields: _Fields, metric: memoryview, shared: list[tuple[str, str]]) -> Iterator[Point]:
+def _read_metric(fields: _Fields, metric: memoryview, shared: Labels) -> Iterator[Point]:
     name, points, is_sum = "", list[memoryview](), False
     temporality, is_monotonic = 0, 0
     for number, value in fields.of(metric):
@@ -117,7 +118,12 @@ def _read_metric(fields: _Fields, metric: memoryview, shared: list[tuple[str, st
     for point in points:
         labels, number_read = _read_point(fields, point)
         if name and number_read is not None:
-            yield Point(name, tuple(dict([*shared, *labels]).items())[:LABELS_MAX], number_read, is_counter)
+            yield Point(name, _first_labels([*shared, *labels]), number_read, is_counter)
+
+
+def _first_labels(labels: Iterable[tuple[str, str]]) -> Labels:
+    """Return as many labels as are kept. Of those with the same key the last one counts."""
+    return tuple(dict(labels).items())[:LABELS_MAX]
 
 
 def _read_point(fields: _Fields, point: memoryview) -> tuple[list[tuple[str, str]], float | None]:

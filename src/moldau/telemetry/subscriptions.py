@@ -20,7 +20,7 @@ from moldau.base.client_metrics_configs import (
     client_metrics_values,
     match_patterns,
 )
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import METADATA_TOPIC_UUID, ZERO_UUID, Uuid
 from moldau.wire.crc import crc32c
 
@@ -49,9 +49,13 @@ class Subscription:
     metrics: tuple[str, ...]
     interval_ms: int
     patterns: Mapping[str, Any]
+    is_valid: bool = True
+    """Otherwise it matches nobody."""
 
     def matches(self, client: ClientIdentity) -> bool:
-        return all(pattern.fullmatch(getattr(client, selector)) for selector, pattern in self.patterns.items())
+        return self.is_valid and all(
+            pattern.fullmatch(getattr(client, selector)) for selector, pattern in self.patterns.items()
+        )
 
 
 def parse_subscription(configs: Mapping[str, str]) -> Subscription:
@@ -66,7 +70,6 @@ def parse_subscription(configs: Mapping[str, str]) -> Subscription:
 class Instance:
     """A client that asked for its subscription or pushed metrics."""
 
-    identity: ClientIdentity
     subscription_id: int
     metrics: tuple[str, ...]
     interval_ms: int
@@ -102,13 +105,19 @@ class Subscriptions:
     def exist(self) -> bool:
         return bool(self._by_name)
 
-    def set(self, name: str, configs: Mapping[str, str]) -> None:
-        """Set the configs of a resource; without any, it is removed."""
+    def set(self, name: str, configs: Mapping[str, str]) -> str | None:
+        """Set the configs of a resource; without any, it is removed. If they cannot be used on this node, it matches
+        nobody, and the reason is returned: the controller has accepted them, and the metadata must go on."""
         self._version += 1
-        if configs:
-            self._by_name[name] = parse_subscription(configs)
-        else:
+        if not configs:
             self._by_name.pop(name, None)
+            return None
+        try:
+            self._by_name[name] = parse_subscription(configs)
+        except KafkaError as error:
+            self._by_name[name] = Subscription((), DEFAULT_INTERVAL_MS, {}, is_valid=False)
+            return error.message or error.code.name
+        return None
 
     def ask(self, instance_id: Uuid, identity: ClientIdentity, now_ms: int) -> Instance | ErrorCode:
         """Return the client's subscription, or an error if it asks again too soon."""
@@ -148,9 +157,7 @@ class Subscriptions:
             metrics = (ALL_METRICS,)
         # As in Kafka, the interval is never longer than the default.
         interval_ms = min([DEFAULT_INTERVAL_MS, *(each.interval_ms for each in matching)])
-        return Instance(
-            identity, _subscription_id(instance_id, metrics, interval_ms), metrics, interval_ms, self._version
-        )
+        return Instance(_subscription_id(instance_id, metrics, interval_ms), metrics, interval_ms, self._version)
 
 
 def _push_error(instance: Instance, subscription_id: int, is_terminating: bool, now_ms: int) -> ErrorCode:
@@ -158,7 +165,8 @@ def _push_error(instance: Instance, subscription_id: int, is_terminating: bool, 
         return ErrorCode.INVALID_REQUEST
     if not instance.try_push(now_ms) and not is_terminating:
         return ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    if subscription_id != instance.subscription_id:
+    # Kafka accepts a push of a client that was asked for nothing. Its own clients then send none.
+    if not instance.metrics or subscription_id != instance.subscription_id:
         return ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     return ErrorCode.NONE
 

@@ -104,6 +104,12 @@ def test_any_text_gives_a_value_or_a_kafka_error(text: str, type: ConfigType) ->
         ConfigDef("k", type, None).parse(text)
 
 
+@pytest.mark.parametrize("text", ["1e400", "-1e400", "1" * 5_000])
+def test_a_number_beyond_a_double_is_refused_by_a_range(text: str) -> None:
+    with pytest.raises(KafkaError, match="Infinity for configuration k"):
+        ConfigDef("k", ConfigType.DOUBLE, None, Range(0, 1)).parse(text)
+
+
 @pytest.mark.parametrize(
     ("number", "text"),
     [
@@ -117,6 +123,9 @@ def test_any_text_gives_a_value_or_a_kafka_error(text: str, type: ConfigType) ->
         (12345678.9, "1.23456789E7"),
         (-1e7, "-1.0E7"),
         (1.7976931348623157e308, "1.7976931348623157E308"),
+        (float("inf"), "Infinity"),
+        (float("-inf"), "-Infinity"),
+        (float("nan"), "NaN"),
     ],
 )
 def test_doubles_are_written_as_java_writes_them(number: float, text: str) -> None:

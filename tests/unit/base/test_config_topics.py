@@ -163,6 +163,13 @@ def test_invalid_overrides_are_refused_as_in_kafka(overrides: dict[str, str], ex
     assert (refused.value.code, refused.value.message) == (ErrorCode.INVALID_CONFIG, expected)
 
 
+@pytest.mark.parametrize("replicas", ["0:" + "1" * 5_000, "1" * 5_000 + ":0", "99999999999:1"])
+def test_throttled_replicas_that_cannot_exist_are_refused(replicas: str) -> None:
+    """Kafka accepts them. Python refuses to read a number of 5,000 digits, on every broker."""
+    with pytest.raises(KafkaError, match="must be the literal"):
+        check_topic_configs({"leader.replication.throttled.replicas": replicas}, NOTHING)
+
+
 @pytest.mark.parametrize(
     "overrides",
     [

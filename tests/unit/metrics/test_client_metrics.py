@@ -13,7 +13,9 @@ from moldau.telemetry.subscriptions import ClientIdentity
 
 
 def client(id: str, *points: Point) -> ReceivedMetrics:
-    return ReceivedMetrics(ClientIdentity(id, 'a "client"', "apache-kafka-java", "4.3.1", "10.0.0.1", "4"), points, 0)
+    return ReceivedMetrics(
+        ClientIdentity(id, 'a "client"', "apache-kafka-java", "4.3.1", "10.0.0.1", "4"), points, 0, 0
+    )
 
 
 def test_two_clients_share_a_metric() -> None:
@@ -26,6 +28,13 @@ def test_two_clients_share_a_metric() -> None:
         ("two", "t", 7),
     ]
     assert {each.labels["client_id"] for each in family.samples} == {'a "client"'}
+
+
+def test_the_same_labels_in_another_order_are_the_same_series() -> None:
+    """A scrape with a series twice is refused as a whole."""
+    one, two = Point("a", (("x", "1"), ("y", "2")), 1.0, False), Point("a", (("y", "2"), ("x", "1")), 2.0, False)
+    (family,) = text_string_to_metric_families("".join(collect([client("one", one, two)])))
+    assert [each.value for each in family.samples] == [2]
 
 
 _POINTS = st.builds(

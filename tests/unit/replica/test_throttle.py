@@ -56,7 +56,16 @@ def configure(throttles: Throttles, key: tuple[int, str], **configs: str) -> Non
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [("*", [0, 1, 2]), ("0:1,2:1", [0, 2]), ("0:2, 1:1", [1]), ("0:2", []), ("", [])],
+    [
+        ("*", [0, 1, 2]),
+        ("*,*", [0, 1, 2]),
+        ("0:1,2:1", [0, 2]),
+        ("0:2, 1:1", [1]),
+        ("0:2", []),
+        ("", []),
+        (f"0:1,1:{'1' * 5_000},{'1' * 5_000}:1,x,2:y", [0]),
+    ],
+    ids=lambda value: str(value)[:20],
 )
 def test_which_replicas_are_meant(text: str, named: list[int]) -> None:
     throttles = Throttles(NODE_ID, {}, FakeClock())

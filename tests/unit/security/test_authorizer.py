@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -250,3 +251,19 @@ def test_an_open_connection_follows_changes_and_uses_bounded_memory(monkeypatch:
     for number in range(100):
         assert access.allows(needs, f"t{number}")
         assert len(access._granted[needs]) <= 10
+
+
+def test_decisions_about_long_names_are_not_remembered() -> None:
+    authorizer = with_acls(acl("*"), acl("*", WRITE, DENY))
+    access = Restricted(authorizer, Principal("User", "ann"), "h")
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            assert access.allows(Needs(READ, TOPIC), f"{number:030000}")
+            assert not access.allows(Needs(WRITE, TOPIC), f"{number:030000}")
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 30_000 * 100 / 10
+    assert access.allows(Needs(READ, TOPIC), "t" * 256)
+    assert "t" * 256 in access._granted[READ, TOPIC]

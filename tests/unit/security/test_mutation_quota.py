@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -85,3 +87,17 @@ def test_ever_new_client_ids_use_bounded_memory(monkeypatch: pytest.MonkeyPatch)
     assert last is not None
     with pytest.raises(KafkaError):
         last.charge(1)
+
+
+def test_long_client_ids_are_not_kept() -> None:
+    limits = MutationLimits(BURST_SECONDS)
+    each = {entity(client_id=None): {CONTROLLER_MUTATION_RATE: 1.0}}
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            limits.quota(each, ApiKey.CREATE_TOPICS, STRICT, ANN._replace(client_id=f"{number:030000}"), 0)
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 30_000 * 100 / 10
+    assert len(limits._buckets) == 100

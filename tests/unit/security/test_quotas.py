@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from moldau.security.quotas import limits as limits_module
 from moldau.security.quotas.entities import (
+    CLIENT_ID_LENGTH_MAX,
     CONSUMER_BYTE_RATE,
     PRODUCER_BYTE_RATE,
     Quotas,
     entity,
     find_ip_quota,
     find_quota,
+    short_client_id,
 )
 from moldau.security.quotas.limits import IDLE_MS, ClientLimits
 from moldau.security.quotas.rates import PAUSE_MS_MAX, Rate, TokenBucket, Window
@@ -127,6 +131,32 @@ def test_ever_new_clients_use_bounded_memory(monkeypatch: pytest.MonkeyPatch) ->
     assert limits.record(PRODUCER_BYTE_RATE, "ann", "app-99", 0, 100) > 0, "the most recent are remembered"
     limits.forget_idle(IDLE_MS + 200)
     assert not limits._rates[PRODUCER_BYTE_RATE]
+
+
+def test_long_client_ids_are_not_kept_and_still_differ() -> None:
+    limits = ClientLimits(Window())
+    named = f"{7:030000}"
+    quotas: Quotas = {
+        entity(client_id=None): {PRODUCER_BYTE_RATE: 100.0},
+        entity(client_id=named): {PRODUCER_BYTE_RATE: 1_000_000.0},
+    }
+    limits.set_quotas(quotas)
+    tracemalloc.start()
+    try:
+        pauses = [limits.record(PRODUCER_BYTE_RATE, "ann", f"{number:030000}", 2000, 0) for number in range(100)]
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 30_000 * 100 / 10
+    assert pauses == [10_000 if number != 7 else 0 for number in range(100)]
+    assert limits.record(PRODUCER_BYTE_RATE, "ann", f"{1:030000}", 2000, 0) == 30_000
+
+
+def test_a_shortened_client_id_is_never_that_of_another_client() -> None:
+    long = "c" * (CLIENT_ID_LENGTH_MAX + 1)
+    assert short_client_id("c" * CLIENT_ID_LENGTH_MAX) == "c" * CLIENT_ID_LENGTH_MAX
+    assert len({short_client_id(each) for each in (long, long + "c", short_client_id(long))}) == 3
+    assert len(short_client_id("\ud800" * 32_000)) < 400
 
 
 def test_tokens_may_be_overdrawn_once() -> None:

@@ -11,6 +11,7 @@ from restricted_node import RestrictedNode
 from moldau.base.acl_operations import AclOperation
 from moldau.base.counters import AUDIT_LINES_DROPPED, DENIED, Counters
 from moldau.base.errors import ErrorCode
+from moldau.base.promise import Promise
 from moldau.metadata.records import ConfigResource
 from moldau.security.acls.access import Needs
 from moldau.security.acls.authorizer import Decision
@@ -212,6 +213,56 @@ def test_commits_without_a_member_are_one_line_a_minute(caplog: pytest.LogCaptur
     clock.move(audit.COMMIT_EVERY_MS)
     handler.answer(OffsetCommitRequest("a", -1, "", topics=[topic]), caller)
     assert len(lines(caplog)) == 3
+
+
+class ScriptedCommits:
+    """Answers each OffsetCommit when the test says so, with the error that it says."""
+
+    api = ApiKey.OFFSET_COMMIT
+    versions = (2, 10)
+
+    def __init__(self) -> None:
+        self.waiting: list[Promise[OffsetCommitResponse]] = []
+
+    def answer(self, request: OffsetCommitRequest, caller: Caller) -> Promise[OffsetCommitResponse]:
+        self.waiting.append(Promise())
+        return self.waiting[-1]
+
+    def complete(self, *error_codes: int) -> None:
+        partitions = [OffsetCommitResponsePartition(index, code) for index, code in enumerate(error_codes)]
+        response = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=partitions)])
+        self.waiting.pop(0).complete(response)
+
+
+def test_a_failed_commit_does_not_hide_the_reset_after_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "moldau.audit")
+    commits = ScriptedCommits()
+    (handler,) = audit.audited([commits], audit.AuditLog(FakeClock()))
+    caller = Caller("PLAINTEXT", "10.0.0.1:5", "tool", 9)
+
+    def commit(*error_codes: int) -> list[str]:
+        caplog.clear()
+        handler.answer(OffsetCommitRequest("a", -1, ""), caller)
+        commits.complete(*error_codes)
+        return [line.partition("result=")[2].partition(" ")[0] for line in lines(caplog)]
+
+    assert commit(ErrorCode.UNKNOWN_MEMBER_ID) == ["UNKNOWN_MEMBER_ID"]
+    assert commit(ErrorCode.UNKNOWN_MEMBER_ID) == [], "those of a minute are one line, too"
+    assert commit(0, ErrorCode.UNKNOWN_MEMBER_ID) == []
+    assert commit(0, 0) == ["OK"]
+    assert commit(0, 0) == []
+    assert commit(ErrorCode.UNKNOWN_MEMBER_ID) == []
+
+
+def test_commits_that_are_answered_together_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "moldau.audit")
+    commits = ScriptedCommits()
+    (handler,) = audit.audited([commits], audit.AuditLog(FakeClock()))
+    for _ in range(3):
+        handler.answer(OffsetCommitRequest("a", -1, ""), Caller("PLAINTEXT", "10.0.0.1:5", "tool", 9))
+    for _ in range(3):
+        commits.complete(0)
+    assert len(lines(caplog)) == 1
 
 
 def test_a_flood_of_refusals_does_not_hide_what_administrators_do(caplog: pytest.LogCaptureFixture) -> None:

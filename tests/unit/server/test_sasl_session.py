@@ -31,6 +31,7 @@ from moldau.server.handlers.sasl import SaslAuthenticate, SaslHandshake
 from moldau.server.router import Caller, Router
 from moldau.server.sasl_session import SaslServer, SaslSession
 from moldau.testing.clock import FakeTimers
+from moldau.testing.ports import at_once
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.api_versions import ApiVersionsRequest
@@ -71,12 +72,14 @@ class WhoAmI:
 class Line:
     """One connection: what it receives, and what has been sent to it."""
 
-    def __init__(self, lifetime_ms: int = 0, budget: ConnectionBudget | None = None) -> None:
+    def __init__(
+        self, lifetime_ms: int = 0, budget: ConnectionBudget | None = None, receive_bytes_max: int = RECEIVE_BYTES_MAX
+    ) -> None:
         self.timers = FakeTimers()
         self.verdict: Promise[Verdict] = Promise()
         """On the token of OAUTHBEARER."""
         self.who = WhoAmI()
-        router = Router()
+        router = Router(run_in_thread=at_once)
         router.serve(
             [self.who, ApiVersions(CurrentImage(), router.served, lambda: 1), SaslHandshake(), SaslAuthenticate()]
         )
@@ -86,7 +89,7 @@ class Line:
             "SCRAM-SHA-256": Mechanism(lambda: ScramServer(users, lambda: "server"), lifetime_ms),
             "OAUTHBEARER": Mechanism(lambda: OAuthBearerServer(lambda _: self.verdict), lifetime_ms),
         }
-        server = SaslServer(mechanisms, RECEIVE_BYTES_MAX, DELAY_MS, self.timers.clock, self.timers)
+        server = SaslServer(mechanisms, receive_bytes_max, DELAY_MS, self.timers.clock, self.timers)
         self.accesses: list[Unrestricted] = []
         self.session = SaslSession(server, router, "SASL_PLAINTEXT", "client:1", 1 << 20, self._access)
         self.budget = budget or ConnectionBudget(BUDGET_BYTES)
@@ -267,6 +270,15 @@ def test_requests_between_handshake_and_token_close_the_connection() -> None:
     assert line.closed == "authentication failed: Heartbeat during the authentication"
     assert not line.sent
     assert not line.who.callers
+
+
+def test_versions_are_answered_once_also_to_a_large_request_that_a_thread_decodes() -> None:
+    line = Line(receive_bytes_max=1 << 19)
+    large = ApiVersionsRequest("n" * 30_000, "v" * 30_000)
+    assert line.ask(ApiKey.API_VERSIONS, large, 3) is not None
+    assert line.ask(ApiKey.API_VERSIONS, large, 3) is None
+    assert line.closed is not None
+    assert "ApiVersions before authentication" in line.closed
 
 
 def test_versions_are_answered_once() -> None:

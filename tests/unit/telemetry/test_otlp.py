@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from operations import operations_of
 from otlp_encoding import block, cumulative_sum, gauge, histogram, payload, point, varint
 
 from moldau.base.errors import MalformedData
@@ -83,3 +86,39 @@ def test_deep_nesting_costs_no_depth_of_calls() -> None:
         data = block(2, data)
     assert read_points(block(1, data)) == []
     assert varint(300) == b"\xac\x02"
+
+
+def peak_bytes(data: bytes) -> int:
+    read_points(data)  # fills the lists of free objects, which are not counted
+    tracemalloc.start()
+    try:
+        read_points(data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_point_does_not_copy_all_labels_of_its_resource() -> None:
+    resource = {f"key{number}": "v" for number in range(10_000)}
+    without_points, with_one = payload(resource=resource), payload(gauge("a", point(1, {"k": "v"})), resource=resource)
+    assert peak_bytes(with_one) < peak_bytes(without_points) + 200_000
+    (read,) = read_points(with_one)
+    assert read.labels == tuple((f"key{number}", "v") for number in range(LABELS_MAX))
+
+
+def test_a_label_of_a_point_replaces_that_of_its_resource() -> None:
+    (read,) = read_points(payload(gauge("a", point(1, {"k": "own"})), resource={"k": "shared", "l": "x"}))
+    assert read.labels == (("k", "own"), ("l", "x"))
+
+
+def test_reading_ends_at_the_first_point_too_many() -> None:
+    def cost(points: int) -> int:
+        data = payload(gauge("a", *[block(7, block(1, b"k")) + b"\x31" + bytes(8)] * points))
+
+        def read() -> None:
+            with pytest.raises(MalformedData, match=f"more than {POINTS_MAX} values"):
+                read_points(data)
+
+        return operations_of(read)
+
+    assert cost(4 * POINTS_MAX) < 2 * cost(POINTS_MAX + 1)

@@ -12,7 +12,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import METADATA_TOPIC_UUID, ZERO_UUID
 from moldau.telemetry import subscriptions as module
 from moldau.telemetry.otlp import Point
-from moldau.telemetry.received import SERIES_MAX, ReceivedByClient
+from moldau.telemetry.received import CHARACTERS_MAX, SERIES_MAX, ReceivedByClient, characters_of
 from moldau.telemetry.subscriptions import ClientIdentity, Instance, Subscriptions
 
 pytest.importorskip("re2", reason="patterns need google-re2")
@@ -106,15 +106,36 @@ def test_a_resource_needs_a_name_and_shows_its_defaults() -> None:
     }
 
 
+def note(
+    received: ReceivedByClient, id: bytes, points: list[Point], now_ms: int, identity: ClientIdentity = CLIENT
+) -> None:
+    received.note(id, identity, points, characters_of(points), 1_000, now_ms)
+
+
 def test_received_values_are_replaced_expire_and_are_bounded() -> None:
     received = ReceivedByClient()
     one, two = Point("a", (), 1.0, False), Point("a", (), 2.0, False)
-    received.note(ID, CLIENT, [one, one], 1_000, 0)
-    received.note(ID, CLIENT, [two], 1_000, 500)
+    note(received, ID, [one, one], 0)
+    note(received, ID, [two], 500)
     assert [each.points for each in received.live(3_500)] == [[two]]
     assert list(received.live(3_501)) == []
     for number in range(1, 40):
-        received.note(number.to_bytes(16), CLIENT, [one] * 1_000, 1_000, 4_000)
+        note(received, number.to_bytes(16), [one] * 1_000, 4_000)
     assert sum(len(each.points) for each in received.live(4_000)) == SERIES_MAX
-    received.note(ID, CLIENT, [], 1_000, 4_000)
+    note(received, ID, [], 4_000)
     assert received.pushes == 42
+
+
+def test_the_text_of_received_values_is_bounded() -> None:
+    received = ReceivedByClient()
+    labels = tuple((f"{number:0200}", "v" * 200) for number in range(16))
+    for number in range(100):
+        note(received, number.to_bytes(16), [Point("a", labels, 1.0, False)] * 100, 0)
+    kept = list(received.live(0))
+    assert CHARACTERS_MAX // 2 < sum(characters_of(each.points) for each in kept) <= CHARACTERS_MAX
+    for number in range(100):
+        received.forget(number.to_bytes(16))
+    whole = CLIENT._replace(client_id="c" * 128, client_software_name="n" * 100)
+    for number in range(100):
+        note(received, number.to_bytes(16), [Point("a", (), 1.0, False)] * 1_000, 0, whole)
+    assert len(list(received.live(0))) == SERIES_MAX // 1_000

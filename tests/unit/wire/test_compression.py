@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import tracemalloc
 import warnings
 import zlib
+from random import Random
 
 import hypothesis.strategies as st
 import pytest
@@ -12,7 +14,7 @@ from depth import deep
 from hypothesis import given, settings
 
 from moldau.base.errors import MalformedData
-from moldau.wire.compression import Compression, compress, decompress
+from moldau.wire.compression import Compression, DecompressedTooLarge, compress, decompress
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas in a way that Python 3.11 calls deprecated.
@@ -99,6 +101,44 @@ def test_a_truncated_stream_is_refused(codec: Compression) -> None:
 def test_raw_snappy_is_accepted_too() -> None:
     raw = bytes(other.snappy_encode(b"hello " * 100, xerial_compatible=False))
     assert bytes(decompress(Compression.SNAPPY, raw)) == b"hello " * 100
+
+
+def test_many_small_members_of_gzip_are_not_copied_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_bytes = 0
+
+    class Member:
+        def __init__(self, wbits: int) -> None:
+            self._member = decompressobj(wbits)
+
+        def decompress(self, data: bytes, max_length: int) -> bytes:
+            nonlocal given_bytes
+            given_bytes += len(data)
+            return self._member.decompress(data, max_length)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._member, name)
+
+    decompressobj = zlib.decompressobj
+    monkeypatch.setattr(zlib, "decompressobj", Member)
+    members = 3_000
+    assert bytes(decompress(Compression.GZIP, gzip.compress(b"ab") * members)) == b"ab" * members
+    assert given_bytes <= members * 4096 + (64 << 10)
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 300_000])
+def test_gzip_of_any_size_is_read_cut_off_or_refused(size: int) -> None:
+    body = Random(1).randbytes(size)
+    stream = gzip.compress(body)
+    for data, expected in ((stream, body), (stream + stream, body + body)):
+        assert bytes(decompress(Compression.GZIP, data, len(expected) or 1)) == expected
+        for cut in (1, 8, len(stream) // 2):
+            with pytest.raises(MalformedData):
+                decompress(Compression.GZIP, data[:-cut])
+        if size:
+            with pytest.raises(DecompressedTooLarge):
+                decompress(Compression.GZIP, data, len(expected) - 1)
+    with pytest.raises(MalformedData):
+        decompress(Compression.GZIP, stream + b"garbage")
 
 
 def test_gzip_of_several_members() -> None:

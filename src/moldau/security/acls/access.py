@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from moldau.base.acl_operations import AclOperation
-from moldau.security.acls.authorizer import Authorizer, Decision
+from moldau.security.acls.authorizer import REMEMBERED_NAME_LENGTH_MAX, Authorizer, Decision
 from moldau.security.acls.bindings import CLUSTER_NAME, ResourceType
 from moldau.security.principals import ANONYMOUS, Principal
 
@@ -90,7 +90,7 @@ class Restricted:
 
     def _decide(self, needs: Needs, name: str) -> bool:
         is_allowed = self._authorizer.allows(self._name, self._host, needs[0], needs[1], name)
-        if is_allowed:
+        if is_allowed and len(name) <= REMEMBERED_NAME_LENGTH_MAX:
             self._granted[needs].add(name)
         return is_allowed
 

@@ -23,6 +23,8 @@ from moldau.security.principals import ANYBODY, Principal
 
 DECISIONS_REMEMBERED_MAX: Final = 100_000
 """A client that names ever new resources must not use up the memory."""
+REMEMBERED_NAME_LENGTH_MAX: Final = 256
+"""The same for long names: those of topics are shorter, and a request may name 32 KiB."""
 _IMPLYING: Final = {
     AclOperation.DESCRIBE: frozenset(
         [AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER, AclOperation.DESCRIBE]
@@ -88,6 +90,8 @@ class Authorizer:
         remembered = self._remembered.get(key)
         if remembered is not None:
             return remembered
+        if len(name) > REMEMBERED_NAME_LENGTH_MAX:
+            return self.decide(*key).is_allowed
         if len(self._remembered) >= DECISIONS_REMEMBERED_MAX:
             self._forget()
         is_allowed = self._remembered[key] = self.decide(*key).is_allowed

@@ -6,6 +6,7 @@ A quota is for a user, a client id, or both; each may be a name or the default o
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from hashlib import sha256
 from typing import Final, NamedTuple
 
 USER: Final = "user"
@@ -20,6 +21,9 @@ CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 CLIENT_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 IP_KEYS: Final = (CONNECTION_CREATION_RATE,)
+
+CLIENT_ID_LENGTH_MAX: Final = 256
+"""Of client ids that are remembered as they are. A client may send 32 KiB, and ever new ones."""
 
 Entity = frozenset[tuple[str, str | None]]
 """The types and names of an entity; the name None is the default."""
@@ -37,6 +41,14 @@ def entity(**names: str | None) -> Entity:
     return frozenset((kind.replace("_", "-"), name) for kind, name in names.items())
 
 
+def short_client_id(client_id: str) -> str:
+    """Return what is remembered of a client id: of a long one its beginning and its hash. That is longer than any other
+    that is remembered, so that it is never the same."""
+    if len(client_id) <= CLIENT_ID_LENGTH_MAX:
+        return client_id
+    return client_id[:CLIENT_ID_LENGTH_MAX] + sha256(client_id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def find_quota(quotas: Quotas, key: str, user: str, client_id: str) -> Quota | None:
     """Return the quota of a client; None if it is not limited."""
     for names in _BY_PRECEDENCE:
@@ -46,7 +58,9 @@ def find_quota(quotas: Quotas, key: str, user: str, client_id: str) -> Quota | N
         limit = quotas.get(wanted, {}).get(key)
         if limit is not None:
             kinds = {kind for kind, _ in names}
-            return Quota(limit, (user if USER in kinds else None, client_id if CLIENT_ID in kinds else None))
+            return Quota(
+                limit, (user if USER in kinds else None, short_client_id(client_id) if CLIENT_ID in kinds else None)
+            )
     return None
 
 

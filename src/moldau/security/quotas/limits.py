@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from moldau.security.quotas.entities import CLIENT_KEYS, Quota, Quotas, find_quota
+from moldau.security.quotas.entities import CLIENT_KEYS, Quota, Quotas, find_quota, short_client_id
 from moldau.security.quotas.rates import Rate, Window
 
 IDLE_MS: Final = 3_600_000
@@ -36,7 +36,7 @@ class ClientLimits:
         return key in self._keys
 
     def quota(self, key: str, user: str, client_id: str) -> Quota | None:
-        wanted = (key, user, client_id)
+        wanted = (key, user, short_client_id(client_id))
         if wanted not in self._found:
             if len(self._found) >= RATES_MAX:
                 self._found.clear()

@@ -1,27 +1,24 @@
 """SCRAM on the server's side (RFC 5802): the client proves that it knows the password without sending it.
 
 A user without credentials is asked the same question as the others, with a salt derived from the name, and refused at
-the end: nobody can find out in this way which users exist. (Kafka refuses unknown users at the first step.) An unknown
+the end: one question does not tell whether a user exists. (Kafka refuses unknown users at the first step.) An unknown
 delegation token is refused at once: its id cannot be guessed.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from moldau.security.sasl import scram_messages
+from moldau.security.sasl.made_up_salts import MadeUpSalts
 from moldau.security.sasl.mechanism import SaslRefusal, Step
 from moldau.security.sasl.scram_messages import ITERATIONS_MIN, ClientFirst, MalformedMessage, ScramKeys, base64_text
 from moldau.security.sasl.token_credentials import TokenCredentials
 from moldau.security.scram_credentials import ScramCredential, ScramMechanism
 
 NONCE_BYTES: Final = 20
-SALT_LENGTH: Final = 26
-"""Of the salts that Kafka's tools make: 130 bits in base 36."""
-BASE_36: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 Credentials = Mapping[tuple[int, str], ScramCredential]
 """By mechanism and user: those of the metadata image."""
@@ -40,7 +37,7 @@ class ScramUsers:
         self._credentials = credentials
         self._secret = secret
         self._counted: Credentials | None = None
-        self._usual = (ITERATIONS_MIN, SALT_LENGTH, True)
+        self._made_up_salts = MadeUpSalts(self._bytes_for)
 
     def find(self, user: str) -> tuple[ScramCredential, bool]:
         """Return the user's credential, or a made-up one, and whether the user exists."""
@@ -49,27 +46,18 @@ class ScramUsers:
         return (made_up, False) if found is None else (found, True)
 
     def _make_up(self, user: str) -> ScramCredential:
-        iterations, salt_length, is_base_36 = self._usual_form()
-        salt = self._bytes_for(f"salt {user}", salt_length)
-        if is_base_36:
-            salt = bytes(BASE_36[byte % len(BASE_36)] for byte in salt)
-        size = self.keys.size
-        keys = self._bytes_for(f"keys {user}", 2 * size)
-        return ScramCredential(salt, keys[:size], keys[size:], iterations)
-
-    def _usual_form(self) -> tuple[int, int, bool]:
-        """Return the iterations and the form of the salt that most users have, so that made-up ones do not stand
-        out."""
         credentials = self._credentials()
         if credentials is not self._counted:
-            forms = Counter(
-                (each.iterations, len(each.salt), all(byte in BASE_36 for byte in each.salt))
+            self._made_up_salts.count(
+                (each.salt, each.iterations)
                 for (mechanism, _), each in credentials.items()
                 if mechanism == self.mechanism
             )
-            self._usual = max(forms, key=lambda form: (forms[form], form), default=(ITERATIONS_MIN, SALT_LENGTH, True))
             self._counted = credentials
-        return self._usual
+        salt, iterations = self._made_up_salts.make_up(user)
+        size = self.keys.size
+        keys = self._bytes_for(f"keys {user}", 2 * size)
+        return ScramCredential(salt, keys[:size], keys[size:], iterations)
 
     def _bytes_for(self, name: str, length: int) -> bytes:
         blocks = range(-(-length // self.keys.size))

@@ -6,6 +6,7 @@ client and serves them with its own metrics.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
@@ -21,10 +22,12 @@ from moldau.metadata.apply import Changes
 from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.server.client_software import ClientSoftware
 from moldau.server.router import Caller
 from moldau.telemetry.otlp import Point, read_points
-from moldau.telemetry.received import ReceivedByClient
+from moldau.telemetry.push_limit import PushLimit
+from moldau.telemetry.received import ReceivedByClient, characters_of
 from moldau.telemetry.subscriptions import ClientIdentity, Instance, Subscriptions
 from moldau.wire.apis import ApiKey
 from moldau.wire.compression import Compression, decompress
@@ -38,6 +41,13 @@ COMPRESSION_TYPES: Final = (Compression.ZSTD, Compression.LZ4, Compression.GZIP,
 OWN: Final = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 DECOMPRESSED_FACTOR: Final = 4
 """Metrics may be so many times `telemetry.max.bytes` when they are decompressed."""
+CLIENT_ID_LENGTH_MAX: Final = 128
+"""Of what is kept, shown and compared with the patterns of subscriptions."""
+READS_MAX: Final = 4
+"""Pushes that are read at a time: the threads are those of the disk too. The client of a further one is throttled."""
+log = logging.getLogger("moldau.server")
+_Read = tuple[Sequence[Point], int]
+"""Values, and how many characters their names and labels have."""
 
 
 class Telemetry:
@@ -50,6 +60,12 @@ class Telemetry:
         self.software = ClientSoftware()
         self.subscriptions = Subscriptions()
         self.received = ReceivedByClient()
+        self.push_limit = PushLimit()
+
+    def connection_gone(self, address: str) -> None:
+        """Called when a client's connection has ended."""
+        self.software.forget(address)
+        self.push_limit.forget(address)
 
     def listed(self, served: Callable[[], dict[int, tuple[int, int]]]) -> Callable[[], dict[int, tuple[int, int]]]:
         """Return the APIs that ApiVersions lists. Without subscriptions the two of telemetry are left out, as by Kafka
@@ -70,12 +86,15 @@ class Telemetry:
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         for kind, name in changes.configs:
             if kind == ConfigResource.CLIENT_METRICS:
-                self.subscriptions.set(name, image.configs_of(kind, name))
+                reason = self.subscriptions.set(name, image.configs_of(kind, name))
+                if reason is not None:
+                    log.error("the client metrics resource %r matches no client on this node: %s", name, reason)
 
     def identity(self, instance_id: Uuid, caller: Caller) -> ClientIdentity:
         host, _, port = caller.address.rpartition(":")
         name, version = self.software.of(caller.address)
-        return ClientIdentity(uuid_text(instance_id), caller.client_id or "", name, version, host.strip("[]"), port)
+        client_id = (caller.client_id or "")[:CLIENT_ID_LENGTH_MAX]
+        return ClientIdentity(uuid_text(instance_id), client_id, name, version, host.strip("[]"), port)
 
 
 class GetTelemetrySubscriptions:
@@ -114,31 +133,37 @@ class PushTelemetry:
         self._telemetry = telemetry
         self._clock = clock
         self._run_in_thread = run_in_thread
+        self._reading = 0
 
     def answer(
         self, request: PushTelemetryRequest, caller: Caller
     ) -> PushTelemetryResponse | Promise[PushTelemetryResponse]:
-        telemetry, id = self._telemetry, request.client_instance_id
+        telemetry, id, now_ms = self._telemetry, request.client_instance_id, self._clock.elapsed_ms()
         identity = telemetry.identity(id, caller)
-        instance = telemetry.subscriptions.push(
-            id, identity, request.subscription_id, request.terminating, self._clock.elapsed_ms()
-        )
+        instance = telemetry.subscriptions.push(id, identity, request.subscription_id, request.terminating, now_ms)
         if not isinstance(instance, Instance):
             return PushTelemetryResponse(error_code=instance)
         error = self._payload_error(request)
+        if error is ErrorCode.NONE and not self._may_read(caller.address, instance.interval_ms, now_ms):
+            error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
         if error is not ErrorCode.NONE:
             instance.last_error = error
             return PushTelemetryResponse(error_code=error)
 
-        def note(points: Sequence[Point] | None) -> PushTelemetryResponse:
-            if points is None:
+        def note(read: _Read | None) -> PushTelemetryResponse:
+            self._reading -= 1
+            if read is None:
                 instance.last_error = ErrorCode.INVALID_RECORD
                 telemetry.received.refused += 1
                 return PushTelemetryResponse(error_code=ErrorCode.INVALID_RECORD)
-            telemetry.received.note(id, identity, points, instance.interval_ms, self._clock.elapsed_ms())
+            telemetry.received.note(id, identity, *read, instance.interval_ms, self._clock.elapsed_ms())
             return PushTelemetryResponse()
 
+        self._reading += 1
         return self._read(request, note)
+
+    def _may_read(self, address: str, interval_ms: int, now_ms: int) -> bool:
+        return self._reading < READS_MAX and self._telemetry.push_limit.try_push(address, interval_ms, now_ms)
 
     def _payload_error(self, request: PushTelemetryRequest) -> ErrorCode:
         if request.compression_type not in (Compression.NONE, *COMPRESSION_TYPES):
@@ -147,18 +172,21 @@ class PushTelemetry:
         return ErrorCode.TELEMETRY_TOO_LARGE if is_too_large else ErrorCode.NONE
 
     def _read(
-        self, request: PushTelemetryRequest, note: Callable[[Sequence[Point] | None], PushTelemetryResponse]
+        self, request: PushTelemetryRequest, note: Callable[[_Read | None], PushTelemetryResponse]
     ) -> Promise[PushTelemetryResponse]:
         """Decompress and read the metrics in a thread; call `note` with them, or with None if they are invalid."""
-        points: Sequence[Point] | None = None
+        read: _Read | None = None
         # The bytes are copied: the buffer of the connection is used again while the thread reads.
         codec, payload = Compression(request.compression_type), bytes(request.metrics)
 
         def work() -> None:
-            nonlocal points
+            nonlocal read
             try:
                 points = read_points(decompress(codec, payload, DECOMPRESSED_FACTOR * self._telemetry.bytes_max))
+                read = points, characters_of(points)
             except MalformedData:
-                points = None  # the client is told, and the push is counted
+                read = None  # the client is told, and the push is counted
+            except Exception:  # it must not leave the thread: that would stop the node
+                INTERNAL_ERRORS.log(log, "the metrics of a client cannot be read")
 
-        return self._run_in_thread(work).map(lambda _: note(points))
+        return self._run_in_thread(work).map(lambda _: note(read))

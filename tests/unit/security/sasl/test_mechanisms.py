@@ -221,18 +221,14 @@ def test_an_unknown_user_gets_the_same_question_as_the_others() -> None:
     assert len(salt) == len(b"salt")
 
 
-def test_made_up_credentials_have_the_form_that_most_have() -> None:
-    def credential(salt: bytes, iterations: int) -> ScramCredential:
-        return ScramCredential(salt, b"", b"", iterations)
-
-    stored = {(int(SHA_256), f"u{n}"): credential(b"\xff" * 40, 8192) for n in range(3)}
-    stored[SHA_256, "other"] = credential(b"abc", 4096)
-    stored |= {(int(SHA_512), f"u{n}"): credential(b"abc", 4096) for n in range(9)}
+def test_made_up_credentials_have_the_form_of_those_that_exist() -> None:
+    stored = {(int(SHA_256), "a"): ScramCredential(bytes(40), b"", b"", 8192)}
+    stored |= {(int(SHA_512), f"u{number}"): ScramCredential(b"abc", b"", b"", 4096) for number in range(99)}
     made_up, is_known = ScramUsers(SHA_256, lambda: stored, bytes).find("nobody")
     assert not is_known
     assert (made_up.iterations, len(made_up.salt)) == (8192, 40)
     empty, _ = ScramUsers(SHA_256, dict, bytes).find("nobody")
-    assert (empty.iterations, len(empty.salt), empty.salt.isalnum()) == (4096, 26, True)
+    assert (empty.iterations, empty.salt.isalnum()) == (4096, True)
 
 
 def test_too_few_iterations_are_refused() -> None:
