@@ -70,7 +70,7 @@ class App {
     this.side = h("nav.side", { id: "side", "aria-label": "Pages" });
     this.userBox = h("div.side-foot");
     this.router = new Router(ROUTES, (page, place) => this.show(page, place), unknownPage);
-    whenLoginIsNeeded(() => this.toLogin());
+    whenLoginIsNeeded(() => this.askAgain());
   }
 
   async start() {
@@ -100,6 +100,21 @@ class App {
       session.read_only && h("div", h("span.badge.warn", "read-only")),
       session.user && h("div.row", h("span", { class: "mono" }, session.user), h("button.icon-button", { type: "button", "aria-label": "Log out", title: "Log out", onclick: leave }, icon("logout"))),
       h("div.mono", { title: session.bootstrap }, serverWords(session.bootstrap)), h("div", `Moldau ${session.version}`));
+  }
+
+  /** A request or a stream was refused: the session may have ended, or another tab has begun one. */
+  async askAgain() {
+    if (this.asking) return;
+    this.asking = true;
+    try {
+      await this.readSession();
+    } catch (error) {
+      console.warn(error);
+      return;
+    } finally {
+      this.asking = false;
+    }
+    if (this.session.login_required && !this.session.user) this.toLogin();
   }
 
   toLogin() {
@@ -210,7 +225,7 @@ class App {
       this.liveSign.className = `live ${state}`;
       this.liveSign.textContent = words[state];
     };
-    return live(url, { on, signal, status, failed });
+    return live(url, { on, signal, status, failed, refused: () => this.askAgain() });
   }
 }
 
