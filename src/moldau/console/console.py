@@ -87,6 +87,7 @@ class Console:
         self.sessions.end_all()
         if self._anonymous is not None:
             self._anonymous.close()
+        self.streams.close()
         self._threads.stop()
 
     async def _end_idle_sessions(self) -> None:
