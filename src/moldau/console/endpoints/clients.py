@@ -26,8 +26,7 @@ def list_clients(call: Call) -> dict[str, Any]:
         **page_of(rows, query, "client_id"),
         "metrics": [{"name": each.name, "labels": each.labels, "value": each.value} for each in samples],
         "notes": [*NOTES, *state.metrics.get("errors", ())],
-        "read_ms": state.read_ms,
-        "complete": collector.is_complete,
+        **collector.freshness(),
     }
 
 

@@ -49,8 +49,7 @@ def cluster_data(collector: Collector, topic_name: str | None) -> dict[str, Any]
         "reassignments": [
             reassignment_data(state, *each) for each in sorted(state.reassignments.items())[:REASSIGNMENTS_SHOWN]
         ],
-        "read_ms": state.read_ms,
-        "read_error": state.read_error,
+        **collector.freshness(),
     }
 
 
@@ -173,7 +172,7 @@ def broker(call: Call) -> dict[str, Any]:
             for each in (state.log_dirs or {}).get(broker_id, ())
         ],
         "leads": led[:LED_SHOWN],
-        "read_ms": state.read_ms,
+        **call.access.collector.freshness(),
     }
 
 

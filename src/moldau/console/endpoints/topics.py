@@ -16,7 +16,7 @@ from moldau.client.broker_admin import alter_topic_configs
 from moldau.client.cluster import EARLIEST, Cluster
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.collector.collector import TOPICS_WITH_SIZES, Collector
-from moldau.console.collector.state import ClusterState, Reader, TopicState, is_internal
+from moldau.console.collector.state import ClusterState, Reader, TopicState, is_internal, known_sum
 from moldau.console.failures import ApiError, bad_request
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
 from moldau.console.live import Event, Feed
@@ -41,7 +41,7 @@ def list_topics(call: Call) -> dict[str, Any]:
          "trend": collector.history.last(("rate", row["name"]), TREND_POINTS)}
         for row in rows
     ]  # fmt: skip
-    return {**page, "read_ms": state.read_ms, "complete": collector.is_complete}
+    return {**page, **collector.freshness()}
 
 
 def topic_row(topic: TopicState, state: ClusterState) -> dict[str, Any]:
@@ -61,13 +61,14 @@ def _groups(topic: TopicState, state: ClusterState) -> int | None:
     return len(state.readers.get(topic.name, ())) if "offsets" in state.read else None
 
 
-def _lag(topic: TopicState, state: ClusterState) -> int | None:
+def _lag(topic: TopicState, state: ClusterState) -> float | None:
     readers = state.readers.get(topic.name)
-    return sum(reader.lag or 0 for reader in readers) if readers else None
+    return known_sum(reader.lag for reader in readers) if readers else None
 
 
 def _lag_seconds(topic: TopicState, state: ClusterState) -> float | None:
-    return max((reader.lag_seconds or 0.0 for reader in state.readers.get(topic.name, ())), default=None)
+    readers = state.readers.get(topic.name, ())
+    return max((reader.lag_seconds for reader in readers if reader.lag_seconds is not None), default=None)
 
 
 CELLS: Final[Mapping[str, Callable[[TopicState, ClusterState], Any]]] = {
@@ -129,8 +130,7 @@ def describe_topic(call: Call) -> dict[str, Any]:
             "size_bytes": history.values(("size", topic.name)) if is_size_known else None,
             "lag": history.values(("topic_lag", topic.name)),
         },
-        "read_ms": collector.state.read_ms,
-        "complete": collector.is_complete,
+        **collector.freshness(),
     }
 
 
@@ -139,7 +139,8 @@ def topic_data(collector: Collector, topic: TopicState) -> dict[str, Any]:
     state = collector.look()
     topic = state.topics.get(topic.name, topic)
     row = topic_row(topic, state)
-    return {**row, "partition_rows": partition_rows(state, topic, range(min(PARTITIONS_SHOWN, len(topic.leaders))))}
+    shown = range(min(PARTITIONS_SHOWN, len(topic.leaders)))
+    return {**row, "partition_rows": partition_rows(state, topic, shown), "read_error": state.read_error}
 
 
 def list_partitions(call: Call) -> dict[str, Any]:
@@ -148,7 +149,7 @@ def list_partitions(call: Call) -> dict[str, Any]:
     topic = known_topic(collector, call.path["topic"])
     rows = partition_rows(collector.state, topic, range(len(topic.leaders)))
     page = page_of(rows, query, "partition")
-    return {**page, "read_ms": collector.state.read_ms, "complete": collector.is_complete}
+    return {**page, **collector.freshness()}
 
 
 def partition_rows(state: ClusterState, topic: TopicState, indexes: range) -> list[dict[str, Any]]:
