@@ -86,6 +86,15 @@ def test_a_login_makes_a_new_session(operator: Page, secure: TestBroker) -> None
     assert page.get("/api/overview").code == "LOGIN_REQUIRED"
 
 
+def test_a_user_who_logs_in_again_still_sees_what_is_new(secure: TestBroker, operator: Page) -> None:
+    with console(secure.bootstrap_servers, secure.client_config()) as page:
+        for _ in range(2):
+            assert page.login("admin", secure.password("admin")).status == 200
+        assert page.cookie.startswith(f"moldau_console_{page.port}=")
+        operator.post("/api/topics", {"name": "made-elsewhere"})
+        page.await_rows("/api/topics", "name", "made-elsewhere")
+
+
 def test_a_logout_ends_the_streams_of_the_session(operator: Page, secure: TestBroker) -> None:
     page = Page(operator.port)
     page.login("admin", secure.password("admin"))

@@ -50,6 +50,7 @@ RETRY_MS: Final = 1500
 """How long a request is repeated that a leader or coordinator just elected may answer soon."""
 REFUSED_SECONDS: Final = 60.0
 RESTING_AFTER_SECONDS: Final = 60.0
+HURRY_SECONDS: Final = 1.0
 GROUPS_AT_ONCE: Final = 200
 TOPICS_WITH_SIZES: Final = 3_000
 """With more topics than this the sizes of single topics have no history: it would take too much memory."""
@@ -72,6 +73,7 @@ class Collector:
         self._changed = threading.Condition()
         self._stopped = False
         self._last_look = time.monotonic()
+        self._last_hurry = -HURRY_SECONDS
         self._lag_history = LagHistory()
         self._noted_ends_ms = 0
         self._rounds_begun = 0
@@ -112,6 +114,17 @@ class Collector:
         # The round that runs now may have begun before the change.
         wanted = self._rounds_begun + 1
         self.hurry()
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or self._rounds_done >= wanted, timeout_seconds)
+
+    def await_news(self, timeout_seconds: float) -> None:
+        """Wait for a reading of the topics that begins now. Whoever asks for what does not exist again and again does
+        not make the collector read more than once a second."""
+        wanted = self._rounds_begun + 1
+        now = time.monotonic()
+        if now - self._last_hurry >= HURRY_SECONDS:
+            self._last_hurry = now
+            self.hurry("topics")
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self._rounds_done >= wanted, timeout_seconds)
 

@@ -195,7 +195,10 @@ def live(call: Call) -> Feed:
     collector, group_id = call.access.collector, call.path["group"]
 
     def poll() -> list[Event]:
-        group = collector.look().groups.get(group_id)
+        state = collector.look()
+        if "groups" not in state.read:
+            return []
+        group = state.groups.get(group_id)
         if group is None:
             raise not_found(f"no group {group_id}; {HINT_GROUPS}")
         committed = {

@@ -90,10 +90,10 @@ def readers_data(readers: list[Reader]) -> list[dict[str, Any]]:
 
 
 def known_topic(collector: Collector, name: str) -> TopicState:
-    """Return a topic. One that the collector does not know may be new: it looks once more."""
+    """Return a topic. One that the collector does not know may be new: it looks once more, and this waits for it."""
     collector.await_first(2.0)
     if name not in collector.look().topics:
-        collector.await_change(1.0)
+        collector.await_news(1.0)
     topic = collector.state.topics.get(name)
     if topic is None:
         raise unknown_topic(name)
@@ -297,7 +297,13 @@ def live(call: Call) -> Feed:
     name = call.path["topic"]
 
     def poll() -> list[Event]:
-        return [("topic", topic_data(collector, known_topic(collector, name)))]
+        state = collector.look()
+        if "topics" not in state.read:
+            return []
+        topic = state.topics.get(name)
+        if topic is None:
+            raise unknown_topic(name)
+        return [("topic", topic_data(collector, topic))]
 
     return Feed(poll, collector)
 
@@ -311,7 +317,7 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/api/topics/{topic}", describe_topic),
     Endpoint("PATCH", "/api/topics/{topic}", alter_topic, fields=("partitions", "set", "unset")),
     Endpoint("DELETE", "/api/topics/{topic}", delete_topic, fields=("confirm",)),
-    Endpoint("GET", "/api/topics/{topic}/partitions", list_partitions, LIST_PARAMETERS, asks_cluster=False),
+    Endpoint("GET", "/api/topics/{topic}/partitions", list_partitions, LIST_PARAMETERS),
     Endpoint("POST", "/api/topics/{topic}/trim", trim_topic, fields=("before", "partitions", "confirm")),
 )  # fmt: skip
 STREAMS: Final = (Endpoint("GET", "/api/live/topics/{topic}", live),)
