@@ -87,3 +87,23 @@ def test_large_numbers_are_shown_as_they_were_written(page: Page, address: str, 
     expect(page.locator("details.record pre").filter(has_text="9007199254740993")).to_be_visible()
     page.goto(f"{address}/topics/oddities/records?from=start&text=finite")
     expect(page.locator("details.record")).to_contain_text("1e999")
+
+
+def test_a_record_is_sent_again_with_the_same_headers(page: Page, address: str, shop: Shop) -> None:
+    headers = [("plain", b"text"), ("bytes", b"\x00\xff"), ("none", None), ("lines", b" a\nb "), ("plain", b"twice")]
+    shop.producer.produce("shipments", "with headers", "again", partition=0, headers=headers)
+    assert shop.producer.flush(60) == 0
+    page.goto(f"{address}/topics/shipments/records?from=start&key=again")
+    page.locator("details.record summary").click()
+    page.get_by_role("link", name="Open on its own page").click()
+    page.get_by_role("button", name="Send again").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Headers", exact=True)).to_have_value("plain: text\nplain: twice")
+    dialog.get_by_role("button", name="Produce").click()
+    expect(dialog).to_be_hidden()
+    answer = page.request.get(f"{address}/api/topics/shipments/records?from=start&key=again").json()
+    first, again = (
+        sorted((each["name"], each["value"]["kind"], each["value"]["text"] or "") for each in record["headers"])
+        for record in answer["records"]
+    )
+    assert first == again

@@ -64,3 +64,44 @@ def test_a_replay_that_fails_midway_says_how_many_records_were_copied(
     nothing = page.post(f"/api/topics/{ten}/replay", {**body, "partition": 1})
     assert "copied" not in nothing.data["error"]
     assert nothing.code == "NOT_ENOUGH_REPLICAS"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/api/topics/{topic}/records", {"value": "x", "timestamp_ms": 2**63}),
+        ("POST", "/api/topics/{topic}/records", {"value": "x", "timestamp_ms": -(2**80)}),
+        ("POST", "/api/topics/{topic}/records", {"value": "x", "timestamp_ms": -1}),
+        ("POST", "/api/topics/{topic}/records", {"value": "x", "partition": 2**40}),
+        ("POST", "/api/topics/{topic}/records", {"value": "\ud800"}),
+        ("POST", "/api/topics/{topic}/records", {"value": "x", "headers": {"\ud800": "x"}}),
+        ("POST", "/api/topics/{topic}/replay", {"to": "{topic}", "partition": 2**40}),
+        ("PATCH", "/api/topics/{topic}", {"partitions": 2**31}),
+        ("PATCH", "/api/topics/{topic}", {"partitions": -(2**40)}),
+        ("POST", "/api/topics", {"name": "many", "partitions": 2**70}),
+        ("POST", "/api/topics/{topic}/trim", {"before": "0", "partitions": ["0"], "confirm": "{topic}"}),
+        ("POST", "/api/topics/{topic}/trim", {"before": "0", "partitions": [2**40], "confirm": "{topic}"}),
+        ("POST", "/api/topics/{topic}/trim", {"before": "@99999999999999999999", "confirm": "{topic}"}),
+        ("POST", "/api/groups/g/reset", {"offsets": {"{topic}:99999999999": 1}, "new": True}),
+        ("POST", "/api/groups/g/reset", {"to": "@99999999999999999999", "topics": ["{topic}"], "new": True}),
+        ("POST", "/api/cluster/reassign", {"topics": ["{topic}"], "brokers": [1], "replication_factor": 2**40}),
+        ("POST", "/api/cluster/reassign", {"topics": ["{topic}"], "brokers": [1], "replication_factor": -1}),
+        ("POST", "/api/cluster/reassign", {"topics": ["{topic}"], "brokers": [2**40]}),
+        (
+            "POST",
+            "/api/cluster/reassign",
+            {"plan": [{"topic": "{topic}", "partition": 2**40, "to": [1]}], "execute": True},
+        ),
+        (
+            "POST",
+            "/api/cluster/reassign",
+            {"plan": [{"topic": "{topic}", "partition": 0, "to": [2**40]}], "execute": True},
+        ),
+        ("POST", "/api/learn/topic", {"partitions": 4, "replication_factor": 2**40}),
+        ("POST", "/api/learn/produce", {"count": 2**70}),
+    ],
+)
+def test_numbers_that_fit_nowhere_are_refused(page: Page, ten: str, method: str, path: str, body: Any) -> None:
+    said = json.loads(json.dumps(body).replace("{topic}", ten))
+    answer = page.request(method, path.replace("{topic}", ten), said, {})
+    assert 400 <= answer.status < 500, (answer.status, answer.body)

@@ -38,6 +38,13 @@ class Call:
             return None
         return self.field(name, kind)
 
+    def number(self, name: str, least: int, most: int) -> int | None:
+        """Return a whole number of the body that is in these bounds, None if it is missing or null."""
+        value = self.optional(name, int)
+        if value is not None and not least <= value <= most:
+            raise bad_request(f"{name}: expected a whole number from {least} to {most}")
+        return value
+
     def field(self, name: str, kind: type[T], default: T | object = _MISSING) -> T:
         """Return a field of the body, which must be of this type."""
         if not isinstance(self.body, dict):

@@ -25,7 +25,8 @@ from moldau.console.options import ConsoleOptions, host_of, is_allowed_host
 STATIC: Final = Path(__file__).parent / "static"
 BODY_BYTES_MAX: Final = 2 << 20
 NAME_LENGTH_MAX: Final = 1000
-QUERY_LENGTH_MAX: Final = 8000
+QUERY_LENGTH_MAX: Final = 24_000
+"""Enough for the cursor of a search in some thousand partitions."""
 CLUSTER_THREADS: Final = 12
 MEMORY_THREADS: Final = 4
 SAFE_METHODS: Final = ("GET", "HEAD")

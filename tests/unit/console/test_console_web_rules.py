@@ -15,6 +15,7 @@ from moldau.console.options import ConsoleOptions, is_allowed_host, properties_o
 from moldau.console.records.search import cursor_text, parse_cursor
 from moldau.console.records.shown import FoundRecord, record_data, shown
 from moldau.console.sessions import IDLE_SECONDS, SESSIONS_MAX, Sessions
+from moldau.console.web import QUERY_LENGTH_MAX
 from moldau.wire.records import Record
 
 OPTIONS = ConsoleOptions("localhost:9092", host="console.example.com", allowed_hosts=frozenset({"other.example.com"}))
@@ -143,6 +144,14 @@ def test_unknown_values_come_last_in_both_directions() -> None:
     assert names("lag", page="9") == []
 
 
+def test_a_list_may_be_filtered_by_several_columns() -> None:
+    rows = [{"name": "a", "host": "one"}, {"name": "b", "host": "two"}, {"name": "onerous", "host": None}]
+    query = list_query({"filter": "ONE"}, ("name",), "name")
+    found = page_of(rows, query, "name", filtered=("name", "host"))
+    assert [row["name"] for row in found["rows"]] == ["a", "onerous"]
+    assert page_of(rows, query, "name")["matching"] == 1
+
+
 @pytest.mark.parametrize(
     "parameters",
     [{"sort": "password"}, {"page": "0"}, {"size": "501"}, {"page": "٣"}, {"page": "9" * 30}, {"size": "-1"}],
@@ -205,6 +214,26 @@ def test_cursors() -> None:
     assert cursor_text({1: 5, 0: 17}) == "0:17,1:5"
     assert cursor_text(None) is None
     assert parse_cursor("0:17,1:5", [0, 1]) == {0: 17, 1: 5}
+    many = {index: 1_000_000 + index * 7919 % 5000 for index in range(4000)}
+    packed = cursor_text(many)
+    assert packed is not None
+    assert len(packed) < QUERY_LENGTH_MAX - 4000
+    assert parse_cursor(packed, range(4000)) == many
+    far = {index: 2**63 - 1 if index % 2 else 0 for index in range(1, 1000, 3)}
+    assert parse_cursor(cursor_text(far) or "", range(1000)) == far
+    for wrong in (
+        packed[:-1],
+        packed[:50] + "=" + packed[50:],
+        "~ž",
+        "~!",
+        "~____________",
+        "~AAAB" * 9,
+        "0:1" + packed,
+    ):
+        with pytest.raises(ApiError):
+            parse_cursor(wrong, range(4000))
+    with pytest.raises(ApiError):
+        parse_cursor(packed, range(3999))
     for wrong in ("", "0", "0:", "2:1", "0:-1", "a:b", "0:" + "9" * 40):
         with pytest.raises(ApiError):
             parse_cursor(wrong, [0, 1])

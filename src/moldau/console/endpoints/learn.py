@@ -70,7 +70,7 @@ def _data(call: Call, practice: Practice) -> dict[str, Any]:
 def create(call: Call) -> dict[str, Any]:
     partitions = call.field("partitions", int, 4)
     brokers = len(call.access.collector.look().alive) or 1
-    factor = call.optional("replication_factor", int) or min(3, brokers)
+    factor = call.number("replication_factor", 1, PARTITIONS_MAX) or min(3, brokers)
     if not 1 <= partitions <= PARTITIONS_MAX:
         raise bad_request(f"partitions: expected a whole number from 1 to {PARTITIONS_MAX}")
     configs = dict(COMPACTED_CONFIGS) if call.field("compacted", bool, False) else {}

@@ -30,6 +30,7 @@ from moldau.wire.records import IN_LINE, Header, Record
 LIMIT_DEFAULT: Final = 50
 LIMIT_MAX: Final = 500
 OFFSET_MAX: Final = 2**63 - 1
+HEADERS_EXPECTED: Final = "headers: expected an object, or a list of [name, value] or [name, value, encoding]"
 SEARCH: Final = ("from", "partition", "limit", "cursor", "committed", *choosing.PARAMETERS)
 REPLAY_RECORDS_MAX: Final = 10_000
 REPLAY_BYTES_MAX: Final = 64 << 20
@@ -147,9 +148,10 @@ def produce(call: Call) -> dict[str, Any]:
     acks = call.field("acks", str, "all")
     if acks not in ACKS:
         raise bad_request("acks: expected all, 1 or 0")
+    timestamp_ms = call.number("timestamp_ms", 0, OFFSET_MAX)
     record = Record(
         IN_LINE,
-        call.optional("timestamp_ms", int) or now_ms(),
+        now_ms() if timestamp_ms is None else timestamp_ms,
         encoded(call.optional("key", str), call.field("key_encoding", str, "text"), "key"),
         encoded(call.optional("value", str), call.field("value_encoding", str, "text"), "value"),
         headers_of((call.body or {}).get("headers")),
@@ -189,16 +191,18 @@ def encoded(text: str | None, encoding: str, name: str) -> bytes | None:
 def headers_of(headers: Any) -> tuple[Header, ...]:
     if headers is None:
         return ()
-    pairs = list(headers.items()) if isinstance(headers, dict) else headers
-    if not isinstance(pairs, list):
-        raise bad_request("headers: expected an object, or a list of [name, value]")
+    rows = [list(each) for each in headers.items()] if isinstance(headers, dict) else headers
+    if not isinstance(rows, list):
+        raise bad_request(HEADERS_EXPECTED)
     result: list[Header] = []
-    for pair in pairs:
-        if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise bad_request("headers: expected an object, or a list of [name, value]")
-        if not isinstance(pair[1], str | None):
-            raise bad_request(f"headers: the value of {pair[0][:100]} must be a text or null")
-        result.append((pair[0], None if pair[1] is None else pair[1].encode()))
+    for row in rows:
+        if not isinstance(row, list) or len(row) not in (2, 3) or not isinstance(row[0], str):
+            raise bad_request(HEADERS_EXPECTED)
+        name, value, encoding = row if len(row) == 3 else (*row, "text")
+        if not isinstance(value, str | None):
+            raise bad_request(f"headers: the value of {name[:100]} must be a text or null")
+        encoded(name, "text", "headers")
+        result.append((name, encoded(value, encoding, "headers")))
     return tuple(result)
 
 

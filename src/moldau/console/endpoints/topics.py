@@ -183,11 +183,8 @@ def _at(values: array[int] | None, index: int) -> int | None:
 
 def create_topic(call: Call) -> dict[str, Any]:
     name = call.field("name", str)
-    partitions = call.optional("partitions", int)
-    replication_factor = call.optional("replication_factor", int)
-    for what, number in (("partitions", partitions), ("replication_factor", replication_factor)):
-        if number is not None and not 1 <= number <= PARTITIONS_MAX:
-            raise bad_request(f"{what}: expected a whole number from 1 to {PARTITIONS_MAX}")
+    partitions = call.number("partitions", 1, PARTITIONS_MAX)
+    replication_factor = call.number("replication_factor", 1, PARTITIONS_MAX)
     configs = config_values(call.field("configs", dict, {}))
     validate_only = call.field("validate_only", bool, False)
     with call.access.admin() as admin:
@@ -209,7 +206,7 @@ def config_values(configs: Mapping[Any, Any]) -> dict[str, str]:
 
 def alter_topic(call: Call) -> dict[str, Any]:
     name = call.path["topic"]
-    partitions = call.optional("partitions", int)
+    partitions = call.number("partitions", 1, PARTITIONS_MAX)
     to_set = config_values(call.field("set", dict, {}))
     to_unset = call.field("unset", list, [])
     if not all(isinstance(each, str) for each in to_unset):
@@ -264,7 +261,7 @@ def trim_topic(call: Call) -> dict[str, Any]:
     with call.access.cluster() as cluster:
         require_topic(cluster, name)
         indexes = sorted(cluster.topic(name).leaders)
-        if only is not None and not set(map(str, only)) <= set(map(str, indexes)):
+        if only is not None and not all(isinstance(each, int) and each in indexes for each in only):
             raise bad_request(f"partitions: {name} has 0 to {len(indexes) - 1}")
         partitions = [TopicPartition(name, index) for index in (indexes if only is None else only)]
         cluster.delete_records(resolved(cluster, partitions, position))

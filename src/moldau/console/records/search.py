@@ -5,18 +5,21 @@ A search that ends at a bound returns where to go on, so that no request takes l
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from typing import Final
 
+from moldau.base.errors import MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, Cluster
-from moldau.console.failures import bad_request
+from moldau.console.failures import ApiError, bad_request
 from moldau.console.records.choosing import Choice
 from moldau.console.records.fetching import Fetched, fetch
 from moldau.console.records.shown import FoundRecord
+from moldau.wire.records import append_varint, read_varint
 
 RECORDS_MAX: Final = 20_000
 BYTES_MAX: Final = 32 << 20
@@ -28,6 +31,8 @@ PARTITION_BYTES_MIN: Final = 16 << 10
 WINDOW_BYTES: Final = 4 << 20
 """A search from the end reads windows of at most about this size in each partition."""
 WINDOW_WITH_FILTER: Final = 2_000
+CURSOR_TEXT_MAX: Final = 4_000
+PACKED: Final = "~"
 Offsets = dict[int, int]
 """By partition."""
 
@@ -189,14 +194,28 @@ def _room(work: Work, pending: Sequence[int], record_bytes: Mapping[int, float])
 
 
 def cursor_text(offsets: Offsets | None) -> str | None:
-    return None if offsets is None else ",".join(f"{index}:{offset}" for index, offset in sorted(offsets.items()))
+    """Return `0:1200,1:870`; of very many partitions the differences as varints, for a query has a bound."""
+    if offsets is None:
+        return None
+    text = ",".join(f"{index}:{offset}" for index, offset in sorted(offsets.items()))
+    return text if len(text) <= CURSOR_TEXT_MAX else _packed(offsets)
+
+
+def _packed(offsets: Offsets) -> str:
+    data = bytearray()
+    before = (-1, 0)
+    for each in sorted(offsets.items()):
+        append_varint(data, each[0] - before[0] - 1)
+        append_varint(data, each[1] - before[1])
+        before = each
+    return PACKED + base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def parse_cursor(text: str, known: Iterable[int]) -> Offsets:
-    """Read `0:1200,1:870`; all partitions must exist."""
+    """Read the cursor of an earlier answer; all partitions must exist."""
     offsets: Offsets = {}
     allowed = set(known)
-    for index, offset in _pairs(text):
+    for index, offset in _unpacked(text) if text.startswith(PACKED) else _pairs(text):
         if index not in allowed:
             raise bad_request(f"cursor: there is no partition {index}")
         offsets[index] = offset
@@ -207,5 +226,25 @@ def _pairs(text: str) -> Iterator[tuple[int, int]]:
     for part in text.split(","):
         index, _, offset = part.partition(":")
         if not (index.isascii() and index.isdigit() and offset.isascii() and offset.isdigit()) or len(part) > 30:
-            raise bad_request("cursor: not one of an earlier answer")
+            raise _bad_cursor()
         yield int(index), int(offset)
+
+
+def _unpacked(text: str) -> Iterator[tuple[int, int]]:
+    digits = text.removeprefix(PACKED)
+    try:
+        data = base64.b64decode(digits + "=" * (-len(digits) % 4), altchars=b"-_", validate=True)
+        index, offset, position = -1, 0, 0
+        while position < len(data):
+            skipped, position = read_varint(data, position)
+            more, position = read_varint(data, position, 64)
+            index, offset = index + skipped + 1, offset + more
+            if not 0 <= offset < 2**63:
+                raise _bad_cursor()
+            yield index, offset
+    except (ValueError, MalformedData) as error:
+        raise _bad_cursor() from error
+
+
+def _bad_cursor() -> ApiError:
+    return bad_request("cursor: not one of an earlier answer")
