@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from console_process import Shop
+from console_process import Shop, create_topics
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -63,7 +63,7 @@ def test_a_topic_whose_sizes_and_settings_the_user_may_not_see(page: Page, addre
     expect(page.get_by_role("heading", name="Records written")).to_be_visible()
     expect(page.get_by_role("heading", name="Size on disk")).to_have_count(0)
     expect(page.locator(".live")).to_have_text("live")
-    shop.write_orders(50)
+    shop.write_orders(50, first=10_000)
     expect(page.locator(".chart .series").first).to_be_visible()  # events came
     page.get_by_role("link", name="Settings").click()
     expect(page.get_by_role("alert")).to_contain_text("you may not see them")
@@ -78,22 +78,24 @@ def test_a_broker_whose_settings_the_user_may_not_see(page: Page, address: str, 
 
 
 def test_large_numbers_are_shown_as_they_were_written(page: Page, address: str, shop: Shop) -> None:
-    shop.producer.produce("oddities", '{"id": 9007199254740993}', "large number", partition=0)
-    shop.producer.produce("oddities", '{"a": 1e999}', "not finite", partition=0)
+    create_topics(shop.bootstrap, {"numbers": 1}, replicas=3)
+    shop.producer.produce("numbers", '{"id": 9007199254740993}', "large number", partition=0)
+    shop.producer.produce("numbers", '{"a": 1e999}', "not finite", partition=0)
     assert shop.producer.flush(60) == 0
-    page.goto(f"{address}/topics/oddities/records?from=start&text=number")
+    page.goto(f"{address}/topics/numbers/records?from=start&text=number")
     expect(page.locator("details.record")).to_have_count(1)
     page.locator("details.record summary").click()
     expect(page.locator("details.record pre").filter(has_text="9007199254740993")).to_be_visible()
-    page.goto(f"{address}/topics/oddities/records?from=start&text=finite")
+    page.goto(f"{address}/topics/numbers/records?from=start&text=finite")
     expect(page.locator("details.record")).to_contain_text("1e999")
 
 
 def test_a_record_is_sent_again_with_the_same_headers(page: Page, address: str, shop: Shop) -> None:
     headers = [("plain", b"text"), ("bytes", b"\x00\xff"), ("none", None), ("lines", b" a\nb "), ("plain", b"twice")]
-    shop.producer.produce("shipments", "with headers", "again", partition=0, headers=headers)
+    create_topics(shop.bootstrap, {"headers": 1}, replicas=3)
+    shop.producer.produce("headers", "with headers", "again", partition=0, headers=headers)
     assert shop.producer.flush(60) == 0
-    page.goto(f"{address}/topics/shipments/records?from=start&key=again")
+    page.goto(f"{address}/topics/headers/records?from=start&key=again")
     page.locator("details.record summary").click()
     page.get_by_role("link", name="Open on its own page").click()
     page.get_by_role("button", name="Send again").click()
@@ -101,7 +103,7 @@ def test_a_record_is_sent_again_with_the_same_headers(page: Page, address: str, 
     expect(dialog.get_by_label("Headers", exact=True)).to_have_value("plain: text\nplain: twice")
     dialog.get_by_role("button", name="Produce").click()
     expect(dialog).to_be_hidden()
-    answer = page.request.get(f"{address}/api/topics/shipments/records?from=start&key=again").json()
+    answer = page.request.get(f"{address}/api/topics/headers/records?from=start&key=again").json()
     first, again = (
         sorted((each["name"], each["value"]["kind"], each["value"]["text"] or "") for each in record["headers"])
         for record in answer["records"]

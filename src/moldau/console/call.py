@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
 from moldau.console.access import Access
+from moldau.console.collector.state import ClusterState
 from moldau.console.failures import bad_request
 from moldau.console.options import ConsoleOptions
 
@@ -70,9 +71,10 @@ class Call:
         if self.field("confirm", str) != name:
             raise bad_request(f"confirm: write {name} to confirm")
 
-    def changed(self) -> None:
-        """The cluster was changed: let the pages see it."""
-        self.access.collector.await_change(AFTER_CHANGE_SECONDS)
+    def changed(self, is_seen: Callable[[ClusterState], bool] = lambda state: True) -> None:
+        """The cluster was changed: let the pages see it. `is_seen` says whether the collector has seen it: the broker
+        that it asks may hear of it a little later."""
+        self.access.collector.await_change(AFTER_CHANGE_SECONDS, is_seen)
 
 
 _KINDS: Final[Mapping[type, str]] = {

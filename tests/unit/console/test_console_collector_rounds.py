@@ -6,6 +6,7 @@ from array import array
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
@@ -120,3 +121,23 @@ def test_errors_of_all_groups_are_an_error() -> None:
     assert known_of({}) == {}
     with pytest.raises(KafkaError):
         known_of({"a": refused, "b": refused})
+
+
+def test_a_change_is_awaited_until_the_broker_that_is_asked_has_heard_of_it(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers learn of a new topic one after the other."""
+    topics = collector.state.topics
+    answers = iter([topics, topics, {**topics, "new": topics["orders"]}])
+
+    def read_topics() -> None:
+        collector.state.topics = next(answers, collector.state.topics)
+
+    monkeypatch.setattr(collector, "_read_topics", read_topics)
+    collector.start()
+    try:
+        collector.await_change(PATIENCE_S, lambda state: "new" in state.topics)
+        assert "new" in collector.state.topics
+    finally:
+        collector.stop()
+        collector.join(PATIENCE_S)

@@ -51,6 +51,7 @@ RETRY_MS: Final = 1500
 REFUSED_SECONDS: Final = 60.0
 RESTING_AFTER_SECONDS: Final = 60.0
 HURRY_SECONDS: Final = 1.0
+LOOK_AGAIN_SECONDS: Final = 0.05
 GROUPS_AT_ONCE: Final = 200
 TOPICS_WITH_SIZES: Final = 3_000
 """With more topics than this the sizes of single topics have no history: it would take too much memory."""
@@ -109,24 +110,34 @@ class Collector:
         self._pace.hurry(*steps)
         self._wake.set()
 
-    def await_change(self, timeout_seconds: float) -> None:
-        """Read everything now, and wait until that is done or the time is over: after a change by the user."""
-        # The round that runs now may have begun before the change.
+    def await_change(
+        self, timeout_seconds: float, is_seen: Callable[[ClusterState], bool] = lambda state: True
+    ) -> None:
+        """Read everything now, and wait until a change by the user is seen or the time is over."""
+        end = time.monotonic() + timeout_seconds
         wanted = self._rounds_begun + 1
         self.hurry()
+        self._await_round(wanted, end)
+        while not is_seen(self.state) and not self._stopped and time.monotonic() < end:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped, LOOK_AGAIN_SECONDS)
+            wanted = self._rounds_begun + 1
+            self.hurry("topics")
+            self._await_round(wanted, end)
+
+    def _await_round(self, wanted: int, end: float) -> None:
+        """Wait for a round, mostly the next one: the one that runs now may have begun before a change."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._rounds_done >= wanted, timeout_seconds)
+            self._changed.wait_for(lambda: self._stopped or self._rounds_done >= wanted, end - time.monotonic())
 
     def await_news(self, timeout_seconds: float) -> None:
         """Wait for a reading of the topics that begins now. Whoever asks for what does not exist again and again does
         not make the collector read more than once a second."""
-        wanted = self._rounds_begun + 1
-        now = time.monotonic()
+        now, wanted = time.monotonic(), self._rounds_begun + 1
         if now - self._last_hurry >= HURRY_SECONDS:
             self._last_hurry = now
             self.hurry("topics")
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._rounds_done >= wanted, timeout_seconds)
+        self._await_round(wanted, now + timeout_seconds)
 
     def await_first(self, timeout_seconds: float) -> None:
         """Wait for the first round."""

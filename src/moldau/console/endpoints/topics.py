@@ -193,7 +193,7 @@ def create_topic(call: Call) -> dict[str, Any]:
         except KafkaError as error:
             raise kafka_failure(error, name) from error
     if not validate_only:
-        call.changed()
+        call.changed(lambda state: name in state.topics)
     return {"ok": True, "message": f"created {name}"}
 
 
@@ -226,8 +226,12 @@ def alter_topic(call: Call) -> dict[str, Any]:
                 messages.append(f"{name}: {partitions} partitions")
         except KafkaError as error:
             raise kafka_failure(error, name) from error
-    call.changed()
+    call.changed(lambda state: partition_count(state, name) >= (partitions or 0))
     return {"ok": True, "messages": messages}
+
+
+def partition_count(state: ClusterState, name: str) -> int:
+    return len(state.topics[name].leaders) if name in state.topics else 0
 
 
 def require_topic(cluster: Cluster, name: str) -> None:
@@ -248,7 +252,7 @@ def delete_topic(call: Call) -> dict[str, Any]:
             topic_admin.delete_topic(admin, name)
         except KafkaError as error:
             raise kafka_failure(error, name) from error
-    call.changed()
+    call.changed(lambda state: name not in state.topics)
     return {"ok": True, "message": f"deleted {name}"}
 
 
