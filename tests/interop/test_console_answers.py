@@ -274,9 +274,9 @@ def test_a_group_is_reset_after_its_plan(page: Page, tool: Callable[..., Any], o
     back = page.post(path, {"offsets": {f"{orders}:0": 4}, "execute": True}).data
     assert back["partitions"][0]["after"] == 4
     assert page.post(path, {"to": "sideways"}).status == 400
-    assert page.post(path, {}).message == "choose one: to, or offsets"
+    assert page.post(path, {}).message == "give either to or offsets"
     missing = page.post("/api/groups/nobody/reset", {"to": "earliest"})
-    assert missing.status == 409
+    assert missing.status == 404
     assert "does not exist" in missing.message
 
 

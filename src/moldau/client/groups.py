@@ -7,6 +7,7 @@ KafkaErrors; each tool words them itself. Brokers since Kafka 3.0 are supported:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -70,6 +71,10 @@ OFFSET_COMMIT_VERSIONS: Final = (2, 9)
 """OffsetCommit has topic ids instead of names from version 10 on."""
 
 
+class NotAnswered(KafkaError):
+    """Of a group whose coordinator cannot be told, or does not answer for it yet."""
+
+
 class Groups:
     """The groups of a cluster. Every call ends or raises within `timeout_ms`."""
 
@@ -100,18 +105,24 @@ class Groups:
         return self._retry(attempt)
 
     def described(self, group_ids: Iterable[str]) -> Described:
-        """Return each group or its error.
+        """Return each group or its error. Raise an error of its coordinator.
 
         The API of the consumer protocol is tried first, and that of the classic protocol for groups it does not find.
         """
-        groups: Described = {}
-        for chunk in _chunks(list(dict.fromkeys(group_ids))):
-            groups |= self._retry(partial(self._describe, chunk))
+        groups = self.each_described(group_ids)
+        for group in groups.values():
+            if isinstance(group, NotAnswered):
+                raise group
         return groups
 
+    def each_described(self, group_ids: Iterable[str]) -> Described:
+        """Return each group or its error, also that of its coordinator: one group hides no other."""
+        return self._each(group_ids, self._describe)
+
     def _describe(self, group_ids: Sequence[str]) -> Described:
-        groups: Described = {}
-        for coordinator, ids in self._by_coordinator(group_ids):
+        coordinators, errors = self._coordinators(group_ids)
+        groups: Described = {**errors}
+        for coordinator, ids in coordinators.items():
             consumer_groups = self._describe_consumer_groups(coordinator, ids)
             classic_ids = [
                 group_id
@@ -145,21 +156,30 @@ class Groups:
         return {group.group_id: _classic_group(group, coordinator) for group in response.groups}
 
     def committed(self, group_ids: Iterable[str]) -> dict[str, CommittedOffsets]:
-        """Return the committed offsets of groups. An unknown group has no offsets."""
+        """Return the committed offsets of groups. An unknown group has no offsets. Raise the first error."""
         offsets: dict[str, CommittedOffsets] = {}
-        for chunk in _chunks(list(dict.fromkeys(group_ids))):
-            offsets |= self._retry(partial(self._fetch_offsets, chunk))
+        for group_id, committed in self.each_committed(group_ids).items():
+            if isinstance(committed, KafkaError):
+                raise committed
+            offsets[group_id] = committed
         return offsets
 
-    def _fetch_offsets(self, group_ids: Sequence[str]) -> dict[str, CommittedOffsets]:
-        offsets: dict[str, CommittedOffsets] = {}
-        for coordinator, ids in self._by_coordinator(group_ids):
+    def each_committed(self, group_ids: Iterable[str]) -> dict[str, CommittedOffsets | KafkaError]:
+        """Return the committed offsets of each group or its error: one group hides no other."""
+        return self._each(group_ids, self._fetch_offsets)
+
+    def _fetch_offsets(self, group_ids: Sequence[str]) -> dict[str, CommittedOffsets | KafkaError]:
+        coordinators, errors = self._coordinators(group_ids)
+        offsets: dict[str, CommittedOffsets | KafkaError] = {**errors}
+        for coordinator, ids in coordinators.items():
             request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=each, topics=None) for each in ids])
             response = self._cluster.channel(coordinator.node_id).ask(
                 ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, OFFSET_FETCH_VERSIONS
             )
             for group in response.groups:
-                _raise_if_error(group.error_code)
+                if group.error_code:
+                    offsets[group.group_id] = _error(group.error_code)
+                    continue
                 offsets[group.group_id] = {
                     TopicPartition(topic.name, each.partition_index): Committed(
                         each.committed_offset,
@@ -185,7 +205,7 @@ class Groups:
         ]
 
         def attempt() -> None:
-            ((coordinator, _),) = self._by_coordinator([group_id])
+            coordinator = self._coordinator(group_id)
             request = OffsetCommitRequest(group_id=group_id, topics=topics)
             response = self._cluster.channel(coordinator.node_id).ask(
                 ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, OFFSET_COMMIT_VERSIONS
@@ -210,7 +230,7 @@ class Groups:
         return results
 
     def _delete(self, group_id: str) -> ErrorCode:
-        ((coordinator, _),) = self._by_coordinator([group_id])
+        coordinator = self._coordinator(group_id)
         response = self._cluster.channel(coordinator.node_id).ask(
             ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=[group_id]), DeleteGroupsResponse
         )
@@ -224,7 +244,7 @@ class Groups:
         ]
 
         def attempt() -> dict[TopicPartition, ErrorCode]:
-            ((coordinator, _),) = self._by_coordinator([group_id])
+            coordinator = self._coordinator(group_id)
             request = OffsetDeleteRequest(group_id=group_id, topics=topics)
             response = self._cluster.channel(coordinator.node_id).ask(
                 ApiKey.OFFSET_DELETE, request, OffsetDeleteResponse
@@ -238,23 +258,56 @@ class Groups:
 
         return self._retry(attempt)
 
-    def _by_coordinator(self, group_ids: Sequence[str]) -> Iterator[tuple[Node, list[str]]]:
-        """Group the ids by coordinator."""
+    def _coordinator(self, group_id: str) -> Node:
+        coordinators, errors = self._coordinators([group_id])
+        if errors:
+            raise errors[group_id]
+        (coordinator,) = coordinators
+        return coordinator
+
+    def _coordinators(self, group_ids: Sequence[str]) -> tuple[dict[Node, list[str]], dict[str, KafkaError]]:
+        """Return the ids by coordinator, and the errors of those that have none now."""
         self._cluster.nodes()
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=group_ids)
         response = self._cluster.ask_any(
             ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, FIND_COORDINATOR_VERSIONS
         )
         by_node: dict[Node, list[str]] = {}
-        for coordinator in response.coordinators:
-            _raise_if_error(coordinator.error_code, coordinator.error_message)
-            by_node.setdefault(Node(coordinator.node_id, coordinator.host, coordinator.port), []).append(
-                coordinator.key
-            )
-        yield from by_node.items()
+        errors: dict[str, KafkaError] = {}
+        for each in response.coordinators:
+            if each.error_code:
+                errors[each.key] = NotAnswered(ErrorCode(each.error_code), each.error_message)
+            else:
+                by_node.setdefault(Node(each.node_id, each.host, each.port), []).append(each.key)
+        return by_node, errors
+
+    def _each(
+        self, group_ids: Iterable[str], ask: Callable[[Sequence[str]], Mapping[str, T | KafkaError]]
+    ) -> dict[str, T | KafkaError]:
+        """Return what each group has, or its error. Groups with a passing error are asked again until the timeout."""
+        results: dict[str, T | KafkaError] = {}
+        for chunk in _chunks(list(dict.fromkeys(group_ids))):
+            with suppress(NotAnswered):  # it is among the results
+                self._retry(partial(_ask_pending, ask, chunk, results))
+        return results
 
     def _retry(self, action: Callable[[], T]) -> T:
         return self._cluster.retry(action, self._timeout_ms, TRANSIENT)
+
+
+def _ask_pending(
+    ask: Callable[[Sequence[str]], Mapping[str, T | KafkaError]], ids: Sequence[str], results: dict[str, T | KafkaError]
+) -> None:
+    pending = [each for each in ids if each not in results or _is_passing(results[each])]
+    results |= ask(pending)
+    for each in pending:
+        result = results.get(each)
+        if isinstance(result, NotAnswered) and _is_passing(result):
+            raise result
+
+
+def _is_passing(result: object) -> bool:
+    return isinstance(result, NotAnswered) and result.code in TRANSIENT
 
 
 _NOT_A_CONSUMER_GROUP: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
@@ -267,6 +320,11 @@ def _is_not_found(group: DescribedGroup | KafkaError) -> bool:
 def _raise_if_error(error_code: int, message: str | None = None) -> None:
     if error_code:
         raise KafkaError(ErrorCode(error_code), message)
+
+
+def _error(error_code: int, message: str | None = None) -> KafkaError:
+    code = ErrorCode(error_code)
+    return NotAnswered(code, message) if code in TRANSIENT else KafkaError(code, message)
 
 
 def _final_code(error_code: int) -> ErrorCode:
@@ -283,8 +341,8 @@ def _chunks(group_ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _consumer_group(group: consumer_group_describe.DescribedGroup, coordinator: Node) -> DescribedGroup | KafkaError:
-    if code := _final_code(group.error_code):
-        return KafkaError(code, group.error_message)
+    if group.error_code:
+        return _error(group.error_code, group.error_message)
     return DescribedGroup(
         group.group_id,
         CONSUMER,
@@ -317,8 +375,8 @@ def _partitions(assignment: consumer_group_describe.Assignment | None) -> frozen
 
 
 def _classic_group(group: describe_groups.DescribedGroup, coordinator: Node) -> DescribedGroup | KafkaError:
-    if code := _final_code(group.error_code):
-        return KafkaError(code, group.error_message)
+    if group.error_code:
+        return _error(group.error_code, group.error_message)
     is_consumer = group.protocol_type in (CONSUMER_PROTOCOL, "")
     return DescribedGroup(
         group.group_id,

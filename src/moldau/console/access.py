@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from moldau.console.collector.collector import Collector, MetricsReader
 from moldau.console.failures import too_many
 from moldau.console.learning import Practice
 
+REQUESTS_MAX: Final = 8
+"""Requests of one user that ask the cluster at once, fewer than there are threads for them; others wait."""
 CONNECTIONS_MAX: Final = 16
 """Clusters in use at once by one user: requests, exports and live records."""
 IDLE_MAX: Final = 2
@@ -48,6 +51,8 @@ class Access:
         self.practice: Practice | None = None
         self.closers: list[Callable[[], None]] = []
         """What else ends with this access: practice consumers."""
+        self.turns = asyncio.Semaphore(REQUESTS_MAX)
+        """Of the event loop."""
         self.uses = 0
         """Sessions of this user."""
         self._lock = threading.Lock()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
 from moldau.console.access import Access
+from moldau.console.collector.state import ClusterState
 from moldau.console.failures import bad_request
 from moldau.console.options import ConsoleOptions
 
@@ -38,6 +39,13 @@ class Call:
             return None
         return self.field(name, kind)
 
+    def number(self, name: str, least: int, most: int) -> int | None:
+        """Return a whole number of the body that is in these bounds, None if it is missing or null."""
+        value = self.optional(name, int)
+        if value is not None and not least <= value <= most:
+            raise bad_request(f"{name}: expected a whole number from {least} to {most}")
+        return value
+
     def field(self, name: str, kind: type[T], default: T | object = _MISSING) -> T:
         """Return a field of the body, which must be of this type."""
         if not isinstance(self.body, dict):
@@ -63,9 +71,10 @@ class Call:
         if self.field("confirm", str) != name:
             raise bad_request(f"confirm: write {name} to confirm")
 
-    def changed(self) -> None:
-        """The cluster was changed: let the pages see it."""
-        self.access.collector.await_change(AFTER_CHANGE_SECONDS)
+    def changed(self, is_seen: Callable[[ClusterState], bool] = lambda state: True) -> None:
+        """The cluster was changed: let the pages see it. `is_seen` says whether the collector has seen it: the broker
+        that it asks may hear of it a little later."""
+        self.access.collector.await_change(AFTER_CHANGE_SECONDS, is_seen)
 
 
 _KINDS: Final[Mapping[type, str]] = {

@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
@@ -37,7 +37,6 @@ from moldau.console.web import (
 
 log = logging.getLogger(__name__)
 
-COOKIE: Final = "moldau_console"
 TOKEN_HEADER: Final = "x-console-token"
 USERS_MAX: Final = 8
 """Users with a collector of their own, which takes memory."""
@@ -54,7 +53,6 @@ class Console:
         self.sessions: Sessions[Access] = Sessions(
             secrets.token_bytes(32), lambda: secrets.token_urlsafe(32), time.monotonic, self._on_session_end
         )
-        self._metrics = MetricsReader(options.metrics) if options.metrics else None
         self._accesses: dict[tuple[str, str, str], Access] = {}
         self._anonymous: Access | None = None
         self._logins = asyncio.Semaphore(LOGINS_AT_ONCE)
@@ -87,6 +85,7 @@ class Console:
         self.sessions.end_all()
         if self._anonymous is not None:
             self._anonymous.close()
+        self.streams.close()
         self._threads.stop()
 
     async def _end_idle_sessions(self) -> None:
@@ -97,7 +96,7 @@ class Console:
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     async def _session(self, request: Request) -> Response:
-        session_id = request.cookies.get(COOKIE, "")
+        session_id = self._session_id(request) or ""
         is_new = not 20 <= len(session_id) <= 128 or not session_id.isascii()
         if is_new:
             session_id = self.sessions.new_id()
@@ -105,6 +104,9 @@ class Console:
         if is_new:
             self._set_cookie(response, session_id)
         return response
+
+    def _session_id(self, request: Request) -> str | None:
+        return request.cookies.get(self.options.cookie)
 
     def _session_data(self, session_id: str) -> dict[str, Any]:
         login = self.sessions.login(session_id)
@@ -119,13 +121,14 @@ class Console:
             "idle_seconds": int(IDLE_SECONDS),
             "features": {
                 "pipelines": bool(self.options.pipelines),
-                "metrics": self._metrics is not None,
+                "metrics": bool(self.options.metrics),
                 "learn": not self.options.read_only,
             },
         }
 
     def _set_cookie(self, response: Response, session_id: str) -> None:
-        response.set_cookie(COOKIE, session_id, httponly=True, samesite="strict", secure=self.options.is_tls)
+        name = self.options.cookie
+        response.set_cookie(name, session_id, httponly=True, samesite="strict", secure=self.options.is_tls)
 
     async def _login(self, request: Request) -> Response:
         try:
@@ -136,15 +139,21 @@ class Console:
             user, password, mechanism = _credentials(body, self.options)
             self.sessions.check_room()
             async with self._logins:
-                access = await self._access_of(user, password, mechanism)
+                session_id = self._begin_session(user, await self._access_of(user, password, mechanism))
         except Exception as error:
             return response_to(error)
-        self.sessions.end(request.cookies.get(COOKIE))
-        access.uses += 1
-        session_id = self.sessions.add(user, access)
+        self.sessions.end(self._session_id(request))  # after the new one has begun: both may be of the same user
         response = json_response(self._session_data(session_id))
         self._set_cookie(response, session_id)
         return response
+
+    def _begin_session(self, user: str, access: Access) -> str:
+        access.uses += 1
+        try:
+            return self.sessions.add(user, access)
+        except ApiError:
+            self._on_session_end(access)
+            raise
 
     async def _access_of(self, user: str, password: str, mechanism: str) -> Access:
         """Return the access of a user whom the cluster accepts. Each login is checked by the cluster."""
@@ -168,7 +177,8 @@ class Console:
         return access
 
     def _new_access(self, properties: dict[str, str], user: str | None) -> Access:
-        return Access(self.options.bootstrap, properties, user, self._metrics)
+        metrics = MetricsReader(self.options.metrics) if self.options.metrics else None
+        return Access(self.options.bootstrap, properties, user, metrics)
 
     def _on_session_end(self, access: Access) -> None:
         self.streams.wake()
@@ -182,19 +192,19 @@ class Console:
             self._check_token(request)
         except ApiError as error:
             return error_response(error)
-        self.sessions.end(request.cookies.get(COOKIE))
+        self.sessions.end(self._session_id(request))
         response = json_response({"ok": True})
-        response.delete_cookie(COOKIE)
+        response.delete_cookie(self.options.cookie)
         return response
 
     def _check_token(self, request: Request) -> None:
-        if not self.sessions.has_token(request.cookies.get(COOKIE), request.headers.get(TOKEN_HEADER)):
+        if not self.sessions.has_token(self._session_id(request), request.headers.get(TOKEN_HEADER)):
             raise ApiError(403, "BAD_TOKEN", "the token of the session is missing or old; load the page again")
 
     def _access(self, request: Request) -> Access:
         if self._anonymous is not None:
             return self._anonymous
-        login: Login[Access] | None = self.sessions.login(request.cookies.get(COOKIE))
+        login: Login[Access] | None = self.sessions.login(self._session_id(request))
         if login is None:
             raise ApiError(401, "LOGIN_REQUIRED", "log in first: the session is new, or it has ended")
         return login.access
@@ -217,7 +227,8 @@ class Console:
         async def answer(request: Request) -> Response:
             try:
                 call = await self._call(request, endpoint)
-                response: Response = await self._threads.run(endpoint.asks_cluster, _respond, endpoint, call)
+                async with call.access.turns if endpoint.asks_cluster else nullcontext():
+                    response: Response = await self._threads.run(endpoint.asks_cluster, _respond, endpoint, call)
                 return response
             except ClientDisconnect:
                 return Response(status_code=400)
@@ -234,7 +245,7 @@ class Console:
         async def stream(request: Request) -> Response:
             try:
                 call = await self._call(request, endpoint)
-                session_id = request.cookies.get(COOKIE)
+                session_id = self._session_id(request)
                 return self.streams.response(endpoint.handler(call), lambda: self._may_watch(session_id))
             except Exception as error:
                 return response_to(error)

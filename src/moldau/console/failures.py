@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, UnusableProperty
@@ -9,6 +10,8 @@ from moldau.cli.cluster.connect import kafka_failure
 from moldau.cli.connect import CommandFailed, NotFound
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.offsets import BadOffset
+
+log = logging.getLogger(__name__)
 
 STATUSES: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
@@ -44,6 +47,12 @@ def not_found(message: str) -> ApiError:
 
 def too_many(message: str) -> ApiError:
     return ApiError(429, "TOO_MANY", message)
+
+
+def internal_error(error: Exception) -> ApiError:
+    """Log a mistake of ours; return what the client is told of it."""
+    log.error("internal error", exc_info=error)
+    return ApiError(500, "INTERNAL", f"a mistake of the console: {type(error).__name__}; its log says more")
 
 
 def api_error(error: Exception) -> ApiError | None:

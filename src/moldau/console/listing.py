@@ -65,10 +65,14 @@ def page_of(
     name: str,
     cell: Callable[[T, str], Any] = cell_of,
     is_sorted_by_name: bool = False,
+    filtered: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return one page of the rows whose `name` contains the filter. `cell` returns what a row has in a column; rows
-    that are costly to make are made for one page only, by the caller."""
-    matching = [row for row in rows if query.filter in str(cell(row, name)).lower()] if query.filter else rows
+    """Return one page of the rows whose `name`, or one of the `filtered` columns, contains the filter. `cell` returns
+    what a row has in a column; rows that are costly to make are made for one page only, by the caller."""
+    columns = filtered or (name,)
+    matching: Sequence[T] = rows
+    if query.filter:
+        matching = [row for row in rows if any(query.filter in str(cell(row, each)).lower() for each in columns)]
     if not is_sorted_by_name:
         matching = sorted(matching, key=lambda row: cell(row, name))
     ordered = _sorted(matching, query, cell) if not is_sorted_by_name or query.sort != name else matching

@@ -18,7 +18,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from moldau.console.collector.collector import Collector
-from moldau.console.failures import ApiError, api_error, too_many
+from moldau.console.failures import api_error, internal_error, too_many
 from moldau.console.web import Threads
 
 STREAMS_MAX: Final = 64
@@ -66,9 +66,12 @@ class Streams:
         return self._open
 
     def stop(self) -> None:
-        """End all streams, so that the server can stop."""
+        """End all streams, so that the server can stop. A signal may interrupt anything: this takes no lock."""
         self._stopping = True
         self.wake()
+
+    def close(self) -> None:
+        """When the server has stopped."""
         self._tail_threads.shutdown(wait=False, cancel_futures=True)
 
     def wake(self) -> None:
@@ -114,7 +117,7 @@ class Streams:
                 try:
                     frames = await self._poll(feed, last_sent)
                 except Exception as error:
-                    known = api_error(error) or ApiError(500, "INTERNAL", "a mistake of the console; its log says more")
+                    known = api_error(error) or internal_error(error)
                     yield _frame("problem", _data(known.body()))
                     return
                 if frames:

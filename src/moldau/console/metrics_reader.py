@@ -5,10 +5,13 @@ The addresses come from the command line only. An address that does not answer i
 
 from __future__ import annotations
 
+import math
 import re
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from http.client import HTTPException
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 TIMEOUT_SECONDS: Final = 2.0
@@ -29,43 +32,49 @@ class Sample(NamedTuple):
 
 
 class MetricsReader:
+    """Not thread-safe: each collector has its own."""
+
     def __init__(self, urls: Sequence[str]) -> None:
         self._urls = urls
-        self._totals: dict[str, tuple[float, float]] = {}
+        self._totals: dict[tuple[str, str], tuple[float, float]] = {}
+        """By address and name: the total that was read last, and when."""
 
     def __call__(self) -> Mapping[str, Any]:
-        samples: list[Sample] = []
+        samples: dict[str, list[Sample]] = {}
         errors = []
         for url in self._urls:
             try:
                 with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
                     text = response.read(TEXT_BYTES_MAX).decode(errors="replace")
-            except OSError as error:
+            except (OSError, HTTPException) as error:
                 errors.append(f"{url}: {error}")
                 continue
-            samples += parse(text.splitlines(), SHOWN)
+            samples[url] = list(parse(text.splitlines(), SHOWN))
         now = time.monotonic()
         return {
-            "bytes_in_per_second": self._rate(BYTES_IN, samples, now),
-            "bytes_out_per_second": self._rate(BYTES_OUT, samples, now),
-            "samples": samples[:SAMPLES_MAX],
+            "bytes_in_per_second": self.rate(BYTES_IN, samples, now),
+            "bytes_out_per_second": self.rate(BYTES_OUT, samples, now),
+            "samples": list(chain.from_iterable(samples.values()))[:SAMPLES_MAX],
             "errors": errors,
         }
 
-    def _rate(self, name: str, samples: Iterable[Sample], now: float) -> float | None:
-        values = [sample.value for sample in samples if sample.name == name and "topic" not in sample.labels]
-        if not values:
-            return None
-        total = sum(values)
-        before = self._totals.get(name)
-        self._totals[name] = total, now
-        if before is None or total < before[0] or now <= before[1]:
-            return None
-        return (total - before[0]) / (now - before[1])
+    def rate(self, name: str, samples: Mapping[str, Iterable[Sample]], now: float) -> float | None:
+        """Return the rate of all addresses. One that is missing once counts again from its own last total on."""
+        rates = []
+        for url, its_samples in samples.items():
+            values = [sample.value for sample in its_samples if sample.name == name and "topic" not in sample.labels]
+            if not values:
+                continue
+            total = sum(values)
+            before, then = self._totals.get((url, name), (None, now))
+            self._totals[url, name] = total, now
+            if before is not None and total >= before and now > then:
+                rates.append((total - before) / (now - then))
+        return sum(rates) if rates else None
 
 
 def parse(lines: Iterable[str], names: Sequence[str]) -> Iterator[Sample]:
-    """Yield the samples with these names of a text in Prometheus' format."""
+    """Yield the samples with these names of a text in Prometheus' format. JSON has no numbers that are not finite."""
     for line in lines:
         if not line.startswith(tuple(names)):
             continue
@@ -73,6 +82,8 @@ def parse(lines: Iterable[str], names: Sequence[str]) -> Iterator[Sample]:
         if found is None or found[1] not in names:
             continue
         try:
-            yield Sample(found[1], dict(_LABEL.findall(found[2] or "")), float(found[3]))
+            value = float(found[3])
         except ValueError:
             continue
+        if math.isfinite(value):
+            yield Sample(found[1], dict(_LABEL.findall(found[2] or "")), value)

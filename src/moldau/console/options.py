@@ -46,6 +46,11 @@ class ConsoleOptions:
         return (named,) if named in MECHANISMS else MECHANISMS
 
     @property
+    def cookie(self) -> str:
+        """The name of the session's cookie. Browsers send cookies to all ports of a host: each console has its own."""
+        return f"moldau_console_{self.port}"
+
+    @property
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.is_tls else 'http'}://{host}:{self.port}/"

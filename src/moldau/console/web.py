@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -20,15 +19,14 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from moldau.console.failures import ApiError, api_error, bad_request, not_found
+from moldau.console.failures import ApiError, api_error, bad_request, internal_error, not_found
 from moldau.console.options import ConsoleOptions, host_of, is_allowed_host
-
-log = logging.getLogger(__name__)
 
 STATIC: Final = Path(__file__).parent / "static"
 BODY_BYTES_MAX: Final = 2 << 20
 NAME_LENGTH_MAX: Final = 1000
-QUERY_LENGTH_MAX: Final = 8000
+QUERY_LENGTH_MAX: Final = 24_000
+"""Enough for the cursor of a search in some thousand partitions."""
 CLUSTER_THREADS: Final = 12
 MEMORY_THREADS: Final = 4
 SAFE_METHODS: Final = ("GET", "HEAD")
@@ -123,11 +121,7 @@ def error_response(error: ApiError) -> Response:
 
 
 def response_to(error: Exception) -> Response:
-    known = api_error(error)
-    if known is None:
-        log.error("internal error", exc_info=error)
-        known = ApiError(500, "INTERNAL", f"a mistake of the console: {type(error).__name__}; its log says more")
-    return error_response(known)
+    return error_response(api_error(error) or internal_error(error))
 
 
 async def read_body(request: Request) -> Any:

@@ -36,8 +36,8 @@ class LagHistory:
             if len(offsets) > 1 and offsets[-2] == offsets[-1] == end:
                 times[-1] = now_ms  # nothing was appended: the last two notes span the whole pause
             else:
+                times.append(now_ms)  # first: who reads at the same time looks for an offset, then for its time
                 offsets.append(end)
-                times.append(now_ms)
             notes[place] = offsets, times
         self._notes = notes
 

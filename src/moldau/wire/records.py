@@ -221,25 +221,37 @@ def decode_records(
     """Return all records of one complete batch. The caller checks the CRC."""
     if header is None:
         header = read_header(batch)
+    return read_records(decompressed_body(batch, header, decompressed_bytes_max), header)
+
+
+def decompressed_body(batch: Buffer, header: BatchHeader, bytes_max: int) -> bytes:
+    """Return the bytes of a batch's records."""
     if header.magic != MAGIC or header.size_in_bytes != len(batch):
         raise MalformedData("not one whole record batch of magic 2")
     payload: Buffer = memoryview(batch)[BATCH_HEADER_BYTES:]
     if header.attributes & CODEC_MASK:
-        payload = decompress(header.compression, payload, decompressed_bytes_max)
-    body = bytes(payload)
+        payload = decompress(header.compression, payload, bytes_max)
+    return bytes(payload)
+
+
+def read_records(body: bytes, header: BatchHeader, headers_max: int | None = None) -> list[Record]:
+    """Return the records in these bytes, which may have `headers_max` headers in all."""
     if not 0 <= header.record_count <= len(body) // _RECORD_BYTES_MIN:
         raise MalformedData(f"{header.record_count} records cannot be in {len(body)} bytes")
     records: list[Record] = []
     position = 0
+    headers_left = len(body) if headers_max is None else headers_max
     for _ in range(header.record_count):
-        record, position = _read_record(body, position, header)
+        record, position = _read_record(body, position, header, headers_left)
         records.append(record)
+        if record[4]:
+            headers_left -= len(record[4])
     if position != len(body):
         raise MalformedData(f"{len(body) - position} bytes are left after the last record")
     return records
 
 
-def _read_record(body: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:
+def _read_record(body: bytes, position: int, header: BatchHeader, headers_max: int) -> tuple[Record, int]:
     length, position = read_varint(body, position)
     end = position + length
     if length < 0 or end > len(body):
@@ -254,7 +266,7 @@ def _read_record(body: bytes, position: int, header: BatchHeader) -> tuple[Recor
     if body[position : position + 1] == _NO_HEADERS:
         position += 1
     else:
-        headers, position = _read_headers(body, position, end)
+        headers, position = _read_headers(body, position, end, headers_max)
     if position != end:
         raise MalformedData(f"a record of {length} bytes ends {end - position} bytes early")
     # With LogAppendTime the deltas have no meaning: every record was stamped when the batch was appended.
@@ -263,10 +275,12 @@ def _read_record(body: bytes, position: int, header: BatchHeader) -> tuple[Recor
     return _new_record((header.base_offset + offset_delta, timestamp, key, value, headers)), position
 
 
-def _read_headers(body: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+def _read_headers(body: bytes, position: int, end: int, most: int) -> tuple[tuple[Header, ...], int]:
     count, position = read_varint(body, position)
     if not 0 <= count <= (end - position) // _HEADER_BYTES_MIN:
         raise MalformedData(f"{count} headers cannot be in {end - position} bytes")
+    if count > most:
+        raise MalformedData(f"{count} headers are more than the reader takes")
     if not count:
         return (), position
     headers: list[Header] = []
@@ -344,8 +358,10 @@ __all__ = [
     "control_record",
     "control_type",
     "decode_records",
+    "decompressed_body",
     "end_txn_batch",
     "end_txn_marker",
     "read_end_txn_marker",
+    "read_records",
     "read_varint",
 ]

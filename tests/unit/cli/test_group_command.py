@@ -20,6 +20,7 @@ from moldau.cli.records.pattern_subscription import FIRST_REFRESH_SECONDS, REFRE
 from moldau.cli.stop_signals import StopSignals
 from moldau.cli.stored_offsets import store_printed
 from moldau.client.confluent import KafkaError, KafkaException
+from moldau.client.decoding import DecodingBudget
 from moldau.client.properties import for_librdkafka
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, DELETE_HORIZON_BIT, LENGTH_PREFIX, read_header
 from moldau.wire.compression import Compression
@@ -116,7 +117,15 @@ def batch_of(*timestamps: int, base_offset: int = 0, codec: Compression = Compre
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
 def test_the_timestamp_of_the_first_waiting_record(codec: Compression) -> None:
     ((header, batch),) = whole_batches(memoryview(batch_of(100, 200, 300, base_offset=7, codec=codec)))
-    assert [first_timestamp(header, batch, offset) for offset in (0, 7, 8, 9, 10)] == [100, 100, 200, 300, None]
+    found = [first_timestamp(header, batch, offset, DecodingBudget()) for offset in (0, 7, 8, 9, 10)]
+    assert found == [100, 100, 200, 300, None]
+
+
+def test_a_batch_beyond_the_budget_has_the_least_possible_age() -> None:
+    spent = DecodingBudget(records_max=2, batches=1)
+    ((header, batch),) = whole_batches(memoryview(batch_of(100, 200, 300, base_offset=7)))
+    assert first_timestamp(header, batch, 8, spent) == 300
+    assert first_timestamp(header._replace(record_count=1_000_000), batch, 8, DecodingBudget()) == 300
 
 
 def test_a_delete_horizon_is_not_the_timestamp_of_a_record() -> None:
@@ -133,13 +142,13 @@ def test_a_delete_horizon_is_not_the_timestamp_of_a_record() -> None:
         base_timestamp=NOW_MS,
     )
     batch = memoryview(BATCH_HEADER.pack(*header) + body)
-    assert first_timestamp(header, batch, 7) == 100
+    assert first_timestamp(header, batch, 7, DecodingBudget()) == 100
 
 
 def test_markers_are_not_records_and_an_incomplete_batch_is_left_out() -> None:
     marker = bytes(build_batch([control_record(ControlType.COMMIT, b"", 5)], is_control=True))
     ((header, batch),) = whole_batches(memoryview(marker))
-    assert first_timestamp(header, batch, 0) is None
+    assert first_timestamp(header, batch, 0, DecodingBudget()) is None
     two = batch_of(1) + batch_of(2, base_offset=1)
     assert [len(list(whole_batches(memoryview(two[:cut])))) for cut in (len(two), len(two) - 1, 70, 3)] == [2, 1, 1, 0]
 

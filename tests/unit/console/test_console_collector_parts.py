@@ -7,10 +7,10 @@ from array import array
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster_values import BrokerNode
 from moldau.client.group_values import Member
-from moldau.console.collector.history import EVERY_MS, POINTS_MAX, History
+from moldau.console.collector.history import EVERY_MS, GONE_MAX, POINTS_MAX, History
 from moldau.console.collector.lags import ends_of_read_partitions, rebalance, set_lags
 from moldau.console.collector.pace import Pace
-from moldau.console.collector.state import ClusterState, GroupState, LogDir, TopicState, layout_of
+from moldau.console.collector.state import ClusterState, GroupState, LogDir, TopicState, known_sum, layout_of
 from moldau.console.endpoints.groups import direction
 from moldau.console.endpoints.topics import topic_row
 from moldau.console.problems import problems_of
@@ -78,20 +78,40 @@ def test_history_keeps_the_last_minutes_and_thins_the_time_before() -> None:
 
 def test_what_is_unknown_is_null_and_what_was_zero_takes_no_memory() -> None:
     history = History()
-    history.note({("lag", "g"): 0.0}, 0)
+    history.note({("lag", "g"): 0.0, ("lag", "h"): None, ("size", "t"): None}, 0)
     history.note({("lag", "g"): None}, EVERY_MS)
-    assert history.values(("lag", "g")) == [0.0, 0.0], "it was never anything but zero or unknown"
-    history.note({("lag", "g"): 5.0}, 2 * EVERY_MS)
+    assert history.values(("lag", "g")) == [0.0, None]
+    history.note({("lag", "g"): 5.0, ("lag", "h"): None, ("size", "t"): 7.0}, 2 * EVERY_MS)
     history.note({}, 3 * EVERY_MS)
-    assert history.values(("lag", "g")) == [0.0, 0.0, 5.0, None]
+    assert history.values(("lag", "g")) == [0.0, None, 5.0, None]
+    assert history.values(("lag", "h")) == [None] * 4
+    assert history.values(("size", "t")) == [None, 0.0, 7.0, None]
+    assert history.last(("lag", "g"), 2) == [5.0, None]
+
+
+def test_a_kind_of_which_nothing_is_known_takes_no_memory() -> None:
+    history = History()
+    for step in range(10):
+        history.note({("size", f"topic-{each}"): None for each in range(1000)}, step * EVERY_MS)
+    assert history._recent.width == history._long.width == 0
+    assert history.values(("size", "topic-7"))[-1] is None
 
 
 def test_gone_series_are_forgotten() -> None:
     history = History()
     for step in range(3000):
-        history.note({("lag", f"group-{step // 100}"): 1.0}, step * EVERY_MS)
-    assert set(history.values(("lag", "group-29"))[-100:]) == {1.0}
-    assert history.values(("lag", "group-0"))[-1] in (None, 0.0)
+        history.note({("lag", f"group-{step}"): 1.0, ("lag", "stays"): float(step)}, step * EVERY_MS)
+        assert history._recent.width < 2 * GONE_MAX
+        assert history._long.width < 2 * GONE_MAX
+    assert history.values(("lag", "group-2999"))[-1] == 1.0
+    assert history.values(("lag", "stays")) == [time / EVERY_MS for time in history.times_ms()]
+    assert history.values(("lag", "group-2999"))[:-1] == [0.0] * (len(history.times_ms()) - 1)
+
+
+def test_sums_of_what_is_known() -> None:
+    assert known_sum([]) == 0
+    assert known_sum([None, None]) is None
+    assert known_sum([None, 2, 3]) == 5
 
 
 def test_lag_in_records_and_seconds() -> None:

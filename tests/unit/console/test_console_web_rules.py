@@ -10,11 +10,12 @@ from moldau.base.errors import UnusableProperty
 from moldau.cli.console import split_listen, warnings
 from moldau.console.failures import ApiError
 from moldau.console.listing import list_query, page_of
-from moldau.console.metrics_reader import parse
+from moldau.console.metrics_reader import BYTES_IN, MetricsReader, Sample, parse
 from moldau.console.options import ConsoleOptions, is_allowed_host, properties_of
 from moldau.console.records.search import cursor_text, parse_cursor
 from moldau.console.records.shown import FoundRecord, record_data, shown
 from moldau.console.sessions import IDLE_SECONDS, SESSIONS_MAX, Sessions
+from moldau.console.web import QUERY_LENGTH_MAX
 from moldau.wire.records import Record
 
 OPTIONS = ConsoleOptions("localhost:9092", host="console.example.com", allowed_hosts=frozenset({"other.example.com"}))
@@ -143,6 +144,14 @@ def test_unknown_values_come_last_in_both_directions() -> None:
     assert names("lag", page="9") == []
 
 
+def test_a_list_may_be_filtered_by_several_columns() -> None:
+    rows = [{"name": "a", "host": "one"}, {"name": "b", "host": "two"}, {"name": "onerous", "host": None}]
+    query = list_query({"filter": "ONE"}, ("name",), "name")
+    found = page_of(rows, query, "name", filtered=("name", "host"))
+    assert [row["name"] for row in found["rows"]] == ["a", "onerous"]
+    assert page_of(rows, query, "name")["matching"] == 1
+
+
 @pytest.mark.parametrize(
     "parameters",
     [{"sort": "password"}, {"page": "0"}, {"size": "501"}, {"page": "٣"}, {"page": "9" * 30}, {"size": "-1"}],
@@ -162,12 +171,19 @@ def test_wrong_parameters_of_lists_are_refused(parameters: dict[str, str]) -> No
         (b"[1]", "json"),
         (b"12", "text"),
         (b'{"a": NaN}', "text"),
+        (b'{"a": 1e999}', "text"),
+        (b'[-1e999, {"b": 1e-999}]', "text"),
+        (b'{"a": 9007199254740992}', "json"),
+        (b'{"a": [{"b": 9007199254740993}]}', "text"),
+        (b"[-9007199254740993]", "text"),
         (b"{broken", "text"),
         ("ěšč".encode(), "text"),
         (b"\xff\xfe", "binary"),
         (b"\x00\x01", "binary"),
         (b"[" * 50_000, "text"),
         (b"[" * 150 + b"]" * 150, "text"),
+        (b"[" * 99 + b"]" * 99, "json"),
+        (b"[" * 100 + b"]" * 100, "text"),
     ],
 )
 def test_kinds_of_values(data: bytes | None, kind: str) -> None:
@@ -198,6 +214,26 @@ def test_cursors() -> None:
     assert cursor_text({1: 5, 0: 17}) == "0:17,1:5"
     assert cursor_text(None) is None
     assert parse_cursor("0:17,1:5", [0, 1]) == {0: 17, 1: 5}
+    many = {index: 1_000_000 + index * 7919 % 5000 for index in range(4000)}
+    packed = cursor_text(many)
+    assert packed is not None
+    assert len(packed) < QUERY_LENGTH_MAX - 4000
+    assert parse_cursor(packed, range(4000)) == many
+    far = {index: 2**63 - 1 if index % 2 else 0 for index in range(1, 1000, 3)}
+    assert parse_cursor(cursor_text(far) or "", range(1000)) == far
+    for wrong in (
+        packed[:-1],
+        packed[:50] + "=" + packed[50:],
+        "~ž",
+        "~!",
+        "~____________",
+        "~AAAB" * 9,
+        "0:1" + packed,
+    ):
+        with pytest.raises(ApiError):
+            parse_cursor(wrong, range(4000))
+    with pytest.raises(ApiError):
+        parse_cursor(packed, range(3999))
     for wrong in ("", "0", "0:", "2:1", "0:-1", "a:b", "0:" + "9" * 40):
         with pytest.raises(ApiError):
             parse_cursor(wrong, [0, 1])
@@ -210,6 +246,26 @@ def test_metrics_are_read_by_name() -> None:
         "kafka_a_total_created 3",
         "# HELP kafka_a_total x",
         "kafka_a_total bad",
+        "kafka_a_total +Inf",
+        "kafka_a_total NaN",
+        "kafka_a_total 1e999",
     ]
     samples = list(parse(lines, ("kafka_a_total",)))
     assert [(each.labels, each.value) for each in samples] == [({"topic": 'x\\"y'}, 5.5), ({}, 7.0)]
+
+
+def test_a_broker_whose_metrics_are_missing_once_makes_no_spike() -> None:
+    reader = MetricsReader(["one", "two"])
+
+    def rate(now: float, **totals: float) -> float | None:
+        samples = {
+            url: [Sample(BYTES_IN, {}, total), Sample(BYTES_IN, {"topic": "t"}, total)] for url, total in totals.items()
+        }
+        return reader.rate(BYTES_IN, samples, now)
+
+    assert rate(0, one=1_000_000, two=0) is None
+    assert rate(10, one=1_000_100, two=50) == 15
+    assert rate(20, two=100) == 5
+    assert rate(30, one=1_000_300, two=150) == 15
+    assert rate(40, one=7, two=200) == 5, "a restart begins at zero"
+    assert rate(50) is None

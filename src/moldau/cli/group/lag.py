@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, Cluster, by_topic
+from moldau.client.decoding import BatchTooLarge, DecodingBudget
 from moldau.client.group_values import CommittedOffsets
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import BATCH_HEADER_BYTES, DELETE_HORIZON_BIT, BatchHeader, read_header
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from moldau.wire.records import decode_records
 
 PARTITION_BYTES_MAX: Final = 64 << 10
 """A broker also returns a larger batch whole, but only one in each response."""
@@ -95,10 +95,11 @@ def first_timestamps(cluster: Cluster, offsets: Mapping[TopicPartition, int]) ->
     """Return the timestamp of the first record at or after each offset. Leave out partitions that have none."""
     pending = dict(offsets)
     timestamps: dict[TopicPartition, int] = {}
+    budget = DecodingBudget()
     while pending:
         before = dict(pending)
         for partition, data in _fetch(cluster, before):
-            _store_timestamp_or_advance(cluster, partition, data, pending, timestamps)
+            _store_timestamp_or_advance(cluster, partition, data, pending, timestamps, budget)
         if pending == before:  # No partition advanced: the log ended, or the leader returned an error.
             break
     return {partition: timestamp for partition, timestamp in timestamps.items() if timestamp >= 0}
@@ -110,6 +111,7 @@ def _store_timestamp_or_advance(
     data: PartitionData,
     pending: dict[TopicPartition, int],
     timestamps: dict[TopicPartition, int],
+    budget: DecodingBudget,
 ) -> None:
     """Put the timestamp of the first record into `timestamps`, or advance the partition's offset in `pending`.
 
@@ -126,7 +128,7 @@ def _store_timestamp_or_advance(
         return
     assert isinstance(data.records, memoryview)
     for header, batch in whole_batches(data.records):
-        timestamp = first_timestamp(header, batch, pending[partition])
+        timestamp = first_timestamp(header, batch, pending[partition], budget)
         if timestamp is not None:
             timestamps[partition] = timestamp
             del pending[partition]
@@ -172,10 +174,11 @@ def whole_batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview
         position = end
 
 
-def first_timestamp(header: BatchHeader, batch: memoryview, offset: int) -> int | None:
+def first_timestamp(header: BatchHeader, batch: memoryview, offset: int, budget: DecodingBudget) -> int | None:
     """Return the timestamp of a batch's first record at or after an offset; None if the batch has no such record.
 
-    A transaction marker is not a record.
+    A transaction marker is not a record. For a batch that the budget is not enough for it is the timestamp of the
+    batch's youngest record, which is the least possible age.
     """
     if header.is_control or header.last_offset < offset:
         return None
@@ -183,4 +186,10 @@ def first_timestamp(header: BatchHeader, batch: memoryview, offset: int) -> int 
     is_unchanged = header.record_count == header.last_offset_delta + 1 and not header.attributes & DELETE_HORIZON_BIT
     if header.base_offset >= offset and is_unchanged:
         return header.max_timestamp if header.is_log_append_time else header.base_timestamp
-    return next((record.timestamp for record in decode_records(batch, header) if record.offset >= offset), None)
+    try:
+        records = budget.decode(header, batch)
+    except BatchTooLarge:
+        records = None
+    if records is None:
+        return header.max_timestamp
+    return next((record.timestamp for record in records if record.offset >= offset), None)

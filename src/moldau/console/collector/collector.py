@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
@@ -22,7 +22,7 @@ from moldau.client.groups import Groups
 from moldau.console.collector import lags, readings
 from moldau.console.collector.history import History, Key
 from moldau.console.collector.pace import Pace
-from moldau.console.collector.state import ClusterState, GroupState, layout_of
+from moldau.console.collector.state import ClusterState, GroupState, known_sum, layout_of
 from moldau.metrics.lag_history import LagHistory
 
 log = logging.getLogger(__name__)
@@ -50,11 +50,14 @@ RETRY_MS: Final = 1500
 """How long a request is repeated that a leader or coordinator just elected may answer soon."""
 REFUSED_SECONDS: Final = 60.0
 RESTING_AFTER_SECONDS: Final = 60.0
+HURRY_SECONDS: Final = 1.0
+LOOK_AGAIN_SECONDS: Final = 0.05
 GROUPS_AT_ONCE: Final = 200
 TOPICS_WITH_SIZES: Final = 3_000
 """With more topics than this the sizes of single topics have no history: it would take too much memory."""
 LAG_NOTES: Final = 150_000
 """Numbers that the lag history may keep in all."""
+T = TypeVar("T")
 MetricsReader = Callable[[], Mapping[str, object]]
 
 
@@ -71,6 +74,7 @@ class Collector:
         self._changed = threading.Condition()
         self._stopped = False
         self._last_look = time.monotonic()
+        self._last_hurry = -HURRY_SECONDS
         self._lag_history = LagHistory()
         self._noted_ends_ms = 0
         self._rounds_begun = 0
@@ -106,13 +110,34 @@ class Collector:
         self._pace.hurry(*steps)
         self._wake.set()
 
-    def await_change(self, timeout_seconds: float) -> None:
-        """Read everything now, and wait until that is done or the time is over: after a change by the user."""
-        # The round that runs now may have begun before the change.
+    def await_change(
+        self, timeout_seconds: float, is_seen: Callable[[ClusterState], bool] = lambda state: True
+    ) -> None:
+        """Read everything now, and wait until a change by the user is seen or the time is over."""
+        end = time.monotonic() + timeout_seconds
         wanted = self._rounds_begun + 1
         self.hurry()
+        self._await_round(wanted, end)
+        while not is_seen(self.state) and not self._stopped and time.monotonic() < end:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped, LOOK_AGAIN_SECONDS)
+            wanted = self._rounds_begun + 1
+            self.hurry("topics")
+            self._await_round(wanted, end)
+
+    def _await_round(self, wanted: int, end: float) -> None:
+        """Wait for a round, mostly the next one: the one that runs now may have begun before a change."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._rounds_done >= wanted, timeout_seconds)
+            self._changed.wait_for(lambda: self._stopped or self._rounds_done >= wanted, end - time.monotonic())
+
+    def await_news(self, timeout_seconds: float) -> None:
+        """Wait for a reading of the topics that begins now. Whoever asks for what does not exist again and again does
+        not make the collector read more than once a second."""
+        now, wanted = time.monotonic(), self._rounds_begun + 1
+        if now - self._last_hurry >= HURRY_SECONDS:
+            self._last_hurry = now
+            self.hurry("topics")
+        self._await_round(wanted, now + timeout_seconds)
 
     def await_first(self, timeout_seconds: float) -> None:
         """Wait for the first round."""
@@ -122,6 +147,11 @@ class Collector:
     @property
     def is_complete(self) -> bool:
         return self.state.read >= NEEDED
+
+    def freshness(self) -> dict[str, Any]:
+        """What every answer says of its age: when something was read last, and why nothing has been read since."""
+        state = self.state
+        return {"read_ms": state.read_ms, "complete": self.is_complete, "read_error": state.read_error}
 
     def lag_seconds(self, partition: TopicPartition, committed: int, now_ms: int) -> float:
         """Return about how old the record at an offset is; 0 if there is none yet."""
@@ -174,6 +204,7 @@ class Collector:
             self._pace.postpone(step, time.monotonic() + REFUSED_SECONDS)
         else:
             self.state.read.add(step)
+            self.state.read_ms = _now_ms()
             self._pace.done(step, time.monotonic(), time.thread_time() - begin, self._is_resting())
             if step == "brokers":
                 self.state.read_error = None
@@ -190,16 +221,19 @@ class Collector:
             self.state.read_error = f"the cluster refuses requests: {error.message or error.code.name}"
 
     def _publish(self) -> None:
-        self.state.read_ms = now_ms = _now_ms()
-        if self.state.read >= {"offsets", "ends"}:
-            self._note_lags(now_ms)
-        if self.is_complete and self.history.is_due(now_ms):
-            self.history.note(self._measured(), now_ms)
+        if self.state.read_error is None:  # else the numbers are old, and no news at this time
+            self._note(_now_ms())
         with self._changed:
             self.state.version += 1
             self._changed.notify_all()
         for listener in list(self.listeners):
             listener()
+
+    def _note(self, now_ms: int) -> None:
+        if self.state.read >= {"offsets", "ends"}:
+            self._note_lags(now_ms)
+        if self.is_complete and self.history.is_due(now_ms):
+            self.history.note(self._measured(), now_ms)
 
     def _note_lags(self, now_ms: int) -> None:
         state = self.state
@@ -217,15 +251,14 @@ class Collector:
             values["rate", name] = topic.rate
             if len(state.topics) <= TOPICS_WITH_SIZES:
                 values["size", name] = topic.size_bytes
-            values["topic_lag", name] = sum(reader.lag or 0 for reader in state.readers.get(name, ()))
+            values["topic_lag", name] = known_sum(reader.lag for reader in state.readers.get(name, ()))
         for group_id, group in state.groups.items():
             values["lag", group_id] = group.lag
             values["lag_seconds", group_id] = group.lag_seconds
             values["members", group_id] = None if group.members is None else len(group.members)
-        rates = [topic.rate for topic in state.topics.values() if topic.rate is not None]
-        values["all", "rate"] = sum(rates) if rates else None
-        values["all", "lag"] = sum(group.lag or 0 for group in state.groups.values())
-        values["all", "size"] = sum(topic.size_bytes or 0 for topic in state.topics.values())
+        values["all", "rate"] = known_sum(topic.rate for topic in state.topics.values())
+        values["all", "lag"] = known_sum(group.lag for group in state.groups.values())
+        values["all", "size"] = known_sum(topic.size_bytes for topic in state.topics.values())
         return values
 
     # --- the steps --------------------------------------------------------------------------------------------------
@@ -289,7 +322,8 @@ class Collector:
     def _read_offsets(self) -> None:
         groups = self.state.groups
         for chunk in _chunks(list(groups)):
-            for group_id, committed in self._groups.committed(chunk).items():
+            read = self._groups.each_committed(chunk)
+            for group_id, committed in known_of(read).items():
                 group = groups[group_id]
                 group.offsets, group.holds_micro_batch_ids = readings.compact(committed)
                 group.offsets_known = True
@@ -299,9 +333,8 @@ class Collector:
         now_ms = _now_ms()
         wanted = [each.group_id for each in groups.values() if each.type in ("Classic", "Consumer", "")]
         for chunk in _chunks(wanted):
-            for group_id, described in self._groups.described(chunk).items():
-                if isinstance(described, DescribedGroup):
-                    self._note_members(groups[group_id], described, now_ms)
+            for group_id, described in known_of(self._groups.each_described(chunk)).items():
+                self._note_members(groups[group_id], described, now_ms)
 
     def _note_members(self, group: GroupState, described: DescribedGroup, now_ms: int) -> None:
         if described.state in ("PreparingRebalance", "CompletingRebalance") and group.members is not None:
@@ -325,6 +358,15 @@ class Collector:
     def _read_metrics(self) -> None:
         assert self._metrics_reader is not None
         self.state.metrics = dict(self._metrics_reader())
+
+
+def known_of(results: Mapping[str, T | KafkaError]) -> dict[str, T]:
+    """Return what is known of groups, without those that have an error; raise it if no group has anything else."""
+    known = {group_id: result for group_id, result in results.items() if not isinstance(result, KafkaError)}
+    for result in results.values():
+        if isinstance(result, KafkaError) and not known:
+            raise result
+    return known
 
 
 def _chunks(group_ids: list[str]) -> Iterator[list[str]]:

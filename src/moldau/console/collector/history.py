@@ -1,11 +1,13 @@
-"""How numbers changed over time: the last minutes exactly, all the time before them in ever larger steps. Pure.
+"""How numbers changed over time: the last minutes exactly, all the time before them in ever larger steps.
 
-All series share their times. A series that was never anything but zero takes no memory.
+All series share their times. A series that was never anything but zero takes no memory, nor does one of a kind of which
+nothing is known.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from array import array
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -16,6 +18,8 @@ LONG_EVERY_MS: Final = 60_000
 POINTS_MAX: Final = 120
 POINTS_MANY_SERIES: Final = 40
 MANY_SERIES: Final = 3_000
+GONE_MAX: Final = 100
+"""Series of things that are gone are dropped when there are more than this and a quarter of all."""
 
 Key = tuple[str, str]
 """What is measured, and of which thing: ("lag", "billing")."""
@@ -27,6 +31,8 @@ class _Table:
     def __init__(self) -> None:
         self.times: list[int] = []
         self._rows: list[array[float]] = []
+        self._unknown: list[frozenset[str]] = []
+        """The kinds of which nothing was known, for each row."""
         self._columns: dict[Key, int] = {}
 
     @property
@@ -35,8 +41,9 @@ class _Table:
 
     def note(self, values: Mapping[Key, float | None], now_ms: int) -> None:
         columns = self._columns
+        known = {key[0] for key, value in values.items() if value is not None}
         for key, value in values.items():
-            if value and key not in columns:
+            if key not in columns and (value or (value is None and key[0] in known)):
                 columns[key] = len(columns)
         row = array("f", [math.nan]) * len(columns)
         for key, column in columns.items():
@@ -45,28 +52,44 @@ class _Table:
                 row[column] = value
         self.times.append(now_ms)
         self._rows.append(row)
+        self._unknown.append(frozenset(key[0] for key in values) - known)
 
     def drop_first(self, count: int) -> None:
         del self.times[:count]
         del self._rows[:count]
+        del self._unknown[:count]
 
-    def thin(self, values: Mapping[Key, float | None]) -> None:
-        """Drop every second row, and the series of what is gone."""
+    def thin(self) -> None:
+        """Drop every second row."""
+        self.times, self._rows, self._unknown = self.times[1::2], self._rows[1::2], self._unknown[1::2]
+
+    def drop_gone(self, values: Mapping[Key, float | None]) -> None:
+        """Drop the series of what is gone, if they are many."""
         kept = [(key, column) for key, column in self._columns.items() if key in values]
+        if len(self._columns) - len(kept) <= GONE_MAX + len(kept) // 4:
+            return
         self._columns = {key: column for column, (key, _) in enumerate(kept)}
-        self.times = self.times[1::2]
-        self._rows = [array("f", [row[old] if old < len(row) else 0.0 for _, old in kept]) for row in self._rows[1::2]]
+        # Columns keep their order, so that a row still ends before the series that came after it.
+        self._rows = [array("f", [row[old] for _, old in kept if old < len(row)]) for row in self._rows]
 
     def points(self, key: Key, begin: int, end: int) -> list[float | None]:
-        """Return the points from `begin` on, before `end`. A series was zero before it was noted for the first time."""
+        """Return the points from `begin` on, before `end`. A series was zero before it was noted for the first time,
+        unless nothing of its kind was known."""
         column = self._columns.get(key)
-        if column is None:
-            return [0.0] * len(self._rows[begin:end])
-        return [_point(row[column]) if column < len(row) else 0.0 for row in self._rows[begin:end]]
+        points: list[float | None] = []
+        for row, unknown in zip(self._rows[begin:end], self._unknown[begin:end], strict=True):
+            if column is not None and column < len(row):
+                points.append(_point(row[column]))
+            else:
+                points.append(None if key[0] in unknown else 0.0)
+        return points
 
 
 class History:
+    """One thread notes, others read."""
+
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._recent, self._long = _Table(), _Table()
         self._long_every_ms = LONG_EVERY_MS
 
@@ -75,28 +98,37 @@ class History:
 
     def note(self, values: Mapping[Key, float | None], now_ms: int) -> None:
         """Note all series at once; one that is missing here is unknown at this time."""
+        with self._lock:
+            self._note(values, now_ms)
+
+    def _note(self, values: Mapping[Key, float | None], now_ms: int) -> None:
         points_max = POINTS_MAX if self._recent.width < MANY_SERIES else POINTS_MANY_SERIES
         self._recent.note(values, now_ms)
         excess = len(self._recent.times) - points_max
         if excess > 0:
             self._recent.drop_first(excess)
+        self._recent.drop_gone(values)
         if not self._long.times or now_ms - self._long.times[-1] >= self._long_every_ms:
             self._long.note(values, now_ms)
             if len(self._long.times) > points_max:
-                self._long.thin(values)
+                self._long.thin()
                 self._long_every_ms *= 2
+            self._long.drop_gone(values)
 
     def times_ms(self) -> list[int]:
-        return [*self._long.times[: self._older()], *self._recent.times]
+        with self._lock:
+            return [*self._long.times[: self._older()], *self._recent.times]
 
     def values(self, key: Key) -> list[float | None]:
         """Return the points of a series, as many as there are times; None where it is unknown."""
-        recent = self._recent.points(key, 0, len(self._recent.times))
-        return [*self._long.points(key, 0, self._older()), *recent]
+        with self._lock:
+            recent = self._recent.points(key, 0, len(self._recent.times))
+            return [*self._long.points(key, 0, self._older()), *recent]
 
     def last(self, key: Key, count: int) -> list[float | None]:
-        length = len(self._recent.times)
-        return self._recent.points(key, max(0, length - count), length)
+        with self._lock:
+            length = len(self._recent.times)
+            return self._recent.points(key, max(0, length - count), length)
 
     def _older(self) -> int:
         """Return how many of the long times are before the recent ones."""

@@ -185,6 +185,13 @@ def layout_of(topics: Iterable[TopicState]) -> Layout:
     return layout
 
 
+def known_sum(values: Iterable[float | None]) -> float | None:
+    """Return the sum of what is known; None if there are values and none is known."""
+    all_values = list(values)
+    known = [each for each in all_values if each is not None]
+    return sum(known) if known or not all_values else None
+
+
 def is_internal(topic: TopicState) -> bool:
     """As `moldau topic list`: also topics whose name begins with two underscores."""
     return topic.is_internal or topic.name.startswith("__")

@@ -23,11 +23,10 @@ def list_clients(call: Call) -> dict[str, Any]:
     rows = call.access.rows.get("clients", state.version, lambda: client_rows(state))
     samples = state.metrics.get("samples", ())
     return {
-        **page_of(rows, query, "client_id"),
+        **page_of(rows, query, "client_id", filtered=("client_id", "host", "group")),
         "metrics": [{"name": each.name, "labels": each.labels, "value": each.value} for each in samples],
         "notes": [*NOTES, *state.metrics.get("errors", ())],
-        "read_ms": state.read_ms,
-        "complete": collector.is_complete,
+        **collector.freshness(),
     }
 
 

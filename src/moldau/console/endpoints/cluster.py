@@ -27,6 +27,7 @@ PARTITIONS_DRAWN: Final = 40
 LED_SHOWN: Final = 500
 REASSIGNMENTS_SHOWN: Final = 500
 PLAN_PARTITIONS_MAX: Final = 5_000
+FACTOR_MAX: Final = 2**15 - 1
 
 
 def cluster(call: Call) -> dict[str, Any]:
@@ -49,8 +50,7 @@ def cluster_data(collector: Collector, topic_name: str | None) -> dict[str, Any]
         "reassignments": [
             reassignment_data(state, *each) for each in sorted(state.reassignments.items())[:REASSIGNMENTS_SHOWN]
         ],
-        "read_ms": state.read_ms,
-        "read_error": state.read_error,
+        **collector.freshness(),
     }
 
 
@@ -173,7 +173,7 @@ def broker(call: Call) -> dict[str, Any]:
             for each in (state.log_dirs or {}).get(broker_id, ())
         ],
         "leads": led[:LED_SHOWN],
-        "read_ms": state.read_ms,
+        **call.access.collector.freshness(),
     }
 
 
@@ -231,10 +231,10 @@ def reassign(call: Call) -> dict[str, Any]:
 
 def _proposal(call: Call, admin: ClusterAdmin) -> list[dict[str, Any]]:
     names, brokers = call.field("topics", list), call.field("brokers", list)
-    factor = call.optional("replication_factor", int)
+    factor = call.number("replication_factor", 1, FACTOR_MAX)
     if not names or not all(isinstance(name, str) for name in names):
         raise bad_request("topics: expected a list of names")
-    if not brokers or not all(isinstance(each, int) for each in brokers):
+    if not brokers or not all(map(_is_id, brokers)):
         raise bad_request("brokers: expected a list of ids")
     topics = _topics(admin, names)
     nodes = admin.described().nodes
@@ -258,19 +258,19 @@ def _proposal(call: Call, admin: ClusterAdmin) -> list[dict[str, Any]]:
 def _targets(plan: list[Any]) -> dict[TopicPartition, list[int]]:
     targets = {}
     for row in plan[:PLAN_PARTITIONS_MAX]:
-        if (
-            not isinstance(row, dict)
-            or not isinstance(row.get("topic"), str)
-            or not isinstance(row.get("partition"), int)
-        ):
+        if not isinstance(row, dict) or not isinstance(row.get("topic"), str) or not _is_id(row.get("partition")):
             raise bad_request("plan: expected rows with topic, partition and to")
         replicas = row.get("to")
-        if not isinstance(replicas, list) or not replicas or not all(isinstance(each, int) for each in replicas):
+        if not isinstance(replicas, list) or not replicas or not all(map(_is_id, replicas)):
             raise bad_request("plan: `to` is a list of broker ids")
         targets[TopicPartition(row["topic"], row["partition"])] = replicas
     if not targets or len(plan) > PLAN_PARTITIONS_MAX:
         raise bad_request(f"plan: expected 1 to {PLAN_PARTITIONS_MAX} rows")
     return targets
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
 
 
 def _raise_first(outcomes: Outcomes) -> None:

@@ -20,7 +20,7 @@ from moldau.client.groups import Groups
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.collector.collector import Collector
-from moldau.console.collector.state import UNKNOWN, GroupState, Rebalance
+from moldau.console.collector.state import UNKNOWN, GroupState, Rebalance, known_sum
 from moldau.console.failures import bad_request, not_found
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
 from moldau.console.live import Event, Feed
@@ -45,7 +45,7 @@ def list_groups(call: Call) -> dict[str, Any]:
          "direction": direction(trend)}
         for row in page["rows"]
     ]  # fmt: skip
-    return {**page, "read_ms": state.read_ms, "complete": collector.is_complete}
+    return {**page, **collector.freshness()}
 
 
 def group_row(group: GroupState) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def members_and_lags(members: Sequence[Member], lags: Sequence[PartitionLag]) ->
                 "partitions": [
                     {"topic": each.topic, "partition": each.partition} for each in sorted(member.assignment)
                 ],
-                "lag": sum(lag_of.get(each) or 0 for each in member.assignment),
+                "lag": known_sum(lag_of.get(each) for each in member.assignment),
             }
             for member in members
         ],
@@ -174,7 +174,7 @@ def history_and_rebalances(collector: Collector, group_id: str, state: GroupStat
             "members": history.values(("members", group_id)),
         },
         "rebalances": [] if state is None else [rebalance_data(each) for each in list(state.rebalances)],
-        "read_ms": collector.state.read_ms,
+        **collector.freshness(),
     }
 
 
@@ -195,7 +195,10 @@ def live(call: Call) -> Feed:
     collector, group_id = call.access.collector, call.path["group"]
 
     def poll() -> list[Event]:
-        group = collector.look().groups.get(group_id)
+        state = collector.look()
+        if "groups" not in state.read:
+            return []
+        group = state.groups.get(group_id)
         if group is None:
             raise not_found(f"no group {group_id}; {HINT_GROUPS}")
         committed = {

@@ -13,7 +13,7 @@ from moldau.client.cluster import Cluster
 from moldau.client.cluster_admin import ClusterAdmin
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
-from moldau.console.endpoints.topics import partition_rows, unknown_topic
+from moldau.console.endpoints.topics import partition_count, partition_rows, unknown_topic
 from moldau.console.failures import bad_request
 from moldau.console.learning import CONSUMERS_MAX, PRACTICE, Practice
 from moldau.console.live import Event, Feed
@@ -70,7 +70,7 @@ def _data(call: Call, practice: Practice) -> dict[str, Any]:
 def create(call: Call) -> dict[str, Any]:
     partitions = call.field("partitions", int, 4)
     brokers = len(call.access.collector.look().alive) or 1
-    factor = call.optional("replication_factor", int) or min(3, brokers)
+    factor = call.number("replication_factor", 1, PARTITIONS_MAX) or min(3, brokers)
     if not 1 <= partitions <= PARTITIONS_MAX:
         raise bad_request(f"partitions: expected a whole number from 1 to {PARTITIONS_MAX}")
     configs = dict(COMPACTED_CONFIGS) if call.field("compacted", bool, False) else {}
@@ -79,7 +79,7 @@ def create(call: Call) -> dict[str, Any]:
     with call.access.admin() as admin:
         _delete(admin)
         _create(admin, partitions, factor, configs)
-    call.changed()
+    call.changed(lambda state: partition_count(state, PRACTICE) == partitions)
     return _data(call, practice)
 
 
@@ -111,7 +111,7 @@ def remove(call: Call) -> dict[str, Any]:
         _delete(admin)
     with call.access.groups() as groups:
         groups.delete([PRACTICE])
-    call.changed()
+    call.changed(lambda state: PRACTICE not in state.topics)
     return _data(call, practice)
 
 

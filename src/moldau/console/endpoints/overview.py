@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from moldau.console.call import Call, Endpoint
 from moldau.console.collector.collector import Collector
-from moldau.console.collector.state import ClusterState
+from moldau.console.collector.state import ClusterState, known_sum
 from moldau.console.live import Event, Feed
 from moldau.console.problems import problems_of
 
@@ -36,7 +36,7 @@ def overview_data(collector: Collector) -> dict[str, Any]:
         "bytes_in_per_second": state.metrics.get("bytes_in_per_second"),
         "bytes_out_per_second": state.metrics.get("bytes_out_per_second"),
         "size_bytes": sum(sizes) if sizes else None,
-        "lag": sum(group.lag or 0 for group in groups) if "offsets" in state.read else None,
+        "lag": known_sum(group.lag for group in groups) if "offsets" in state.read else None,
         "lag_seconds": max(lag_seconds, default=None),
         "history": {
             "times_ms": history.times_ms(),
@@ -45,9 +45,7 @@ def overview_data(collector: Collector) -> dict[str, Any]:
             "size_bytes": history.values(("all", "size")),
         },
         "problems": [problem.data() for problem in problems_of(state)],
-        "read_ms": state.read_ms,
-        "complete": collector.is_complete,
-        "read_error": state.read_error,
+        **collector.freshness(),
     }
 
 

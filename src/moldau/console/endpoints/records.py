@@ -6,6 +6,7 @@ import base64
 import binascii
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from moldau.base.errors import KafkaError
@@ -15,20 +16,21 @@ from moldau.cli.cluster.connect import kafka_failure
 from moldau.client.cluster import Cluster
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.endpoints.topics import require_topic, resolved
-from moldau.console.failures import bad_request, not_found
+from moldau.console.failures import ApiError, api_error, bad_request, not_found
 from moldau.console.listing import whole_number
 from moldau.console.records import choosing, search
 from moldau.console.records.choosing import Choice, choice_of
 from moldau.console.records.expression import compile_expression
 from moldau.console.records.fetching import fetch
 from moldau.console.records.search import Work, cursor_text, oldest_first
-from moldau.console.records.shown import ONE_BYTES_MAX, record_data
+from moldau.console.records.shown import ONE_BYTES_MAX, FoundRecord, record_data
 from moldau.console.records.writing import ACKS, choose_partition, write
 from moldau.wire.records import IN_LINE, Header, Record
 
 LIMIT_DEFAULT: Final = 50
 LIMIT_MAX: Final = 500
 OFFSET_MAX: Final = 2**63 - 1
+HEADERS_EXPECTED: Final = "headers: expected an object, or a list of [name, value] or [name, value, encoding]"
 SEARCH: Final = ("from", "partition", "limit", "cursor", "committed", *choosing.PARAMETERS)
 REPLAY_RECORDS_MAX: Final = 10_000
 REPLAY_BYTES_MAX: Final = 64 << 20
@@ -146,9 +148,10 @@ def produce(call: Call) -> dict[str, Any]:
     acks = call.field("acks", str, "all")
     if acks not in ACKS:
         raise bad_request("acks: expected all, 1 or 0")
+    timestamp_ms = call.number("timestamp_ms", 0, OFFSET_MAX)
     record = Record(
         IN_LINE,
-        call.optional("timestamp_ms", int) or now_ms(),
+        now_ms() if timestamp_ms is None else timestamp_ms,
         encoded(call.optional("key", str), call.field("key_encoding", str, "text"), "key"),
         encoded(call.optional("value", str), call.field("value_encoding", str, "text"), "value"),
         headers_of((call.body or {}).get("headers")),
@@ -188,16 +191,18 @@ def encoded(text: str | None, encoding: str, name: str) -> bytes | None:
 def headers_of(headers: Any) -> tuple[Header, ...]:
     if headers is None:
         return ()
-    pairs = list(headers.items()) if isinstance(headers, dict) else headers
-    if not isinstance(pairs, list):
-        raise bad_request("headers: expected an object, or a list of [name, value]")
+    rows = [list(each) for each in headers.items()] if isinstance(headers, dict) else headers
+    if not isinstance(rows, list):
+        raise bad_request(HEADERS_EXPECTED)
     result: list[Header] = []
-    for pair in pairs:
-        if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise bad_request("headers: expected an object, or a list of [name, value]")
-        if not isinstance(pair[1], str | None):
-            raise bad_request(f"headers: the value of {pair[0][:100]} must be a text or null")
-        result.append((pair[0], None if pair[1] is None else pair[1].encode()))
+    for row in rows:
+        if not isinstance(row, list) or len(row) not in (2, 3) or not isinstance(row[0], str):
+            raise bad_request(HEADERS_EXPECTED)
+        name, value, encoding = row if len(row) == 3 else (*row, "text")
+        if not isinstance(value, str | None):
+            raise bad_request(f"headers: the value of {name[:100]} must be a text or null")
+        encoded(name, "text", "headers")
+        result.append((name, encoded(value, encoding, "headers")))
     return tuple(result)
 
 
@@ -218,22 +223,35 @@ def replay(call: Call) -> dict[str, Any]:
         positions = positions_of(cluster, topic, indexes, call.field("from", str, "start"))
         positions = {index: max(starts[index], position) for index, position in positions.items()}
         work = Work(records_max=1_000_000, bytes_max=REPLAY_BYTES_MAX, seconds_max=30.0)
-        matching = copied = 0
-        stopped = "work"
-        while matching < limit:
-            found = oldest_first(cluster, topic, positions, ends, choice, min(500, limit - matching), work)
-            matching += len(found.records)
-            if not dry_run and found.records:
-                copied += _copy(cluster, target, found, keeps_partition)
-            if found.next is None or found.stopped == "work":
-                stopped = found.stopped
-                break
-            positions = found.next
-        else:
-            stopped = "limit"
-    if copied:
+        copied = _Copied()
+        matching = 0
+        stopped = "limit"
+        try:
+            while matching < limit:
+                found = oldest_first(cluster, topic, positions, ends, choice, min(500, limit - matching), work)
+                matching += len(found.records)
+                if not dry_run:
+                    _copy(cluster, target, found.records, keeps_partition, copied)
+                if found.next is None or found.stopped == "work":
+                    stopped = found.stopped
+                    break
+                positions = found.next
+        except Exception as error:
+            known = api_error(error)
+            if known is None or not copied.count:
+                raise
+            message = f"{known.message}; {copied.count} records were copied before"
+            raise ApiError(known.status, known.code, message, **known.extra, copied=copied.count) from error
+    if copied.count:
         call.access.collector.hurry("ends")
-    return {"ok": True, "matching": matching, "copied": copied, "scanned": work.data(), "stopped": stopped}
+    return {"ok": True, "matching": matching, "copied": copied.count, "scanned": work.data(), "stopped": stopped}
+
+
+@dataclass(slots=True)
+class _Copied:
+    """Records that a replay has written. It is right also after a failure midway."""
+
+    count: int = 0
 
 
 def _choice_of_body(call: Call) -> Choice:
@@ -241,10 +259,10 @@ def _choice_of_body(call: Call) -> Choice:
     return choice_of(parameters)
 
 
-def _copy(cluster: Cluster, target: str, found: search.Found, keeps_partition: bool) -> int:
+def _copy(cluster: Cluster, target: str, found: list[FoundRecord], keeps_partition: bool, copied: _Copied) -> None:
     count = len(cluster.topic(target).leaders)
     grouped: dict[int, list[Record]] = {}
-    for turn, each in enumerate(found.records):
+    for turn, each in enumerate(found):
         if keeps_partition and each.partition >= count:
             raise bad_request(f"keep_partition: {target} has no partition {each.partition}; it has 0 to {count - 1}")
         partition = each.partition if keeps_partition else choose_partition(each.record.key, count, turn)
@@ -253,9 +271,9 @@ def _copy(cluster: Cluster, target: str, found: search.Found, keeps_partition: b
         try:
             for batch in _batches(records):
                 write(cluster, target, partition, batch)
+                copied.count += len(batch)
         except KafkaError as error:
             raise kafka_failure(error, target) from error
-    return len(found.records)
 
 
 def _batches(records: list[Record]) -> list[list[Record]]:
@@ -263,7 +281,8 @@ def _batches(records: list[Record]) -> list[list[Record]]:
     batches: list[list[Record]] = [[]]
     size = 0
     for record in records:
-        its_size = len(record.key or b"") + len(record.value or b"") + 100
+        headers = sum(len(name) + len(value or b"") + 10 for name, value in record.headers)
+        its_size = len(record.key or b"") + len(record.value or b"") + headers + 100
         if batches[-1] and size + its_size > 512 << 10:
             batches.append([])
             size = 0

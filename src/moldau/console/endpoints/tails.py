@@ -17,7 +17,7 @@ from moldau.client.cluster import Cluster
 from moldau.console.call import Call, Endpoint
 from moldau.console.endpoints.records import SEARCH, chosen_partitions, positions_of
 from moldau.console.endpoints.topics import require_topic
-from moldau.console.failures import api_error, bad_request, too_many
+from moldau.console.failures import api_error, bad_request, internal_error, too_many
 from moldau.console.listing import whole_number
 from moldau.console.live import Event, Feed
 from moldau.console.records import search
@@ -29,6 +29,8 @@ from moldau.console.records.shown import ONE_BYTES_MAX, FoundRecord, record_data
 TAIL_WAIT_MS: Final = 1000
 TAIL_RECORDS_PER_SECOND: Final = 200
 TAIL_BYTES: Final = 256 << 10
+TAIL_SHOWN_BYTES: Final = 4 << 20
+"""Of the records of one event."""
 EXPORT_LIMIT_DEFAULT: Final = 10_000
 EXPORT_LIMIT_MAX: Final = 1_000_000
 EXPORT_SECONDS_MAX: Final = 600.0
@@ -39,7 +41,8 @@ _exports = threading.BoundedSemaphore(EXPORTS_MAX)
 
 
 class Tail:
-    """Follows a topic from its end. Each poll waits for up to a second."""
+    """Follows a topic from its end. Each poll waits for up to a second. It may be closed while a poll is under way: the
+    connection goes back when the poll has ended."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -47,17 +50,22 @@ class Tail:
         self._choice = choice_of(call.query)
         self._committed = call.flag("committed", True)
         self._held = ExitStack()
+        self._lock = threading.Lock()
+        self._closed = False
         self._cluster: Cluster | None = None
         self._positions: dict[int, int] = {}
         self._second, self._sent, self._scanned = 0, 0, 0
 
     def poll(self) -> list[Event]:
-        if self._cluster is None:
-            self._begin()
-            return [("idle", {"scanned": 0})]
-        assert self._cluster is not None
-        cluster = self._cluster
+        with self._lock:
+            if self._closed:
+                return []
+            if self._cluster is None:
+                self._begin()
+                return [("idle", {"scanned": 0})]
+            return self._read(self._cluster)
 
+    def _read(self, cluster: Cluster) -> list[Event]:
         def attempt() -> dict[int, Any]:
             return dict(
                 fetch(
@@ -75,7 +83,7 @@ class Tail:
         if not records:
             return [("idle", {"scanned": self._scanned})]
         records.sort(key=lambda each: each.record.timestamp)
-        shown = records[-self._room() :]
+        shown = _last(records, self._room())
         self._sent += len(shown)
         skipped = len(records) - len(shown)
         return [("records", {"records": [record_data(each) for each in shown], "skipped": skipped})]
@@ -95,7 +103,20 @@ class Tail:
         self._positions = positions_of(cluster, self._topic, indexes, begin)
 
     def close(self) -> None:
-        self._held.close()
+        self._closed = True
+        with self._lock:
+            if self._cluster is not None:
+                self._cluster.close()  # a poll may have failed: what it asked for may still come
+            self._held.close()
+
+
+def _last(records: list[FoundRecord], most: int) -> list[FoundRecord]:
+    """Return the last records, as many as an event may have; at least one."""
+    begin, size = len(records) - 1, records[-1].size_bytes
+    while begin > 0 and len(records) - begin < most and size + records[begin - 1].size_bytes <= TAIL_SHOWN_BYTES:
+        begin -= 1
+        size += records[begin].size_bytes
+    return records[begin:]
 
 
 def live_records(call: Call) -> Feed:
@@ -113,6 +134,8 @@ def export(call: Call) -> StreamingResponse:
     if not _exports.acquire(blocking=False):
         raise too_many(f"{EXPORTS_MAX} exports are under way, which is the most; try again in a moment")
 
+    stopped: list[str] = []
+
     def pages() -> Generator[list[FoundRecord], None, None]:
         work = Work(records_max=10 * EXPORT_LIMIT_MAX, bytes_max=1 << 40, seconds_max=EXPORT_SECONDS_MAX)
         with call.access.cluster() as cluster:
@@ -126,7 +149,12 @@ def export(call: Call) -> StreamingResponse:
                 found = oldest_first(cluster, topic, positions, ends, choice, min(500, left), work, committed)
                 left -= len(found.records)
                 yield found.records
-                positions = None if found.stopped == "work" else found.next
+                positions = found.next
+                if found.stopped == "work":
+                    stopped.append(f"{work.records} records were looked at, which is the most for one export")
+                    return
+            if positions is not None and any(at < ends[index] for index, at in positions.items()):
+                stopped.append(f"the limit of {limit} records is reached")
 
     def lines() -> Iterator[bytes]:
         try:
@@ -135,11 +163,11 @@ def export(call: Call) -> StreamingResponse:
             yield from (line for page in [first] if page for line in _lines(page, kind))
             for page in rest:
                 yield from _lines(page, kind)
+            for reason in stopped:
+                yield _last_line(kind, "stopped", f"{reason}: there may be more", {})
         except Exception as error:
-            known = api_error(error)
-            if known is None:
-                raise
-            yield json.dumps(known.body()).encode() + b"\n"
+            known = api_error(error) or internal_error(error)
+            yield _last_line(kind, "error", known.message, known.body()["error"])
         finally:
             rest.close()
 
@@ -193,6 +221,13 @@ def _lines(records: list[FoundRecord], kind: str) -> Iterator[bytes]:
             json.dumps(headers, ensure_ascii=False) if headers else "",
         )  # fmt: skip
         yield csv_line(row)
+
+
+def _last_line(kind: str, name: str, message: str, more: dict[str, Any]) -> bytes:
+    """Say that the file has not all records, and why."""
+    if kind == "csv":
+        return csv_line((f"{name}: {message}",))
+    return json.dumps({name: {"message": message, **more}}, ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
 def csv_line(row: tuple[Any, ...]) -> bytes:

@@ -16,7 +16,7 @@ from moldau.client.broker_admin import alter_topic_configs
 from moldau.client.cluster import EARLIEST, Cluster
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.collector.collector import TOPICS_WITH_SIZES, Collector
-from moldau.console.collector.state import ClusterState, Reader, TopicState, is_internal
+from moldau.console.collector.state import ClusterState, Reader, TopicState, is_internal, known_sum
 from moldau.console.failures import ApiError, bad_request
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
 from moldau.console.live import Event, Feed
@@ -41,7 +41,7 @@ def list_topics(call: Call) -> dict[str, Any]:
          "trend": collector.history.last(("rate", row["name"]), TREND_POINTS)}
         for row in rows
     ]  # fmt: skip
-    return {**page, "read_ms": state.read_ms, "complete": collector.is_complete}
+    return {**page, **collector.freshness()}
 
 
 def topic_row(topic: TopicState, state: ClusterState) -> dict[str, Any]:
@@ -61,13 +61,14 @@ def _groups(topic: TopicState, state: ClusterState) -> int | None:
     return len(state.readers.get(topic.name, ())) if "offsets" in state.read else None
 
 
-def _lag(topic: TopicState, state: ClusterState) -> int | None:
+def _lag(topic: TopicState, state: ClusterState) -> float | None:
     readers = state.readers.get(topic.name)
-    return sum(reader.lag or 0 for reader in readers) if readers else None
+    return known_sum(reader.lag for reader in readers) if readers else None
 
 
 def _lag_seconds(topic: TopicState, state: ClusterState) -> float | None:
-    return max((reader.lag_seconds or 0.0 for reader in state.readers.get(topic.name, ())), default=None)
+    readers = state.readers.get(topic.name, ())
+    return max((reader.lag_seconds for reader in readers if reader.lag_seconds is not None), default=None)
 
 
 CELLS: Final[Mapping[str, Callable[[TopicState, ClusterState], Any]]] = {
@@ -89,10 +90,10 @@ def readers_data(readers: list[Reader]) -> list[dict[str, Any]]:
 
 
 def known_topic(collector: Collector, name: str) -> TopicState:
-    """Return a topic. One that the collector does not know may be new: it looks once more."""
+    """Return a topic. One that the collector does not know may be new: it looks once more, and this waits for it."""
     collector.await_first(2.0)
     if name not in collector.look().topics:
-        collector.await_change(1.0)
+        collector.await_news(1.0)
     topic = collector.state.topics.get(name)
     if topic is None:
         raise unknown_topic(name)
@@ -129,8 +130,7 @@ def describe_topic(call: Call) -> dict[str, Any]:
             "size_bytes": history.values(("size", topic.name)) if is_size_known else None,
             "lag": history.values(("topic_lag", topic.name)),
         },
-        "read_ms": collector.state.read_ms,
-        "complete": collector.is_complete,
+        **collector.freshness(),
     }
 
 
@@ -139,7 +139,8 @@ def topic_data(collector: Collector, topic: TopicState) -> dict[str, Any]:
     state = collector.look()
     topic = state.topics.get(topic.name, topic)
     row = topic_row(topic, state)
-    return {**row, "partition_rows": partition_rows(state, topic, range(min(PARTITIONS_SHOWN, len(topic.leaders))))}
+    shown = range(min(PARTITIONS_SHOWN, len(topic.leaders)))
+    return {**row, "partition_rows": partition_rows(state, topic, shown), "read_error": state.read_error}
 
 
 def list_partitions(call: Call) -> dict[str, Any]:
@@ -148,7 +149,7 @@ def list_partitions(call: Call) -> dict[str, Any]:
     topic = known_topic(collector, call.path["topic"])
     rows = partition_rows(collector.state, topic, range(len(topic.leaders)))
     page = page_of(rows, query, "partition")
-    return {**page, "read_ms": collector.state.read_ms, "complete": collector.is_complete}
+    return {**page, **collector.freshness()}
 
 
 def partition_rows(state: ClusterState, topic: TopicState, indexes: range) -> list[dict[str, Any]]:
@@ -182,11 +183,8 @@ def _at(values: array[int] | None, index: int) -> int | None:
 
 def create_topic(call: Call) -> dict[str, Any]:
     name = call.field("name", str)
-    partitions = call.optional("partitions", int)
-    replication_factor = call.optional("replication_factor", int)
-    for what, number in (("partitions", partitions), ("replication_factor", replication_factor)):
-        if number is not None and not 1 <= number <= PARTITIONS_MAX:
-            raise bad_request(f"{what}: expected a whole number from 1 to {PARTITIONS_MAX}")
+    partitions = call.number("partitions", 1, PARTITIONS_MAX)
+    replication_factor = call.number("replication_factor", 1, PARTITIONS_MAX)
     configs = config_values(call.field("configs", dict, {}))
     validate_only = call.field("validate_only", bool, False)
     with call.access.admin() as admin:
@@ -195,7 +193,7 @@ def create_topic(call: Call) -> dict[str, Any]:
         except KafkaError as error:
             raise kafka_failure(error, name) from error
     if not validate_only:
-        call.changed()
+        call.changed(lambda state: name in state.topics)
     return {"ok": True, "message": f"created {name}"}
 
 
@@ -208,7 +206,7 @@ def config_values(configs: Mapping[Any, Any]) -> dict[str, str]:
 
 def alter_topic(call: Call) -> dict[str, Any]:
     name = call.path["topic"]
-    partitions = call.optional("partitions", int)
+    partitions = call.number("partitions", 1, PARTITIONS_MAX)
     to_set = config_values(call.field("set", dict, {}))
     to_unset = call.field("unset", list, [])
     if not all(isinstance(each, str) for each in to_unset):
@@ -228,8 +226,12 @@ def alter_topic(call: Call) -> dict[str, Any]:
                 messages.append(f"{name}: {partitions} partitions")
         except KafkaError as error:
             raise kafka_failure(error, name) from error
-    call.changed()
+    call.changed(lambda state: partition_count(state, name) >= (partitions or 0))
     return {"ok": True, "messages": messages}
+
+
+def partition_count(state: ClusterState, name: str) -> int:
+    return len(state.topics[name].leaders) if name in state.topics else 0
 
 
 def require_topic(cluster: Cluster, name: str) -> None:
@@ -250,7 +252,7 @@ def delete_topic(call: Call) -> dict[str, Any]:
             topic_admin.delete_topic(admin, name)
         except KafkaError as error:
             raise kafka_failure(error, name) from error
-    call.changed()
+    call.changed(lambda state: name not in state.topics)
     return {"ok": True, "message": f"deleted {name}"}
 
 
@@ -263,7 +265,7 @@ def trim_topic(call: Call) -> dict[str, Any]:
     with call.access.cluster() as cluster:
         require_topic(cluster, name)
         indexes = sorted(cluster.topic(name).leaders)
-        if only is not None and not set(map(str, only)) <= set(map(str, indexes)):
+        if only is not None and not all(isinstance(each, int) and each in indexes for each in only):
             raise bad_request(f"partitions: {name} has 0 to {len(indexes) - 1}")
         partitions = [TopicPartition(name, index) for index in (indexes if only is None else only)]
         cluster.delete_records(resolved(cluster, partitions, position))
@@ -296,7 +298,13 @@ def live(call: Call) -> Feed:
     name = call.path["topic"]
 
     def poll() -> list[Event]:
-        return [("topic", topic_data(collector, known_topic(collector, name)))]
+        state = collector.look()
+        if "topics" not in state.read:
+            return []
+        topic = state.topics.get(name)
+        if topic is None:
+            raise unknown_topic(name)
+        return [("topic", topic_data(collector, topic))]
 
     return Feed(poll, collector)
 
@@ -310,7 +318,7 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/api/topics/{topic}", describe_topic),
     Endpoint("PATCH", "/api/topics/{topic}", alter_topic, fields=("partitions", "set", "unset")),
     Endpoint("DELETE", "/api/topics/{topic}", delete_topic, fields=("confirm",)),
-    Endpoint("GET", "/api/topics/{topic}/partitions", list_partitions, LIST_PARAMETERS, asks_cluster=False),
+    Endpoint("GET", "/api/topics/{topic}/partitions", list_partitions, LIST_PARAMETERS),
     Endpoint("POST", "/api/topics/{topic}/trim", trim_topic, fields=("before", "partitions", "confirm")),
 )  # fmt: skip
 STREAMS: Final = (Endpoint("GET", "/api/live/topics/{topic}", live),)

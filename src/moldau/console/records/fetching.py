@@ -1,4 +1,4 @@
-"""One round of fetches: the next records of some partitions of a topic, with a bound on bytes."""
+"""One round of fetches: the next records of some partitions of a topic, with a bound on what is decoded."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.cli.group.lag import whole_batches
 from moldau.client.cluster import Cluster
+from moldau.client.decoding import DecodingBudget
 from moldau.console.failures import ApiError
 from moldau.console.records.shown import FoundRecord
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import BatchHeader
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from moldau.wire.records import decode_records, read_end_txn_marker
+from moldau.wire.records import Record, read_end_txn_marker
 
 FETCH_BYTES_MAX: Final = 8 << 20
-BATCH_BYTES_MAX: Final = 64 << 20
-"""Of one batch, decompressed."""
 
 
 @dataclass(slots=True)
@@ -29,6 +28,7 @@ class Fetched:
     records: list[FoundRecord] = field(default_factory=list)
     next_offset: int = 0
     bytes: int = 0
+    """After decompression."""
 
 
 def fetch(
@@ -37,11 +37,13 @@ def fetch(
     positions: Mapping[int, int],
     *,
     partition_bytes: int,
+    ends: Mapping[int, int] | None = None,
     committed: bool = True,
     wait_ms: int = 500,
 ) -> dict[int, Fetched]:
-    """Return what follows each position: at least one batch where there is one, unless other partitions filled the
-    response. The leaders are asked at the same time."""
+    """Return what follows each position, before `ends`: at least one batch where there is one, unless other partitions
+    filled the response or the budget of what is decoded. The leaders are asked at the same time."""
+    budget = DecodingBudget()
     led = cluster.by_leader(TopicPartition(topic, index) for index in positions)
     try:
         for node, partitions in led.items():
@@ -61,7 +63,11 @@ def fetch(
             cluster.channel(node).send(ApiKey.FETCH, request)
         fetched: dict[int, Fetched] = {}
         for node in led:
-            fetched |= _receive(cluster, node, topic, positions, committed)
+            for data in _receive(cluster, node):
+                index = data.partition_index
+                if index in positions:
+                    end = None if ends is None else ends[index]
+                    fetched[index] = _read(topic, positions[index], end, data, committed, budget)
     except BaseException:
         for node in led:  # responses that were not read would be taken for those of the next requests
             cluster.drop(node)
@@ -69,22 +75,18 @@ def fetch(
     return fetched
 
 
-def _receive(
-    cluster: Cluster, node: int, topic: str, positions: Mapping[int, int], committed: bool
-) -> dict[int, Fetched]:
+def _receive(cluster: Cluster, node: int) -> Iterator[PartitionData]:
     response = cluster.channel(node).receive(FetchResponse)
     if response.error_code:
         raise KafkaError(ErrorCode(response.error_code))
-    return {
-        data.partition_index: _read(topic, data.partition_index, positions[data.partition_index], data, committed)
-        for answered in response.responses
-        for data in answered.partitions
-        if data.partition_index in positions
-    }
+    for answered in response.responses:
+        yield from answered.partitions
 
 
-def _read(topic: str, index: int, position: int, data: PartitionData, committed: bool) -> Fetched:
-    code = ErrorCode(data.error_code)
+def _read(
+    topic: str, position: int, end: int | None, data: PartitionData, committed: bool, budget: DecodingBudget
+) -> Fetched:
+    index, code = data.partition_index, ErrorCode(data.error_code)
     if code:
         raise KafkaError(code, f"{topic}-{index}: the records at offset {position} cannot be read: {code.name}")
     fetched = Fetched(next_offset=position)
@@ -94,32 +96,41 @@ def _read(topic: str, index: int, position: int, data: PartitionData, committed:
     aborted = sorted(((each.first_offset, each.producer_id) for each in data.aborted_transactions or ()), reverse=True)
     aborting: set[int] = set()
     for header, batch in whole_batches(data.records):
+        if end is not None and header.base_offset >= end:
+            fetched.next_offset = max(fetched.next_offset, end)
+            break
         while aborted and aborted[-1][0] <= header.last_offset:
             aborting.add(aborted.pop()[1])
-        if header.is_control:
-            _end_transaction(header, batch, aborting)
-        elif not (committed and header.is_transactional and header.producer_id in aborting):
-            fetched.records += _records(topic, index, position, header, batch)
+        bytes_before = budget.bytes
+        if header.is_control or not (committed and header.is_transactional and header.producer_id in aborting):
+            records = _decoded(topic, index, header, batch, budget)
+            if records is None:
+                break
+            if header.is_control:
+                _end_transaction(header, records, aborting)
+            else:
+                is_append_time = header.is_log_append_time
+                fetched.records += [
+                    FoundRecord(index, record, is_append_time) for record in records if record.offset >= position
+                ]
         fetched.next_offset = max(fetched.next_offset, header.next_offset)
-        fetched.bytes += len(batch)
+        fetched.bytes += budget.bytes - bytes_before or len(batch)
     return fetched
 
 
-def _end_transaction(header: BatchHeader, batch: memoryview, aborting: set[int]) -> None:
-    for record in decode_records(batch, header):
-        marker = read_end_txn_marker(record)
-        if marker is not None and not marker.committed:
-            aborting.discard(header.producer_id)
-
-
-def _records(topic: str, index: int, position: int, header: BatchHeader, batch: memoryview) -> Iterator[FoundRecord]:
+def _decoded(
+    topic: str, index: int, header: BatchHeader, batch: memoryview, budget: DecodingBudget
+) -> list[Record] | None:
     try:
-        records = decode_records(batch, header, BATCH_BYTES_MAX)
+        return budget.decode(header, batch)
     except MalformedData as error:
         raise ApiError(
             422, "BAD_RECORDS", f"{topic}-{index}: the batch at offset {header.base_offset} cannot be read: {error}"
         ) from error
-    is_append_time = header.is_log_append_time
+
+
+def _end_transaction(header: BatchHeader, records: list[Record], aborting: set[int]) -> None:
     for record in records:
-        if record.offset >= position:
-            yield FoundRecord(index, record, is_append_time)
+        marker = read_end_txn_marker(record)
+        if marker is not None and not marker.committed:
+            aborting.discard(header.producer_id)

@@ -5,18 +5,21 @@ A search that ends at a bound returns where to go on, so that no request takes l
 
 from __future__ import annotations
 
+import base64
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from typing import Final
 
+from moldau.base.errors import MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, Cluster
-from moldau.console.failures import bad_request
+from moldau.console.failures import ApiError, bad_request
 from moldau.console.records.choosing import Choice
 from moldau.console.records.fetching import Fetched, fetch
 from moldau.console.records.shown import FoundRecord
+from moldau.wire.records import append_varint, read_varint
 
 RECORDS_MAX: Final = 20_000
 BYTES_MAX: Final = 32 << 20
@@ -24,9 +27,12 @@ SECONDS_MAX: Final = 3.0
 FOUND_BYTES_MAX: Final = 16 << 20
 """Of the records of one answer."""
 PARTITION_BYTES: Final = 512 << 10
+PARTITION_BYTES_MIN: Final = 16 << 10
 WINDOW_BYTES: Final = 4 << 20
-"""A search from the end reads windows of about this size in each partition."""
+"""A search from the end reads windows of at most about this size in each partition."""
 WINDOW_WITH_FILTER: Final = 2_000
+CURSOR_TEXT_MAX: Final = 4_000
+PACKED: Final = "~"
 Offsets = dict[int, int]
 """By partition."""
 
@@ -97,7 +103,7 @@ def oldest_first(
     while open_positions := {index: at for index, at in reading.items() if at < ends[index]}:
         if work.is_done:
             return Found(found, reading, "work", work)
-        fetched = fetch(cluster, topic, open_positions, partition_bytes=PARTITION_BYTES, committed=committed)
+        fetched = fetch(cluster, topic, open_positions, partition_bytes=PARTITION_BYTES, ends=ends, committed=committed)
         work.add(fetched.values())
         for each in merge(*(part.records for part in fetched.values()), key=_timestamp):
             if each.record.offset >= ends[each.partition]:
@@ -132,19 +138,20 @@ class NewestFirst:
 
     def search(self, choice: Choice, limit: int, work: Work, record_bytes: Mapping[int, float]) -> Found:
         """Return up to `limit` records. `record_bytes` is about how large records are, for the size of windows."""
+        begin, insisted = dict(self._uppers), False
         found: list[FoundRecord] = []
         found_bytes = 0
-        first = limit if not choice.tests else WINDOW_WITH_FILTER
-        sizes = {index: min(first, max(1, int(WINDOW_BYTES / record_bytes.get(index, 1)))) for index in self._uppers}
+        sizes = dict.fromkeys(self._uppers, limit if not choice.tests else WINDOW_WITH_FILTER)
         while pending := [index for index, upper in self._uppers.items() if upper > self._starts[index]]:
-            if work.is_done:
+            if work.is_done and (insisted or self._uppers != begin):
                 return Found(found, self._uppers, "work", work)
-            lows = {index: max(self._starts[index], self._uppers[index] - sizes[index]) for index in pending}
-            windows = self._read(lows, work)
-            for index in lows.keys() - windows.keys():
-                sizes[index] = max(1, sizes[index] // 8)  # too much in this window for the work that is left
-            for index in windows:
-                sizes[index] = min(sizes[index] * 2, WINDOW_WITH_FILTER)
+            insisted = work.is_done
+            room = _room(work, pending, record_bytes)
+            lows = {index: max(self._starts[index], self._uppers[index] - min(sizes[index], room[index]))
+                    for index in pending}  # fmt: skip
+            windows, fitting = self._read(lows, work)
+            for index in pending:
+                sizes[index] = min(sizes[index] * 2, WINDOW_WITH_FILTER) if index in windows else fitting[index]
             for each in merge(*(reversed(records) for records in windows.values()), key=_minus_timestamp):
                 self._uppers[each.partition] = each.record.offset
                 if choice.wants(each):
@@ -156,32 +163,59 @@ class NewestFirst:
                 self._uppers[index] = lows[index]
         return Found(found, None, "end", work)
 
-    def _read(self, lows: Mapping[int, int], work: Work) -> dict[int, list[FoundRecord]]:
-        """Return the records of each window that was read as a whole."""
+    def _read(self, lows: Mapping[int, int], work: Work) -> tuple[dict[int, list[FoundRecord]], Offsets]:
+        """Return the records of each window that was read as a whole, and how large the others should be: half of what
+        was read of them. If the work is done already, nothing was found out yet: it reads until a window is whole."""
+        insists = work.is_done
         reading = dict(lows)
         windows: dict[int, list[FoundRecord]] = {index: [] for index in lows}
+        share = max(PARTITION_BYTES_MIN, min(PARTITION_BYTES, work.bytes_max // 2 // len(lows)))
         while pending := {index: at for index, at in reading.items() if at < self._uppers[index]}:
             fetched = fetch(
-                self._cluster, self._topic, pending, partition_bytes=PARTITION_BYTES, committed=self._committed
-            )
+                self._cluster, self._topic, pending,
+                partition_bytes=share, ends=self._uppers, committed=self._committed,
+            )  # fmt: skip
             work.add(fetched.values())
             for index, part in fetched.items():
                 windows[index] += [each for each in part.records if each.record.offset < self._uppers[index]]
                 reading[index] = max(reading[index], part.next_offset)
-            if work.is_done:
+            is_stuck = all(reading[index] == at for index, at in pending.items())
+            if work.is_done and (not insists or is_stuck or any(reading[each] >= self._uppers[each] for each in lows)):
                 break
-        return {index: records for index, records in windows.items() if reading[index] >= self._uppers[index]}
+        fitting = {index: max(1, (at - lows[index]) // 2) for index, at in reading.items()}
+        return {index: windows[index] for index, at in reading.items() if at >= self._uppers[index]}, fitting
+
+
+def _room(work: Work, pending: Sequence[int], record_bytes: Mapping[int, float]) -> Offsets:
+    """Return how many records a window may have in each partition, so that all windows fit into the work."""
+    window_bytes = min(WINDOW_BYTES, work.bytes_max / 2 / len(pending))
+    records = work.records_max // len(pending)
+    return {index: max(1, min(records, int(window_bytes / record_bytes.get(index, 1)))) for index in pending}
 
 
 def cursor_text(offsets: Offsets | None) -> str | None:
-    return None if offsets is None else ",".join(f"{index}:{offset}" for index, offset in sorted(offsets.items()))
+    """Return `0:1200,1:870`; of very many partitions the differences as varints, for a query has a bound."""
+    if offsets is None:
+        return None
+    text = ",".join(f"{index}:{offset}" for index, offset in sorted(offsets.items()))
+    return text if len(text) <= CURSOR_TEXT_MAX else _packed(offsets)
+
+
+def _packed(offsets: Offsets) -> str:
+    data = bytearray()
+    before = (-1, 0)
+    for each in sorted(offsets.items()):
+        append_varint(data, each[0] - before[0] - 1)
+        append_varint(data, each[1] - before[1])
+        before = each
+    return PACKED + base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def parse_cursor(text: str, known: Iterable[int]) -> Offsets:
-    """Read `0:1200,1:870`; all partitions must exist."""
+    """Read the cursor of an earlier answer; all partitions must exist."""
     offsets: Offsets = {}
     allowed = set(known)
-    for index, offset in _pairs(text):
+    for index, offset in _unpacked(text) if text.startswith(PACKED) else _pairs(text):
         if index not in allowed:
             raise bad_request(f"cursor: there is no partition {index}")
         offsets[index] = offset
@@ -192,5 +226,25 @@ def _pairs(text: str) -> Iterator[tuple[int, int]]:
     for part in text.split(","):
         index, _, offset = part.partition(":")
         if not (index.isascii() and index.isdigit() and offset.isascii() and offset.isdigit()) or len(part) > 30:
-            raise bad_request("cursor: not one of an earlier answer")
+            raise _bad_cursor()
         yield int(index), int(offset)
+
+
+def _unpacked(text: str) -> Iterator[tuple[int, int]]:
+    digits = text.removeprefix(PACKED)
+    try:
+        data = base64.b64decode(digits + "=" * (-len(digits) % 4), altchars=b"-_", validate=True)
+        index, offset, position = -1, 0, 0
+        while position < len(data):
+            skipped, position = read_varint(data, position)
+            more, position = read_varint(data, position, 64)
+            index, offset = index + skipped + 1, offset + more
+            if not 0 <= offset < 2**63:
+                raise _bad_cursor()
+            yield index, offset
+    except (ValueError, MalformedData) as error:
+        raise _bad_cursor() from error
+
+
+def _bad_cursor() -> ApiError:
+    return bad_request("cursor: not one of an earlier answer")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, Final, NamedTuple
 
 from moldau.wire.records import Record
@@ -11,6 +12,8 @@ LIST_BYTES_MAX: Final = 64 << 10
 ONE_BYTES_MAX: Final = 4 << 20
 HEADERS_MAX: Final = 200
 DEPTH_MAX: Final = 100
+EXACT_MAX: Final = 2**53
+"""A browser rounds greater integers."""
 
 
 class FoundRecord(NamedTuple):
@@ -53,7 +56,7 @@ def shown(data: bytes | None, bytes_max: int) -> dict[str, Any]:
     result: dict[str, Any] = {"kind": "text", "text": text, "bytes": len(data), **_cut(is_cut)}
     if not is_cut:
         content = json_of(text)
-        if isinstance(content, dict | list) and _depth(content, DEPTH_MAX) < DEPTH_MAX:
+        if isinstance(content, dict | list) and _can_be_shown(content, DEPTH_MAX):
             result |= {"kind": "json", "json": content}
     return result
 
@@ -74,22 +77,32 @@ def text_of(data: bytes, is_cut: bool = False) -> str | None:
 
 
 def json_of(text: str) -> Any:
-    """Return the JSON of a text, None if it is none, or none that can be sent on: too deep, or with NaN."""
+    """Return the JSON of a text, None if it is none, or none that can be sent on: too deep, or with a number that is
+    not finite."""
     if text[:1] not in '{["-0123456789tfn \t\r\n' or not text:
         return None
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
 
 
-def _depth(content: Any, most: int) -> int:
-    """Return how deeply a value is nested, `most` if it is deeper."""
-    if most <= 0 or not isinstance(content, dict | list):
-        return 0
+def _can_be_shown(content: Any, depth_max: int) -> bool:
+    """Whether a browser shows a value as it is: not nested too deeply, all integers exact."""
+    if isinstance(content, int):
+        return -EXACT_MAX <= content <= EXACT_MAX
+    if not isinstance(content, dict | list):
+        return True
     parts = content.values() if isinstance(content, dict) else content
-    return 1 + max((_depth(each, most - 1) for each in parts), default=0)
+    return depth_max > 1 and all(_can_be_shown(each, depth_max - 1) for each in parts)
 
 
 def _no_constant(name: str) -> None:
     raise ValueError(name)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number

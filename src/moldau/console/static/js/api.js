@@ -2,6 +2,7 @@
 
 let token = null;
 let onLogin = () => {};
+let onAnswer = () => {};
 
 export function useToken(value) {
   token = value;
@@ -10,6 +11,11 @@ export function useToken(value) {
 /** What to do when the server asks for a login. */
 export function whenLoginIsNeeded(action) {
   onLogin = action;
+}
+
+/** Who hears how old an answer is: those from the console's memory have `read_ms` and `read_error`. */
+export function whenAnswered(action) {
+  onAnswer = action;
 }
 
 export class ApiError extends Error {
@@ -48,7 +54,10 @@ async function send(method, url, { body, signal } = {}) {
     throw new ApiError("The console does not answer.", { hint: "Is `moldau console` still running?" });
   }
   const data = await answer.json().catch(() => null);
-  if (answer.ok) return data;
+  if (answer.ok) {
+    if (data?.read_error !== undefined) onAnswer(data);
+    return data;
+  }
   const told = data?.error ?? {};
   const error = new ApiError(told.message || `The console answered ${answer.status}.`, { status: answer.status, code: told.code, hint: told.hint });
   if (told.code === "LOGIN_REQUIRED") onLogin();

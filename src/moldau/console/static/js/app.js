@@ -1,8 +1,9 @@
 // The start of everything: asks for the session, draws the frame, and shows the page of the address.
 
-import { ApiError, get, post, useToken, whenLoginIsNeeded } from "./api.js";
+import { ApiError, get, post, useToken, whenAnswered, whenLoginIsNeeded } from "./api.js";
 import { append, h, replace, set } from "./dom.js";
-import { errorNotice, notice } from "./components.js";
+import { errorNotice, notice, words } from "./components.js";
+import * as format from "./format.js";
 import { icon, mark } from "./icons.js";
 import { live } from "./live.js";
 import { Router } from "./router.js";
@@ -65,12 +66,14 @@ class App {
     this.session = null;
     this.leaving = new AbortController();
     this.main = h("main", { id: "main", tabindex: "-1" });
+    this.age = h("div.age");
     this.crumbBox = h("nav.crumbs", { "aria-label": "Where you are" });
     this.liveSign = h("span.live", { hidden: true, role: "status" });
     this.side = h("nav.side", { id: "side", "aria-label": "Pages" });
     this.userBox = h("div.side-foot");
     this.router = new Router(ROUTES, (page, place) => this.show(page, place), unknownPage);
-    whenLoginIsNeeded(() => this.toLogin());
+    whenLoginIsNeeded(() => this.askAgain());
+    whenAnswered((data) => this.tellAge(data));
   }
 
   async start() {
@@ -100,6 +103,21 @@ class App {
       session.read_only && h("div", h("span.badge.warn", "read-only")),
       session.user && h("div.row", h("span", { class: "mono" }, session.user), h("button.icon-button", { type: "button", "aria-label": "Log out", title: "Log out", onclick: leave }, icon("logout"))),
       h("div.mono", { title: session.bootstrap }, serverWords(session.bootstrap)), h("div", `Moldau ${session.version}`));
+  }
+
+  /** A request or a stream was refused: the session may have ended, or another tab has begun one. */
+  async askAgain() {
+    if (this.asking) return;
+    this.asking = true;
+    try {
+      await this.readSession();
+    } catch (error) {
+      console.warn(error);
+      return;
+    } finally {
+      this.asking = false;
+    }
+    if (this.session.login_required && !this.session.user) this.toLogin();
   }
 
   toLogin() {
@@ -161,7 +179,8 @@ class App {
     this.closeMenu();
     this.liveSign.hidden = true;
     const root = h("div.stack", { style: { gap: "var(--space-4)" } });
-    replace(this.main, root);
+    this.tellAge({});
+    replace(this.main, this.age, root);
     window.scrollTo(0, 0);
     this.markPage();
     const context = {
@@ -184,6 +203,14 @@ class App {
     if (!signal.aborted && document.activeElement === document.body) this.main.focus({ preventScroll: true });
   }
 
+  /** Say once, above every page, that the cluster cannot be read and what is shown is old. */
+  tellAge({ read_error: problem = null, read_ms: at = null }) {
+    if (problem === this.problem) return; // screen readers say what changed
+    this.problem = problem;
+    const since = at ? `What is shown was read at ${format.clock(at)}.` : "What is shown was read before.";
+    replace(this.age, problem && notice("bad", "The cluster cannot be read", [words(problem), h("div", since)]));
+  }
+
   markPage() {
     const first = location.pathname.split("/")[1] || "overview";
     const name = first === "brokers" ? "cluster" : first;
@@ -202,15 +229,19 @@ class App {
   }
 
   live(url, signal, { on, failed = tellError }) {
-    const words = { on: "live", off: "connecting …", paused: "paused" };
+    const states = { on: "live", off: "connecting …", paused: "paused" };
     this.liveSign.hidden = false;
     this.liveSign.textContent = "connecting …";
     const status = (state) => {
-      if (signal.aborted || this.liveSign.textContent === words[state]) return;
+      if (signal.aborted || this.liveSign.textContent === states[state]) return;
       this.liveSign.className = `live ${state}`;
-      this.liveSign.textContent = words[state];
+      this.liveSign.textContent = states[state];
     };
-    return live(url, { on, signal, status, failed });
+    const aged = Object.entries(on).map(([name, action]) => [name, (data) => {
+      if (data?.read_error !== undefined) this.tellAge(data);
+      action(data);
+    }]);
+    return live(url, { on: Object.fromEntries(aged), signal, status, failed, refused: () => this.askAgain() });
   }
 }
 

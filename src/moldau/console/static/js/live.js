@@ -2,9 +2,10 @@
 
 /**
  * Open a stream. `on` maps event names to functions of the data; `status` hears "on", "off" and "paused".
- * The stream ends with the signal. A `problem` ends it too, and goes to `failed`.
+ * The stream ends with the signal. A `problem` ends it too, and goes to `failed`. `refused` hears that the server did
+ * not open it: it is tried again, unless the page is left by then.
  */
-export function live(url, { on, signal, status = () => {}, failed = () => {} }) {
+export function live(url, { on, signal, status = () => {}, failed = () => {}, refused = async () => {} }) {
   let source = null;
   let ended = false;
 
@@ -16,7 +17,7 @@ export function live(url, { on, signal, status = () => {}, failed = () => {} }) 
       status("off");
       if (source?.readyState === EventSource.CLOSED && !ended) { // refused: the browser does not try again by itself
         close();
-        setTimeout(open, 3000);
+        refused().finally(() => setTimeout(open, 3000));
       }
     });
     for (const [name, action] of Object.entries(on)) {

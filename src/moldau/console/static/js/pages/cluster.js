@@ -1,7 +1,7 @@
 // Cluster: who leads and follows what, live; the quorum; reassignments.
 
 import { get, path, post } from "../api.js";
-import { badge, button, card, empty, figures, head, notice, words } from "../components.js";
+import { badge, button, card, empty, errorNotice, figures, head, notice, words } from "../components.js";
 import { meter } from "../charts.js";
 import { append, h, replace } from "../dom.js";
 import { StayOpen, dialog, field } from "../dialog.js";
@@ -199,7 +199,8 @@ export async function brokerPage({ root, params, signal, crumbs }) {
   const data = await get(path("/api/brokers/{id}", { id: params.broker }), { signal });
   const settings = h("div");
   const all = h("input", { type: "checkbox" });
-  const drawSettings = () => replace(settings, settingsTable(data.configs.filter((each) => all.checked || each.source !== "default"), null, () => empty("All settings are the defaults", h("p", "Tick the box to see them."))));
+  const table = (configs) => settingsTable(configs.filter((each) => all.checked || each.source !== "default"), null, () => empty("All settings are the defaults", h("p", "Tick the box to see them.")));
+  const drawSettings = () => replace(settings, data.configs ? table(data.configs) : errorNotice({ message: data.configs_error ?? "The settings are not known." }));
   all.addEventListener("change", drawSettings);
   drawSettings();
   append(root, [
@@ -224,6 +225,6 @@ export async function brokerPage({ root, params, signal, crumbs }) {
         { label: "In sync", render: (row) => (row.isr ?? []).join(", ") || format.NOTHING },
       ],
     })),
-    h("div.toolbar", h("h2", "Settings"), h("span.grow"), h("label.check", all, "Show defaults too")), settings,
+    h("div.toolbar", h("h2", "Settings"), h("span.grow"), data.configs && h("label.check", all, "Show defaults too")), settings,
   ]);
 }

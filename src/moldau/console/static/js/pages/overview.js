@@ -58,8 +58,7 @@ function healthOf(data) {
     h("div.row.affected", (problem.affected ?? []).slice(0, 12).map((name) => badge(name)), problem.affected?.length > 12 && h("span.muted", `and ${problem.affected.length - 12} more`),
       problem.link && h("a", { href: problem.link }, "Show")),
   ]));
-  if (data.read_error) notices.unshift(notice("bad", "The cluster cannot be read", words(data.read_error)));
-  if (notices.length) return notices;
+  if (notices.length || data.read_error) return notices; // the frame says the latter
   if (!data.complete) return notice("info", "Reading the cluster", "Some numbers come within seconds.");
   if (data.topics === 0) return empty("The cluster is well, and empty", h("p", "Create the first topic on the page ", h("a", { href: "/topics" }, "Topics"), ", or with ", h("code", "moldau topic create orders"), "."));
   return notice("ok", "All is well", "Every partition has a leader, and all replicas are in sync.");

@@ -11,6 +11,9 @@ const ENCODINGS = [["text", "Text"], ["hex", "Hexadecimal"], ["base64", "Base64"
 export async function produceDialog(topic, go, like = null) {
   const encodingOf = (part) => (part?.kind === "binary" ? "hex" : "text");
   const textOf = (part) => (!part || part.kind === "null" ? "" : part.text);
+  const headers = like?.headers ?? [];
+  const written = headers.filter(isWritable);
+  const others = headers.filter((each) => !isWritable(each));
   const isNull = (part) => like !== null && (!part || part.kind === "null");
   const done = await dialog({
     title: `Produce to ${topic}`, action: "Produce", wide: true,
@@ -24,13 +27,14 @@ export async function produceDialog(topic, go, like = null) {
       h("div.row",
         h("label.check", "Value is", select("value_encoding", ENCODINGS, encodingOf(like?.value))),
         h("label.check", h("input", { type: "checkbox", name: "tombstone", checked: isNull(like?.value) }), "null (a tombstone: deletes the key in a compacted topic)")),
-      field("Headers", h("textarea.low", { name: "headers", rows: "2", spellcheck: "false" }, (like?.headers ?? []).map((each) => `${each.name}: ${textOf(each.value)}`).join("\n")), { hint: "One per line, name: value" }),
+      field("Headers", h("textarea.low", { name: "headers", rows: "2", spellcheck: "false" }, written.map((each) => `${each.name}: ${textOf(each.value)}`).join("\n")), { hint: "One per line, name: value" }),
+      others.length > 0 && h("label.check", h("input", { type: "checkbox", name: "others", checked: true }), `Also the headers that cannot be written as a line, as they are: ${others.map((each) => each.name).join(", ")}`),
     ],
     submit: (data) => post(path("/api/topics/{topic}/records", { topic }), {
       key: data.get("key") === "" ? null : data.get("key"), key_encoding: data.get("key_encoding"),
       value: data.get("tombstone") ? null : data.get("value"), value_encoding: data.get("value_encoding"),
       partition: data.get("partition") === "" ? null : Number(data.get("partition")), acks: data.get("acks"),
-      headers: headersOf(data.get("headers")), timestamp_ms: null,
+      headers: [...headersOf(data.get("headers")), ...(data.get("others") ? others.map(asItIs) : [])], timestamp_ms: null,
     }),
   });
   if (!done) return null;
@@ -38,6 +42,16 @@ export async function produceDialog(topic, go, like = null) {
   const note = toast(`Produced: ${where}`, { kind: "ok" });
   if (done.offset !== null) note.children[1].append(h("a", { href: link("topics", topic, "records", done.partition, done.offset) }, "Show it"));
   return done;
+}
+
+/** Whether a line says all of a header: not null, not bytes, nothing that would be trimmed. */
+function isWritable({ name, value }) {
+  const line = (text) => text === text.trim() && !/[\r\n]/.test(text);
+  return name !== "" && line(name) && !name.includes(":") && value.kind !== "null" && value.kind !== "binary" && line(value.text);
+}
+
+function asItIs({ name, value }) {
+  return value.kind === "null" ? [name, null] : [name, value.text, value.kind === "binary" ? "hex" : "text"];
 }
 
 function headersOf(text) {

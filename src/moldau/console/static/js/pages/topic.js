@@ -63,18 +63,22 @@ function overview({ root, live }, data) {
     replace(rows, partitionTable(now.partition_rows));
     rates.update({ times: history.times_ms, series: [{ name: "records", values: history.records_per_second }] });
     lags.update({ times: history.times_ms, series: [{ name: "lag", values: history.lag }] });
-    sizes.update({ times: history.times_ms, series: [{ name: "size", values: history.size_bytes }] });
+    if (history.size_bytes) sizes.update({ times: history.times_ms, series: [{ name: "size", values: history.size_bytes }] });
   };
   append(root, [numbers,
-    h("div.grid", card("Records written", rates.element), card("Lag of its readers", lags.element), card("Size on disk", sizes.element)),
+    h("div.grid", card("Records written", rates.element), card("Lag of its readers", lags.element), history.size_bytes && card("Size on disk", sizes.element)),
     h("section.card.flush", h("header", h("h2", "Partitions"), data.partitions > data.partition_rows.length && h("a", { href: link("topics", data.name, "partitions") }, `All ${format.count(data.partitions)}`)), rows)]);
   draw(data);
   live(path("/api/live/topics/{topic}", { topic: data.name }), {
     on: {
       topic: (now) => {
-        for (const key of ["records_per_second", "lag", "size_bytes"]) history[key].push(now[key] ?? (key === "size_bytes" ? history[key].at(-1) ?? null : null));
-        history.times_ms.push(Date.now());
-        for (const values of Object.values(history)) if (values.length > 600) values.shift();
+        if (!now.read_error) { // else the numbers are old
+          history.records_per_second.push(now.records_per_second);
+          history.lag.push(now.lag);
+          history.size_bytes?.push(now.size_bytes ?? history.size_bytes.at(-1) ?? null); // null where the user may not see sizes
+          history.times_ms.push(Date.now());
+          for (const values of Object.values(history)) if (values?.length > 600) values.shift();
+        }
         draw(now);
       },
     },
@@ -126,7 +130,10 @@ function groups({ root }, data) {
 }
 
 function settings({ root, may }, data) {
-  if (data.configs_error) root.append(errorNotice({ message: data.configs_error }));
+  if (!data.configs) {
+    root.append(errorNotice({ message: data.configs_error ?? "The settings are not known." }));
+    return;
+  }
   const box = h("div");
   const all = h("input", { type: "checkbox" });
   const draw = () => replace(box, settingsTable(data.configs.filter((each) => all.checked || each.source === "topic"), may ? (each) => editSetting(data.name, each) : null,

@@ -1,0 +1,111 @@
+"""Answers that bring bad news: the pages say them, and none fails. The answers are changed on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from console_process import Shop, create_topics
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+from patience import PATIENCE_S
+from playwright.sync_api import Page, Route, expect
+
+expect.set_options(timeout=PATIENCE_S * 1000)
+
+OUTAGE = "the cluster does not answer: nobody is there"
+
+
+def change(page: Page, path: str, edit: Callable[[dict[str, Any]], Any]) -> None:
+    """Let answers of this path pass through a function that changes them."""
+
+    def handle(route: Route) -> None:
+        answer = route.fetch()
+        data = answer.json()
+        edit(data)
+        route.fulfill(response=answer, json=data)
+
+    page.route(f"**{path}", handle)
+
+
+@pytest.mark.parametrize("name", ["topics", "groups", "clients", "cluster", "overview"])
+def test_an_outage_is_said_on_every_page_and_taken_back(page: Page, address: str, shop: Shop, name: str) -> None:
+    page.route("**/api/live/**", lambda route: route.abort())
+    change(page, f"/api/{name}*", lambda data: data.update(read_error=OUTAGE))
+    page.goto(f"{address}/{'' if name == 'overview' else name}")
+    alert = page.get_by_role("alert").filter(has_text="The cluster cannot be read")
+    expect(alert).to_contain_text(OUTAGE)
+    expect(alert).to_have_count(1)
+    expect(page.get_by_text("All is well")).to_have_count(0)
+    page.unroute(f"**/api/{name}*")
+    page.reload()
+    expect(page.locator("main h1")).to_be_visible()
+    expect(alert).to_have_count(0)
+
+
+def test_an_outage_is_heard_from_the_stream(page: Page, address: str, shop: Shop) -> None:
+    event = f'event: cluster\ndata: {{"read_error": "{OUTAGE}", "read_ms": 1, "brokers": [], "health": {{}},'
+    rest = ' "partitions": [], "quorum": null, "reassignments": []}\n\n'
+    page.route("**/api/live/cluster*", lambda route: route.fulfill(body=event + rest, content_type="text/event-stream"))
+    page.goto(f"{address}/cluster")
+    expect(page.get_by_role("alert").filter(has_text=OUTAGE)).to_be_visible()
+
+
+def test_a_topic_whose_sizes_and_settings_the_user_may_not_see(page: Page, address: str, shop: Shop) -> None:
+    def hide(data: dict[str, Any]) -> None:
+        data["history"]["size_bytes"] = data["size_bytes"] = data["configs"] = None
+        data["configs_error"] = "you may not see them"
+
+    change(page, "/api/topics/orders", hide)
+    page.goto(f"{address}/topics/orders")
+    expect(page.get_by_role("heading", name="Records written")).to_be_visible()
+    expect(page.get_by_role("heading", name="Size on disk")).to_have_count(0)
+    expect(page.locator(".live")).to_have_text("live")
+    shop.write_orders(50, first=10_000)
+    expect(page.locator(".chart .series").first).to_be_visible()  # events came
+    page.get_by_role("link", name="Settings").click()
+    expect(page.get_by_role("alert")).to_contain_text("you may not see them")
+
+
+def test_a_broker_whose_settings_the_user_may_not_see(page: Page, address: str, shop: Shop) -> None:
+    change(page, "/api/brokers/1", lambda data: data.update(configs=None, configs_error="you may not see them"))
+    page.goto(f"{address}/brokers/1")
+    expect(page.get_by_role("heading", name="Disks")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("you may not see them")
+    expect(page.get_by_label("Show defaults too")).to_have_count(0)
+
+
+def test_large_numbers_are_shown_as_they_were_written(page: Page, address: str, shop: Shop) -> None:
+    create_topics(shop.bootstrap, {"numbers": 1}, replicas=3)
+    shop.producer.produce("numbers", '{"id": 9007199254740993}', "large number", partition=0)
+    shop.producer.produce("numbers", '{"a": 1e999}', "not finite", partition=0)
+    assert shop.producer.flush(60) == 0
+    page.goto(f"{address}/topics/numbers/records?from=start&text=number")
+    expect(page.locator("details.record")).to_have_count(1)
+    page.locator("details.record summary").click()
+    expect(page.locator("details.record pre").filter(has_text="9007199254740993")).to_be_visible()
+    page.goto(f"{address}/topics/numbers/records?from=start&text=finite")
+    expect(page.locator("details.record")).to_contain_text("1e999")
+
+
+def test_a_record_is_sent_again_with_the_same_headers(page: Page, address: str, shop: Shop) -> None:
+    headers = [("plain", b"text"), ("bytes", b"\x00\xff"), ("none", None), ("lines", b" a\nb "), ("plain", b"twice")]
+    create_topics(shop.bootstrap, {"headers": 1}, replicas=3)
+    shop.producer.produce("headers", "with headers", "again", partition=0, headers=headers)
+    assert shop.producer.flush(60) == 0
+    page.goto(f"{address}/topics/headers/records?from=start&key=again")
+    page.locator("details.record summary").click()
+    page.get_by_role("link", name="Open on its own page").click()
+    page.get_by_role("button", name="Send again").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Headers", exact=True)).to_have_value("plain: text\nplain: twice")
+    dialog.get_by_role("button", name="Produce").click()
+    expect(dialog).to_be_hidden()
+    answer = page.request.get(f"{address}/api/topics/headers/records?from=start&key=again").json()
+    first, again = (
+        sorted((each["name"], each["value"]["kind"], each["value"]["text"] or "") for each in record["headers"])
+        for record in answer["records"]
+    )
+    assert first == again

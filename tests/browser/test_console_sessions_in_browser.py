@@ -1,0 +1,73 @@
+"""A session that ends while a page is open: the login, once, and back to the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import Watch, patient
+from console_process import console
+
+from moldau.testing import broker
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+from patience import PATIENCE_S
+from playwright.sync_api import Browser, Page, expect
+
+expect.set_options(timeout=PATIENCE_S * 1000)
+
+END_SESSION = """async () => {
+    const { token } = await (await fetch("/api/session")).json();
+    await fetch("/api/logout", { method: "POST", headers: { "x-console-token": token } });
+}"""
+"""As another tab does it, or the server after half an hour: this page is not told."""
+
+
+@pytest.fixture(scope="module")
+def secure_address(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    pytest.importorskip("cryptography", reason="the extra `tls` is not installed")
+    with broker(secure=True) as kafka:
+        kafka.add_user("ann", "ann-secret-1")
+        properties = tmp_path_factory.mktemp("secure") / "client.properties"
+        lines = kafka.command_config().read_text().splitlines(keepends=True)
+        Path(properties).write_text("".join(line for line in lines if "sasl.jaas" not in line))
+        with console(kafka.bootstrap_servers, properties=properties) as address:
+            yield address
+
+
+@pytest.fixture
+def ann(browser: Browser, secure_address: str) -> Iterator[Page]:
+    context = patient(browser.new_context())
+    watch = Watch(context.new_page(), secure_address)
+    watch.page.goto(f"{secure_address}/topics")
+    log_in(watch.page, "Topics")
+    yield watch.page
+    watch.check()
+    context.close()
+
+
+def log_in(page: Page, heading: str) -> None:
+    page.get_by_label("User").fill("ann")
+    page.get_by_label("Password").fill("ann-secret-1")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", level=1, name=heading, exact=True)).to_be_visible()
+
+
+@pytest.mark.parametrize(("path", "heading"), [("/topics", "Topics"), ("/", "Overview")])
+def test_a_session_that_has_ended_leads_to_the_login_and_back(
+    ann: Page, secure_address: str, path: str, heading: str
+) -> None:
+    """The list of topics asks by itself; the overview only has its stream, which is refused."""
+    ann.goto(secure_address + path)
+    expect(ann.get_by_role("heading", level=1, name=heading, exact=True)).to_be_visible()
+    expect(ann.get_by_text("ann", exact=True)).to_be_visible()
+    ann.evaluate(END_SESSION)
+    expect(ann.get_by_label("Password")).to_be_visible()
+    expect(ann.get_by_text("ann", exact=True)).to_have_count(0)
+    asked: list[str] = []
+    ann.on("request", lambda request: asked.append(request.url))
+    log_in(ann, heading)
+    assert asked[0].endswith("/api/login"), "the page did not ask for anything else in between"
+    assert ann.url == secure_address + path

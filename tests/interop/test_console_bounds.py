@@ -1,0 +1,107 @@
+"""What the console says when a bound is reached or something fails midway, against a running broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from console_server import Page, console
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.console.endpoints import records, tails
+
+CreateTopic = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def page(bootstrap: str) -> Iterator[Page]:
+    with console(bootstrap) as begun:
+        yield begun
+
+
+@pytest.fixture(scope="module")
+def ten(page: Page, create_topic: CreateTopic) -> str:
+    """A topic with ten records."""
+    name = create_topic(partitions=2)
+    for number in range(10):
+        body = {"value": str(number), "partition": number % 2}
+        assert page.post(f"/api/topics/{name}/records", body).status == 201
+    return name
+
+
+def test_an_export_that_is_not_whole_says_so(page: Page, ten: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = page.get(f"/api/topics/{ten}/export?limit=10").body.splitlines()
+    assert len(lines) == 10
+    *some, last = page.get(f"/api/topics/{ten}/export?limit=4").body.splitlines()
+    assert len(some) == 4
+    assert "the limit of 4 records is reached" in json.loads(last)["stopped"]["message"]
+    *_, last = page.get(f"/api/topics/{ten}/export?limit=4&format=csv").body.splitlines()
+    assert last.startswith(b"stopped: the limit of 4 records")
+    monkeypatch.setattr(tails, "EXPORT_SECONDS_MAX", 0.0)
+    (last,) = page.get(f"/api/topics/{ten}/export").body.splitlines()
+    assert "which is the most for one export" in json.loads(last)["stopped"]["message"]
+
+
+def test_a_replay_that_fails_midway_says_how_many_records_were_copied(
+    page: Page, ten: str, create_topic: CreateTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = create_topic(partitions=2)
+    written = records.write
+
+    def write_once(cluster: Any, topic: str, partition: int, *rest: Any) -> int | None:
+        if partition == 1:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        return written(cluster, topic, partition, *rest)
+
+    monkeypatch.setattr(records, "write", write_once)
+    body = {"to": target, "keep_partition": True, "dry_run": False}
+    failed = page.post(f"/api/topics/{ten}/replay", body)
+    assert (failed.status, failed.code) == (400, "NOT_ENOUGH_REPLICAS")
+    assert failed.message.endswith("; 5 records were copied before")
+    assert failed.data["error"]["copied"] == 5
+    nothing = page.post(f"/api/topics/{ten}/replay", {**body, "partition": 1})
+    assert "copied" not in nothing.data["error"]
+    assert nothing.code == "NOT_ENOUGH_REPLICAS"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/api/topics/{topic}/records", {"value": "x", "timestamp_ms": 2**63}),
+        ("POST", "/api/topics/{topic}/records", {"value": "x", "timestamp_ms": -(2**80)}),
+        ("POST", "/api/topics/{topic}/records", {"value": "x", "timestamp_ms": -1}),
+        ("POST", "/api/topics/{topic}/records", {"value": "x", "partition": 2**40}),
+        ("POST", "/api/topics/{topic}/records", {"value": "\ud800"}),
+        ("POST", "/api/topics/{topic}/records", {"value": "x", "headers": {"\ud800": "x"}}),
+        ("POST", "/api/topics/{topic}/replay", {"to": "{topic}", "partition": 2**40}),
+        ("PATCH", "/api/topics/{topic}", {"partitions": 2**31}),
+        ("PATCH", "/api/topics/{topic}", {"partitions": -(2**40)}),
+        ("POST", "/api/topics", {"name": "many", "partitions": 2**70}),
+        ("POST", "/api/topics/{topic}/trim", {"before": "0", "partitions": ["0"], "confirm": "{topic}"}),
+        ("POST", "/api/topics/{topic}/trim", {"before": "0", "partitions": [2**40], "confirm": "{topic}"}),
+        ("POST", "/api/topics/{topic}/trim", {"before": "@99999999999999999999", "confirm": "{topic}"}),
+        ("POST", "/api/groups/g/reset", {"offsets": {"{topic}:99999999999": 1}, "new": True}),
+        ("POST", "/api/groups/g/reset", {"to": "@99999999999999999999", "topics": ["{topic}"], "new": True}),
+        ("POST", "/api/cluster/reassign", {"topics": ["{topic}"], "brokers": [1], "replication_factor": 2**40}),
+        ("POST", "/api/cluster/reassign", {"topics": ["{topic}"], "brokers": [1], "replication_factor": -1}),
+        ("POST", "/api/cluster/reassign", {"topics": ["{topic}"], "brokers": [2**40]}),
+        (
+            "POST",
+            "/api/cluster/reassign",
+            {"plan": [{"topic": "{topic}", "partition": 2**40, "to": [1]}], "execute": True},
+        ),
+        (
+            "POST",
+            "/api/cluster/reassign",
+            {"plan": [{"topic": "{topic}", "partition": 0, "to": [2**40]}], "execute": True},
+        ),
+        ("POST", "/api/learn/topic", {"partitions": 4, "replication_factor": 2**40}),
+        ("POST", "/api/learn/produce", {"count": 2**70}),
+    ],
+)
+def test_numbers_that_fit_nowhere_are_refused(page: Page, ten: str, method: str, path: str, body: Any) -> None:
+    said = json.loads(json.dumps(body).replace("{topic}", ten))
+    answer = page.request(method, path.replace("{topic}", ten), said, {})
+    assert 400 <= answer.status < 500, (answer.status, answer.body)

@@ -1,0 +1,143 @@
+"""Rounds of the collector: what it says of its age when the cluster does not answer, and of groups with errors."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+from patience import PATIENCE_S
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.client.group_values import Committed, CommittedOffsets, DescribedGroup, ListedGroup, Node
+from moldau.console.collector import collector as module
+from moldau.console.collector.collector import PERIODS, Collector, known_of
+from moldau.console.collector.state import TopicState
+from moldau.console.endpoints.overview import overview_data
+
+
+class ScriptedGroups:
+    """Stands for the coordinators."""
+
+    def __init__(self, committed: dict[str, CommittedOffsets | KafkaError]) -> None:
+        self.answers = committed
+
+    def listed(self) -> list[ListedGroup]:
+        return [ListedGroup(each, "Classic", "consumer", "Stable") for each in self.answers]
+
+    def each_committed(self, group_ids: list[str]) -> dict[str, CommittedOffsets | KafkaError]:
+        return {each: self.answers[each] for each in group_ids}
+
+    def each_described(self, group_ids: list[str]) -> dict[str, DescribedGroup | KafkaError]:
+        node = Node(1, "host", 9092)
+        return {
+            each: answer
+            if isinstance(answer := self.answers[each], KafkaError)
+            else DescribedGroup(each, "Classic", "consumer", "Stable", "range", node, ())
+            for each in group_ids
+        }
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    now = [1_000_000]
+    monkeypatch.setattr(module, "_now_ms", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def collector(clock: list[int], monkeypatch: pytest.MonkeyPatch) -> Collector:
+    """One that needs no cluster: its topic has ten records."""
+    collector = Collector("localhost:1", {})
+    for step in PERIODS.keys() - {"groups", "offsets", "members"}:
+        monkeypatch.setattr(collector, f"_read_{step}", lambda: None)
+    topic = TopicState("orders", False, bytes(16), array("i", [1]), [(1,)], [(1,)])
+    topic.note_starts(array("q", [0]))
+    topic.note_ends(array("q", [10]), 1.0)
+    collector.state.topics = {"orders": topic}
+    use_groups(collector, {"billing": {TopicPartition("orders", 0): Committed(7)}})
+    return collector
+
+
+def use_groups(collector: Collector, committed: dict[str, CommittedOffsets | KafkaError]) -> None:
+    setattr(collector, "_groups", ScriptedGroups(committed))  # noqa: B010
+
+
+def round_of(collector: Collector) -> dict[str, Any]:
+    collector.hurry()
+    collector._round()
+    return overview_data(collector)
+
+
+def refuse() -> None:
+    raise ConnectionRefusedError("nobody is there")
+
+
+def test_an_outage_is_said_and_noted_nowhere(
+    collector: Collector, clock: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = round_of(collector)
+    assert (before["read_ms"], before["read_error"], before["complete"]) == (1_000_000, None, True)
+    assert len(before["history"]["times_ms"]) == 1
+    assert before["lag"] == 3
+    working = collector._read_brokers
+    monkeypatch.setattr(collector, "_read_brokers", refuse)
+    version = collector.state.version
+    for _ in range(3):
+        clock[0] += 60_000
+        during = round_of(collector)
+        assert during["read_error"] == "the cluster does not answer: nobody is there"
+        assert during["read_ms"] == 1_000_000, "when something was read"
+        assert during["history"] == before["history"], "old numbers are no news"
+        assert during["lag_seconds"] == before["lag_seconds"]
+    assert collector.state.version == version + 3, "pages are told"
+    monkeypatch.setattr(collector, "_read_brokers", working)
+    clock[0] += 60_000
+    after = round_of(collector)
+    assert (after["read_ms"], after["read_error"]) == (clock[0], None)
+    assert len(after["history"]["times_ms"]) == 2
+
+
+def test_one_group_with_an_error_hides_no_other(collector: Collector) -> None:
+    offsets = {TopicPartition("orders", 0): Committed(7)}
+    refused = KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    use_groups(collector, {"a": refused, "billing": offsets, "z": refused})
+    data = round_of(collector)
+    groups = collector.state.groups
+    assert (groups["billing"].lag, groups["a"].lag) == (3, None)
+    assert (groups["billing"].members, groups["a"].members) == ((), None)
+    assert (data["lag"], data["complete"]) == (3, True)
+    use_groups(collector, {"a": refused})
+    data = round_of(collector)
+    assert (data["lag"], data["history"]["lag"]) == (None, [3.0]), "unknown, not zero"
+    use_groups(collector, {})
+    assert round_of(collector)["lag"] == 0
+
+
+def test_errors_of_all_groups_are_an_error() -> None:
+    refused = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert known_of({"a": 1, "b": refused}) == {"a": 1}
+    assert known_of({}) == {}
+    with pytest.raises(KafkaError):
+        known_of({"a": refused, "b": refused})
+
+
+def test_a_change_is_awaited_until_the_broker_that_is_asked_has_heard_of_it(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers learn of a new topic one after the other."""
+    topics = collector.state.topics
+    answers = iter([topics, topics, {**topics, "new": topics["orders"]}])
+
+    def read_topics() -> None:
+        collector.state.topics = next(answers, collector.state.topics)
+
+    monkeypatch.setattr(collector, "_read_topics", read_topics)
+    collector.start()
+    try:
+        collector.await_change(PATIENCE_S, lambda state: "new" in state.topics)
+        assert "new" in collector.state.topics
+    finally:
+        collector.stop()
+        collector.join(PATIENCE_S)

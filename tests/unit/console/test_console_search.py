@@ -1,0 +1,114 @@
+"""Searches with bounded work: they end, and each goes on where the one before ended. Hostile batches too."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from kept_batches import KeptBatches, log_of
+
+from moldau.base.errors import MalformedData
+from moldau.client import decoding
+from moldau.client.cluster import Cluster
+from moldau.client.decoding import BatchTooLarge, DecodingBudget
+from moldau.console.failures import ApiError
+from moldau.console.records.choosing import choice_of
+from moldau.console.records.fetching import fetch
+from moldau.console.records.search import NewestFirst, Work, oldest_first
+from moldau.wire.batch import read_header
+from moldau.wire.compression import Compression
+from moldau.wire.records import Record, build_batch
+
+NO_RECORD = choice_of({"key": "nobody"})
+PATIENT = 1e9
+
+
+def search_from_the_end(
+    cluster: KeptBatches, ends: dict[int, int], work: dict[str, Any], filters: dict[str, str], limit: int = 50
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Ask on until the start is reached. Return the offsets that were found, and the bytes of each answer."""
+    uppers, found, read = dict(ends), [], []
+    while True:
+        newest = NewestFirst(cast(Cluster, cluster), "t", dict.fromkeys(ends, 0), uppers)
+        answer = newest.search(choice_of(filters), limit, Work(seconds_max=PATIENT, **work), {})
+        found += [(each.partition, each.record.offset) for each in answer.records]
+        read.append(answer.work.bytes)
+        if answer.next is None:
+            return found, read
+        assert answer.next != uppers, "it goes on"
+        uppers = dict(answer.next)
+
+
+@pytest.mark.parametrize("partitions", [1, 12, 60])
+def test_newest_first_with_a_filter_comes_to_the_start(partitions: int) -> None:
+    """Twelve windows of 2,000 records are more than an answer may look at."""
+    cluster = KeptBatches({index: log_of(300, 1000) for index in range(partitions)})
+    ends = dict.fromkeys(range(partitions), 300)
+    found, read = search_from_the_end(cluster, ends, {"records_max": 500, "bytes_max": 500_000}, {"key": "nobody"})
+    assert found == []
+    assert len(read) < 6 * partitions + 6
+    everything, _ = search_from_the_end(cluster, ends, {}, {}, limit=500)
+    assert sorted(everything) == [(index, offset) for index in range(partitions) for offset in range(300)]
+
+
+def test_newest_first_comes_to_the_start_if_each_batch_is_more_than_an_answer_may_read() -> None:
+    cluster = KeptBatches({index: log_of(40, 100_000, per_batch=10) for index in range(4)})
+    work = {"bytes_max": 100_000, "records_max": 5}
+    found, _ = search_from_the_end(cluster, dict.fromkeys(range(4), 40), work, {"tombstones": "without"})
+    assert sorted(found) == [(index, offset) for index in range(4) for offset in range(40)]
+
+
+def test_a_search_counts_what_it_decompresses() -> None:
+    cluster = KeptBatches({0: log_of(100, 100_000, per_batch=10, compression=Compression.ZSTD)})
+    work = Work(bytes_max=5_000_000, seconds_max=PATIENT)
+    found = oldest_first(cast(Cluster, cluster), "t", {0: 0}, {0: 100}, NO_RECORD, 50, work)
+    assert found.stopped == "end"
+    assert work.bytes > 10_000_000
+    small = Work(bytes_max=5_000_000, seconds_max=PATIENT)
+    found = oldest_first(cast(Cluster, cluster), "t", {0: 0, 1: 0}, {0: 100, 1: 0}, NO_RECORD, 50, small)
+    assert small.bytes == work.bytes
+
+
+def test_a_fetch_decodes_no_more_than_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A response of some kilobytes holds much more: what does not fit is read by the next fetch."""
+    bombs = log_of(100, 1 << 20, per_batch=10, compression=Compression.ZSTD)
+    cluster = KeptBatches({0: bombs, 1: bombs})
+    assert sum(map(len, bombs)) < 100_000
+    positions = {0: 0, 1: 0}
+    offsets: list[tuple[int, int]] = []
+    for _ in range(100):
+        fetched = fetch(cast(Cluster, cluster), "t", positions, partition_bytes=1 << 20)
+        assert sum(each.bytes for each in fetched.values()) <= decoding.BYTES_MAX
+        offsets += [(index, each.record.offset) for index, part in fetched.items() for each in part.records]
+        positions = {index: part.next_offset for index, part in fetched.items()}
+        if positions == {0: 100, 1: 100}:
+            break
+    assert sorted(offsets) == [(index, offset) for index in (0, 1) for offset in range(100)]
+    many = KeptBatches({0: log_of(120_000, 1, per_batch=20_000)})
+    assert len(fetch(cast(Cluster, many), "t", {0: 0}, partition_bytes=8 << 20)[0].records) == 40_000
+
+
+def test_a_fetch_does_not_decode_what_is_not_wanted() -> None:
+    cluster = KeptBatches({0: log_of(100, 10, per_batch=10)})
+    (part,) = fetch(cast(Cluster, cluster), "t", {0: 12}, partition_bytes=1 << 20, ends={0: 25}).values()
+    assert [each.record.offset for each in part.records] == list(range(12, 30))
+    assert part.next_offset == 30
+
+
+def batch_of(records: list[Record], compression: Compression = Compression.ZSTD) -> memoryview:
+    return memoryview(build_batch(records, compression=compression))
+
+
+def test_a_batch_that_no_budget_is_enough_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "BATCH_RECORDS_MAX", 1000)
+    monkeypatch.setattr(decoding, "BATCH_HEADERS_MAX", 1000)
+    many = batch_of([Record(at, 0, None, None) for at in range(1001)])
+    large = batch_of([Record(0, 0, None, bytes(decoding.BYTES_MAX))])
+    for batch in (many, large):
+        with pytest.raises(BatchTooLarge):
+            DecodingBudget().decode(read_header(batch), batch)
+    headers = batch_of([Record(at, 0, None, None, (("", None),) * 600) for at in range(2)])
+    with pytest.raises(MalformedData, match="600 headers"):
+        DecodingBudget().decode(read_header(headers), headers)
+    with pytest.raises(ApiError, match="the batch at offset 0 cannot be read"):
+        fetch(cast(Cluster, KeptBatches({0: [bytes(many)]})), "t", {0: 0}, partition_bytes=1 << 20)

@@ -1,0 +1,120 @@
+"""Live views of records: closed while a poll is under way, bounded, and their mistakes are logged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+from patience import PATIENCE_S
+
+from moldau.console.access import Access
+from moldau.console.call import Call
+from moldau.console.endpoints import tails
+from moldau.console.endpoints.tails import TAIL_SHOWN_BYTES, Tail
+from moldau.console.live import Event, Feed, Streams
+from moldau.console.options import ConsoleOptions
+from moldau.console.records.fetching import Fetched
+from moldau.console.records.shown import FoundRecord
+from moldau.console.web import Threads
+from moldau.wire.records import Record
+
+
+class Connection:
+    """Stands for a cluster that is lent, and for who lends it."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    @contextmanager
+    def cluster(self) -> Iterator[Connection]:
+        self.events.append("lent")
+        yield self
+        self.events.append("returned")
+
+    def retry(self, attempt: Any, timeout_ms: int) -> Any:
+        return attempt()
+
+    def close(self) -> None:
+        self.events.append("closed")
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
+    monkeypatch.setattr(tails, "require_topic", lambda *words: None)
+    monkeypatch.setattr(tails, "chosen_partitions", lambda *words: [0])
+    monkeypatch.setattr(tails, "positions_of", lambda *words: {0: 0})
+    return Connection()
+
+
+def tail_of(connection: Connection) -> Tail:
+    return Tail(Call(ConsoleOptions("b"), cast(Access, connection), {"topic": "orders"}))
+
+
+def test_a_connection_goes_back_when_nobody_reads_from_it_any_more(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, may_end = threading.Event(), threading.Event()
+
+    def fetch(*words: Any, **settings: Any) -> dict[int, Fetched]:
+        reading.set()
+        assert may_end.wait(PATIENCE_S)
+        connection.events.append("read")
+        return {0: Fetched(next_offset=0)}
+
+    monkeypatch.setattr(tails, "fetch", fetch)
+    tail = tail_of(connection)
+    tail.poll()
+    poller = threading.Thread(target=tail.poll)
+    poller.start()
+    assert reading.wait(PATIENCE_S)
+    closer = threading.Thread(target=tail.close)
+    closer.start()
+    closer.join(0.05)
+    may_end.set()
+    closer.join(PATIENCE_S)
+    poller.join(PATIENCE_S)
+    assert connection.events == ["lent", "read", "closed", "returned"]
+    assert tail.poll() == [], "a poll that comes late borrows nothing"
+    assert connection.events == ["lent", "read", "closed", "returned"]
+
+
+def test_a_tail_that_is_closed_before_it_began_borrows_nothing(connection: Connection) -> None:
+    tail = tail_of(connection)
+    tail.close()
+    assert tail.poll() == []
+    assert connection.events == []
+
+
+def test_an_event_has_only_the_last_records_that_fit(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = [FoundRecord(0, Record(at, at, None, bytes(1 << 20)), False) for at in range(10)]
+    monkeypatch.setattr(tails, "fetch", lambda *words, **settings: {0: Fetched(large, 10)})
+    tail = tail_of(connection)
+    tail.poll()
+    ((kind, data),) = tail.poll()
+    assert kind == "records"
+    assert [each["offset"] for each in data["records"]] == list(range(10))[-(TAIL_SHOWN_BYTES >> 20) :]
+    assert data["skipped"] == 10 - len(data["records"])
+
+
+def test_a_mistake_in_a_stream_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def poll() -> list[Event]:
+        raise ZeroDivisionError("of the test")
+
+    async def read() -> bytes:
+        streams = Streams(Threads())
+        response = streams.response(Feed(poll))
+        frames = [bytes(cast(bytes, each)) async for each in response.body_iterator]
+        streams.stop()
+        streams.close()
+        return b"".join(frames)
+
+    with caplog.at_level(logging.ERROR):
+        events = asyncio.run(read())
+    assert b"event: problem" in events
+    assert b"INTERNAL" in events
+    assert "of the test" in caplog.text
