@@ -29,6 +29,8 @@ LINES_A_TURN = 80_000
 MORE_LINES = {"Produce": 120_000, f"Fetch of {PARTITIONS:,} partitions that waits": 150_000, "DeleteRecords": 140_000}
 """The batches of a long Produce are copied at once, a fetch that waits watches all its partitions at once, and the
 audit log counts the lines that it does not write."""
+METADATA_LINES_A_TURN = 150_000
+"""The batch of all records of a decision is built at once. Decided in one turn, these requests take up to 1,500,000."""
 BIG = "big"
 
 
@@ -122,3 +124,30 @@ def test_a_connection_waits_while_its_long_request_is_handled(reads: list[bytes]
     assert conversation.resume()
     assert handled == [b"long", b"after"]
     assert not conversation.held
+
+
+def test_a_topic_of_many_partitions_is_decided_and_applied_in_turns() -> None:
+    node = InMemoryNode(static={"auto.create.topics.enable": "false"}).start()
+    publishing: list[int] = []
+    turns, reply = turns_of(
+        router_of(node),
+        node.timers,
+        stall_requests.create_topics([BIG], PARTITIONS),
+        lambda: publishing.append(operations_of(node.flush)),
+    )
+    assert reply
+    assert max(turns) < METADATA_LINES_A_TURN
+    assert max(publishing) < LINES_A_TURN
+    assert len(turns) > 30
+    assert len(node.current.image.topics[BIG].partitions) == PARTITIONS
+
+
+def test_many_topics_are_created_and_deleted_in_turns() -> None:
+    node = InMemoryNode(static={"auto.create.topics.enable": "false"}).start()
+    names = [f"topic-{number}" for number in range(1_000)]
+    for request in (stall_requests.create_topics(names, 1), stall_requests.delete_topics(names)):
+        turns, reply = turns_of(router_of(node), node.timers, request, node.flush)
+        assert reply
+        assert max(turns) < METADATA_LINES_A_TURN
+        assert len(turns) > 10
+        node.settle()
