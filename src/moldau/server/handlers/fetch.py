@@ -125,7 +125,17 @@ class Fetch:
     def _steps(
         self, session: FetchSession, request: FetchRequest, reads: Reads, answer: FetchAnswer
     ) -> Steps[FetchResponse | Promise[FetchResponse]]:
-        """The same for a request of many partitions."""
+        """The same for a request of many partitions. They are watched from the beginning: records that come after a
+        partition was read, and before the last one was, also end the wait."""
+        is_touched, on_touch_before = False, session.on_touch
+
+        def on_touch(size: int) -> None:
+            nonlocal is_touched
+            is_touched = True
+            if on_touch_before is not None:
+                on_touch_before(size)
+
+        session.on_touch = on_touch
         left = PARTITIONS_A_TURN
         for topic in request.topics:
             for some in split(topic.partitions, PARTITIONS_A_TURN):
@@ -138,8 +148,14 @@ class Fetch:
         self._forget(session, request)
         response = yield from answer.collect()
         if response is not None:
+            session.on_touch = on_touch_before
+            if not session.id:
+                session.close()
             return response
-        return answer.park(self._parked, self._wait_ms(request, reads))
+        parked = answer.park(self._parked, self._wait_ms(request, reads))
+        if is_touched and session.on_touch is not None:
+            session.on_touch(0)
+        return parked
 
     def _wait_ms(self, request: FetchRequest, reads: Reads) -> int:
         if reads.replica_id != CONSUMER and self._replication is not None and self._replication.expects_new_followers:
