@@ -57,8 +57,14 @@ def test_a_view_from_its_creation_to_its_deletion(run: Run, orders: str, topic: 
     assert run("consume", orders, "-e").stdout.count("\n") == 11
 
 
-def test_what_another_view_has_learnt_is_skipped(run: Run, orders: str, topic: Callable[[], str]) -> None:
-    for where, seen, skipped in (("amount > 400", "11", "0"), ("amount > 100000", "0", "1")):
+def test_what_another_view_has_learnt_is_skipped(
+    run: Run, orders: str, topic: Callable[[], str], bootstrap: str
+) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for _ in range(300):  # fewer bytes are not worth an index
+        producer.produce(orders, json.dumps({"amount": 1, "text": "x" * 1000}).encode())
+    producer.flush(PATIENCE_S)
+    for where, seen, skipped in (("amount > 400", "311", "0"), ("amount > 100000", "0", "1")):
         view = topic()
         run("view", "create", view, "--from", orders, "-w", where)
         run("consume", view, "-e")

@@ -80,7 +80,7 @@ def offsets_are_acknowledged_before_they_are_committed(patch: Patch) -> None:
             waiting.complete(response)
         return outcome.response
 
-    patch.setattr(Shard, "_park", replacement)
+    patch.setattr(Shard, "_respond_when_committed", replacement)
 
 
 # --- the quorum ---------------------------------------------------------------------------------------------------

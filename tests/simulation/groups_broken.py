@@ -66,7 +66,7 @@ def answers_leave_before_the_append(patch: Patch) -> None:
             waiting.complete(response)
         return outcome.response
 
-    patch.setattr(Shard, "_park", replacement)
+    patch.setattr(Shard, "_respond_when_committed", replacement)
 
 
 def what_is_not_on_disk_counts_as_committed(patch: Patch) -> None:

@@ -10,10 +10,11 @@ import os
 import pytest
 from cluster_broken import DEFECTS, Defect
 from cluster_world import SMALL, World
+from depth import sample
 from groups_world import Violation
 from seed_runs import SeedRuns
 
-DEFAULT_SEEDS = 16
+DEFAULT_SEEDS = 10
 SEEDS = int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS))
 TRIES = 25
 EXPECTED_FAULTS = {
@@ -33,7 +34,7 @@ def test_all_faults_occurred(seed_runs: SeedRuns) -> None:
     seed_runs.check(EXPECTED_FAULTS, seeds=DEFAULT_SEEDS)
 
 
-@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.__name__)
+@pytest.mark.parametrize("defect", sample(DEFECTS, 2), ids=lambda defect: defect.__name__)
 def test_a_broken_cluster_is_caught(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     defect(monkeypatch)
     with pytest.raises(Violation):

@@ -42,7 +42,7 @@ def an_end_is_told_before_it_is_committed(patch: Patch) -> None:
             waiting.complete(response)
         return outcome.response
 
-    patch.setattr(Shard, "_park", replacement)
+    patch.setattr(Shard, "_respond_when_committed", replacement)
 
 
 def who_comes_back_leaves_its_transaction_open(patch: Patch) -> None:

@@ -26,6 +26,7 @@ class World:
     peers: Peers
     """Connections to other brokers, at their inter-broker listener."""
     run_in_thread: RunInThread
+    """For work that waits for the disk."""
     disk_space: DiskSpace
     on_fault: Callable[[Exception], None]
     """Called with a fault after which this node must stop."""
@@ -35,6 +36,8 @@ class World:
     """For requests to controllers; None to use `peers`."""
     quorum_flusher: Flusher | None = None
     """For the metadata log, which must not wait behind partitions; None to use `flusher`."""
+    run_codec: RunInThread | None = None
+    """For encoding and decoding, which must not wait behind the disk; None to use `run_in_thread`."""
     run_all: RunAll = run_one_by_one
     """Runs the calls that close the logs when the node stops."""
     cleaner: SegmentCleaner | None = None

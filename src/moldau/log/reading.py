@@ -11,7 +11,7 @@ from moldau.log.segment import Segment
 from moldau.log.segments import Segments
 from moldau.log.time_index import TimestampOffset
 from moldau.log.txn_index import AbortedTxn
-from moldau.wire.batch import LENGTH_PREFIX
+from moldau.wire.batch import BATCH_HEADER_BYTES, LENGTH_PREFIX, BatchHeader, read_header
 
 
 class Slice(NamedTuple):
@@ -29,6 +29,11 @@ class Slice(NamedTuple):
 
 new_slice = partial(tuple.__new__, Slice)
 """Makes a Slice from all its fields, without its own constructor, whose cost every fetch would pay."""
+
+
+def first_batch(piece: Slice) -> BatchHeader:
+    """The header of the batch with which a slice begins. Raise StorageFault, MalformedData."""
+    return read_header(piece.file.pread(BATCH_HEADER_BYTES, piece.position))
 
 
 def quick_find(segment: Segment, offset: int) -> tuple[int | None, int]:

@@ -13,7 +13,7 @@ OPEN_OLD_SEGMENTS_MAX: Final = 2
 
 
 class Segments:
-    __slots__ = ("_bases", "_list", "_open_old", "active")
+    __slots__ = ("_bases", "_list", "_open_old", "active", "replacements")
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         self._list = list(segments)
@@ -21,6 +21,8 @@ class Segments:
         self._bases = [segment.base_offset for segment in self._list]
         self._open_old: list[Segment] = []
         self.active = self._list[-1]
+        self.replacements = 0
+        """How often compacted segments have replaced others: the records and the aborted transactions are fewer now."""
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._list)
@@ -72,6 +74,7 @@ class Segments:
         self._list[place : place + count] = [segment]
         self._bases[place : place + count] = [segment.base_offset]
         self._open_old = [each for each in self._open_old if each not in old]
+        self.replacements += 1
         return old
 
     def drop_first(self, count: int) -> list[Segment]:

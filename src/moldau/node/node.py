@@ -35,6 +35,7 @@ from moldau.runtime.flusher import LogFlusher
 from moldau.runtime.node_tls import NodeTls
 from moldau.runtime.running_clock import RunningClock
 from moldau.runtime.slow_calls import log_slow_calls
+from moldau.runtime.thread_work import ThreadWork
 from moldau.runtime.timers import LoopTimers
 from moldau.runtime.views.workers import view_workers
 from moldau.security.delegation_tokens import TokenHmacs
@@ -56,6 +57,8 @@ FAILED_GRACE_S = 1.0
 FLUSH_THREADS = 4
 """Logs are synced side by side: disks and file systems combine concurrent syncs."""
 CLOSING_THREADS = 4
+CODEC_THREADS = 2
+"""They encode and decode large messages, and must not wait behind reads from the disk."""
 """Each opens files for a moment; only few descriptors are reserved for that."""
 CONTROLLER_GRACE_S = 0.2
 """Parked fetches of other nodes wait longer than this: those nodes fetch from another leader."""
@@ -91,7 +94,8 @@ class Node:
         self.metrics_address: Address | None = None
         """Where metrics are served, with the actual port."""
         self._metrics: MetricsListener | None = None
-        self._thread_tasks: set[asyncio.Future[None]] = set()
+        self._disk_work = ThreadWork(self._fail)
+        self._codec_work = ThreadWork(self._fail, ThreadPoolExecutor(CODEC_THREADS, "moldau-codec"))
         self.failed: asyncio.Future[Exception]
 
     async def start(self) -> None:
@@ -149,7 +153,8 @@ class Node:
             run_all=_run_in_threads,
             peers=self._peers.logged_in(self.settings.sasl.broker_login),
             controller_peers=self._controller_peers.logged_in(self.settings.sasl.controller_login),
-            run_in_thread=self._run_in_thread,
+            run_in_thread=self._disk_work.run,
+            run_codec=self._codec_work.run,
             disk_space=self._disk_space,
             boot_id=boot_id(),
             on_fault=self._fail,
@@ -216,6 +221,7 @@ class Node:
         self.assembly.halt()
         self._close_peers()
         self._clock.stop()
+        self._codec_work.close()
         for flusher in (self._flusher, self._quorum_flusher):
             flusher.close()
         for listener in (*self._listeners, *self._controller_listeners):
@@ -233,8 +239,9 @@ class Node:
 
     async def _wait_for_threads(self) -> None:
         """Wait for threads that still use the disk."""
-        if self._thread_tasks:
-            await asyncio.wait(self._thread_tasks)
+        await self._codec_work.wait()
+        self._codec_work.close()
+        await self._disk_work.wait()
         for flusher in (self._flusher, self._quorum_flusher):
             await flusher.finish()
             flusher.close()
@@ -327,29 +334,12 @@ class Node:
         if not settings.is_enabled:
             return None
         hmacs = TokenHmacs(settings.secret_key)
-        return TokenCredentials(hmacs, lambda: current.image.delegation_tokens, self._clock.now_ms, self._run_in_thread)
+        return TokenCredentials(hmacs, lambda: current.image.delegation_tokens, self._clock.now_ms, self._disk_work.run)
 
     def advertised(self) -> list[Address]:
         """Return the advertised addresses, with the actual port where the setting is 0."""
         bound = {address.name: address.port for address in self.addresses}
         return [a._replace(port=a.port or bound[a.name]) for a in self.settings.advertised_listeners]
-
-    def _run_in_thread(self, work: Callable[[], None]) -> Promise[StorageFault | None]:
-        """Run work that waits for the disk in a thread; the promise gets its StorageFault, if there is one."""
-        done: Promise[StorageFault | None] = Promise()
-        running = asyncio.get_running_loop().run_in_executor(None, work)
-
-        def finished(future: asyncio.Future[None]) -> None:
-            self._thread_tasks.discard(future)
-            fault = future.exception()
-            if fault is not None and not isinstance(fault, StorageFault):
-                self._fail(fault if isinstance(fault, Exception) else RuntimeError(repr(fault)))
-                fault = None
-            done.complete(fault)
-
-        self._thread_tasks.add(running)
-        running.add_done_callback(finished)
-        return done
 
     def _disk_space(self) -> tuple[int, int]:
         directory = self.settings.log_dirs[0]

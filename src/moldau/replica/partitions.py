@@ -127,7 +127,9 @@ class Partitions:
     def absence(self, topic: str, index: int) -> ErrorCode:
         """Return the error for a partition that is not open on this node. NOT_LEADER_OR_FOLLOWER makes clients request
         metadata again."""
-        if TopicPartition(topic, index) in self._missing:
+        source_id = self._image.views.get(topic)
+        stored = topic if source_id is None else self._image.topic_names.get(source_id, topic)
+        if TopicPartition(stored, index) in self._missing:
             return ErrorCode.KAFKA_STORAGE_ERROR
         topic_image = self._image.topics.get(topic)
         if topic_image is None or not 0 <= index < len(topic_image.partitions):
@@ -250,6 +252,8 @@ class Partitions:
         partition = hosted.pop(name.partition, None)
         if partition is not None:
             partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if self.views is not None:
+                self.views.on_source_closed(partition)
         self._delete_log(name, topic_id, now_ms)
 
     def _begin_removal(self, topic: TopicImage) -> None:

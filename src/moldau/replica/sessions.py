@@ -176,6 +176,8 @@ class FetchSession:
             self.dirty[entry] = None
 
     def close(self) -> None:
+        """Forget everything. A request that is still handled goes on without a session."""
+        self.id = 0
         for partition in self._by_partition:
             partition.watchers.remove(self)
         self._by_partition.clear()

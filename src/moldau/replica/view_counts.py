@@ -45,9 +45,10 @@ class ViewCounts:
         self.shown += result.shown
         self.unreadable += result.unreadable
 
-    def failed(self, partition: TopicPartition, offset: int, why: str, now_ms: int) -> None:
+    def failed(self, partition: TopicPartition, offset: int, last_offset: int, why: str, now_ms: int) -> None:
         self.failures += 1
-        self.last_failure = f"{partition} at offset {offset}: {why}"
+        place = f"offset {offset}" if last_offset == offset else f"offsets {offset} to {last_offset}"
+        self.last_failure = f"{partition} at {place}: {why}"
         if now_ms >= self._silent_until_ms:
             others = self.failures - self._reported - 1
             self._report(f"view {self.last_failure}" + (f" ({others} more failures before)" if others else ""))

@@ -14,6 +14,8 @@ from moldau.views.jobs import ViewFailed
 
 REMEMBERED_MS: Final = 5_000
 """Readers ask again at once, and must not have a failed run evaluated again each time."""
+REMEMBERED_MAX_MS: Final = 160_000
+"""A failure is remembered twice as long each time the same run fails again, up to this."""
 BACKOFFS_MS: Final = (50, 200, 800)
 """Before each further try."""
 FAILURES_MAX: Final = 100
@@ -24,6 +26,8 @@ class _Failure(NamedTuple):
     tries: int
     error: KafkaError | None
     """None while it will be tried again."""
+    times: int
+    """How often readers were told that it failed."""
 
 
 class RunFailures:
@@ -36,15 +40,17 @@ class RunFailures:
     def add(self, offset: int, failed: ViewFailed, now_ms: int) -> int | None:
         """Return after how many milliseconds the run is to be tried again; None if readers are told that it failed."""
         before = self._failures.pop(offset, None)
-        tries = 0 if before is None else before.tries
+        tries, times = (0, 0) if before is None else (before.tries, before.times)
         while len(self._failures) >= FAILURES_MAX:
             del self._failures[next(iter(self._failures))]
         if failed.is_retriable and tries < len(BACKOFFS_MS):
             backoff_ms = BACKOFFS_MS[tries]
-            self._failures[offset] = _Failure(now_ms + backoff_ms, tries + 1, None)
+            self._failures[offset] = _Failure(now_ms + backoff_ms, tries + 1, None, times)
             return backoff_ms
         code = ErrorCode.KAFKA_STORAGE_ERROR if failed.is_retriable else ErrorCode.CORRUPT_MESSAGE
-        self._failures[offset] = _Failure(now_ms + REMEMBERED_MS, 0, KafkaError(code, failed.why))
+        remembered_ms = min(REMEMBERED_MS << min(times, 10), REMEMBERED_MAX_MS)
+        error = KafkaError(code, failed.why)
+        self._failures[offset] = _Failure(now_ms + remembered_ms, 0, error, times + 1)
         return None
 
     def must_wait(self, offset: int, now_ms: int) -> bool:
@@ -53,7 +59,7 @@ class RunFailures:
         return failure is not None and now_ms < failure.until_ms
 
     def error(self, offset: int) -> KafkaError | None:
-        """What readers of a run that must wait are told; None if it will be tried again."""
+        """What readers of a run that must wait are told; None if it has not failed, or will be tried again."""
         failure = self._failures.get(offset)
         return None if failure is None else failure.error
 

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from moldau.base.clock import Clock, Timers
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
+from moldau.base.promise import Promise
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.producers import Producers
+from moldau.log.reading import Slice, first_batch
 from moldau.log.time_index import TimestampOffset
 from moldau.log.txn_index import AbortedTxn
 from moldau.metadata.image import PartitionState
@@ -26,22 +28,26 @@ from moldau.replica.view_counts import ViewCounts
 from moldau.replica.view_failures import RunFailures
 from moldau.replica.watching import Watchers
 from moldau.views.definition import ViewDefinition
-from moldau.views.field_ranges import IndexedRun, RunIndex, can_match, constraints_of
+from moldau.views.field_ranges import RUN_BYTES_MIN, IndexedRun, RunIndex, can_match, constraints_of, indexed_fields
 from moldau.views.jobs import Evaluated, EvaluatesViews, ViewFailed
 from moldau.views.markers import marker
 from moldau.views.shown_runs import ResultBudget, ShownPartition, ShownRecords
 
 RUN_BYTES: Final = 4 << 20
 """Bytes of the source that are evaluated at once, unless one batch is larger."""
+RUN_DIVISOR: Final = 4
+"""Of a run that could not be evaluated, this part is tried next, down to one batch."""
 RUNS_PENDING_MAX: Final = 8
 """Runs of one partition that are evaluated for readers at different offsets."""
+
+Version = tuple[int, int, int]
 
 
 class ViewPartition:
     __slots__ = (
-        "_clock", "_constraints", "_counts", "_definition", "_evaluator", "_failures", "_index",
-        "_is_removed", "_pending", "_shown", "_timers",
-        "_version", "log", "name", "source", "topic_id", "traffic", "watchers",
+        "_clock", "_constraints", "_counts", "_definition", "_evaluator", "_failures", "_is_removed", "_keys",
+        "_pending", "_run_bytes", "_shown", "_timers", "_version", "index",
+        "log", "name", "source", "topic_id", "traffic", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -67,16 +73,19 @@ class ViewPartition:
         self._definition = definition
         self._evaluator = evaluator
         self._counts = counts
-        self._index = index
+        self.index = index
         """What runs of the source hold; all views of the source that read values in the same format share it."""
         self._constraints = constraints_of(definition.where)
+        self._keys = {key: key for key in indexed_fields(self._constraints)}
         self._clock = clock
         self._timers = timers
         self._shown = ShownPartition(budget)
-        self._version: tuple[int, int] = (-1, -1)
-        """Leader epoch and truncations of the source for which the results hold."""
-        self._pending: set[int] = set()
-        """The offsets from which runs are being evaluated."""
+        self._version: Version = (-1, -1, -1)
+        """Leader epoch, truncations and compactions of the source for which the results hold."""
+        self._pending: dict[int, Promise[Evaluated | ViewFailed]] = {}
+        """The runs that are being evaluated, by their offsets."""
+        self._run_bytes = RUN_BYTES
+        """How long the next run is: less after one that could not be evaluated."""
         self._failures = RunFailures()
         self._is_removed = False
 
@@ -144,6 +153,9 @@ class ViewPartition:
     def close(self) -> None:
         """The view or its source was removed, or the source's partition was opened anew."""
         self._is_removed = True
+        for work in self._pending.values():
+            self._evaluator.withdraw(self.name.topic, work)
+        self._pending.clear()
         self.source.watchers.remove(self)
         self._shown.clear()
         self.watchers.readable_by_consumers(self, 0)
@@ -171,21 +183,22 @@ class ViewPartition:
             if run.shows_nothing:
                 position = min(run.end, up_to)
                 continue
-            part, behind = run.cut(position, up_to, max_bytes - size, at_least_one and not size)
-            if not part:
+            cut = run.cut(position, up_to, max_bytes - size, at_least_one and not size)
+            if cut.batches:
+                parts.append(cut.batches)
+                size += len(cut.batches)
+            has_moved, position = cut.behind > position, cut.behind
+            if cut.is_full or not has_moved:
                 break
-            parts.append(part)
-            size += len(part)
-            position = behind
         if parts:
-            return ShownRecords.of(b"".join(parts), position, size)
+            return ShownRecords.of(parts, position, size)
         if position > offset:
             return ShownRecords.nothing_up_to(position, self.source.state.leader_epoch)
         return None
 
     def _skip(self, offset: int, up_to: int) -> bool:
         """Store an empty run if the index says that nothing is shown at `offset`; return whether it did."""
-        known = self._index.find(offset)
+        known = self.index.find(offset)
         if (
             known is None
             or known.end > up_to
@@ -212,11 +225,13 @@ class ViewPartition:
         return True
 
     def _check_version(self) -> None:
-        """Drop the results after a change of the leader or a truncation: the records may be others."""
-        version = (self.source.state.leader_epoch, self.source.log.generation)
+        """Drop the results after a change of the leader or a truncation: the records may be others. After a compaction
+        too: the log may no longer know which of the records that it has removed were aborted."""
+        log = self.source.log
+        version = (self.source.state.leader_epoch, log.generation, log.segments.replacements)
         if version != self._version:
             self._version = version
-            self._index.check_version(version)
+            self.index.check_version(version)
             self._shown.clear()
             self._failures.clear()
 
@@ -231,37 +246,60 @@ class ViewPartition:
         # A reader's own run goes first: the next one is evaluated ahead only if nobody waits for another.
         if offset in self._pending or len(self._pending) >= (RUNS_PENDING_MAX if is_asked_for else 1):
             return
-        records = self.source.log.read(offset, RUN_BYTES, up_to)
+        if not is_asked_for and not self._shown.has_room_ahead(self._run_bytes):
+            return
+        has_failed = self._failures.error(offset) is not None  # with one batch: more would fail too
+        records = self.source.log.read(offset, 1 if has_failed else self._run_bytes, up_to)
         if records is None:
             return
-        self._pending.add(offset)
         version = self._version
-        self._evaluator.evaluate(self._definition, records, self.name.partition).then(
-            lambda result: self._on_result(offset, version, result)
-        )
+        work = self._evaluator.evaluate(self.name.topic, self._definition, records, self.name.partition)
+        self._pending[offset] = work
+        work.then(lambda result: self._on_result(offset, version, records, result))
 
-    def _on_result(self, offset: int, version: tuple[int, int], result: Evaluated | ViewFailed) -> None:
-        self._pending.discard(offset)
+    def _on_result(self, offset: int, version: Version, records: Slice, result: Evaluated | ViewFailed) -> None:
+        self._pending.pop(offset, None)
         if not self.is_closed:
             self._check_version()
         if version != self._version or self.is_closed:
             pass  # the waiting fetches ask again
         elif isinstance(result, Evaluated):
-            self._failures.forget(offset)
-            self._counts.add(result)
-            begin = min(offset, result.first_offset)
-            self._shown.add(begin, result)
-            if result.ranges:
-                ranges = dict(result.ranges)
-                self._index.add(IndexedRun(begin, result.next_offset, ranges, result.unreadable, result.has_controls))
-        else:
-            now_ms = self._clock.elapsed_ms()
-            backoff_ms = self._failures.add(offset, result, now_ms)
-            if backoff_ms is not None:
-                self._timers.after_ms(backoff_ms, self._wake)
-                return
-            self._counts.failed(self.name, offset, result.why, now_ms)
+            self._on_evaluated(offset, records, result)
+        elif not self._on_failed(offset, records, result):
+            return
         self._wake()
+
+    def _on_evaluated(self, offset: int, records: Slice, result: Evaluated) -> None:
+        self._failures.forget(offset)
+        self._run_bytes = min(2 * self._run_bytes, RUN_BYTES)
+        self._counts.add(result)
+        begin = min(offset, result.first_offset)
+        self._shown.add(begin, result)
+        if result.ranges and records.length >= RUN_BYTES_MIN:
+            # Keys that are equal are one object: each result brings its own copies.
+            ranges = {self._keys[key]: bounds for key, bounds in result.ranges if key in self._keys}
+            self.index.add(IndexedRun(begin, result.next_offset, ranges, result.unreadable, result.has_controls))
+
+    def _on_failed(self, offset: int, records: Slice, failed: ViewFailed) -> bool:
+        """Return whether the waiting fetches can go on at once: with fewer records, or with an error."""
+        last_offset = offset
+        if failed.is_divisible:
+            try:
+                first = first_batch(records)
+            except (StorageFault, MalformedData) as wrong:
+                failed = failed._replace(why=f"{failed.why}; {wrong}")
+            else:
+                if first.size_in_bytes < records.length:
+                    self._run_bytes = max(first.size_in_bytes, records.length // RUN_DIVISOR)
+                    return True
+                last_offset = first.last_offset
+        now_ms = self._clock.elapsed_ms()
+        backoff_ms = self._failures.add(offset, failed, now_ms)
+        if backoff_ms is not None:
+            self._timers.after_ms(backoff_ms, self._wake)
+            return False
+        self._counts.failed(self.name, offset, last_offset, failed.why, now_ms)
+        return True
 
     def _wake(self) -> None:
         """Let the waiting fetches read again."""

@@ -39,9 +39,8 @@ class Views:
         self._clock = clock
         self._timers = timers
         self._open: dict[str, dict[int, ViewPartition]] = {}
-        self._indexes: dict[tuple[Uuid, int, tuple[str, ...] | None], RunIndex] = {}
-        """By source, partition and format: views that read the values in another way find other fields in them."""
-        """By the id of the source, and partition."""
+        self._indexes: dict[tuple[Uuid, int], dict[tuple[str, ...] | None, RunIndex]] = {}
+        """By the source's id and partition, then by format: who reads the values in another way finds other fields."""
         self._definitions: dict[str, ViewDefinition | None] = {}
         self.counts: dict[str, ViewCounts] = {}
 
@@ -67,7 +66,7 @@ class Views:
                 definition,
                 self._evaluator,
                 self._budget,
-                self._indexes.setdefault((source.topic_id, index, definition.csv_columns), RunIndex()),
+                self._indexes.setdefault((source.topic_id, index), {}).setdefault(definition.csv_columns, RunIndex()),
                 counts,
                 self._traffic.of(view),
                 self._clock,
@@ -95,10 +94,29 @@ class Views:
             for partition in self._open.pop(topic.name, {}).values():
                 partition.close()
         if removed:
-            self._indexes = {key: each for key, each in self._indexes.items() if key[0] not in removed}
             for partitions in self._open.values():
                 for index in [i for i, each in partitions.items() if each.source.topic_id in removed]:
                     partitions.pop(index).close()
+            self._drop_indexes()
+
+    def on_source_closed(self, source: Partition) -> None:
+        """This node has the source's partition no longer: keep nothing that refers to its log."""
+        index = source.name.partition
+        for partitions in self._open.values():
+            partition = partitions.get(index)
+            if partition is not None and partition.source is source:
+                partitions.pop(index).close()
+        self._indexes.pop((source.topic_id, index), None)
+
+    def _drop_indexes(self) -> None:
+        """Drop the indexes that no open partition uses."""
+        used = {id(partition.index) for partitions in self._open.values() for partition in partitions.values()}
+        for key, indexes in list(self._indexes.items()):
+            left = {columns: index for columns, index in indexes.items() if id(index) in used}
+            if left:
+                self._indexes[key] = left
+            else:
+                del self._indexes[key]
 
     def close(self) -> None:
         self._evaluator.close()

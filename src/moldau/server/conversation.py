@@ -115,24 +115,10 @@ class Conversation:
     """The requests and replies of one client. `answer` is the router; `wake` is called when a late reply is ready."""
 
     __slots__ = (
-        "_answer",
-        "_budget",
-        "_frame_bytes_max",
-        "_frame_size",
-        "_is_closed",
-        "_is_handling",
-        "_memory",
-        "_pending_bytes",
-        "_received",
-        "_requests_max",
-        "_trusted_bytes",
-        "_unsent_bytes_max",
-        "_wake",
-        "held",
-        "incomplete",
-        "is_turn_over",
-        "pending",
-    )
+        "_answer", "_budget", "_frame_bytes_max", "_frame_size", "_handled_frame", "_is_closed", "_is_handling",
+        "_memory", "_pending_bytes", "_received", "_requests_max", "_trusted_bytes", "_unsent_bytes_max", "_wake",
+        "held", "incomplete", "is_turn_over", "pending",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -164,6 +150,8 @@ class Conversation:
         self._is_closed = False
         self._is_handling = False
         """Whether a long request is being handled."""
+        self._handled_frame: tuple[ReceiveMemory, int] | None = None
+        """The memory of its frame, if that arrived in pieces."""
 
     @property
     def is_full(self) -> bool:
@@ -328,12 +316,22 @@ class Conversation:
 
     def _on_handled(self, _: None) -> None:
         self._is_handling = False
+        if self._handled_frame is not None:
+            memory, size = self._handled_frame
+            self._handled_frame = None
+            memory.give(size)
         if not self._is_closed:
             self._wake()
 
-    def _on_ready(self, reply: Promise[Outgoing], _: Outgoing) -> None:
-        if self.pending and self.pending[0] is reply:
+    def _on_ready(self, reply: Promise[Outgoing], outgoing: Outgoing) -> None:
+        pending = self.pending
+        if not pending:
+            return
+        if pending[0] is reply:
             self._wake()
+        elif reply in pending:  # earlier replies are not ready: its bytes count
+            pending[pending.index(reply)] = outgoing
+            self._pending_bytes += len(outgoing)
 
     def _length(self, view: memoryview | bytearray, position: int) -> int:
         length: int = _LENGTH.unpack_from(view, position)[0]
@@ -382,5 +380,11 @@ class Conversation:
             frame.extend(bytes(capacity - len(frame)))
             return
         self.incomplete = None
-        self._memory.give(len(frame))
-        self._handle(memoryview(frame)[4:])
+        memory, size = self._memory, len(frame)
+        try:
+            self._handle(memoryview(frame)[4:])
+        finally:
+            if self._is_handling:
+                self._handled_frame = memory, size
+            else:
+                memory.give(size)

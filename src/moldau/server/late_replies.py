@@ -42,22 +42,22 @@ def reply_when_decoded(
             framed = handle(request)
         except MalformedData as error:
             framed = Refusal(str(error))
-        _pass_on(framed, reply)
+        complete_long(reply, framed, no_reply)
 
     run_in_thread(work).then(on_decoded)
     return reply
 
 
-def _pass_on(framed: Reply, reply: LongReply) -> None:
-    """Complete the reply of a large request with what its handler returned."""
-    if isinstance(framed, LongReply):
-        framed.handled.then(reply.handled.complete)
+def complete_long(reply: LongReply, result: Any, nothing: Callable[[], Any] = lambda: None) -> None:
+    """Complete a long reply with what a handler returned: a value, a promise, or None; for None `nothing` is called."""
+    if isinstance(result, LongReply):
+        result.handled.then(reply.handled.complete)
     else:
         reply.handled.complete(None)
-    if isinstance(framed, Promise):
-        framed.then(reply.complete)
-        return
-    reply.complete(no_reply() if framed is None else framed)
+    if isinstance(result, Promise):
+        result.then(reply.complete)
+    else:
+        reply.complete(nothing() if result is None else result)
 
 
 def map_long_reply(reply: LongReply, change: Callable[[Any], Any]) -> LongReply:

@@ -30,6 +30,9 @@ from moldau.views.parser import BadExpression, Selected, parse_condition, parse_
 
 T = TypeVar("T")
 COLUMNS_MAX: Final = 1000
+COLUMN_CHARACTERS_MAX: Final = 255
+NAMED_COLUMNS_MAX: Final = 20
+"""In a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ def _csv_columns(text: str) -> tuple[str, ...] | None:
     names = tuple(name.strip() for name in text[4:-1].split(","))
     if not all(names) or len(set(names)) < len(names) or len(names) > COLUMNS_MAX:
         raise BadExpression(f"{VIEW_FORMAT}: csv( ) takes 1 to {COLUMNS_MAX} different names of columns")
+    if max(map(len, names)) > COLUMN_CHARACTERS_MAX:
+        raise BadExpression(f"{VIEW_FORMAT}: the name of a column has at most {COLUMN_CHARACTERS_MAX} characters")
     return names
 
 
@@ -109,7 +114,12 @@ def _check_columns(definition: ViewDefinition) -> None:
         for part in walk(expression):
             if isinstance(part, Field) and (len(part.path) > 1 or part.path[0] not in columns):
                 name = ".".join(map(str, part.path))
-                raise BadExpression(f"{VIEW_FORMAT} has no column {name}; it has {', '.join(columns)}")
+                raise BadExpression(f"{VIEW_FORMAT} has no column {name}; it has {_short(columns)}")
+
+
+def _short(columns: tuple[str, ...]) -> str:
+    named = ", ".join(columns[:NAMED_COLUMNS_MAX])
+    return named if len(columns) <= NAMED_COLUMNS_MAX else f"{named} and {len(columns) - NAMED_COLUMNS_MAX} more"
 
 
 __all__ = ["VIEW_FROM", "ViewDefinition", "view_definition"]

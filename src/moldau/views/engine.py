@@ -7,7 +7,9 @@ locked.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,11 +20,18 @@ from moldau.columns.varints import Mask, Numbers
 from moldau.log.cleaning.pieces import Piece
 from moldau.views.definition import ViewDefinition
 from moldau.views.expressions import Column, walk
-from moldau.views.field_ranges import FieldKey, Value
+from moldau.views.field_ranges import FieldKey, Value, constraints_of, indexed_fields
 from moldau.views.records import Records, header_column, text_column, timestamps, unchecked_texts
-from moldau.views.sql import Queries, Query, compile_queries, indexed_fields
+from moldau.views.sql import Query, compile_queries
 
 MEMORY_MAX: Final = "512MB"
+FIELD_CHARACTERS_MAX: Final = 2**31 - 1
+"""Of a quoted CSV field: no value is longer. Python's own limit would make long fields unreadable."""
+QUERIES_MAX: Final = 100
+"""Compiled queries that are kept: views are deleted, and nobody tells a worker."""
+NOT_FINITE_HINT: Final = r"(?i)[:,\[]-?(?:nan|inf)"
+NOT_FINITE: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?(?:nan|inf(?:inity)?)', re.IGNORECASE | re.DOTALL)
+"""A string, whatever is in it, or a number that JSON does not have."""
 _SETTINGS: Final = {
     "threads": "1",
     "memory_limit": MEMORY_MAX,
@@ -38,7 +47,7 @@ _SETTINGS: Final = {
 
 
 class EngineFailed(Exception):
-    """The query failed for reasons that are not the records': memory, or a bug."""
+    """The view cannot be evaluated, though the records are right: memory, a result that is too large, or a bug."""
 
 
 class Shown(NamedTuple):
@@ -57,32 +66,28 @@ class Engine:
     def __init__(self) -> None:
         import duckdb
 
+        csv.field_size_limit(FIELD_CHARACTERS_MAX)
         self._duckdb: Any = duckdb
         self._connection = duckdb.connect(config=dict(_SETTINGS))
-        self._queries: dict[ViewDefinition, Queries] = {}
+        self._compile = lru_cache(QUERIES_MAX)(compile_queries)
 
     def run(self, definition: ViewDefinition, piece: Piece, records: Records, partition: int) -> Shown:
-        queries = self._compiled(definition)
+        queries = self._compile(definition)
         source = _Source(definition, piece, records, partition)
         rows = np.arange(records.offsets.size)
         ranges: dict[FieldKey, tuple[Value, Value] | None] = {}
         if queries.mask is not None and definition.where is not None:
             result = self._result(queries.mask, source, rows)
-            for number, key in enumerate(indexed_fields(definition.where), 1):
+            for number, key in enumerate(indexed_fields(constraints_of(definition.where)), 1):
                 ranges[key] = _range(result.column(number))
             rows = np.flatnonzero(result.column(0).to_numpy())
         values = None
         if queries.values is not None:
-            values = self._result(queries.values, source, rows).column(0).combine_chunks().cast(pa.binary())
+            values = self._result(queries.values, source, rows).column(0).combine_chunks()
+            values = _with_finite_numbers(values).cast(pa.binary())
         if source.is_wrong is None:
             return Shown(rows, values, 0, ranges)
         return _with_unreadable(rows, values, source.is_wrong, definition, records)._replace(ranges=ranges)
-
-    def _compiled(self, definition: ViewDefinition) -> Queries:
-        queries = self._queries.get(definition)
-        if queries is None:
-            queries = self._queries[definition] = compile_queries(definition)
-        return queries
 
     def _result(self, query: Query, source: _Source, rows: Numbers) -> pa.Table:
         """The query's columns for these rows, with null as the value where it cannot be read."""
@@ -94,7 +99,8 @@ class Engine:
                 source.add_wrong(rows[self._invalid(table)])
                 return self._execute(query.sql, source.table(query, rows))
         except self._duckdb.Error as failed:
-            raise EngineFailed(_first_line(failed)) from None
+            # Its text may quote values, which not everybody who sees the message may read.
+            raise EngineFailed(f"the query of the view failed with {type(failed).__name__}") from None
 
     def _execute(self, sql: str, table: pa.Table) -> pa.Table:
         self._connection.register("records", table)
@@ -109,13 +115,22 @@ class Engine:
         return is_invalid
 
 
+def _with_finite_numbers(values: pa.Array) -> pa.Array:
+    """Null instead of NaN and infinities: the engine takes them for JSON and copies them with a field, but others do
+    not."""
+    may_be = pc.fill_null(pc.match_substring_regex(values, NOT_FINITE_HINT), False)
+    rows = np.flatnonzero(may_be.to_numpy(zero_copy_only=False))
+    if not rows.size:
+        return values
+    texts = values.to_pylist()
+    for row in rows.tolist():
+        texts[row] = NOT_FINITE.sub(lambda found: found[0] if found[0][0] == '"' else "null", texts[row])
+    return pa.array(texts, values.type)
+
+
 def _range(column: pa.ChunkedArray) -> tuple[Value, Value] | None:
     bounds = pc.min_max(column).as_py()
     return None if bounds["min"] is None else (bounds["min"], bounds["max"])
-
-
-def _first_line(failed: Exception) -> str:
-    return str(failed).split("\n", 1)[0][:200]
 
 
 class _Source:

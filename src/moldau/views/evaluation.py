@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +13,15 @@ from moldau.columns.varints import BadRow
 from moldau.log.cleaning.pieces import PADDING, Piece, batch_starts
 from moldau.log.cleaning.rows import read_rows
 from moldau.views.definition import ViewDefinition
-from moldau.views.engine import Engine
-from moldau.views.field_ranges import FieldKey, Value, widen
+from moldau.views.engine import Engine, EngineFailed
+from moldau.views.field_ranges import FieldKey, Value, is_short, widen
 from moldau.views.jobs import Evaluated
 from moldau.views.records import Records, records_of, slots, taken
 from moldau.views.rewriting import ShownBatches, changed_records, kept_records
+
+RESULT_BYTES_MIN: Final = 16 << 20
+RESULT_FACTOR: Final = 4
+"""A result has at most so many times the bytes of the run, or RESULT_BYTES_MIN: the broker keeps it in memory."""
 
 
 def evaluate(
@@ -25,7 +30,9 @@ def evaluate(
     """Return what the view shows of the whole batches in `content`, or in its first `size` bytes. It begins with a
     whole batch; a part of one at the end is left out. The result does not refer to it. Raises MalformedData,
     EngineFailed."""
-    piece = _piece(content, len(content) if size is None else size)
+    size = len(content) if size is None else size
+    bytes_max = max(RESULT_BYTES_MIN, RESULT_FACTOR * size)
+    piece = _piece(content, size)
     is_data = ~piece.is_control & (piece.record_counts != 0)
     piece.check_crcs(np.flatnonzero(is_data))
     shown = ShownBatches(piece)
@@ -41,11 +48,18 @@ def evaluate(
                 result = engine.run(definition, piece, records, partition)
             except BadRow as bad:
                 raise MalformedData(f"the record at offset {int(records.offsets[bad.row])}: {bad.what}") from None
+            except EngineFailed as failed:
+                first, last = int(records.offsets[0]), int(records.offsets[-1])
+                raise EngineFailed(f"{failed} in offsets {first} to {last}") from None
             seen += records.offsets.size
             unreadable += result.unreadable
             widen(ranges, result.ranges)
             written = _written(definition, records, result.rows, result.values)
             shown.add(records.batch_of[result.rows], written, definition.changes_records)
+            if shown.bytes > bytes_max:
+                raise EngineFailed(
+                    f"the view shows more than {RESULT_FACTOR} times the bytes of its source, {bytes_max >> 20} MiB"
+                )
     batches, positions, last_offsets = shown.content()
     return Evaluated(
         int(piece.base_offsets[0]),
@@ -58,7 +72,7 @@ def evaluate(
         unreadable=unreadable,
         holds_batches=shown.holds_batches,
         has_controls=bool(piece.is_control.any()),
-        ranges=tuple(ranges.items()),
+        ranges=tuple((key, bounds) for key, bounds in ranges.items() if is_short(bounds)),
     )
 
 

@@ -111,6 +111,17 @@ class In(Expression):
 
 
 @dataclass(frozen=True, slots=True)
+class Between(Expression):
+    operand: Expression
+    low: Expression
+    high: Expression
+
+    @property
+    def parts(self) -> tuple[Expression, ...]:
+        return (self.operand, self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True)
 class IsNull(Expression):
     operand: Expression
 

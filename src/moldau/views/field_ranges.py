@@ -11,10 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from moldau.views.expressions import Binary, Expression, Field, In, Literal, Logical
+from moldau.views.expressions import Between, Binary, Expression, Field, In, Literal, Logical
 
 RUNS_MAX: Final = 4096
 """Indexed runs of one partition."""
+RUN_BYTES_MIN: Final = 256 << 10
+"""Shorter runs are not indexed: those at the end of a log are single batches, and would push out the others."""
+KEYS_MAX: Final = 16
+"""Indexed fields of one run, those of all views together."""
+CHARACTERS_MAX: Final = 64
+"""Texts that are longer are not indexed, neither as bounds nor as the names of a field."""
 
 Value = float | str
 
@@ -67,6 +73,9 @@ def _constraints(condition: Expression) -> Iterator[Constraint]:
             yield from _constraint(path, operator, (value,))
         case Binary(operator, Literal(value), Field(path)) if operator in _MIRRORED:
             yield from _constraint(path, _MIRRORED[operator], (value,))
+        case Between(operand, low, high):
+            yield from _constraints(Binary(">=", operand, low))
+            yield from _constraints(Binary("<=", operand, high))
         case In(Field(path), items) if all(isinstance(item, Literal) for item in items):
             yield from _constraint(path, "=", tuple(item.value for item in items if isinstance(item, Literal)))
 
@@ -90,6 +99,17 @@ def can_match(constraints: tuple[Constraint, ...], ranges: Ranges) -> bool:
             if bounds is None or not constraint.can_hold(*bounds):
                 return False
     return True
+
+
+def indexed_fields(constraints: tuple[Constraint, ...]) -> tuple[FieldKey, ...]:
+    """The fields of these constraints whose ranges are worth keeping."""
+    keys = dict.fromkeys(constraint.key for constraint in constraints)
+    short = [key for key in keys if sum(len(str(step)) for step in key.path) <= CHARACTERS_MAX]
+    return tuple(short[:KEYS_MAX])
+
+
+def is_short(bounds: tuple[Value, Value] | None) -> bool:
+    return bounds is None or all(not isinstance(bound, str) or len(bound) <= CHARACTERS_MAX for bound in bounds)
 
 
 def widen(ranges: dict[FieldKey, tuple[Value, Value] | None], others: Ranges) -> None:
@@ -134,7 +154,9 @@ class RunIndex:
         known = self._runs.get(run.begin)
         if known is not None:
             if known.end == run.end:
-                known.ranges.update(run.ranges)
+                for key, bounds in run.ranges.items():
+                    if key in known.ranges or len(known.ranges) < KEYS_MAX:
+                        known.ranges[key] = bounds
             return
         if len(self._begins) >= RUNS_MAX:
             oldest = next(iter(self._runs))

@@ -19,7 +19,7 @@ class Evaluated(NamedTuple):
     next_offset: int
     """The offset behind the run."""
     batches: bytes
-    """Never empty: they end with a batch or a marker at the last offset of the run."""
+    """They reach the last offset of the run: a marker stands there if no batch does. So there is at least one."""
     positions: tuple[int, ...]
     """Where each of these batches begins."""
     last_offsets: tuple[int, ...]
@@ -29,7 +29,7 @@ class Evaluated(NamedTuple):
     shown: int
     unreadable: int
     holds_batches: bool
-    """Whether there is more than a marker: records, or the source's own control batches."""
+    """Whether `batches` is more than a marker: records, or the source's own control batches."""
     has_controls: bool = False
     ranges: tuple[tuple[FieldKey, tuple[Value, Value] | None], ...] = ()
     """What the fields of its condition hold in this run."""
@@ -41,12 +41,18 @@ class ViewFailed(NamedTuple):
     why: str
     is_retriable: bool = False
     """Neither the view nor a record is to blame: a file was replaced meanwhile, or a worker was killed."""
+    is_divisible: bool = False
+    """Fewer records may be evaluated: these took too much time or memory, show too many bytes, or one is wrong."""
 
 
 class EvaluatesViews(Protocol):
     def evaluate(
-        self, definition: ViewDefinition, records: Slice, partition: int
+        self, view: str, definition: ViewDefinition, records: Slice, partition: int
     ) -> Promise[Evaluated | ViewFailed]: ...
+
+    def withdraw(self, view: str, done: Promise[Evaluated | ViewFailed]) -> None:
+        """Nobody waits for this work any more: do not begin it. Its promise may never be completed."""
+        ...
 
     def close(self) -> None:
         """Stop everything; no more work will come."""

@@ -13,11 +13,13 @@ A path that begins with `value.` names a field of the value, also if its name is
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Final, NamedTuple
 
 from moldau.views.expressions import (
     COLUMNS,
     FUNCTIONS,
+    Between,
     Binary,
     Call,
     Case,
@@ -95,9 +97,8 @@ def parse_selection(text: str) -> tuple[Selected, ...]:
     parser.expect_end()
     for each in selected:
         _check_depth(each.expression)
-    names = [each.name for each in selected]
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(each.name for each in selected).items():
+        if count > 1:
             raise BadExpression(f"two fields would be named {name}; rename one with AS")
     return tuple(selected)
 
@@ -223,7 +224,7 @@ class _Parser:
         elif self.accept("between"):
             low = self._sum()
             self.expect("and")
-            found = Logical("and", (Binary(">=", left, low), Binary("<=", left, self._sum())))
+            found = Between(left, low, self._sum())
         elif word := self.accept("like", "ilike"):
             if self._next.kind != "text":
                 raise self._unexpected("a pattern in quotes is missing")
@@ -324,6 +325,8 @@ class _Parser:
                 raise BadExpression(f"an index in [ ] is a whole number, not {_short(index.text)!r}")
             path.append(int(index.text))
             self.expect("]")
+        if "*" in path:
+            raise BadExpression('a field cannot be named "*": it would mean all fields')
         first = path[0]
         if not is_quoted and isinstance(first, str) and first.lower() in COLUMNS:
             if len(path) == 1:

@@ -90,6 +90,8 @@ class ShownBatches:
         self._piece = piece
         self._parts: dict[int, bytes | bytearray | memoryview] = {}
         self.records = 0
+        self.bytes = 0
+        """Of the batches with these records."""
 
     def add_controls(self) -> None:
         for index in np.flatnonzero(self._piece.is_control).tolist():
@@ -116,7 +118,8 @@ class ShownBatches:
             strict=True,
         ):
             batch = self._piece.batch(index)
-            self._parts[index] = batch if whole else _batch(batch, count, body[begin:end])
+            part = self._parts[index] = batch if whole else _batch(batch, count, body[begin:end])
+            self.bytes += len(part)
 
     @property
     def holds_batches(self) -> bool:

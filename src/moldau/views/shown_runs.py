@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from moldau.views.jobs import Evaluated
 from moldau.views.markers import marker
+from moldau.wire.batch import LENGTH_PREFIX
 from moldau.wire.codec import size_of
 from moldau.wire.schema import Records
 
@@ -17,10 +19,20 @@ RUN_OVERHEAD_BYTES: Final = 512
 """What a run costs besides its bytes."""
 
 
+class Cut(NamedTuple):
+    """The part of a run that a reader gets."""
+
+    batches: memoryview
+    behind: int
+    """Nothing else is shown below this offset."""
+    is_full: bool
+    """Whether the reader may have more batches of the run, but not so many bytes."""
+
+
 class ShownRun:
     """What a view shows of the offsets from `begin` up to `end`."""
 
-    __slots__ = ("batches", "begin", "end", "last_offsets", "positions", "shows_nothing")
+    __slots__ = ("batches", "begin", "end", "is_read", "last_offsets", "positions", "shows_nothing")
 
     def __init__(self, begin: int, result: Evaluated) -> None:
         self.begin = begin
@@ -29,6 +41,8 @@ class ShownRun:
         self.positions = result.positions
         self.last_offsets = result.last_offsets
         self.shows_nothing = not result.holds_batches
+        self.is_read = False
+        """Whether somebody has asked for it since it was evaluated."""
 
     @property
     def cost(self) -> int:
@@ -38,19 +52,26 @@ class ShownRun:
         """Add a run that follows, of which nothing is shown either."""
         self.end, self.batches, self.last_offsets = later.end, later.batches, later.last_offsets
 
-    def cut(self, offset: int, up_to: int, bytes_max: int, at_least_one: bool) -> tuple[memoryview, int]:
-        """Return the batches from the one that ends at or behind `offset`, below `up_to`, within `bytes_max`; and the
-        offset behind them. They are empty if none fits."""
+    def cut(self, offset: int, up_to: int, bytes_max: int, at_least_one: bool) -> Cut:
+        """Return the batches from the one that ends at or behind `offset` up to the last one that ends below `up_to`,
+        as many as `bytes_max` allows."""
         first = bisect_left(self.last_offsets, offset)
-        last = bisect_left(self.last_offsets, up_to)  # the batches before it end below up_to
-        begin = self.positions[first] if first < len(self.positions) else len(self.batches)
-        if self._end_of(last) - begin > bytes_max:
+        last = readable = bisect_left(self.last_offsets, up_to)  # the batches before it end below up_to
+        begin = self._end_of(first)
+        if self._end_of(readable) - begin > bytes_max:
             fitting = bisect_right(self.positions, begin + bytes_max) - 1
-            last = max(min(last, fitting), first + 1 if at_least_one else first)
-        if last <= first:
-            return memoryview(b""), offset
-        behind = self.end if last == len(self.positions) else self.last_offsets[last - 1] + 1
-        return memoryview(self.batches)[begin : self._end_of(last)], behind
+            last = max(min(readable, fitting), first + 1 if at_least_one else first)
+        batches = memoryview(self.batches)[begin : self._end_of(last)]
+        if last < readable:
+            return Cut(batches, self.last_offsets[last - 1] + 1 if last > first else offset, True)
+        return Cut(batches, max(offset, min(up_to, self._base_offset(last))), False)
+
+    def _base_offset(self, index: int) -> int:
+        """Where the batch of this index begins, or the offset behind the run."""
+        if index == len(self.positions):
+            return self.end
+        base_offset, _ = LENGTH_PREFIX.unpack_from(self.batches, self.positions[index])
+        return int(base_offset)
 
     def _end_of(self, count: int) -> int:
         """Where the first `count` batches end."""
@@ -77,6 +98,9 @@ class ShownPartition:
             return None
         self._budget.use(self, run)
         return run
+
+    def has_room_ahead(self, size: int) -> bool:
+        return self._budget.has_room_ahead(size)
 
     def add(self, begin: int, result: Evaluated) -> None:
         if self.find(begin) is not None:
@@ -109,21 +133,36 @@ class ResultBudget:
         self._bytes_max = bytes_max
         self._used: OrderedDict[tuple[ShownPartition, int], ShownRun] = OrderedDict()
         self.bytes = 0
+        self.unread_bytes = 0
+        """Of results that nobody has asked for yet."""
+
+    def has_room_ahead(self, size: int) -> bool:
+        """Whether a result of this size, for which nobody waits yet, would push out no other such result."""
+        return self.unread_bytes + size <= self._bytes_max
 
     def add(self, partition: ShownPartition, run: ShownRun) -> None:
         self._used[partition, run.begin] = run
         self.bytes += run.cost
+        self.unread_bytes += run.cost
         while self.bytes > self._bytes_max and len(self._used) > 1:
             (owner, _), oldest = self._used.popitem(last=False)
-            self.bytes -= oldest.cost
+            self._forget(oldest)
             owner.drop(oldest)
 
     def use(self, partition: ShownPartition, run: ShownRun) -> None:
         self._used.move_to_end((partition, run.begin))
+        if not run.is_read:
+            run.is_read = True
+            self.unread_bytes -= run.cost
 
     def remove(self, partition: ShownPartition, run: ShownRun) -> None:
         if self._used.pop((partition, run.begin), None) is not None:
-            self.bytes -= run.cost
+            self._forget(run)
+
+    def _forget(self, run: ShownRun) -> None:
+        self.bytes -= run.cost
+        if not run.is_read:
+            self.unread_bytes -= run.cost
 
 
 class ShownRecords(bytes):
@@ -135,15 +174,15 @@ class ShownRecords(bytes):
     """The offset behind them."""
 
     @classmethod
-    def of(cls, batches: bytes, end_offset: int, length: int) -> ShownRecords:
-        records = cls(batches)
+    def of(cls, parts: Sequence[bytes | memoryview], end_offset: int, length: int) -> ShownRecords:
+        records = cls(parts[0]) if len(parts) == 1 else cls(b"".join(parts))
         records.length, records.end_offset = length, end_offset
         return records
 
     @classmethod
     def nothing_up_to(cls, offset: int, leader_epoch: int) -> ShownRecords:
         """A marker that moves a consumer to this offset."""
-        return cls.of(marker(offset - 1, leader_epoch), offset, 0)
+        return cls.of([marker(offset - 1, leader_epoch)], offset, 0)
 
 
 def counted_size(records: Records) -> int:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass
+from typing import Final
 
 from moldau.views.definition import ViewDefinition
 from moldau.views.expressions import (
     ARITHMETIC,
     FUNCTIONS,
+    Between,
     Binary,
     Call,
     Case,
@@ -34,11 +36,14 @@ from moldau.views.expressions import (
     kind_of,
     walk,
 )
-from moldau.views.field_ranges import FieldKey, constraints_of
+from moldau.views.field_ranges import constraints_of, indexed_fields
 from moldau.views.parser import BadExpression, Selected
 
-WHOLE_NUMBERS_MAX = 2**53
-SQL_CHARACTERS_MAX = 100_000
+WHOLE_NUMBERS_MAX: Final = 2**53
+WHOLE_TEXTS_BELOW: Final = 1e21
+"""Larger numbers are written with an exponent."""
+SQL_CHARACTERS_MAX: Final = 1_000_000
+"""All characters that are written for a query, those of a part again with whatever it is inside of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +97,6 @@ def _compile(
     return Query(sql, tuple(sorted(used)), headers, bool(paths))
 
 
-def indexed_fields(where: Expression) -> tuple[FieldKey, ...]:
-    return tuple(dict.fromkeys(constraint.key for constraint in constraints_of(where)))
-
-
 def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
@@ -105,7 +106,11 @@ def json_path(path: tuple[str | int, ...]) -> str:
 
 
 class _Writer:
-    """Writes expressions as SQL of one kind: whoever uses an expression says which kind it needs."""
+    """Writes expressions as SQL of one kind: whoever uses an expression says which kind it needs.
+
+    SQL repeats parts, and parts of parts, so that it may grow exponentially with the depth of an expression. Therefore
+    each part is written once in each kind, and all characters are counted.
+    """
 
     def __init__(
         self, definition: ViewDefinition, headers: tuple[str, ...], paths: tuple[tuple[str | int, ...], ...]
@@ -113,6 +118,15 @@ class _Writer:
         self._csv_columns = definition.csv_columns
         self._headers = {name: f"h{index}" for index, name in enumerate(headers)}
         self._paths = {path: index for index, path in enumerate(paths)}
+        self._written: dict[tuple[int, Kind], tuple[Expression, str]] = {}
+        """By the identity of a part, which must live as long: comparing expressions would cost more than writing."""
+        self._characters = 0
+
+    def _counted(self, sql: str) -> str:
+        self._characters += len(sql)
+        if self._characters > SQL_CHARACTERS_MAX:
+            raise BadExpression("the expression is too complex: nest less, and compare fields with numbers or texts")
+        return sql
 
     @property
     def extraction(self) -> str:
@@ -134,7 +148,7 @@ class _Writer:
     def mask(self, where: Expression) -> str:
         """Whether a row is shown, and the fields whose ranges are indexed, in the order of `indexed_fields`."""
         columns = [f"coalesce({self.boolean(where)}, FALSE) AS m"]
-        for number, key in enumerate(indexed_fields(where)):
+        for number, key in enumerate(indexed_fields(constraints_of(where))):
             field = Field(key.path)
             columns.append(f"{self.text(field) if key.is_text else self.number(field)} AS x{number}")
         return ", ".join(columns)
@@ -151,7 +165,9 @@ class _Writer:
         if kind is Kind.NUMBER:
             number = self.number(expression)
             is_whole = f"({number}) = trunc({number}) AND abs({number}) <= {WHOLE_NUMBERS_MAX}"
-            return f"CASE WHEN {is_whole} THEN to_json(CAST({number} AS BIGINT)) ELSE to_json({_finite(number)}) END"
+            return self._counted(
+                f"CASE WHEN {is_whole} THEN to_json(CAST({number} AS BIGINT)) ELSE to_json({_finite(number)}) END"
+            )
         return self.boolean(expression) if kind is Kind.BOOLEAN else self.text(expression)
 
     def as_kind(self, expression: Expression, kind: Kind) -> str:
@@ -160,6 +176,21 @@ class _Writer:
         return self.boolean(expression) if kind is Kind.BOOLEAN else self.text(expression)
 
     def number(self, expression: Expression) -> str:
+        return self._once(expression, Kind.NUMBER, self._number)
+
+    def boolean(self, expression: Expression) -> str:
+        return self._once(expression, Kind.BOOLEAN, self._boolean)
+
+    def text(self, expression: Expression) -> str:
+        return self._once(expression, Kind.TEXT, self._text)
+
+    def _once(self, expression: Expression, kind: Kind, write: Callable[[Expression], str]) -> str:
+        known = self._written.get((id(expression), kind))
+        if known is None:
+            known = self._written[id(expression), kind] = (expression, self._counted(write(expression)))
+        return known[1]
+
+    def _number(self, expression: Expression) -> str:
         match expression:
             case Literal(bool()):
                 return f"CAST({int(bool(expression.value))} AS DOUBLE)"
@@ -179,7 +210,7 @@ class _Writer:
             return f"CAST({self.boolean(expression)} AS DOUBLE)"
         return _finite(f"TRY_CAST({self.text(expression)} AS DOUBLE)")
 
-    def boolean(self, expression: Expression) -> str:
+    def _boolean(self, expression: Expression) -> str:
         match expression:
             case Literal(bool(value)):
                 return "TRUE" if value else "FALSE"
@@ -191,6 +222,8 @@ class _Writer:
                 return f"({self._plain(operand)} IS NULL)"
             case In(operand, items):
                 return "(" + " OR ".join(self._comparison("=", operand, item) for item in items) + ")"
+            case Between(operand, low, high):
+                return f"({self._comparison('>=', operand, low)} AND {self._comparison('<=', operand, high)})"
             case Like(operand, pattern, ignores_case):
                 word = "ILIKE" if ignores_case else "LIKE"
                 return f"({self.text(operand)} {word} {literal(pattern)})"
@@ -204,7 +237,7 @@ class _Writer:
             return f"({self.number(expression)} <> 0)"
         return f"(CASE {self.text(expression)} WHEN 'true' THEN TRUE WHEN 'false' THEN FALSE END)"
 
-    def text(self, expression: Expression) -> str:
+    def _text(self, expression: Expression) -> str:
         match expression:
             case Literal(None):
                 return "CAST(NULL AS VARCHAR)"
@@ -224,7 +257,7 @@ class _Writer:
                 return self._chosen(expression, Kind.TEXT)
         if kind_of(expression) is Kind.BOOLEAN:
             return f"CAST({self.boolean(expression)} AS VARCHAR)"
-        return f"CAST({self.number(expression)} AS VARCHAR)"
+        return _number_as_text(self.number(expression))
 
     def _plain(self, expression: Expression) -> str:
         kind = kind_of(expression)
@@ -235,11 +268,9 @@ class _Writer:
         if Kind.NULL in (kind_of(left), kind_of(right)):
             return "CAST(NULL AS BOOLEAN)"
         if kind is not Kind.ANY:
-            return f"({self.as_kind(left, kind)} {operator} {self.as_kind(right, kind)})"
+            return self._counted(f"({self.as_kind(left, kind)} {operator} {self.as_kind(right, kind)})")
         numbers = f"{self.number(left)} {operator} {self.number(right)}"
-        if len(numbers) > SQL_CHARACTERS_MAX:  # both sides are written twice, and this may be inside another such pair
-            raise BadExpression("the expression is too complex: compare fields with numbers or texts")
-        return f"coalesce({numbers}, {self.text(left)} {operator} {self.text(right)})"
+        return self._counted(f"coalesce({numbers}, {self.text(left)} {operator} {self.text(right)})")
 
     def _chosen(self, expression: Expression, kind: Kind) -> str:
         """`coalesce` and CASE, whose results all get one kind."""
@@ -268,6 +299,15 @@ class _Writer:
 
 
 _COUNTS = frozenset(("left", "right", "substr"))
+
+
+def _number_as_text(number: str) -> str:
+    """As in JavaScript: without a fraction if it is whole. Null if it is infinite."""
+    is_whole = f"({number}) = trunc({number}) AND abs({number}) < {WHOLE_TEXTS_BELOW:g}"
+    return (
+        f"(CASE WHEN {is_whole} THEN CAST(CAST({number} AS HUGEINT) AS VARCHAR) "
+        f"WHEN isfinite({number}) THEN CAST({number} AS VARCHAR) END)"
+    )
 
 
 def _finite(number: str) -> str:

@@ -9,11 +9,14 @@ from moldau.wire.source_writer import FIXED, SourceWriter
 
 UUID_BYTES = 16
 STRING_BYTES_MAX = 32_767
-"""As in Kafka."""
+"""Of strings in requests, as in Kafka. In flexible versions they could be longer, but a client with another
+version could not be sent what was stored."""
+REQUEST_ELEMENTS_MAX = 50_000
+"""Of one array of structs in a request, such as its topics: each takes time before the request can be divided."""
 
 
 def decoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any]]:
-    writer = DecoderWriter(version, version >= cls.FLEXIBLE, limits_strings=cls.__name__.endswith("Request"))
+    writer = DecoderWriter(version, version >= cls.FLEXIBLE, is_request=cls.__name__.endswith("Request"))
     writer.lines.append("def decode(b, p, end):")
     result = writer.struct(cls)
     writer.line(f"return {result}, p")
@@ -23,11 +26,9 @@ def decoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any
 class DecoderWriter(SourceWriter):
     """Values of fixed size wait in `run`, so that one call unpacks them, with the length that follows."""
 
-    def __init__(self, version: int, flexible: bool, limits_strings: bool) -> None:
-        """With `limits_strings`, strings of a flexible version may only be as long as those of the others: a client
-        with another version could not be sent what this one stored."""
+    def __init__(self, version: int, flexible: bool, is_request: bool) -> None:
         super().__init__(version, flexible)
-        self.limits_strings = limits_strings and flexible
+        self.is_request = is_request
         self.run: list[tuple[str, str]] = []
 
     def struct(self, cls: type[Message]) -> str:
@@ -112,7 +113,7 @@ class DecoderWriter(SourceWriter):
         count = self.new()
         self.length(count, "h" if type_name == "string" else "i")
         self.null_or(name, value, count, nullable)
-        if type_name == "string" and self.limits_strings:
+        if type_name == "string" and self.is_request and self.flexible:
             message = f"{name} is longer than {STRING_BYTES_MAX} bytes"
             self.line(f"if {count} > {STRING_BYTES_MAX}: raise malformed({message!r})")
         self.line(f"{count} += p")
@@ -132,6 +133,9 @@ class DecoderWriter(SourceWriter):
         self.null_or(field.name, value, count, self.nullable(field))
         min_bytes = self.min_bytes(field)
         self.line(f"if {count} * {min_bytes} > end - p: raise malformed({f'{field.name} claims more than is there'!r})")
+        if field.struct is not None and self.is_request:
+            message = f"{field.name} has more than {REQUEST_ELEMENTS_MAX:,} elements"
+            self.line(f"if {count} > {REQUEST_ELEMENTS_MAX}: raise malformed({message!r})")
         if field.struct is None and field.type_name in FIXED:
             self.line(f"{value} = list(integers({FIXED[field.type_name]!r}, {count}).unpack_from(b, p))")
             self.line(f"p += {count} * {min_bytes}")

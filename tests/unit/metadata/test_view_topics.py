@@ -116,6 +116,29 @@ def test_the_number_of_views_is_limited() -> None:
     assert create(image, view("more", "orders")).response.topics[0].error_code == ErrorCode.POLICY_VIOLATION
 
 
+def test_the_views_of_one_request_are_counted() -> None:
+    image = with_topics(cluster([1]), topic("orders", 1, 1))
+    image = with_topics(image, *(view(f"v{number}", "orders") for number in range(VIEWS_MAX - 2)))
+    results = create(image, *(view(name, "orders") for name in "abcd")).response.topics
+    assert [each.error_code for each in results] == [0, 0, *[ErrorCode.POLICY_VIOLATION] * 2]
+
+
+def test_the_definitions_of_one_request_are_limited() -> None:
+    image = with_topics(cluster([1]), topic("orders", 1, 1))
+    long = "a = '" + "x" * 8000 + "'"
+    results = create(image, *(view(f"v{number}", "orders", where=long) for number in range(30))).response.topics
+    assert [each.error_code for each in results] == [*[0] * 24, *[ErrorCode.POLICY_VIOLATION] * 6]
+
+
+def test_views_use_up_no_partitions_of_a_request() -> None:
+    image = with_topics(cluster([1]), topic("orders", 1000, 1))
+    topics = [*(view(f"v{number}", "orders") for number in range(10)), topic("other", 1000, 1)]
+    charged: list[int] = []
+    decision = finish(decide_create_topics(image, CreateTopicsRequest(topics), defaults(), Random(1), charged.append))
+    assert {each.error_code for each in decision.response.topics} == {0}
+    assert charged == [*[1] * 10, 1000]
+
+
 def test_configs_of_views_do_not_change() -> None:
     image = with_view()
     for name, configs in (("big", {"retention.ms": "5"}), ("orders", {WHERE: "a = 1"})):

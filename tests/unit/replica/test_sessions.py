@@ -98,6 +98,17 @@ def test_an_evicted_session_watches_nothing_any_more() -> None:
     assert immediate(fetch(node, session=first, epoch=1)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
+def test_a_session_that_was_removed_while_its_request_is_handled_watches_nothing() -> None:
+    """Another connection may end a session between two turns of a long request."""
+    node = InMemoryNode().start()
+    node.create_topic("a")
+    session = SessionCache(10, 120_000, Random(1)).create(False, 0)
+    session.close()
+    session.put("a", 0, node.partition("a"))
+    assert session.id == 0
+    assert not node.partition("a").watchers.consumers
+
+
 # --- sessions in Fetch requests
 
 

@@ -2,81 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
+from contextlib import suppress
 
 import pytest
+from view_world import BATCH_BYTES, ViewWorld
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.promise import Promise
 from moldau.replica.view_counts import REPORT_INTERVAL_MS, ViewCounts
-from moldau.replica.view_failures import BACKOFFS_MS, FAILURES_MAX, REMEMBERED_MS, RunFailures
-from moldau.replica.view_partition import ViewPartition
-from moldau.replica.watching import Watchers
-from moldau.views.definition import ViewDefinition
-from moldau.views.field_ranges import RunIndex
+from moldau.replica.view_failures import BACKOFFS_MS, FAILURES_MAX, REMEMBERED_MAX_MS, REMEMBERED_MS, RunFailures
 from moldau.views.jobs import Evaluated, ViewFailed
-from moldau.views.shown_runs import ResultBudget
 
-GUILTY = ViewFailed("it took too long")
+GUILTY = ViewFailed("no DuckDB")
+TOO_SLOW = ViewFailed("it took too long", is_divisible=True)
 KILLED = ViewFailed("its worker was killed", is_retriable=True)
 SHOWN = Evaluated(0, 10, b"batch", (0,), (9,), 10, 1, 0, True)
 
 
-class World:
-    """A view of a source with ten records, its time, its timers and its worker, all by hand."""
-
-    def __init__(self) -> None:
-        self.now_ms = 0
-        self.timers: list[tuple[int, Callable[[], None]]] = []
-        self.asked: list[Promise[Any]] = []
-        self.reports: list[str] = []
-        self.wakes = 0
-        self.log = SimpleNamespace(start_offset=0, end_offset=10, generation=0, read=lambda *_: "records")
-        source: Any = SimpleNamespace(
-            log=self.log, watchers=Watchers(), state=SimpleNamespace(leader_epoch=1), is_closed=False
-        )
-        clock: Any = SimpleNamespace(elapsed_ms=lambda: self.now_ms)
-        timers: Any = SimpleNamespace(after_ms=lambda delay, call: self.timers.append((self.now_ms + delay, call)))
-        unused: Any = None
-        self.counts = ViewCounts(self.reports.append)
-        self.view = ViewPartition(
-            TopicPartition("v", 0), unused, source, ViewDefinition(), self, ResultBudget(1000), RunIndex(),
-            self.counts, unused, clock, timers,
-        )  # fmt: skip
-        self.view.watchers.consumers[self] = None  # type: ignore[index]
-
-    def evaluate(self, *_: object) -> Promise[Any]:
-        self.asked.append(Promise())
-        return self.asked[-1]
-
-    def close(self) -> None:
-        """Nothing runs."""
-
-    def readable(self, *_: object) -> None:
-        self.wakes += 1
-
-    def read(self) -> object:
-        return self.view.read(0, 1000, 10, True)
-
-    def answer(self, result: Evaluated | ViewFailed) -> None:
-        self.asked[-1].complete(result)
-
-    def run_timer(self) -> None:
-        self.now_ms, call = self.timers.pop()
-        call()
-
-
-def read_error(world: World) -> ErrorCode:
+def read_error(world: ViewWorld) -> ErrorCode:
     with pytest.raises(KafkaError) as failed:
         world.read()
     return failed.value.code
 
 
 def test_what_the_view_is_guilty_of_is_an_error_at_once() -> None:
-    world = World()
+    world = ViewWorld()
     assert world.read() is None
     world.answer(GUILTY)
     assert world.wakes == 1
@@ -88,7 +38,7 @@ def test_what_the_view_is_guilty_of_is_an_error_at_once() -> None:
 
 
 def test_a_failure_that_passes_is_never_seen_by_readers() -> None:
-    world = World()
+    world = ViewWorld()
     for tries in range(1, len(BACKOFFS_MS) + 1):
         assert world.read() is None
         assert len(world.asked) == tries
@@ -106,7 +56,7 @@ def test_a_failure_that_passes_is_never_seen_by_readers() -> None:
 
 
 def test_a_failure_that_stays_becomes_an_error_after_which_clients_ask_again() -> None:
-    world = World()
+    world = ViewWorld()
     for _ in BACKOFFS_MS:
         world.read()
         world.answer(KILLED)
@@ -118,7 +68,7 @@ def test_a_failure_that_stays_becomes_an_error_after_which_clients_ask_again() -
 
 
 def test_what_was_read_of_a_truncated_log_is_no_failure() -> None:
-    world = World()
+    world = ViewWorld()
     world.read()
     world.log.generation += 1
     world.answer(GUILTY)
@@ -139,6 +89,89 @@ def test_the_log_gets_one_line_a_minute() -> None:
     reports: list[str] = []
     counts = ViewCounts(reports.append)
     for now_ms in range(0, REPORT_INTERVAL_MS + 1, REMEMBERED_MS):
-        counts.failed(TopicPartition("v", 0), 7, "too long", now_ms)
+        counts.failed(TopicPartition("v", 0), 7, 7, "too long", now_ms)
     assert reports == ["view v-0 at offset 7: too long", "view v-0 at offset 7: too long (11 more failures before)"]
     assert counts.failures == 13
+
+
+def test_a_run_that_fails_again_is_remembered_for_longer() -> None:
+    world = ViewWorld()
+    waits = []
+    world.read()
+    for _ in range(8):
+        world.answer(GUILTY)
+        begin_ms = world.now_ms
+        tries = len(world.asked)
+        while len(world.asked) == tries:
+            world.now_ms += REMEMBERED_MS
+            with suppress(KafkaError):
+                world.read()
+        waits.append((world.now_ms - begin_ms) // REMEMBERED_MS)
+    assert waits == [1, 2, 4, 8, 16, 32, 32, 32]
+    assert REMEMBERED_MAX_MS == 32 * REMEMBERED_MS
+
+
+def test_a_run_that_is_too_much_is_divided_down_to_one_batch() -> None:
+    world = ViewWorld()
+    lengths = []
+    for tries in range(1, 5):
+        assert world.read() is None
+        assert len(world.asked) == tries
+        lengths.append(world.pieces[-1].length)
+        world.answer(TOO_SLOW)
+        assert world.wakes == tries
+        if len(lengths) > 1 and lengths[-1] == BATCH_BYTES:
+            break
+    assert lengths == [10 * BATCH_BYTES, 5 * BATCH_BYTES // 2, BATCH_BYTES]
+    assert read_error(world) == ErrorCode.CORRUPT_MESSAGE
+    assert world.reports == ["view v-0 at offset 0: it took too long"]
+    world.now_ms += REMEMBERED_MS
+    assert world.read() is None
+    assert world.pieces[-1].length == BATCH_BYTES, "more would fail too"
+
+
+def test_only_the_batch_that_is_to_blame_is_not_shown() -> None:
+    world, position, bad, answered = ViewWorld(), 0, 6, 0
+    failed_at: set[int] = set()
+    while position < 10 and not failed_at:
+        try:
+            shown = world.view.read(position, 1000, 10, True)
+        except KafkaError:
+            failed_at.add(position)
+            continue
+        position = position if shown is None else shown.end_offset
+        while answered < len(world.asked):
+            piece, work = world.pieces[answered], world.asked[answered]
+            begin, end = piece.position // BATCH_BYTES, (piece.position + piece.length) // BATCH_BYTES
+            answered += 1
+            work.complete(
+                TOO_SLOW
+                if begin <= bad < end
+                else Evaluated(begin, end, b"batch", (0,), (end - 1,), end - begin, 1, 0, True)
+            )
+    assert failed_at == {bad}
+    assert world.reports == ["view v-0 at offset 6: it took too long"]
+
+
+def test_runs_grow_again_after_one_that_was_too_much() -> None:
+    world = ViewWorld()
+    world.read()
+    world.answer(TOO_SLOW)
+    world.read()
+    world.answer(Evaluated(0, 2, b"batch", (0,), (1,), 2, 1, 0, True))
+    assert world.read() == b"batch"
+    assert world.pieces[-1].length == 5 * BATCH_BYTES
+
+
+def test_the_last_offset_of_a_batch_that_fails_is_named() -> None:
+    reports: list[str] = []
+    ViewCounts(reports.append).failed(TopicPartition("v", 0), 7, 9, "too long", 0)
+    assert reports == ["view v-0 at offsets 7 to 9: too long"]
+
+
+def test_a_closed_view_withdraws_its_work() -> None:
+    world = ViewWorld()
+    world.read()
+    assert len(world.asked) == 1
+    world.view.close()
+    assert not world.asked

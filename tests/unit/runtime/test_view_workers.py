@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from patience import PATIENCE_S
@@ -20,7 +23,9 @@ from moldau.base.setting_sources import SettingsError
 from moldau.base.view_configs import VIEW_SELECT, VIEW_WHERE
 from moldau.log.files import DiskFiles
 from moldau.log.reading import Slice
-from moldau.runtime.views.ports import NEEDS_DUCKDB, ViewsInThread
+from moldau.runtime.views.ports import NEEDS_DUCKDB, ViewsInThread, view_task
+from moldau.runtime.views.queues import ViewQueues, ViewWork
+from moldau.runtime.views.worker import Worker
 from moldau.runtime.views.workers import COMMAND, ViewWorkers, view_workers
 from moldau.settings import load
 from moldau.views.definition import ViewDefinition, view_definition
@@ -57,11 +62,11 @@ def test_work_is_done_in_a_process_that_is_kept(tmp_path: Path) -> None:
     records = segment(tmp_path / "log", b'{"a":1}', b'{"a":2}')
 
     async def use(workers: ViewWorkers) -> None:
-        shown = await result(workers.evaluate(BIG, records, 0))
+        shown = await result(workers.evaluate("v", BIG, records, 0))
         assert isinstance(shown, Evaluated)
         assert (shown.seen, shown.shown, shown.next_offset) == (2, 1, 2)
         pids = workers.pids
-        await result(workers.evaluate(BIG, records, 0))
+        await result(workers.evaluate("v", BIG, records, 0))
         assert workers.pids == pids
         assert len(pids) == 1
 
@@ -72,7 +77,7 @@ def test_more_work_than_workers_is_done_in_order(tmp_path: Path) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
 
     async def use(workers: ViewWorkers) -> None:
-        results = await asyncio.gather(*(result(workers.evaluate(BIG, records, 0)) for _ in range(6)))
+        results = await asyncio.gather(*(result(workers.evaluate("v", BIG, records, 0)) for _ in range(6)))
         assert all(isinstance(each, Evaluated) for each in results)
         assert len(workers.pids) == 1
 
@@ -84,9 +89,9 @@ def test_work_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
     slow = view_definition({VIEW_SELECT: ", ".join(f"sha256(a || '{number}') as a{number}" for number in range(200))})
 
     async def use(workers: ViewWorkers) -> None:
-        failed = await result(workers.evaluate(slow, records, 0))
-        assert failed == ViewFailed("it took more than 1 s of CPU time")
-        assert isinstance(await result(workers.evaluate(BIG, segment(tmp_path / "b", b"{}"), 0)), Evaluated)
+        failed = await result(workers.evaluate("v", slow, records, 0))
+        assert failed == ViewFailed("evaluating the view took more than 1 s of CPU time", is_divisible=True)
+        assert isinstance(await result(workers.evaluate("v", BIG, segment(tmp_path / "b", b"{}"), 0)), Evaluated)
 
     with_workers(use, workers=1, cpu_max_s=1.0)
 
@@ -97,10 +102,10 @@ def test_work_that_needs_too_much_memory_fails(tmp_path: Path) -> None:
     greedy = view_definition({VIEW_SELECT: " || ".join(["a"] * 40) + " as b"})
 
     async def use(workers: ViewWorkers) -> None:
-        failed = await result(workers.evaluate(greedy, records, 0))
+        failed = await result(workers.evaluate("v", greedy, records, 0))
         assert isinstance(failed, ViewFailed)
         assert "memory" in failed.why.lower()
-        assert isinstance(await result(workers.evaluate(BIG, segment(tmp_path / "b", b"{}"), 0)), Evaluated)
+        assert isinstance(await result(workers.evaluate("v", BIG, segment(tmp_path / "b", b"{}"), 0)), Evaluated)
 
     with_workers(use, workers=1, memory_bytes=400 << 20)
 
@@ -112,7 +117,7 @@ def test_a_file_that_was_replaced_is_gone(tmp_path: Path) -> None:
 
     async def use(workers: ViewWorkers) -> None:
         for _ in range(2):
-            failed = await result(workers.evaluate(BIG, records, 0))
+            failed = await result(workers.evaluate("v", BIG, records, 0))
             assert isinstance(failed, ViewFailed)
             assert failed.is_retriable
             (tmp_path / "log").unlink(missing_ok=True)
@@ -125,8 +130,8 @@ def test_a_worker_that_dies_fails_its_work_alone(tmp_path: Path) -> None:
     dying = [sys.executable, "-c", "import sys; sys.exit(1)"]
 
     async def use(workers: ViewWorkers) -> None:
-        failed = await result(workers.evaluate(BIG, records, 0))
-        assert failed == ViewFailed("its worker died before it was ready, with code 1", is_retriable=True)
+        failed = await result(workers.evaluate("v", BIG, records, 0))
+        assert failed == ViewFailed("the view's worker died before it was ready, with code 1", is_retriable=True)
 
     with_workers(use, command=dying)
 
@@ -135,7 +140,7 @@ def test_a_worker_that_cannot_be_started_is_not_the_views_fault(tmp_path: Path) 
     records = segment(tmp_path / "log", b'{"a":2}')
 
     async def use(workers: ViewWorkers) -> None:
-        failed = await result(workers.evaluate(BIG, records, 0))
+        failed = await result(workers.evaluate("v", BIG, records, 0))
         assert isinstance(failed, ViewFailed)
         assert failed.is_retriable
         assert "no worker could be started" in failed.why
@@ -161,7 +166,7 @@ def test_a_worker_that_is_killed_is_not_the_views_fault_one_that_crashes_is(
     script = WORKER_THAT + f"import signal; os.kill(os.getpid(), signal.{end}); time.sleep(60)"
 
     async def use(workers: ViewWorkers) -> None:
-        failed = await result(workers.evaluate(BIG, records, 0))
+        failed = await result(workers.evaluate("v", BIG, records, 0))
         assert isinstance(failed, ViewFailed)
         assert failed.is_retriable == is_retriable, failed.why
 
@@ -176,9 +181,129 @@ def test_what_fails_in_a_used_process_is_tried_again_in_a_new_one(tmp_path: Path
 
     async def use(workers: ViewWorkers) -> None:
         for _ in range(3):
-            assert isinstance(await result(workers.evaluate(BIG, records, 0)), Evaluated)
+            assert isinstance(await result(workers.evaluate("v", BIG, records, 0)), Evaluated)
 
     with_workers(use, workers=1, command=[sys.executable, "-c", script])
+
+
+@pytest.mark.parametrize("answer", ["b'no pickle'", "b'cnobody.has.this\\nx\\n.'"])
+def test_an_answer_that_is_none_costs_no_worker(tmp_path: Path, answer: str) -> None:
+    records = segment(tmp_path / "log", b'{"a":2}')
+    script = WORKER_THAT + f"connection.send_bytes({answer}); time.sleep(60)"
+
+    async def use(workers: ViewWorkers) -> None:
+        for _ in range(2):
+            failed = await result(workers.evaluate("v", BIG, records, 0))
+            assert isinstance(failed, ViewFailed)
+            assert failed.is_retriable
+            assert failed.why.startswith("the view's worker failed: ")
+            assert not workers.pids
+
+    with_workers(use, workers=1, command=[sys.executable, "-c", script])
+
+
+def test_no_thread_costs_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = segment(tmp_path / "log", b'{"a":2}')
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def use(workers: ViewWorkers) -> None:
+        with monkeypatch.context() as without_threads:
+            without_threads.setattr(threading.Thread, "start", refuse)
+            failed = await result(workers.evaluate("v", BIG, records, 0))
+        assert failed == ViewFailed("no thread could be started: can't start new thread", is_retriable=True)
+        assert isinstance(await result(workers.evaluate("v", BIG, records, 0)), Evaluated)
+
+    with_workers(use, workers=1)
+
+
+def test_work_after_the_end_fails_at_once_and_starts_nothing(tmp_path: Path) -> None:
+    records = segment(tmp_path / "log", b'{"a":2}')
+
+    async def use(workers: ViewWorkers) -> None:
+        workers.close()
+        failed = await result(workers.evaluate("v", BIG, records, 0))
+        assert isinstance(failed, ViewFailed)
+        assert failed.is_retriable
+        assert not workers.pids
+
+    with_workers(use)
+
+
+def test_a_process_that_starts_during_the_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = segment(tmp_path / "log", b'{"a":2}')
+    worker = Worker([sys.executable, "-c", WORKER_THAT + "time.sleep(60)"], 1.0)
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        worker.close(is_idle=False)
+        started.append(popen(*arguments, **options))
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    assert worker.run(view_task(BIG, records, 0)).is_retriable  # type: ignore[union-attr]
+    assert started[0].poll() is not None
+    assert worker.pid is None
+
+
+def test_nothing_waits_for_the_end_of_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = segment(tmp_path / "log", b'{"a":2}')
+    waits: list[threading.Thread] = []
+    wait = subprocess.Popen.wait
+
+    def watched(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        waits.append(threading.current_thread())
+        return wait(process, timeout)
+
+    async def use(workers: ViewWorkers) -> None:
+        await result(workers.evaluate("v", BIG, records, 0))
+        monkeypatch.setattr(subprocess.Popen, "wait", watched)
+
+    with_workers(use)
+    assert threading.main_thread() not in waits
+
+
+def work(view: str) -> ViewWork:
+    unused: Any = None
+    return ViewWork(view, unused, unused, Promise())
+
+
+def test_views_have_their_turns() -> None:
+    queues = ViewQueues(workers=3)
+    for each in [*map(work, "aaaa"), *map(work, "bb"), work("c")]:
+        queues.add(each)
+    turns = [queues.begin_next() for _ in range(7)]
+    assert "".join(each.view for each in turns if each) == "abcabaa"
+    assert queues.begin_next() is None
+
+
+def test_one_view_leaves_a_worker_to_the_others_that_wait() -> None:
+    queues = ViewQueues(workers=2)
+    greedy = [work("a") for _ in range(3)]
+    for each in greedy:
+        queues.add(each)
+    first = queues.begin_next()
+    assert first is greedy[0]
+    queues.add(work("b"))
+    second = queues.begin_next()
+    assert second is not None
+    assert second.view == "b", "a has its share"
+    queues.finish(second)
+    assert queues.begin_next() is greedy[1], "nobody else waits"
+
+
+def test_withdrawn_work_is_not_begun() -> None:
+    queues = ViewQueues(workers=1)
+    one, other = work("a"), work("a")
+    queues.add(one)
+    queues.add(other)
+    queues.withdraw("a", one.done)
+    assert queues.begin_next() is other
+    queues.withdraw("a", other.done)
+    queues.withdraw("nobody", other.done)
+    assert queues.begin_next() is None
 
 
 def test_a_file_that_is_shorter_than_it_was_is_read_again(tmp_path: Path) -> None:
@@ -186,7 +311,7 @@ def test_a_file_that_is_shorter_than_it_was_is_read_again(tmp_path: Path) -> Non
     os.truncate(tmp_path / "log", records.length - 1)
 
     async def use(workers: ViewWorkers) -> None:
-        shorter = await result(workers.evaluate(BIG, records, 0))
+        shorter = await result(workers.evaluate("v", BIG, records, 0))
         assert shorter == ViewFailed("the file is shorter than it was", is_retriable=True)
 
     with_workers(use)
@@ -199,8 +324,8 @@ def test_records_that_are_wrong_are_to_blame(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(content)
 
     async def use(workers: ViewWorkers) -> None:
-        wrong = await result(workers.evaluate(BIG, records, 0))
-        assert wrong == ViewFailed("the batch at offset 0 does not match its CRC")
+        wrong = await result(workers.evaluate("v", BIG, records, 0))
+        assert wrong == ViewFailed("the batch at offset 0 does not match its CRC", is_divisible=True)
 
     with_workers(use)
 
@@ -217,7 +342,7 @@ def test_the_memory_of_a_worker_is_not_used_up_by_addresses_that_a_library_reser
     extra = 3 << 29  # more than the GiB that Arrow's own allocator would reserve
 
     async def use(workers: ViewWorkers) -> None:
-        assert isinstance(await result(workers.evaluate(BIG, records, 0)), Evaluated)
+        assert isinstance(await result(workers.evaluate("v", BIG, records, 0)), Evaluated)
         (pid,) = workers.pids
         assert addresses_left(pid) > extra / 2  # a third would be left beside such a reservation
 
@@ -229,7 +354,7 @@ def test_without_duckdb_the_reader_is_told_what_to_install(tmp_path: Path) -> No
     hiding = "import sys, runpy; sys.modules['duckdb'] = None; runpy.run_module(sys.argv.pop(1), run_name='__main__')"
 
     async def use(workers: ViewWorkers) -> None:
-        assert await result(workers.evaluate(BIG, records, 0)) == ViewFailed(NEEDS_DUCKDB)
+        assert await result(workers.evaluate("v", BIG, records, 0)) == ViewFailed(NEEDS_DUCKDB)
 
     with_workers(use, command=[sys.executable, "-c", hiding, COMMAND[-1]])
 
@@ -242,7 +367,7 @@ def test_in_a_thread_for_simulations(tmp_path: Path) -> None:
         return done
 
     definition: ViewDefinition = BIG
-    shown = ViewsInThread(run).evaluate(definition, segment(tmp_path / "log", b'{"a":2}', b"{"), 0).value()  # type: ignore[arg-type]
+    shown = ViewsInThread(run).evaluate("v", definition, segment(tmp_path / "log", b'{"a":2}', b"{"), 0).value()  # type: ignore[arg-type]
     assert isinstance(shown, Evaluated)
     assert (shown.shown, shown.unreadable) == (1, 1)
 
@@ -259,7 +384,7 @@ def test_the_limits_are_configs_of_the_broker(tmp_path: Path) -> None:
             asyncio.get_running_loop(), BrokerLayers(static=static), command=[sys.executable, "-c", script]
         )
         try:
-            results = [result(workers.evaluate(BIG, records, 0)) for _ in range(2)]
+            results = [result(workers.evaluate("v", BIG, records, 0)) for _ in range(2)]
             assert await asyncio.gather(*results) == [ViewFailed("200000000 3")] * 2
             assert len(workers.pids) <= 1
         finally:

@@ -21,7 +21,7 @@ from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic,
 
 FETCHES = (4, 18)
 REPLICA_EPOCH_FROM = 15
-RANDOM_REQUESTS = deep(400)
+RANDOM_REQUESTS = deep(200)
 CLIENTS_OF_REPLICAS = {ApiKey.FETCH: FETCHES, ApiKey.LIST_OFFSETS: (1, 10), ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4)}
 
 

@@ -16,12 +16,16 @@ from moldau.server.handlers.replies import TimeLimit, in_turns
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame
+from moldau.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.delete_groups import DeleteGroupsRequest
 from moldau.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from moldau.wire.messages.describe_groups import DescribeGroupsRequest
+from moldau.wire.messages.fetch import FetchRequest, FetchTopic, ForgottenTopic
+from moldau.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsTopic
 from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from moldau.wire.messages.produce import ProduceRequest, TopicProduceData
 from moldau.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -105,6 +109,30 @@ LONG: dict[str, tuple[ApiKey, int, Callable[[], Message]]] = {
         lambda: DescribeConfigsRequest([DescribeConfigsResource(2, name, None) for name in ("victim", *_names(200))]),
     ),
     "WriteTxnMarkers": (ApiKey.WRITE_TXN_MARKERS, 1, lambda: WriteTxnMarkersRequest(_markers(1_000))),
+    "Produce of topics without partitions": (
+        ApiKey.PRODUCE,
+        9,
+        lambda: ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="")] * 2_500),
+    ),
+    "Fetch of topics without partitions": (
+        ApiKey.FETCH,
+        12,
+        lambda: FetchRequest(
+            max_wait_ms=0, topics=[FetchTopic("")] * 2_500, forgotten_topics_data=[ForgottenTopic("")] * 1_000
+        ),
+    ),
+    "ListOffsets of topics without partitions": (
+        ApiKey.LIST_OFFSETS,
+        7,
+        lambda: ListOffsetsRequest(topics=[ListOffsetsTopic("")] * 4_000),
+    ),
+    "AddPartitionsToTxn of many topics": (
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        3,
+        lambda: AddPartitionsToTxnRequest(
+            v3_and_below_topics=[AddPartitionsToTxnTopic("x", [0]), AddPartitionsToTxnTopic("", [])] * 5_000
+        ),
+    ),
 }
 
 
@@ -118,6 +146,13 @@ def test_no_turn_of_a_long_request_exceeds_its_budget(name: str) -> None:
     assert len(turns) > 5
     assert turns[0] < FIRST_TURN_OPERATIONS_MAX
     assert max(turns[1:]) < TURN_OPERATIONS_MAX
+
+
+def test_a_request_with_too_many_elements_is_refused_before_they_are_read() -> None:
+    cluster = AttackedCluster(1)
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic("")] * 50_001)
+    answer = cluster.ask(request, ApiKey.LIST_OFFSETS, 7, node=1, to_controller=False)
+    assert isinstance(answer, ConnectionClosed)
 
 
 def test_a_resource_that_is_named_often_is_described_once() -> None:

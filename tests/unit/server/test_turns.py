@@ -16,12 +16,14 @@ from bench import stall_requests
 from moldau.base.connection_settings import ConnectionLimits
 from moldau.base.ids import TopicPartition
 from moldau.base.persistent_map import PersistentMap
+from moldau.base.promise import Promise
 from moldau.metadata.apply import Changes
 from moldau.runtime.broker.chunked_layout import PARTITIONS_A_TURN
 from moldau.security.acls.access import UNRESTRICTED
 from moldau.server.conversation import ConnectionBudget, Conversation, LongReply, Reply
 from moldau.server.router import Router
 from moldau.testing.ports import at_once
+from moldau.wire.codec import Outgoing
 
 PARTITIONS = 8_000
 LINES_A_TURN = 80_000
@@ -151,3 +153,35 @@ def test_many_topics_are_created_and_deleted_in_turns() -> None:
         assert max(turns) < METADATA_LINES_A_TURN
         assert len(turns) > 10
         node.settle()
+
+
+def test_a_long_request_keeps_its_memory_until_it_is_handled() -> None:
+    long = LongReply()
+    budget = ConnectionBudget(1_000, ConnectionLimits())
+    conversation = Conversation(lambda _: long, lambda: None, 100, budget)
+    for read in (b"\0\0\0\4lo", b"ng"):
+        conversation.feed(memoryview(bytearray(read)))
+    assert budget.free < 1_000
+    conversation.close()
+    assert budget.free < 1_000, "the request is still handled"
+    long.handled.complete(None)
+    assert budget.free == 1_000
+
+
+def test_replies_that_wait_for_an_earlier_one_count_as_unsent() -> None:
+    """A client that asks for much behind a request that waits does not make the node keep it all."""
+    first: Promise[Outgoing] = Promise()
+    replies = [first, *(LongReply() for _ in range(3))]
+    limits = ConnectionLimits(unsent_bytes_max=1_000)
+    conversation = Conversation(lambda frame: replies[frame[0]], lambda: None, 100, ConnectionBudget(1_000, limits))
+    for number in range(3):
+        conversation.feed(memoryview(bytearray(b"\0\0\0\1" + bytes([number]))))
+        if number:
+            long = replies[number]
+            assert isinstance(long, LongReply)
+            long.handled.complete(None)
+            long.complete(Outgoing(bytes(600)))
+    assert conversation.is_full
+    first.complete(Outgoing(b"first"))
+    sizes = [len(reply) for reply in iter(conversation.next_reply, None)]
+    assert (sizes, conversation.is_full) == ([5, 600, 600], False)

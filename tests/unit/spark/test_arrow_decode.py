@@ -31,14 +31,14 @@ def record(value: bytes | None, key: bytes | None = None, timestamp: int = 1000,
 # --- against other decoders -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=deep(80), deadline=None)
+@settings(max_examples=deep(40), deadline=None)
 @given(logs())
 def test_every_committed_record_comes_out_once_and_nothing_else(log: Log) -> None:
     assert decoded(fetched(log.data, aborted=log.aborted)) == log.committed()
     assert decoded(fetched(log.data)) == log.everything
 
 
-@settings(max_examples=deep(30), deadline=None)
+@settings(max_examples=deep(15), deadline=None)
 @given(logs(), st.data())
 def test_only_the_offsets_asked_for_come_out(log: Log, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, log.end + 2))
@@ -47,7 +47,7 @@ def test_only_the_offsets_asked_for_come_out(log: Log, data: st.DataObject) -> N
     assert decoded(fetched(log.data, start, end, log.aborted)) == wanted
 
 
-@settings(max_examples=deep(30), deadline=None)
+@settings(max_examples=deep(15), deadline=None)
 @given(logs(), st.data())
 def test_a_batch_that_was_cut_off_is_left_for_the_next_fetch(log: Log, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(log.data)))
@@ -56,7 +56,7 @@ def test_a_batch_that_was_cut_off_is_left_for_the_next_fetch(log: Log, data: st.
     assert next_offset(memoryview(log.data[:cut]), 3) == max(3, behind)
 
 
-@settings(max_examples=deep(30), deadline=None)
+@settings(max_examples=deep(15), deadline=None)
 @given(record_lists(), st.sampled_from([0, 1, 2, 3, 4]))
 def test_what_aiokafka_wrote_is_read(records: list[Record], codec: int) -> None:
     records = [one._replace(timestamp=max(0, one.timestamp)) for one in records]  # its -1 means: not yet set

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from operations import operations_of
 
 from moldau.base.view_configs import VIEW_FORMAT, VIEW_KEY, VIEW_ON_ERROR, VIEW_SELECT, VIEW_WHERE
 from moldau.views.definition import view_definition
@@ -28,6 +31,7 @@ WRONG = {
     "-".join(["a"] * 200) + " > 0": "nested more than 50 deep",
     "x" * 9000: "at most 8192",
     "a" + " or a" * 1500: "more than 2000 words",
+    'a."*" = 1': 'a field cannot be named "*"',
     "a like b": "a pattern in quotes is missing",
     "a = 'x\x00'": "cannot contain the character 0",
 }
@@ -52,6 +56,10 @@ def test_wrong_configs_name_the_config() -> None:
             view_definition({name: value})
     with pytest.raises(BadExpression, match="has no column b; it has a"):
         view_definition({VIEW_FORMAT: "csv(a)", VIEW_WHERE: "b = 1"})
+    with pytest.raises(BadExpression, match="at most 255 characters"):
+        view_definition({VIEW_FORMAT: f"csv(a, {'b' * 256})"})
+    with pytest.raises(BadExpression, match=r"has no column b; it has c0, .*, c19 and 5 more$"):
+        view_definition({VIEW_FORMAT: f"csv({', '.join(f'c{n}' for n in range(25))})", VIEW_WHERE: "b = 1"})
     with pytest.raises(BadExpression, match="two fields would be named a"):
         parse_selection("a, b as a")
 
@@ -69,6 +77,41 @@ def test_comparisons_of_fields_cannot_grow_without_end() -> None:
         text = f"coalesce(b, case when {text} = c then d end)"
     with pytest.raises(BadExpression, match="too complex"):
         compile_queries(view_definition({VIEW_WHERE: f"{text} = e"}))
+
+
+def checked(where: str) -> None:
+    try:
+        compile_queries(view_definition({VIEW_WHERE: where}))
+    except BadExpression as wrong:
+        assert "too complex" in str(wrong)  # noqa: PT017  the small ones are right
+
+
+def nested_between(depth: int) -> str:
+    return "(" * depth + "a = 1" + ") between 1 and 2" * depth
+
+
+def nested_case(depth: int) -> str:
+    text = "a"
+    for _ in range(depth):
+        text = f"case when ({text}) = 1 then b end"
+    return f"({text}) = 1"
+
+
+def nested_in(depth: int) -> str:
+    return "(" * depth + "a = 1" + ") in (true, b, 2, 3)" * depth
+
+
+@pytest.mark.parametrize("nested", [nested_between, nested_case, nested_in])
+def test_the_cost_of_a_check_does_not_double_with_each_level(nested: Callable[[int], str]) -> None:
+    shallow, deep = (operations_of(lambda depth=depth: checked(nested(depth))) for depth in (6, 24))
+    assert deep < 8 * shallow
+
+
+def test_a_wide_list_of_a_long_operand_is_refused_before_it_is_written() -> None:
+    numbers = ", ".join(map(str, range(400)))
+    operand = " || ".join(f"field_number_{number}" for number in range(40))
+    with pytest.raises(BadExpression, match="too complex"):
+        compile_queries(view_definition({VIEW_WHERE: f"({operand} || (case when a = b then c end)) in ({numbers})"}))
 
 
 def test_a_long_list_is_one_part() -> None:

@@ -12,6 +12,8 @@ from view_oracle import Seen, condition, selection
 
 pytest.importorskip("duckdb")
 
+import duckdb
+
 from moldau.base.errors import MalformedData
 from moldau.base.view_configs import (
     VIEW_FORMAT,
@@ -22,7 +24,7 @@ from moldau.base.view_configs import (
     VIEW_WHERE,
 )
 from moldau.views.definition import view_definition
-from moldau.views.engine import Engine
+from moldau.views.engine import QUERIES_MAX, Engine, EngineFailed
 from moldau.views.evaluation import Evaluated, evaluate
 from moldau.views.expressions import Field, walk
 from moldau.wire.batch import has_valid_crc, read_header, split_batches
@@ -224,6 +226,54 @@ def test_unreadable_values_are_counted() -> None:
     definition = view_definition({VIEW_WHERE: "a = 1"})
     result = evaluate(ENGINE, definition, source_of(b"x", b'{"a":1}', b"\xff"), 0)
     assert (result.unreadable, result.shown) == (2, 1)
+
+
+def test_whole_numbers_become_texts_without_a_fraction() -> None:
+    select = "text(5) as a, text(n * 2) as b, 'n' || (0 - n) as c, text(n * 1e300 * 1e300) as d, text(n / 2) as e"
+    assert values_shown({VIEW_SELECT: select}, b'{"n":3}') == [b'{"a":"5","b":"6","c":"n-3","d":null,"e":"1.5"}']
+    assert values_shown({VIEW_SELECT: "text(n * 1e20) as a"}, b'{"n":1}') == [b'{"a":"100000000000000000000"}']
+    assert values_shown({VIEW_WHERE: "text(n + 1) = '4'"}, b'{"n":3}') == [b'{"n":3}']
+
+
+def test_numbers_that_json_does_not_have_become_null() -> None:
+    value = b'{"a":NaN,"b":[1,-Infinity,{"c":inf,"d":"x:NaN,\\",-inf"}],"e":":nan"}'
+    assert values_shown({VIEW_SELECT: "a, b, e, n * 1e308 * 1e308 as f"}, value, b'{"n":2}') == [
+        b'{"a":null,"b":[1,null,{"c":null,"d":"x:NaN,\\",-inf"}],"e":":nan","f":null}',
+        b'{"a":null,"b":null,"e":null,"f":null}',
+    ]
+
+
+def test_long_csv_fields_are_read() -> None:
+    long = b'1,"' + b"x" * 200_000 + b'"'
+    assert values_shown({VIEW_FORMAT: "csv(a, b)", VIEW_WHERE: "length(b) = 200000"}, long) == [long]
+
+
+def test_a_result_is_limited() -> None:
+    select = ", ".join(f"a as a{number}" for number in range(30))
+    content = source_of(json.dumps({"a": "x" * 100_000}).encode(), *[b"{}"] * 5)
+    assert evaluate(ENGINE, view_definition({VIEW_SELECT: select}), content, 0).shown == 6, "the first 16 MiB are free"
+    content = source_of(json.dumps({"a": "x" * 1_000_000}).encode())
+    with pytest.raises(EngineFailed, match="the view shows more than 4 times the bytes of its source, 16 MiB"):
+        evaluate(ENGINE, view_definition({VIEW_SELECT: select}), content, 0)
+
+
+def test_messages_quote_no_values() -> None:
+    class Failing:
+        def register(self, *_: object) -> None:
+            raise duckdb.ConversionException("cannot convert 'secret'")
+
+    engine = Engine()
+    engine._connection = Failing()
+    with pytest.raises(EngineFailed) as failed:
+        evaluate(engine, view_definition({VIEW_WHERE: "a = 1"}), source_of(b"{}", b"{}"), 0)
+    assert str(failed.value) == "the query of the view failed with ConversionException in offsets 0 to 1"
+
+
+def test_compiled_queries_of_views_that_are_gone_are_forgotten() -> None:
+    engine = Engine()
+    for number in range(QUERIES_MAX + 5):
+        evaluate(engine, view_definition({VIEW_WHERE: f"a = {number}"}), source_of(b"{}"), 0)
+    assert engine._compile.cache_info().currsize == QUERIES_MAX
 
 
 def test_damaged_batches_are_refused() -> None:

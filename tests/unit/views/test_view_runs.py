@@ -5,7 +5,17 @@ from __future__ import annotations
 import random
 
 from moldau.views.definition import view_definition
-from moldau.views.field_ranges import RUNS_MAX, FieldKey, IndexedRun, RunIndex, can_match, constraints_of
+from moldau.views.field_ranges import (
+    KEYS_MAX,
+    RUNS_MAX,
+    FieldKey,
+    IndexedRun,
+    RunIndex,
+    can_match,
+    constraints_of,
+    indexed_fields,
+    is_short,
+)
 from moldau.views.jobs import Evaluated
 from moldau.views.shown_runs import ResultBudget, ShownPartition, ShownRecords
 from moldau.wire.batch import read_header
@@ -17,9 +27,10 @@ def result(begin: int, *batches: tuple[int, int]) -> Evaluated:
     for _, size in batches:
         positions.append(position)
         position += size
-    content = b"".join(bytes([index]) * size for index, (_, size) in enumerate(batches))
     lasts = tuple(last for last, _ in batches)
-    return Evaluated(begin, lasts[-1] + 1, content, tuple(positions), lasts, 1, 1, 0, True)
+    bases = (begin, *(last + 1 for last in lasts))
+    parts = [base.to_bytes(8, "big").ljust(size, b"x") for base, (_, size) in zip(bases[:-1], batches, strict=True)]
+    return Evaluated(begin, lasts[-1] + 1, b"".join(parts), tuple(positions), lasts, 1, 1, 0, True)
 
 
 def nothing(begin: int, end: int) -> Evaluated:
@@ -41,8 +52,33 @@ def test_a_run_is_cut_at_batches() -> None:
         (10, 12, 100, True): (0, 10),  # a batch that is not yet readable to its end
     }
     for (offset, up_to, bytes_max, at_least_one), (size, behind) in cuts.items():
-        part, end = run.cut(offset, up_to, bytes_max, at_least_one)
-        assert (len(part), end) == (size, behind if size else offset), (offset, up_to)
+        cut = run.cut(offset, up_to, bytes_max, at_least_one)
+        assert (len(cut.batches), cut.behind) == (size, behind), (offset, up_to)
+        assert cut.is_full == (bytes_max < 100)
+
+
+def test_a_reader_moves_up_to_the_batch_that_it_may_not_read_yet() -> None:
+    partition = ShownPartition(ResultBudget(10_000))
+    shown = result(7, (9, 20), (19, 20))
+    partition.add(0, shown._replace(last_offsets=(9, 19)))
+    run = partition.find(3)
+    assert run is not None
+    assert run.cut(3, 5, 100, True)[1:] == (5, False), "up to the last stable offset"
+    assert run.cut(3, 9, 100, True)[1:] == (7, False), "up to the batch"
+    assert run.cut(8, 9, 100, True)[1:] == (8, False), "never back"
+
+
+def test_results_are_made_ahead_only_if_they_do_not_push_each_other_out() -> None:
+    budget = ResultBudget(5_000)
+    partition = ShownPartition(budget)
+    assert budget.has_room_ahead(5_000)
+    partition.add(0, result(0, (9, 3000)))
+    assert not budget.has_room_ahead(3_000)
+    assert partition.find(5) is not None
+    assert budget.has_room_ahead(3_000), "it was read"
+    partition.add(10, result(10, (19, 3000)))
+    partition.clear()
+    assert (budget.bytes, budget.unread_bytes) == (0, 0)
 
 
 def test_runs_that_show_nothing_become_one() -> None:
@@ -121,3 +157,17 @@ def test_the_index_is_bounded_and_dropped_with_its_records() -> None:
     assert index.find(RUNS_MAX) is not None
     index.check_version((2, 0))
     assert index.find(RUNS_MAX) is None
+
+
+def test_a_run_has_few_and_short_keys() -> None:
+    index = RunIndex()
+    for number in range(3 * KEYS_MAX):
+        index.add(IndexedRun(0, 10, {FieldKey((f"a{number}",), False): (1.0, 2.0)}, 0, False))
+    run = index.find(5)
+    assert run is not None
+    assert len(run.ranges) == KEYS_MAX
+    where = " and ".join([*(f"a{number} = 1" for number in range(30)), f"{'b' * 65} = 1"])
+    keys = indexed_fields(constraints_of(view_definition({"moldau.view.where": f"{'b' * 65} = 1 and {where}"}).where))
+    assert [key.path for key in keys] == [(f"a{number}",) for number in range(KEYS_MAX)]
+    assert is_short(("a", "b" * 64))
+    assert not is_short(("a", "b" * 65))

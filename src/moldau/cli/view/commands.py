@@ -145,6 +145,7 @@ _COUNTS = tuple(definition.name for definition in VIEW_COUNTS.values())
 
 def _counts(broker: Broker, name: str) -> dict[int, dict[str, str | None]]:
     """What each broker has evaluated; those where nobody has read the view are left out."""
+    from moldau.base.errors import ErrorCode
     from moldau.client.cluster_admin import ClusterAdmin
     from moldau.metadata.records import ConfigResource
     from moldau.wire.apis import ApiKey
@@ -160,7 +161,11 @@ def _counts(broker: Broker, name: str) -> dict[int, dict[str, str | None]]:
         admin = ClusterAdmin(cluster, TIMEOUT_MS)
         for broker_id in admin.described().nodes:
             response = admin.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse, broker_id)
-            counts = {entry.name: entry.value for entry in response.results[0].configs}
+            (result,) = response.results
+            if result.error_code:
+                why = result.error_message or ErrorCode(result.error_code).name
+                raise CommandFailed(f"{name}: broker {broker_id} does not tell its counts: {why.rstrip('.')}")
+            counts = {entry.name: entry.value for entry in result.configs}
             if counts:
                 found[broker_id] = counts
     return found

@@ -44,7 +44,7 @@ class CommitDraft(Generic[T]):
 
 def is_long(topics: Sequence[Any]) -> bool:
     """Return whether the topics of a request have more partitions than one turn of the loop should handle."""
-    return sum(len(topic.partitions) for topic in topics) > PARTITIONS_A_TURN
+    return sum(len(topic.partitions) or 1 for topic in topics) > PARTITIONS_A_TURN
 
 
 def draft_in_steps(

@@ -20,7 +20,7 @@ from moldau.base.view_configs import VIEW_PREFIX
 from moldau.metadata.controller.assignments import check_assignment, partition_record
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.placement import place
-from moldau.metadata.controller.views import create_view, refuse_view
+from moldau.metadata.controller.views import NewViews, create_view, refuse_view
 from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.metadata.records import (
     ConfigRecord,
@@ -93,6 +93,7 @@ def decide_create_topics(
     records: list[MetadataRecord] = []
     partitions_left = PARTITIONS_PER_REQUEST_MAX
     room = PARTITIONS_A_TURN
+    new_views = NewViews(image)
     for topic in request.topics:
         if room <= 0:
             yield
@@ -101,13 +102,17 @@ def decide_create_topics(
         try:
             if counts[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            result, topic_records = yield from _create(image, topic, new_names, lowered, defaults, rng, partitions_left)
-            charge(result.num_partitions)
+            result, topic_records = yield from _create(
+                image, topic, new_names, lowered, defaults, rng, partitions_left, new_views
+            )
+            partitions = sum(isinstance(record, PartitionRecord) for record in topic_records)
+            charge(max(partitions, 1))  # a view has none of its own
         except KafkaError as refused:
             results.append(_topic_error(topic.name, refused))
             continue
-        partitions_left -= result.num_partitions
-        room -= result.num_partitions
+        partitions_left -= partitions
+        room -= partitions
+        new_views.count += not partitions
         new_names[collision_key(topic.name)] = topic.name
         if defaults.ignores_case:
             lowered[topic.name.lower()] = topic.name
@@ -126,6 +131,7 @@ def _create(
     defaults: TopicDefaults,
     rng: Random,
     partitions_left: int,
+    new_views: NewViews,
 ) -> Steps[tuple[CreatableTopicResult, list[MetadataRecord]]]:
     _check_name(topic.name, image, new_names, lowered)
     configs = {config.name: config.value for config in topic.configs}
@@ -134,7 +140,7 @@ def _create(
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(nulls)}")
     overrides = {name: value for name, value in configs.items() if value is not None}
     if any(name.startswith(VIEW_PREFIX) for name in overrides):
-        return create_view(image, topic, overrides, defaults.describe_configs, new_uuid(rng))
+        return create_view(image, topic, overrides, defaults.describe_configs, new_uuid(rng), new_views)
     replicas = yield from _choose_replicas(image, topic, defaults, rng, partitions_left)
     defaults.check_configs(overrides)
     topic_id = new_uuid(rng)

@@ -18,7 +18,29 @@ from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicCon
 
 VIEWS_MAX: Final = 1000
 """Views of a cluster. Every change of the metadata looks at all of them."""
+CHARACTERS_PER_REQUEST_MAX: Final = 200_000
+"""Of the definitions of all views in one request: the controller does nothing else while it checks them."""
 _NAMES: Final = frozenset(definition.name for definition in VIEW_CONFIGS)
+
+
+class NewViews:
+    """The views of one request, and whether there may be more."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._existing = len(image.views)
+        self._characters = 0
+        self.count = 0
+
+    def check(self, configs: Mapping[str, str]) -> None:
+        """Raise KafkaError if there is one view too many, or too much to check."""
+        if self._existing + self.count >= VIEWS_MAX:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"There are {VIEWS_MAX} views already; delete one first.")
+        self._characters += sum(map(len, configs.values()))
+        if self._characters > CHARACTERS_PER_REQUEST_MAX:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"More than {CHARACTERS_PER_REQUEST_MAX} characters of views in one request: create them in several.",
+            )
 
 
 def create_view(
@@ -27,13 +49,13 @@ def create_view(
     configs: Mapping[str, str],
     describe_configs: Callable[[Mapping[str, str]], Sequence[CreatableTopicConfigs]],
     topic_id: Uuid,
+    new_views: NewViews,
 ) -> tuple[CreatableTopicResult, list[MetadataRecord]]:
     """Return the result and the records of a new view, whose name is free. Raise KafkaError if it is wrong."""
     source = _source(image, configs)
-    _check_configs(configs)
     _check_layout(topic, source)
-    if len(image.views) >= VIEWS_MAX:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"There are {VIEWS_MAX} views already; delete one first.")
+    new_views.check(configs)
+    _check_configs(configs)
     stored = {**configs, VIEW_SOURCE_ID: uuid_text(source.id)}
     records: list[MetadataRecord] = [TopicRecord(topic.name, topic_id)]
     records += [ConfigRecord(ConfigResource.TOPIC, topic.name, name, value) for name, value in stored.items()]

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.promise import Promise, resolved
 from moldau.client.peers import Peers
 from moldau.metadata.current import CurrentImage
@@ -59,4 +59,11 @@ class BrokerRequests:
                 log, "node %d: %s request to itself (%s) failed", self._node_id, api.name, self._purpose
             )
             return resolved(KafkaError(ErrorCode.NETWORK_EXCEPTION, repr(fault)))
-        return resolved(response)
+        return resolved(response).map(_as_error)
+
+
+def _as_error(response: Any) -> Any:
+    """A handler closes the connection with MalformedData; this node has none to itself."""
+    if isinstance(response, MalformedData):
+        return KafkaError(ErrorCode.NETWORK_EXCEPTION, str(response))
+    return response

@@ -29,7 +29,7 @@ def missing_for_views() -> str | None:
     return NEEDS_DUCKDB[0].upper() + NEEDS_DUCKDB[1:] + "."
 
 
-class ViewOrder(NamedTuple):
+class ViewTask(NamedTuple):
     """Evaluate a view over a part of a segment."""
 
     definition: ViewDefinition
@@ -41,9 +41,9 @@ class ViewOrder(NamedTuple):
     partition: int
 
 
-def view_order(definition: ViewDefinition, records: Slice, partition: int) -> ViewOrder:
+def view_task(definition: ViewDefinition, records: Slice, partition: int) -> ViewTask:
     status = os.fstat(records.file.fileno())
-    return ViewOrder(
+    return ViewTask(
         definition, records.file.path, (status.st_dev, status.st_ino), records.position, records.length, partition
     )
 
@@ -57,7 +57,7 @@ def evaluated(
     try:
         return evaluate(engine, definition, content, partition, size)
     except (MalformedData, EngineFailed) as failed:
-        return ViewFailed(str(failed))
+        return ViewFailed(str(failed), is_divisible=True)
 
 
 class ViewsInThread:
@@ -67,7 +67,9 @@ class ViewsInThread:
         self._run_in_thread = run_in_thread
         self._engine: Engine | None = None
 
-    def evaluate(self, definition: ViewDefinition, records: Slice, partition: int) -> Promise[Evaluated | ViewFailed]:
+    def evaluate(
+        self, view: str, definition: ViewDefinition, records: Slice, partition: int
+    ) -> Promise[Evaluated | ViewFailed]:
         outcome: list[Evaluated | ViewFailed] = []
 
         def work() -> None:
@@ -80,6 +82,9 @@ class ViewsInThread:
                 outcome.append(ViewFailed(str(fault), is_retriable=True))
 
         return self._run_in_thread(work).map(lambda _: outcome[0])
+
+    def withdraw(self, view: str, done: Promise[Evaluated | ViewFailed]) -> None:
+        """Do nothing: the work has begun."""
 
     def close(self) -> None:
         """Do nothing: there is no process to stop."""

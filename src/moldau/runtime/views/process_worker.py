@@ -15,13 +15,12 @@ from typing import Final
 from moldau.log.cleaning.pieces import PADDING
 from moldau.platforms.process_limits import limit_cpu_time, limit_memory
 from moldau.platforms.scheduling import lower_priority, set_oom_score
-from moldau.runtime.views.ports import NEEDS_DUCKDB, ViewOrder, evaluated
+from moldau.runtime.views.ports import NEEDS_DUCKDB, ViewTask, evaluated
 from moldau.views.jobs import Evaluated, ViewFailed
 
 NICENESS: Final = 5
 """Clients of the broker come first."""
 OOM_SCORE: Final = 500
-TEXT_MAX: Final = 200
 BUFFER_BYTES: Final = 5 << 20
 """Kept from one piece of work to the next: new memory would cost as much as the work."""
 
@@ -39,38 +38,39 @@ def serve(connection: Connection, memory_bytes: int, cpu_seconds: float) -> None
         connection.send(ViewFailed(NEEDS_DUCKDB))
         return
     limit_memory(memory_bytes)
+    too_much_memory = f"evaluating the view needs more than {memory_bytes >> 20} MiB of memory"
     buffer = bytearray(BUFFER_BYTES)
     connection.send(None)  # it is ready
     while True:
-        order: ViewOrder = connection.recv()
+        task: ViewTask = connection.recv()
         limit_cpu_time(cpu_seconds)
         try:
-            if len(buffer) < order.length + len(PADDING):
-                buffer = bytearray(order.length + len(PADDING))
-            result: Evaluated | ViewFailed = _read(order, buffer) or evaluated(
-                engine, order.definition, buffer, order.partition, order.length
+            if len(buffer) < task.length + len(PADDING):
+                buffer = bytearray(task.length + len(PADDING))
+            result: Evaluated | ViewFailed = _read(task, buffer) or evaluated(
+                engine, task.definition, buffer, task.partition, task.length
             )
             if len(buffer) > BUFFER_BYTES:  # one long batch
                 buffer = bytearray(BUFFER_BYTES)
         except MemoryError:
-            connection.send(ViewFailed(f"it needs more than {memory_bytes >> 20} MiB of memory"))
+            connection.send(ViewFailed(too_much_memory, is_divisible=True))
             return
         except Exception as unexpected:  # a fault of ours, which the same records may cause again
-            result = ViewFailed(f"{type(unexpected).__name__}: {unexpected}"[:TEXT_MAX])
+            result = ViewFailed(f"evaluating the view failed with {type(unexpected).__name__}", is_divisible=True)
         limit_cpu_time(0)
         connection.send(result)
 
 
-def _read(order: ViewOrder, buffer: bytearray) -> ViewFailed | None:
+def _read(task: ViewTask, buffer: bytearray) -> ViewFailed | None:
     """Read all of it into the buffer, or say why that is not possible."""
-    done, wanted = 0, memoryview(buffer)[: order.length]
+    done, wanted = 0, memoryview(buffer)[: task.length]
     try:
-        with open(order.path, "rb", buffering=0) as file:
+        with open(task.path, "rb", buffering=0) as file:
             status = os.fstat(file.fileno())
-            if (status.st_dev, status.st_ino) != order.file_id:
+            if (status.st_dev, status.st_ino) != task.file_id:
                 return ViewFailed("the file was replaced", is_retriable=True)
-            file.seek(order.position)
-            while done < order.length:
+            file.seek(task.position)
+            while done < task.length:
                 count = file.readinto(wanted[done:])
                 if not count:
                     return ViewFailed("the file is shorter than it was", is_retriable=True)

@@ -1,54 +1,36 @@
-"""The processes that evaluate views. A few of them share the work of all views of this node, in the order of asking.
+"""The processes that evaluate views: a few of them share the work of all views of this node.
 
-A thread for each process exchanges messages with it; waiting for a socket does not block the loop. A process that works
-too long on one piece is killed, and so is one that dies of its memory limit: that piece has failed, the next one gets a
-new process. Work whose process could not start, or was killed by somebody else, is not to blame and may be tried again.
-They are started for the first piece of work and ended after they were idle for a while.
+A thread for each process exchanges messages with it; waiting for a socket does not block the loop. Processes are
+started for the first piece of work and ended after they were idle for a while. If one fails:
+
+- It took too much CPU time or memory, or crashed: its piece of work has failed for good.
+- It could not start, was killed by somebody else, or said nothing for 300 s: its work is not to blame and may be tried
+  again.
+- It has done other work before, and the reason is not CPU time: its work is tried once more in a new process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
 from moldau.base import limits, own_configs
 from moldau.base.broker_configs import broker_value
 from moldau.base.config_def import BrokerLayers
 from moldau.base.promise import Promise
 from moldau.log.reading import Slice
-from moldau.platforms.process_limits import has_used_up_cpu_time, was_killed
-from moldau.runtime.views.ports import ViewOrder, view_order
+from moldau.runtime.views.ports import view_task
+from moldau.runtime.views.queues import Result, ViewQueues, ViewWork
+from moldau.runtime.views.worker import Worker
 from moldau.views.definition import ViewDefinition
-from moldau.views.jobs import Evaluated, ViewFailed
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
+from moldau.views.jobs import ViewFailed
 
 IDLE_S: Final = 60.0
-SILENCE_MAX_S: Final = 300.0
-"""A worker that says nothing for so long is stuck: its disk, or a machine without time for it."""
-END_S: Final = 1.0
 COMMAND: Final = (sys.executable, "-m", "moldau.runtime.views.process_worker")
-
-Result = Evaluated | ViewFailed
-ENVIRONMENT: Final = {"MALLOC_ARENA_MAX": "2"}
-"""The C library reserves 64 MiB of addresses for each arena, one for each thread that allocates at the same time: they
-would use up the limit of a worker's memory."""
-
-
-class _Work(NamedTuple):
-    order: ViewOrder
-    records: Slice
-    """Keeps the file open, so that no other file gets its inode."""
-    done: Promise[Result]
 
 
 class ViewWorkers:
@@ -64,51 +46,67 @@ class ViewWorkers:
     ) -> None:
         self._loop = loop
         self._idle_s = idle_s
-        self._waiting: deque[_Work] = deque()
-        self._idle = [_Worker([*command, str(memory_bytes), str(cpu_max_s)], cpu_max_s) for _ in range(workers)]
+        self._queues = ViewQueues(workers)
+        self._idle = [Worker([*command, str(memory_bytes), str(cpu_max_s)], cpu_max_s) for _ in range(workers)]
         """The worker that was busy last is at the end: it gets the next work, and others can end."""
+        self._idle_timers: dict[Worker, asyncio.TimerHandle] = {}
         self._all = tuple(self._idle)
         self._is_closed = False
 
     @property
     def pids(self) -> list[int]:
         """The ids of the processes that run."""
-        return [worker.process.pid for worker in self._all if worker.process is not None]
+        return [pid for worker in self._all if (pid := worker.pid) is not None]
 
-    def evaluate(self, definition: ViewDefinition, records: Slice, partition: int) -> Promise[Result]:
-        work = _Work(view_order(definition, records, partition), records, Promise())
-        self._waiting.append(work)
-        self._start()
-        return work.done
+    def evaluate(self, view: str, definition: ViewDefinition, records: Slice, partition: int) -> Promise[Result]:
+        done: Promise[Result] = Promise()
+        if self._is_closed:
+            done.complete(ViewFailed("the broker stops", is_retriable=True))
+            return done
+        self._queues.add(ViewWork(view, view_task(definition, records, partition), records, done))
+        self._dispatch()
+        return done
+
+    def withdraw(self, view: str, done: Promise[Result]) -> None:
+        self._queues.withdraw(view, done)
 
     def close(self) -> None:
         self._is_closed = True
-        self._waiting.clear()
+        self._queues.clear()
+        for timer in self._idle_timers.values():
+            timer.cancel()
         for worker in self._all:
-            if worker in self._idle:
-                worker.kill()
-            elif worker.process is not None:
-                worker.process.kill()  # its thread sees that the connection ends
+            worker.close(worker in self._idle)
 
-    def _start(self) -> None:
-        while self._waiting and self._idle and not self._is_closed:
-            worker, work = self._idle.pop(), self._waiting.popleft()
-            if worker.idle_timer is not None:
-                worker.idle_timer.cancel()
-            threading.Thread(target=self._run, args=(worker, work), name="view-worker", daemon=True).start()
+    def _dispatch(self) -> None:
+        """Give waiting work to idle workers."""
+        while self._idle and not self._is_closed and (work := self._queues.begin_next()) is not None:
+            worker = self._idle.pop()
+            if (timer := self._idle_timers.pop(worker, None)) is not None:
+                timer.cancel()
+            try:
+                threading.Thread(target=self._run, args=(worker, work), name="view-worker", daemon=True).start()
+            except RuntimeError as refused:
+                failed = ViewFailed(f"no thread could be started: {refused}", is_retriable=True)
+                self._loop.call_soon(self._on_result, worker, work, failed)
 
-    def _run(self, worker: _Worker, work: _Work) -> None:
+    def _run(self, worker: Worker, work: ViewWork) -> None:
         """In a thread: do this piece of work."""
-        result = worker.run(work.order)
-        with suppress(RuntimeError):  # the loop is closed, so nothing waits for the result
-            self._loop.call_soon_threadsafe(self._on_result, worker, work, result)
+        result: Result = ViewFailed("the view's worker failed", is_retriable=True)
+        try:
+            result = worker.run(work.task)
+        finally:  # whatever happens, the worker is idle again
+            with suppress(RuntimeError):  # the loop is closed, so nothing waits for the result
+                self._loop.call_soon_threadsafe(self._on_result, worker, work, result)
 
-    def _on_result(self, worker: _Worker, work: _Work, result: Result) -> None:
+    def _on_result(self, worker: Worker, work: ViewWork, result: Result) -> None:
         self._idle.append(worker)
+        self._queues.finish(work)
         if self._is_closed:
+            worker.stop()
             return
-        worker.idle_timer = self._loop.call_later(self._idle_s, worker.kill)
-        self._start()
+        self._idle_timers[worker] = self._loop.call_later(self._idle_s, worker.stop)
+        self._dispatch()
         work.done.complete(result)
 
 
@@ -119,7 +117,7 @@ def view_workers(
 
     def whole(name: str) -> int:
         value = broker_value(name, configs)
-        assert isinstance(value, int), "its type"
+        assert isinstance(value, int), "the limits of views are whole numbers"
         return value
 
     return ViewWorkers(
@@ -129,89 +127,3 @@ def view_workers(
         memory_bytes=whole(own_configs.VIEW_MEMORY_BYTES),
         command=command,
     )
-
-
-class _Worker:
-    """One process, started when it is needed. Only one thread at a time uses it."""
-
-    def __init__(self, command: Sequence[str], cpu_max_s: float) -> None:
-        self._command = command
-        self._too_slow = ViewFailed(f"it took more than {cpu_max_s:g} s of CPU time")
-        self._is_ready = False
-        """Whether the process has said so."""
-        self._has_worked = False
-        self.process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection | None = None
-        self.idle_timer: asyncio.TimerHandle | None = None
-
-    def run(self, order: ViewOrder) -> Result:
-        has_worked = self._has_worked
-        result = self._exchange(order)
-        if has_worked and isinstance(result, ViewFailed) and not result.is_retriable and result != self._too_slow:
-            return self._exchange(order)  # in a new process: what earlier work has left in its memory is not to blame
-        return result
-
-    def _exchange(self, order: ViewOrder) -> Result:
-        try:
-            connection = self._connect()
-        except OSError as refused:
-            return ViewFailed(f"no worker could be started: {refused}", is_retriable=True)
-        try:
-            connection.send(order)
-            while connection.poll(SILENCE_MAX_S):
-                result: Result | None = connection.recv()
-                self._is_ready = True
-                if isinstance(result, ViewFailed) and not result.is_retriable:
-                    self.kill()  # it may hold much memory
-                if result is not None:
-                    self._has_worked = self.process is not None
-                    return result
-            self.kill()
-            return ViewFailed(f"its worker said nothing for {SILENCE_MAX_S:g} s and was stopped", is_retriable=True)
-        except (EOFError, OSError):
-            return self._death()
-
-    def _death(self) -> ViewFailed:
-        """Why the process has died, and whether its work is to blame for that."""
-        is_ready, process = self._is_ready, self.process
-        if process is not None:
-            with suppress(subprocess.TimeoutExpired):  # it is dying
-                process.wait(END_S)
-        code = self.kill()
-        if not is_ready:
-            return ViewFailed(f"its worker died before it was ready, with code {code}", is_retriable=True)
-        if has_used_up_cpu_time(code):
-            return self._too_slow
-        if was_killed(code):
-            return ViewFailed("its worker was killed: the machine may be short of memory", is_retriable=True)
-        return ViewFailed(f"its worker died with code {code}; it may need more memory than a worker has")
-
-    def _connect(self) -> Connection:
-        process = self.process
-        if process is not None and process.poll() is not None:
-            self.kill()
-        if self._connection is None:
-            from multiprocessing.connection import Connection  # imported only where somebody reads a view
-
-            ours, theirs = socket.socketpair()
-            with ours, theirs:
-                # In a session of its own, so that Ctrl-C goes only to the broker.
-                self.process = subprocess.Popen(
-                    self._command, stdin=theirs.fileno(), start_new_session=True, env={**os.environ, **ENVIRONMENT}
-                )
-                self._connection = Connection(ours.detach())
-        return self._connection
-
-    def kill(self) -> int | None:
-        """End the process; return the code with which it has ended."""
-        process, self.process = self.process, None
-        connection, self._connection = self._connection, None
-        self._is_ready = self._has_worked = False
-        if process is not None:
-            process.kill()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(END_S)
-        if connection is not None:
-            with suppress(OSError):
-                connection.close()
-        return None if process is None else process.returncode

@@ -15,7 +15,7 @@ from moldau.base.promise import Promise
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.requirements import TOPIC_DELETE
-from moldau.server.handlers.replies import partitions_in_turns
+from moldau.server.handlers.replies import item_count, partitions_in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_records import (
@@ -59,13 +59,15 @@ class DeleteRecords:
 
         return partitions_in_turns(
             self._timers,
-            [
-                (topic.name if caller.access.allows(TOPIC_DELETE, topic.name) else None, topic.partitions)
-                for topic in request.topics
-            ],
+            request.topics,
+            lambda topic: (
+                topic.name if caller.access.allows(TOPIC_DELETE, topic.name) else None,
+                topic.partitions,
+            ),
             lambda topic, requested: self._delete(topic, requested, waiting),
             combine,
             PARTITIONS_A_TURN,
+            item_count(topic.partitions for topic in request.topics),
         )
 
     def _delete(

@@ -12,7 +12,7 @@ from moldau.base.topic_names import topic_name_problem
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import TOPIC_READ
-from moldau.server.handlers.replies import partitions_in_turns
+from moldau.server.handlers.replies import item_count, partitions_in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_producers import (
@@ -41,12 +41,14 @@ class DescribeProducers:
     ) -> DescribeProducersResponse | Promise[DescribeProducersResponse]:
         return partitions_in_turns(
             self._timers,
-            [(topic.name, topic.partition_indexes) for topic in request.topics],
+            request.topics,
+            lambda topic: (topic.name, topic.partition_indexes),
             lambda topic, index: self._describe(topic, index, caller.access),
             lambda results: DescribeProducersResponse(
                 topics=[TopicResponse(topic.name, each) for topic, each in zip(request.topics, results, strict=True)]
             ),
             PARTITIONS_A_TURN,
+            item_count(topic.partition_indexes for topic in request.topics),
         )
 
     def _describe(self, topic: str, index: int, access: Access) -> PartitionResponse:
@@ -55,7 +57,7 @@ class DescribeProducers:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
             if not access.allows(TOPIC_READ, topic):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
-            partition = self._partitions.get(topic, index)
+            partition = self._partitions.get_readable(topic, index)
             partition.check_leader_epoch(-1)
         except KafkaError as error:
             message = UNKNOWN_MESSAGE if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.message

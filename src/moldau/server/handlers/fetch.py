@@ -32,7 +32,7 @@ from moldau.replica.waiting import ParkedFetches
 from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_READ
 from moldau.server.handlers.current_leaders import add_leaders_to_fetch
 from moldau.server.handlers.fetch_answer import PARTITIONS_A_TURN, FetchAnswer, ends_wait, refuse_partition
-from moldau.server.handlers.replies import run_steps
+from moldau.server.handlers.replies import TurnItems, item_count, run_steps
 from moldau.server.router import Caller
 from moldau.views.shown_runs import counted_size
 from moldau.wire.apis import ApiKey
@@ -42,6 +42,7 @@ from moldau.wire.messages.fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    ForgottenTopic,
     PartitionData,
 )
 
@@ -101,7 +102,8 @@ class Fetch:
             if reads.replica_id != CONSUMER and not caller.access.allows(CLUSTER_ACTION):
                 return _denied_follower(request)
             topics = request.topics
-            is_long = (len(topics) != 1 or len(topics[0].partitions) > PARTITIONS_A_TURN) and _is_long(request)
+            is_small = len(topics) == 1 and len(topics[0].partitions) <= PARTITIONS_A_TURN
+            is_long = not (is_small and not request.forgotten_topics_data) and _is_long(request)
             is_sessionless = request.session_epoch == FINAL_EPOCH and not request.session_id
             if is_sessionless and reads.replica_id == CONSUMER and not is_long:
                 response = self._answer_without_session(request, uses_topic_ids, reads, caller)
@@ -116,7 +118,8 @@ class Fetch:
             return run_steps(self._parked.timers, self._steps(session, request, reads, answer))
         for topic in topics:
             self._update(session, topic, topic.partitions, reads)
-        self._forget(session, request)
+        for forgotten in request.forgotten_topics_data:
+            self._forget(session, forgotten, forgotten.partitions)
         response = finish(answer.collect())
         if response is not None:
             return response
@@ -136,16 +139,18 @@ class Fetch:
                 on_touch_before(size)
 
         session.on_touch = on_touch
-        left = PARTITIONS_A_TURN
+        turn = TurnItems(PARTITIONS_A_TURN)
         for topic in request.topics:
-            for some in split(topic.partitions, PARTITIONS_A_TURN):
-                if left <= 0:
-                    yield
-                    left = PARTITIONS_A_TURN
+            for some in split(topic.partitions, PARTITIONS_A_TURN) if topic.partitions else ((),):
                 self._update(session, topic, some, reads)
-                left -= len(some)
+                if turn.is_over(len(some)):
+                    yield
+        for forgotten in request.forgotten_topics_data:
+            for some_indexes in split(forgotten.partitions, PARTITIONS_A_TURN) if forgotten.partitions else ((),):
+                self._forget(session, forgotten, some_indexes)
+                if turn.is_over(len(some_indexes)):
+                    yield
         yield
-        self._forget(session, request)
         response = yield from answer.collect()
         if response is not None:
             session.on_touch = on_touch_before
@@ -274,11 +279,10 @@ class Fetch:
             if entry.partition is not None:
                 reads.record_position(entry.partition, entry)
 
-    def _forget(self, session: FetchSession, request: FetchRequest) -> None:
-        for forgotten in request.forgotten_topics_data:
-            key: str | Uuid = forgotten.topic_id if session.uses_topic_ids else forgotten.topic
-            for index in forgotten.partitions:
-                session.forget(key, index)
+    def _forget(self, session: FetchSession, forgotten: ForgottenTopic, indexes: Sequence[int]) -> None:
+        key: str | Uuid = forgotten.topic_id if session.uses_topic_ids else forgotten.topic
+        for index in indexes:
+            session.forget(key, index)
 
     def partition(self, topic: str | Uuid, index: int) -> ReadablePartition | None:
         name = topic if isinstance(topic, str) else self._current.image.topic_names.get(topic)
@@ -306,4 +310,5 @@ def _denied_follower(request: FetchRequest) -> FetchResponse:
 
 def _is_long(request: FetchRequest) -> bool:
     """Return whether the request names so many partitions that it takes several turns."""
-    return sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_A_TURN
+    named = item_count(topic.partitions for topic in request.topics)
+    return named + item_count(topic.partitions for topic in request.forgotten_topics_data) > PARTITIONS_A_TURN

@@ -28,7 +28,7 @@ from moldau.base.promise import Promise
 from moldau.replica.partitions import Partitions
 from moldau.replica.view_partition import ReadablePartition
 from moldau.security.acls.requirements import TOPIC_DESCRIBE
-from moldau.server.handlers.replies import partitions_in_turns
+from moldau.server.handlers.replies import item_count, partitions_in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.list_offsets import (
@@ -36,6 +36,7 @@ from moldau.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 
@@ -75,24 +76,26 @@ class ListOffsets:
         self._timers = timers
 
     def answer(self, request: ListOffsetsRequest, caller: Caller) -> ListOffsetsResponse | Promise[ListOffsetsResponse]:
-        topics: list[tuple[_Topic, Sequence[ListOffsetsPartition]]] = []
-        for topic in request.topics:
+        def prepare(topic: ListOffsetsTopic) -> tuple[_Topic, Sequence[ListOffsetsPartition]]:
             if not caller.access.allows(TOPIC_DESCRIBE, topic.name):
-                topics.append((_Topic(topic.name, None), topic.partitions))
-                continue
-            counts = Counter(requested.partition_index for requested in topic.partitions)
+                return _Topic(topic.name, None), topic.partitions
+            counts = Counter([requested.partition_index for requested in topic.partitions])
             by_index = {requested.partition_index: requested for requested in topic.partitions}
-            topics.append((_Topic(topic.name, counts), list(by_index.values())))
+            return _Topic(topic.name, counts), list(by_index.values())
+
         return partitions_in_turns(
             self._timers,
-            topics,
+            request.topics,
+            prepare,
             lambda topic, requested: self._result(topic, requested, request, caller),
             lambda results: ListOffsetsResponse(
                 topics=[
-                    ListOffsetsTopicResponse(topic.name, each) for (topic, _), each in zip(topics, results, strict=True)
+                    ListOffsetsTopicResponse(topic.name, each)
+                    for topic, each in zip(request.topics, results, strict=True)
                 ]
             ),
             PARTITIONS_A_TURN,
+            item_count(topic.partitions for topic in request.topics),
         )
 
     def _result(

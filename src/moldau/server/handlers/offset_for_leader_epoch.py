@@ -10,7 +10,7 @@ from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_DESCRIBE
-from moldau.server.handlers.replies import partitions_in_turns
+from moldau.server.handlers.replies import item_count, partitions_in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.offset_for_leader_epoch import (
@@ -38,13 +38,13 @@ class OffsetForLeaderEpoch:
     ) -> OffsetForLeaderEpochResponse | Promise[OffsetForLeaderEpochResponse]:
         access = caller.access
         is_node = access.allows_quietly(CLUSTER_ACTION)
-        topics = [
-            (topic.topic if is_node or access.allows(TOPIC_DESCRIBE, topic.topic) else None, topic.partitions)
-            for topic in request.topics
-        ]
         return partitions_in_turns(
             self._timers,
-            topics,
+            request.topics,
+            lambda topic: (
+                topic.topic if is_node or access.allows(TOPIC_DESCRIBE, topic.topic) else None,
+                topic.partitions,
+            ),
             self._epoch_end_offset,
             lambda results: OffsetForLeaderEpochResponse(
                 topics=[
@@ -53,6 +53,7 @@ class OffsetForLeaderEpoch:
                 ]
             ),
             PARTITIONS_A_TURN,
+            item_count(topic.partitions for topic in request.topics),
         )
 
     def _epoch_end_offset(self, topic: str | None, requested: OffsetForLeaderPartition) -> EpochEndOffset:

@@ -8,7 +8,6 @@ verified by a gate first; from v12 on this adds the partition to the transaction
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -26,9 +25,11 @@ from moldau.replica.partition import ACKS_ALL, Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.security.acls.requirements import TOPIC_WRITE, TRANSACTION_WRITE
+from moldau.server.conversation import LongReply
 from moldau.server.handlers.current_leaders import add_leaders_to_produce
-from moldau.server.handlers.replies import partitions_in_turns
+from moldau.server.handlers.replies import item_count, partitions_in_turns
 from moldau.server.handlers.transactions.transactional_produce import check_append, transactional_write
+from moldau.server.late_replies import complete_long
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import ATTRIBUTES_LOW_BYTE_POSITION, BATCH_HEADER_BYTES, CODEC_MASK, TRANSACTIONAL_BIT
@@ -115,26 +116,22 @@ class Produce:
             return self._produce(request, caller, write)
         self._unverified_bytes += size
         _copy_records(request)
-        if request.acks == 0:
-            verified.then(lambda _: self._produce_unacknowledged(request, caller, write, size))
-            return None
 
-        def append(_: None) -> ProduceResponse | Promise[ProduceResponse]:
+        def append(_: None) -> Any:
             self._unverified_bytes -= size
-            response = self._produce(request, caller, write)
-            assert response is not None, "only acks=0 has no response"
-            return response
+            try:
+                return self._produce(request, caller, write)
+            except MalformedData as error:  # only with acks=0
+                return error
 
+        if _batch_count(request) > PARTITIONS_A_TURN:
+            reply = LongReply()
+            verified.then(lambda _: complete_long(reply, append(_)))
+            return reply
+        if request.acks == 0:
+            verified.then(append)  # an error can no longer be reported to the client
+            return None
         return verified.and_then(append)
-
-    def _produce_unacknowledged(
-        self, request: ProduceRequest, caller: Caller, write: TransactionalWrite, size: int
-    ) -> None:
-        """Append with acks=0 after the verification by another node: an error can no longer be reported to the
-        client."""
-        self._unverified_bytes -= size
-        with suppress(MalformedData):
-            self._produce(request, caller, write)
 
     def _topic_name(self, topic: TopicProduceData, version: int) -> str | None:
         return self._current.image.topic_names.get(topic.topic_id) if version >= TOPIC_ID_MIN_VERSION else topic.name
@@ -143,7 +140,9 @@ class Produce:
         self, request: ProduceRequest, caller: Caller, write: TransactionalWrite | None
     ) -> ProduceResponse | Promise[ProduceResponse] | None:
         topic_data = request.topic_data
-        if (len(topic_data) != 1 or len(topic_data[0].partition_data) > PARTITIONS_A_TURN) and _is_long(request):
+        if (len(topic_data) != 1 or len(topic_data[0].partition_data) > PARTITIONS_A_TURN) and (
+            _batch_count(request) > PARTITIONS_A_TURN
+        ):
             _copy_records(request)
             return self._produce_in_turns(request, caller, write)
         now_ms = self._clock.now_ms()
@@ -173,11 +172,10 @@ class Produce:
         order on the wire is the order in the log."""
         waiting: Waiting = []
         refused: list[PartitionProduceResponse] = []
-        names = [self._topic_name(topic, caller.version) for topic in request.topic_data]
-        topics = [
-            ((name, name is None or caller.access.allows(TOPIC_WRITE, name)), _last_batches(topic))
-            for name, topic in zip(names, request.topic_data, strict=True)
-        ]
+
+        def prepare(topic: TopicProduceData) -> tuple[tuple[str | None, bool], Sequence[PartitionProduceData]]:
+            name = self._topic_name(topic, caller.version)
+            return (name, name is None or caller.access.allows(TOPIC_WRITE, name)), _last_batches(topic)
 
         def append(topic: tuple[str | None, bool], data: PartitionProduceData) -> PartitionProduceResponse:
             name, is_allowed = topic
@@ -192,7 +190,8 @@ class Produce:
             ]
             return self._finish(ProduceResponse(responses), request, caller, waiting, refused)
 
-        return partitions_in_turns(self._timers, topics, append, combine, PARTITIONS_A_TURN)
+        count = _batch_count(request)
+        return partitions_in_turns(self._timers, request.topic_data, prepare, append, combine, PARTITIONS_A_TURN, count)
 
     def _finish(
         self,
@@ -316,9 +315,8 @@ def _last_batches(topic: TopicProduceData) -> Sequence[PartitionProduceData]:
     return list({data.index: data for data in topic.partition_data}.values())
 
 
-def _is_long(request: ProduceRequest) -> bool:
-    """Return whether the request has so many batches that it takes several turns."""
-    return sum(len(topic.partition_data) for topic in request.topic_data) > PARTITIONS_A_TURN
+def _batch_count(request: ProduceRequest) -> int:
+    return item_count(topic.partition_data for topic in request.topic_data)
 
 
 def _refuse(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:

@@ -5,18 +5,19 @@ combining several replies into one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.promise import Promise, resolved
-from moldau.base.steps import Steps
+from moldau.base.steps import Steps, split
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.server.conversation import LongReply
 
 R = TypeVar("R")
+S = TypeVar("S")
 T = TypeVar("T")
 P = TypeVar("P")
 
@@ -43,6 +44,28 @@ def reply_or_error(call: Callable[[], R | Promise[R]], error_response: Callable[
 def reply_when_ready(reply: Promise[R], error_response: Callable[[KafkaError], R]) -> Promise[R]:
     """Return the same promise with a KafkaError turned into `error_response(error)`."""
     return reply.map(lambda value: error_response(value) if isinstance(value, KafkaError) else value)
+
+
+class TurnItems:
+    """Counts the items of a long request that are handled in one turn of the loop."""
+
+    __slots__ = ("_items_a_turn", "_left")
+
+    def __init__(self, items_a_turn: int) -> None:
+        self._items_a_turn = self._left = items_a_turn
+
+    def is_over(self, count: int) -> bool:
+        """Count these items, at least one; return whether the turn must end."""
+        self._left -= max(1, count)
+        if self._left > 0:
+            return False
+        self._left = self._items_a_turn
+        return True
+
+
+def item_count(lists: Iterable[Sequence[object]]) -> int:
+    """Return how many items all lists have; an empty one counts too, since it takes time."""
+    return sum(len(each) or 1 for each in lists)
 
 
 def in_turns(
@@ -72,29 +95,30 @@ def in_turns(
 
 def partitions_in_turns(
     timers: Timers,
-    topics: Sequence[tuple[T, Sequence[P]]],
+    topics: Sequence[S],
+    prepare: Callable[[S], tuple[T, Sequence[P]]],
     handle: Callable[[T, P], Any],
     combine: Callable[[list[list[Any]]], R | Promise[R]],
     partitions_a_turn: int,
+    count: int,
 ) -> R | Promise[R]:
-    """Like `in_turns` for a request that names partitions by topic: `combine` gets the results of each topic."""
-    if sum(len(partitions) for _, partitions in topics) <= partitions_a_turn:
-        return combine([[handle(topic, partition) for partition in partitions] for topic, partitions in topics])
+    """Like `in_turns` for a request that names partitions by topic, `count` of them in all. `prepare` returns what
+    `handle` needs of a topic, and its partitions; `combine` gets the results of each topic."""
+    if count <= partitions_a_turn:
+        prepared = map(prepare, topics)
+        return combine([[handle(topic, partition) for partition in partitions] for topic, partitions in prepared])
 
     def steps() -> Steps[R | Promise[R]]:
         results: list[list[Any]] = []
-        left = partitions_a_turn
-        for topic, partitions in topics:
+        turn = TurnItems(partitions_a_turn)
+        for each in topics:
+            topic, partitions = prepare(each)
             of_topic: list[Any] = []
-            results.append(of_topic)
-            while len(of_topic) < len(partitions):
-                if left <= 0:
-                    yield
-                    left = partitions_a_turn
-                some = partitions[len(of_topic) : len(of_topic) + left]
+            for some in split(partitions, partitions_a_turn) if partitions else ((),):
                 of_topic += [handle(topic, partition) for partition in some]
-                left -= len(some)
-            left -= 1
+                if turn.is_over(len(some)):
+                    yield
+            results.append(of_topic)
         return combine(results)
 
     return run_steps(timers, steps())

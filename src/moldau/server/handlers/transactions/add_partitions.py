@@ -23,7 +23,7 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import CLUSTER_ACTION, GROUP_READ, TOPIC_WRITE, TRANSACTION_WRITE
-from moldau.server.handlers.replies import TimeLimit, combine_replies, in_turns, reply_or_error, run_steps
+from moldau.server.handlers.replies import TimeLimit, TurnItems, combine_replies, in_turns, reply_or_error, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -102,19 +102,18 @@ class AddPartitionsToTxn:
         if is_from_client and not caller.access.allows(TRANSACTION_WRITE, request.transactional_id):
             denied_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             return (yield from _result_steps(request, lambda *_: denied_code))
-        checks = {
-            topic.name: self._check_topic(topic.name, caller.access if is_from_client else None)
-            for topic in request.topics
-        }
+        access = caller.access if is_from_client else None
+        checks: dict[str, tuple[ErrorCode, int]] = {}
         is_any_wrong = False
         partitions: dict[TopicPartition, None] = {}
+        turn = TurnItems(PARTITIONS_A_TURN)
         for topic in request.topics:
-            _, count = checks[topic.name]
-            for some in split(topic.partitions, PARTITIONS_A_TURN):
+            _, count = checks[topic.name] = self._check_topic(topic.name, access)
+            for some in split(topic.partitions, PARTITIONS_A_TURN) if topic.partitions else ((),):
                 is_any_wrong = is_any_wrong or any(not 0 <= index < count for index in some)
                 if not is_any_wrong:
                     partitions.update(dict.fromkeys(TopicPartition(topic.name, index) for index in some))
-                if len(some) == PARTITIONS_A_TURN:
+                if turn.is_over(len(some)):
                     yield
         if is_any_wrong:
             # If one partition cannot be added, none is added.
@@ -188,11 +187,12 @@ def _result_steps(
 ) -> Steps[AddPartitionsToTxnResult]:
     """Return the result; `code_of` is called with the topic and the index of each partition."""
     topics = []
+    turn = TurnItems(PARTITIONS_A_TURN)
     for topic in request.topics:
         results: list[AddPartitionsToTxnPartitionResult] = []
-        for some in split(topic.partitions, PARTITIONS_A_TURN):
+        for some in split(topic.partitions, PARTITIONS_A_TURN) if topic.partitions else ((),):
             results += [AddPartitionsToTxnPartitionResult(index, code_of(topic.name, index)) for index in some]
-            if len(some) == PARTITIONS_A_TURN:
+            if turn.is_over(len(some)):
                 yield
         topics.append(AddPartitionsToTxnTopicResult(topic.name, results))
     return AddPartitionsToTxnResult(request.transactional_id, topics)

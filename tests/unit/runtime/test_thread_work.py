@@ -1,0 +1,38 @@
+"""Work in threads: its faults come back to the loop, and nothing begins after the end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from moldau.base.errors import StorageFault
+from moldau.runtime.thread_work import ThreadWork
+
+
+def test_a_disk_fault_is_returned_and_any_other_is_a_bug() -> None:
+    faults: list[Exception] = []
+
+    async def visit() -> None:
+        work = ThreadWork(faults.append, ThreadPoolExecutor(1))
+        names: list[str] = []
+        fault = StorageFault("/data", OSError(28, "No space left on device"))
+
+        def fail_disk() -> None:
+            raise fault
+
+        def fail() -> None:
+            raise ValueError("a bug")
+
+        promises = [work.run(each) for each in (lambda: names.append(threading.current_thread().name), fail_disk, fail)]
+        await work.wait()
+        await asyncio.sleep(0)
+        assert [promise.value() for promise in promises] == [None, fault, None]
+        assert names != [threading.current_thread().name]
+        work.close()
+        late = work.run(fail)
+        await work.wait()
+        assert not late.done
+
+    asyncio.run(visit())
+    assert [str(each) for each in faults] == ["a bug"]
