@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from in_memory_node import InMemoryNode
@@ -18,6 +19,7 @@ from moldau.base.ids import TopicPartition
 from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
 from moldau.metadata.apply import Changes
+from moldau.metadata.records import ConfigResource
 from moldau.runtime.broker.chunked_layout import PARTITIONS_A_TURN
 from moldau.security.acls.access import UNRESTRICTED
 from moldau.server.conversation import ConnectionBudget, Conversation, LongReply, Reply
@@ -90,6 +92,34 @@ def test_passes_over_all_partitions_take_several_turns(node: InMemoryNode) -> No
         # Checkpoints are written and files removed in a thread; here that happens at once, in the last turn.
         assert max(turns[:-1]) < 20_000, name
         assert len(turns) >= 8, name
+
+
+def test_new_configs_and_brokers_reach_all_partitions_in_turns(node: InMemoryNode) -> None:
+    image, partitions = node.current.image, node.partitions
+    for changes in (Changes(configs={(ConfigResource.BROKER, "")}), Changes(brokers={1})):
+        turns = [operations_of(partial(partitions.on_image, image, changes, node.clock.now_ms()))]
+        while partitions._updates:
+            turns.append(operations_of(partitions.update_some))
+        assert max(turns) < LINES_A_TURN
+        assert len(turns) >= PARTITIONS / 500
+
+
+def test_the_cleaner_looks_at_some_hundred_logs_in_a_turn(node: InMemoryNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    side = node.assembly.broker_side
+    assert side is not None
+    cleaner, log = side.cleaner, node.partition(BIG).log
+    config = log.config
+    log.update_config(replace(config, cleanup_policy=frozenset({"compact"})))
+    turns: list[int] = []
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(cleaner, "_soon", waiting.append)
+    turns.append(operations_of(cleaner._look))
+    while waiting:
+        turns.append(operations_of(waiting.pop()))
+    log.update_config(config)
+    assert max(turns[:-1]) < LINES_A_TURN
+    assert turns[-1] < 120_000, "the last one also looks for files whose deletion delay is over"
+    assert len(turns) >= PARTITIONS / 500
 
 
 def test_partitions_are_laid_out_and_removed_a_few_in_a_turn() -> None:
