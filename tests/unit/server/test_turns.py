@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 import pytest
 from in_memory_node import InMemoryNode
@@ -19,8 +20,12 @@ from moldau.base.ids import TopicPartition
 from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
 from moldau.metadata.apply import Changes
+from moldau.metadata.image import TopicImage
 from moldau.metadata.records import ConfigResource
+from moldau.replica.partition import Partition
 from moldau.runtime.broker.chunked_layout import PARTITIONS_A_TURN
+from moldau.runtime.replication.fetcher import ReplicaFetcher
+from moldau.runtime.replication.fetchers import _Assignment
 from moldau.security.acls.access import UNRESTRICTED
 from moldau.server.conversation import ConnectionBudget, Conversation, LongReply, Reply
 from moldau.server.router import Router
@@ -120,6 +125,39 @@ def test_the_cleaner_looks_at_some_hundred_logs_in_a_turn(node: InMemoryNode, mo
     assert max(turns[:-1]) < LINES_A_TURN
     assert turns[-1] < 120_000, "the last one also looks for files whose deletion delay is over"
     assert len(turns) >= PARTITIONS / 500
+
+
+class Fetching:
+    """A fetcher that counts the partitions that it no longer fetches."""
+
+    leader_id = 7
+
+    def __init__(self) -> None:
+        self.removed = 0
+
+    def remove(self, partition: Partition) -> None:
+        self.removed += 1
+
+
+def test_deleted_topics_are_no_longer_fetched_after_some_turns() -> None:
+    node = InMemoryNode().start()
+    node.create_topic(BIG)
+    side, fetching, count = node.assembly.broker_side, Fetching(), 2_000
+    assert side is not None
+    assignment = _Assignment(node.partition(BIG), cast(ReplicaFetcher, fetching))
+    topics = [TopicImage(f"gone-{number}", bytes(16), ()) for number in range(1_000)]
+    topics.append(TopicImage("gone", bytes(16), ()))
+    for topic in topics:
+        side._fetchers._assignments[topic.name] = {0: assignment}
+    side._fetchers._assignments["gone"] = dict.fromkeys(range(count), assignment)
+    side._fetchers.on_image(node.current.image, Changes(removed=topics))
+    counts = [fetching.removed]
+    while side._fetchers.remove_some():
+        counts.append(fetching.removed - sum(counts))
+    assert max(counts) <= 500
+    assert min(counts) > PARTITIONS_A_TURN, "the logs are deleted behind it"
+    assert fetching.removed == 1_000 + count
+    assert not side._fetchers._assignments
 
 
 def test_partitions_are_laid_out_and_removed_a_few_in_a_turn() -> None:
