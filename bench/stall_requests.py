@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bench.frames import record_batch
+from moldau.base.errors import ErrorCode
 from moldau.wire.apis import ApiKey
+from moldau.wire.codec import decode
 from moldau.wire.frames import request_frame
 from moldau.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -32,6 +34,7 @@ from moldau.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
 )
 from moldau.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from moldau.wire.messages.offset_for_leader_epoch import (
@@ -47,6 +50,8 @@ NO_SESSION = -1
 NEW_SESSION = 0
 TOPIC_CONFIG = 2
 FETCH_MAX_BYTES = 50 << 20
+FLEXIBLE_HEADER_BYTES = 5
+"""The correlation id and an empty set of tagged fields."""
 
 
 def frame(api: ApiKey, version: int, message: Message) -> bytes:
@@ -106,6 +111,12 @@ def produce(topic: str, partitions: int) -> bytes:
 def commit(group: str, topic: str, partitions: int) -> bytes:
     named = [OffsetCommitRequestTopic(name=topic, partitions=[_committed(index) for index in range(partitions)])]
     return frame(ApiKey.OFFSET_COMMIT, 8, OffsetCommitRequest(group, topics=named))
+
+
+def commit_code(reply: memoryview) -> ErrorCode:
+    """Return the error code of the first partition in the reply to `commit`."""
+    response = decode(OffsetCommitResponse, reply[FLEXIBLE_HEADER_BYTES:], 8)
+    return ErrorCode(response.topics[0].partitions[0].error_code)
 
 
 def _committed(index: int) -> OffsetCommitRequestPartition:

@@ -209,16 +209,33 @@ def largest_requests(
     if not bench.is_wanted(*cases, many):
         return
     create(connection, BIG, partitions)
-    for group in groups:
-        commit(connection, group)
+    create_groups(connection, groups)
     bench.measure(many, brokers, lambda: create_many(connection, names), SETTLE_S)
     for name, frame in requests.largest(BIG, partitions, names, groups):
         with Connection(connection.address) as other:
             bench.repeat(name, brokers, lambda: other.ask(frame))  # noqa: B023
 
 
+def create_groups(connection: Connection, groups: Sequence[str]) -> None:
+    """Commit one offset of each group. Finding the first coordinator creates the topic of the offsets; wait until it is
+    ready."""
+    deadline_s = time.monotonic() + 60
+    for group in groups:
+        while True:
+            connection.ask(requests.find_coordinator(group))
+            try:
+                commit(connection, group)
+                break
+            except BrokerRefused:
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.05)
+
+
 def commit(connection: Connection, group: str) -> None:
-    connection.ask(requests.commit(group, BIG, 1))
+    code = requests.commit_code(connection.ask(requests.commit(group, BIG, 1)))
+    if code:
+        raise BrokerRefused(f"OffsetCommit of {group}: {code.name}")
 
 
 def create_many(connection: Connection, names: Sequence[str]) -> None:

@@ -92,7 +92,7 @@ class Assembly:
         if self.authorizer is not None:
             self.current.add_listener(self._change_acls)
         metadata_log = self._metadata_log()
-        committed = CommittedMetadata(metadata_log, self.current)
+        committed = CommittedMetadata(metadata_log, self.current, world.timers, world.on_fault)
         quorum = self._quorum(metadata_log)
         controller_peers = world.controller_peers or world.peers
         flusher = world.quorum_flusher or world.flusher

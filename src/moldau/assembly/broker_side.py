@@ -299,7 +299,10 @@ class BrokerSide:
         self._on_partitions_changed(image, changes)
 
     def _remove_some(self, count: int) -> bool:
-        return self.partitions.remove_some(count, self._world.clock.now_ms())
+        # A partition is no longer fetched before its log is deleted: the fetchers are always ahead.
+        are_fetched = self._fetchers.remove_some()
+        has_updates = self.partitions.update_some()
+        return self.partitions.remove_some(count, self._world.clock.now_ms()) or has_updates or are_fetched
 
     def _on_partitions_changed(self, image: MetadataImage, changes: Changes) -> None:
         self._throttles.on_image(image, changes)

@@ -62,7 +62,7 @@ class ControllerSide:
         self._settings = settings
         self._static: Mapping[str, str] = settings.broker_layers().static
         self._driver = driver
-        self.controller = Controller(driver, committed, current)
+        self.controller = Controller(driver, committed, current, world.timers)
         sessions = BrokerSessions(settings.sessions.session_timeout_ms, settings.sessions.heartbeat_interval_ms)
         self.duties = ControllerDuties(
             settings.node_id,

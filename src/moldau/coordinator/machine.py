@@ -7,6 +7,7 @@ for what, and until when) exists only in memory and is lost with the machine.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ class CoordinatorRecord(NamedTuple):
     value: Message | None
 
 
+UNWRITABLE: Final = (struct.error, ValueError, OverflowError)
+"""Errors of the codec for a string that is too long for its length field."""
+EncodeRecord = Callable[[CoordinatorRecord], tuple[bytes, bytes | None]]
+"""Returns the bytes of the key and of the value."""
 new_coordinator_record = partial(tuple.__new__, CoordinatorRecord)
 """Makes a CoordinatorRecord without its own constructor, whose cost every committed offset would pay."""
 
@@ -66,6 +71,8 @@ class Outcome(Generic[R]):
     """The records are one batch of this producer's transaction: they take effect only if and when it commits."""
     spare_bytes: int = 0
     """The records must be this much smaller than the log's limit: a later record is longer and must not be refused."""
+    encoded: Sequence[tuple[bytes, bytes | None]] | None = None
+    """The bytes of the records' keys and values, if they are encoded already."""
 
 
 OnRefused = Callable[[KafkaError], Outcome[None]]

@@ -15,6 +15,7 @@ from typing import Final
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
 from moldau.base.ports import RunAll, run_one_by_one
+from moldau.base.steps import Steps, finish
 from moldau.log import checkpoints, layout
 from moldau.log.checkpoint_files import Checkpoint, CheckpointFiles
 from moldau.log.config import LogConfig
@@ -240,11 +241,19 @@ class LogStore:
             self.write_checkpoint(self._checkpoints.computed(layout.RECOVERY_POINTS, points))
 
     def take_deletable(self, now_ms: int) -> Callable[[], None] | None:
-        """Return a function that removes the segments and partitions whose delay is over; None if there are none.
+        """Return a function that removes the segments and partitions whose delay is over; None if there are none."""
+        return finish(self.collect_deletable(now_ms))
+
+    def collect_deletable(self, now_ms: int) -> Steps[Callable[[], None] | None]:
+        """Like `take_deletable`, some hundred logs in each step.
 
         The function is thread-safe. The next start removes what it does not reach.
         """
-        paths = [path for log in self._logs.values() for path in log.take_deletable(now_ms)]
+        paths: list[str] = []
+        for number, log in enumerate(list(self._logs.values()), 1):
+            paths += log.take_deletable(now_ms)
+            if not number % LOGS_A_STEP:
+                yield
         directories = [directory for due_ms, _, directory in self._deletable if due_ms <= now_ms]
         # If the clock was set back, a directory waits at most its delay from now on.
         self._deletable = [

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.ids import Uuid, uuid_from_text
 from moldau.base.persistent_map import PersistentMap
+from moldau.base.steps import Steps, finish
 from moldau.base.topic_names import collision_key
 from moldau.base.view_configs import VIEW_SOURCE_ID
 from moldau.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage, PartitionState, TopicImage
+from moldau.metadata.partition_states import changed_partition, new_partition
 from moldau.metadata.records import (
     FENCE,
-    LEADER_UNCHANGED,
-    RECOVERY_STATE_UNCHANGED,
     UNFENCE,
     AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
@@ -50,6 +50,8 @@ from moldau.security.delegation_tokens import DelegationToken
 from moldau.security.principals import split_principal
 from moldau.security.scram_credentials import ScramCredential
 
+RECORDS_A_TURN: Final = 500
+
 
 @dataclass(slots=True)
 class Changes:
@@ -71,28 +73,19 @@ def apply(
     image: MetadataImage, records: Iterable[MetadataRecord], offset: int, epoch: int
 ) -> tuple[MetadataImage, Changes]:
     """Return the image after these records, and what they changed. `offset` is that of the last record."""
+    return finish(apply_in_steps(image, records, offset, epoch))
+
+
+def apply_in_steps(
+    image: MetadataImage, records: Iterable[MetadataRecord], offset: int, epoch: int
+) -> Steps[tuple[MetadataImage, Changes]]:
+    """Like `apply`, some hundred records in each step. The image that is passed in does not change meanwhile."""
     overlay = _Overlay(image)
-    for record in records:
+    for number, record in enumerate(records):
+        if number and not number % RECORDS_A_TURN:
+            yield
         _APPLY[record.__class__](overlay, record)
     return overlay.image(offset, epoch), overlay.changes
-
-
-def changed_partition(old: PartitionState, record: PartitionChangeRecord) -> PartitionState:
-    """Return the partition's state after this record. A response may need it before the record is applied."""
-    is_elected = record.leader != LEADER_UNCHANGED
-    return PartitionState(
-        old.replicas if record.replicas is None else tuple(record.replicas),
-        old.isr if record.isr is None else tuple(record.isr),
-        record.leader if is_elected else old.leader,
-        old.leader_epoch + 1 if is_elected else old.leader_epoch,
-        old.partition_epoch + 1,
-        old.removing_replicas if record.removing_replicas is None else tuple(record.removing_replicas),
-        old.adding_replicas if record.adding_replicas is None else tuple(record.adding_replicas),
-        old.directories if record.directories is None else tuple(record.directories),
-        old.leader_recovery_state
-        if record.leader_recovery_state == RECOVERY_STATE_UNCHANGED
-        else record.leader_recovery_state,
-    )
 
 
 class _Overlay:
@@ -184,19 +177,8 @@ def _add_topic(overlay: _Overlay, record: TopicRecord) -> None:
 
 def _add_partition(overlay: _Overlay, record: PartitionRecord) -> None:
     partitions = overlay.changing_partitions(overlay.topic_names[record.topic_id], record.partition_id)
-    state = PartitionState(
-        tuple(record.replicas),
-        tuple(record.isr),
-        record.leader,
-        record.leader_epoch,
-        record.partition_epoch,
-        tuple(record.removing_replicas),
-        tuple(record.adding_replicas),
-        tuple(record.directories),
-        record.leader_recovery_state,
-    )
     assert record.partition_id <= len(partitions), "partitions are created in order"
-    partitions[record.partition_id : record.partition_id + 1] = [state]
+    partitions[record.partition_id : record.partition_id + 1] = [new_partition(record)]
 
 
 def _change_partition(overlay: _Overlay, record: PartitionChangeRecord) -> None:

@@ -37,7 +37,7 @@ from moldau.raft.roles import (
 from moldau.raft.voters import Endpoint, ReplicaKey, VoterSet
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import read_header
-from moldau.wire.records import Record, build_batch
+from moldau.wire.records import Record, build_batch, build_value_batch
 from moldau.wire.schema import Message
 
 
@@ -196,7 +196,7 @@ class Core:
                 begin_epoch_at_ms=self.now_ms,
             )
         )  # fmt: skip
-        self.append(self._first_records(candidate.tally.granting), is_control=True)
+        self.append_control(self._first_records(candidate.tally.granting))
         self.news.append(Leading(candidate.epoch))
 
     def become_resigned(self) -> None:
@@ -326,15 +326,22 @@ class Core:
 
     # --- the log ------------------------------------------------------------------------------------------------
 
-    def append(self, records: Sequence[Record], *, is_control: bool = False) -> int:
-        """Append one batch as the leader; return the offset behind it."""
+    def append_control(self, records: Sequence[Record]) -> int:
+        """Append one batch of control records as the leader; return the offset behind it."""
         leader = self.role
         assert isinstance(leader, Leader), "only the leader writes"
-        batch = build_batch(records, leader_epoch=leader.epoch, is_control=is_control)
+        batch = build_batch(records, leader_epoch=leader.epoch, is_control=True)
         self.log.append(batch, leader.epoch, self.clock.now_ms())
-        if is_control:
-            self.history.read_batch(read_header(batch), memoryview(batch))
-            leader.progress.update_voters(self.voters)
+        self.history.read_batch(read_header(batch), memoryview(batch))
+        leader.progress.update_voters(self.voters)
+        return self.log.end_offset
+
+    def append_values(self, values: Sequence[bytes]) -> int:
+        """Append one batch of metadata records as the leader; return the offset behind it."""
+        leader = self.role
+        assert isinstance(leader, Leader), "only the leader writes"
+        now_ms = self.clock.now_ms()
+        self.log.append(build_value_batch(values, now_ms, leader.epoch), leader.epoch, now_ms)
         return self.log.end_offset
 
     def _first_records(self, granting: Sequence[int]) -> list[Record]:

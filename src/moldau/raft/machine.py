@@ -42,7 +42,6 @@ from moldau.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from moldau.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from moldau.wire.messages.update_raft_voter import UpdateRaftVoterRequest
 from moldau.wire.messages.vote import VoteRequest
-from moldau.wire.records import Record
 from moldau.wire.schema import Message
 
 _REQUEST_HANDLERS: Final[dict[type[Message], Callable[[Core, Any], Any]]] = {
@@ -182,8 +181,7 @@ class Quorum:
         core = self._core
         if not isinstance(core.role, Leader) or core.is_stopping:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"Node {core.me.node_id} does not lead the quorum.")
-        now_ms = core.clock.now_ms()
-        end_offset = core.append([Record(offset, now_ms, None, value) for offset, value in enumerate(values)])
+        end_offset = core.append_values(values)
         self.poll()
         return end_offset
 

@@ -198,7 +198,7 @@ def _reason_to_wait(core: Core, leader: Leader) -> str | None:
 
 
 def _append_voters(core: Core, voters: VoterSet) -> int:
-    return core.append([voters_record(voters, core.clock.now_ms())], is_control=True)
+    return core.append_control([voters_record(voters, core.clock.now_ms())])
 
 
 def finish_changes(core: Core, leader: Leader) -> None:

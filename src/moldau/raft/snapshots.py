@@ -20,7 +20,7 @@ from moldau.base.errors import MalformedData
 from moldau.raft.control_records import kraft_version_record, snapshot_footer, snapshot_header, voters_record
 from moldau.raft.voters import VoterSet
 from moldau.wire.batch import BatchHeader, has_valid_crc
-from moldau.wire.records import ControlType, Record, build_batch, control_type, decode_records
+from moldau.wire.records import ControlType, Record, build_batch, control_type, decode_records, iterate_records
 
 SUFFIX: Final = ".checkpoint"
 BATCH_BYTES_MAX: Final = 1 << 20
@@ -114,5 +114,5 @@ def snapshot_values(batches: Iterable[tuple[BatchHeader, memoryview]]) -> Iterat
         if not has_valid_crc(batch):
             raise MalformedData(f"snapshot: the CRC of the batch at offset {header.base_offset} does not match")
         if not header.is_control:
-            for record in decode_records(batch, header):
+            for record in iterate_records(batch, header):
                 yield record.value or b""

@@ -11,9 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from random import Random
+from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
+from moldau.base.steps import Steps, split
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
 from moldau.log.store import LogStore
@@ -32,6 +34,12 @@ from moldau.replica.views import Views
 Effective = Callable[[MetadataImage, Mapping[str, str]], Mapping[str, str]]
 """Returns all configs of a topic as texts, from the image (which has the brokers' configs) and the topic's
 overrides."""
+
+PARTITIONS_A_TURN: Final = 500
+"""Partitions that get a new config, or whose followers are checked, in one turn of the loop."""
+CONFIG_COST: Final = 50
+"""Computing the config of a topic takes as long as so many partitions."""
+_DONE: Final = object()
 
 
 class _Removal:
@@ -77,6 +85,8 @@ class Partitions:
         """Partitions of this node whose log could not be opened."""
         self._topics: dict[str, dict[int, Partition]] = {}
         self._removals: deque[_Removal] = deque()
+        self._updates: deque[Steps[None]] = deque()
+        """Changes of configs and brokers that not all partitions have yet. A later one waits for the earlier ones."""
         self.traffic = Traffic()
         self.views: Views | None = None
         """Set before the first image by a broker that serves views."""
@@ -151,16 +161,41 @@ class Partitions:
         for name in sorted(changes.topics):
             if name not in image.views:  # a view has no log
                 self._apply_topic(image, image.topics[name], sorted(changes.topics[name]), now_ms)
-        for name in list(self._topics) if all_reconfigured else sorted(reconfigured & self._topics.keys()):
-            self._reconfigure(image, name)
-        if changes.brokers:
-            self.reevaluate_isr()
+        names = list(self._topics) if all_reconfigured else sorted(reconfigured & self._topics.keys())
+        if names or changes.brokers:
+            self._updates.append(self._update(names, bool(changes.brokers)))
+            if len(self._updates) == 1:
+                self.update_some()
 
-    def reevaluate_isr(self, *, looks_for_laggards: bool = False) -> None:
-        """Check the followers of all partitions that this node leads, after brokers have changed or time has passed."""
-        for partition in list(self):
-            if partition.leadership is not None:
-                partition.reevaluate_isr(looks_for_laggards=looks_for_laggards)
+    def update_some(self) -> bool:
+        """Go on with changes of configs and brokers, which may concern all partitions, for some hundred of them.
+        Return whether some are left."""
+        if self._updates and next(self._updates[0], _DONE) is _DONE:
+            self._updates.popleft()
+        return bool(self._updates)
+
+    def _update(self, reconfigured: Iterable[str], have_brokers_changed: bool) -> Steps[None]:
+        left = PARTITIONS_A_TURN
+        for name in reconfigured:
+            if name not in self._topics:
+                continue  # it was deleted meanwhile
+            config, min_insync_replicas = self._config(self._image, name)
+            left -= CONFIG_COST
+            for some in split(list(self._topics[name].values()), PARTITIONS_A_TURN):
+                for partition in some:
+                    partition.log.update_config(config)
+                    partition.min_insync_replicas = min_insync_replicas
+                    partition.reevaluate_isr()
+                left -= len(some)
+                if left <= 0:
+                    yield
+                    left = PARTITIONS_A_TURN
+        for some in split(self.all(), PARTITIONS_A_TURN) if have_brokers_changed else ():
+            for partition in some:
+                if partition.leadership is not None:
+                    partition.reevaluate_isr()
+            if len(some) == PARTITIONS_A_TURN:
+                yield
 
     def _config(self, image: MetadataImage, topic: str) -> tuple[LogConfig, int]:
         properties = self._effective(image, image.configs_of(ConfigResource.TOPIC, topic))
@@ -237,13 +272,6 @@ class Partitions:
             self._store.assign_topic_id(name, topic_id)
         log.update_config(config)
         return log
-
-    def _reconfigure(self, image: MetadataImage, topic: str) -> None:
-        config, min_insync_replicas = self._config(image, topic)
-        for partition in self._topics[topic].values():
-            partition.log.update_config(config)
-            partition.min_insync_replicas = min_insync_replicas
-            partition.reevaluate_isr()
 
     def _remove_partition(
         self, hosted: dict[int, Partition], name: TopicPartition, topic_id: Uuid, now_ms: int

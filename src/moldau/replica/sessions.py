@@ -128,7 +128,9 @@ class FetchSession:
             self._watch(entry, partition)
 
     def watch_all(self) -> None:
-        """Watch all partitions, for a fetch without a session that has to wait."""
+        """Watch all partitions, for a fetch without a session that has to wait. A long one watches them already."""
+        if self._by_partition:
+            return
         for entry in self.entries.values():
             if entry.partition is not None:
                 self._watch(entry, entry.partition)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from moldau.base.clock import Timer, Timers
 from moldau.base.promise import Promise
@@ -15,6 +16,8 @@ Collect = Callable[[bool], Generator[None, None, R | None]]
 must return a response."""
 Missing = Callable[[], int]
 """Returns how many bytes the last attempt lacked."""
+FETCHES_A_TURN: Final = 50
+"""Waiting fetches that look at the log again in one turn of the loop: thousands may wait for one partition."""
 
 
 class ParkedFetches(Generic[R]):
@@ -24,15 +27,34 @@ class ParkedFetches(Generic[R]):
         self.timers = timers
         self._parked: dict[_ParkedFetch[R], None] = {}
         self._is_releasing = False
+        self._woken: deque[_ParkedFetch[R]] = deque()
+        self._is_trying = False
+        """Whether woken fetches will look at the log again."""
 
     def __len__(self) -> int:
         return len(self._parked)
 
     def park(self, session: FetchSession, missing: Missing, max_wait_ms: int, collect: Collect[R]) -> Promise[R]:
-        fetch = _ParkedFetch(session, missing, collect, self.timers, self._parked.pop)
+        fetch = _ParkedFetch(session, missing, collect, self.timers, self._wake, self._parked.pop)
         self._parked[fetch] = None
         fetch.timer = self.timers.after_ms(max_wait_ms, fetch.expire)
         return fetch.response
+
+    def _wake(self, fetch: _ParkedFetch[R]) -> None:
+        self._woken.append(fetch)
+        if not self._is_trying:
+            self._is_trying = True
+            self.timers.soon(self._try_some)
+
+    def _try_some(self) -> None:
+        """Let the next woken fetches look at the log again."""
+        try:
+            for _ in range(min(len(self._woken), FETCHES_A_TURN)):
+                self._woken.popleft().try_again()
+        finally:
+            self._is_trying = bool(self._woken)
+            if self._woken:
+                self.timers.soon(self._try_some)
 
     def release_all(self) -> None:
         for fetch in list(self._parked):
@@ -63,6 +85,7 @@ class _ParkedFetch(Generic[R]):
         "_missing_bytes",
         "_session",
         "_timers",
+        "_wake",
         "response",
         "timer",
     )
@@ -73,6 +96,7 @@ class _ParkedFetch(Generic[R]):
         missing: Missing,
         collect: Collect[R],
         timers: Timers,
+        wake: Callable[[_ParkedFetch[R]], None],
         done: Callable[[_ParkedFetch[R]], object],
     ) -> None:
         self._session = session
@@ -80,6 +104,7 @@ class _ParkedFetch(Generic[R]):
         self._missing_bytes = missing()
         self._collect = collect
         self._timers = timers
+        self._wake = wake
         self._done = done
         self._is_woken = False
         self._is_collecting = False
@@ -100,9 +125,9 @@ class _ParkedFetch(Generic[R]):
         self._missing_bytes -= size
         if not self._is_woken and (size == 0 or self._missing_bytes <= 0):
             self._is_woken = True
-            self._timers.soon(self._try_again)
+            self._wake(self)
 
-    def _try_again(self) -> None:
+    def try_again(self) -> None:
         if self._is_collecting:
             return  # `_on_collected` tries again
         self._is_woken = False
@@ -131,7 +156,7 @@ class _ParkedFetch(Generic[R]):
         # The bytes that can be read may be more or fewer than those counted.
         self._missing_bytes = self._missing()
         if self._is_expired or self._is_woken:  # while it collected in several turns
-            self._try_again()
+            self.try_again()
 
     def _finish(self, result: R) -> None:
         self._done(self)

@@ -20,6 +20,8 @@ from moldau.replica.partitions import Partitions
 log = logging.getLogger("moldau.housekeeping")
 RETAINED_A_TURN: Final = 100
 """Partitions that retention looks at in one turn of the loop: the first pass after a start reads their indexes."""
+DELETED_A_TURN: Final = 10
+"""Segments that retention deletes in one turn: each takes several renames, and a busy disk is slow with them."""
 LOOKED_AT_A_TURN: Final = 1_000
 """Partitions whose memory is looked at, in less than a millisecond."""
 
@@ -81,20 +83,22 @@ class Housekeeping:
 
     def _visit(
         self,
-        visit: Callable[[Partition], None],
+        visit: Callable[[Partition], int | None],
         count: int,
         on_fault: Callable[[StorageFault], None] | None = None,
         then: Callable[[], None] | None = None,
     ) -> None:
-        """Call `visit` for all partitions, `count` in each turn of the loop. Do nothing if an earlier call for the
-        same purpose has not ended yet."""
+        """Call `visit` for all partitions, `count` in each turn of the loop, fewer if it returns that a partition took
+        as long as several. Do nothing if an earlier call for the same purpose has not ended yet."""
 
         def steps() -> Iterator[None]:
-            for number, partition in enumerate(self._partitions.all()):
-                if number and not number % count:
+            left = count
+            for partition in self._partitions.all():
+                if left <= 0:
                     yield
-                if not partition.is_closed:  # it may have been deleted since the pass began
-                    visit(partition)
+                    left = count
+                # It may have been deleted since the pass began.
+                left -= (None if partition.is_closed else visit(partition)) or 1
             if then is not None:
                 then()
 
@@ -120,18 +124,23 @@ class Housekeeping:
         else:
             self._timers.soon(lambda: self._next_step(name, steps, on_fault))
 
-    def _delete_expired(self, partition: Partition) -> None:
+    def _delete_expired(self, partition: Partition) -> int:
         if self._is_cleaning(partition):
-            return
+            return 0
         deleted = partition.delete_expired(self._clock.now_ms())
         if deleted:
             log.info("%s: %d segments deleted by retention", partition.name, deleted)
+        return deleted * RETAINED_A_TURN // DELETED_A_TURN
 
     def purge(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
         """Remove the files whose deletion delay is over."""
-        remove = self._store.take_deletable(self._clock.now_ms())
-        if remove is not None:
-            run_in_thread(remove).then(lambda fault: None if fault is None else on_fault(fault))
+
+        def steps() -> Iterator[None]:
+            remove = yield from self._store.collect_deletable(self._clock.now_ms())
+            if remove is not None:
+                run_in_thread(remove).then(lambda fault: None if fault is None else on_fault(fault))
+
+        self._run("purge", steps())
 
     def flush_by_time(self) -> None:
         now_ms = self._clock.now_ms()

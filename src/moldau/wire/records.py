@@ -16,7 +16,7 @@ A control record's key is (version int16, type int16); an end-of-transaction mar
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Final, NamedTuple
@@ -122,6 +122,26 @@ def build_batch(
     return batch
 
 
+def build_value_batch(values: Sequence[bytes], timestamp: int, leader_epoch: int) -> bytearray:
+    """Like `build_batch` for records that have only values and the same timestamp, in less than half the time."""
+    assert values, "a batch holds at least one record"
+    small, small_count = _SMALL_VARINTS, _SMALL_VARINTS_COUNT
+    batch = bytearray(BATCH_HEADER_BYTES)
+    for delta, value in enumerate(values):
+        size = len(value)
+        offset_delta = small[delta] if delta < small_count else _encode_varint(delta)
+        value_size = small[size] if size < small_count else _encode_varint(size)
+        # Besides these: one byte each for the attributes, the timestamp delta, the missing key, and no headers.
+        record_size = _varint(4 + len(offset_delta) + len(value_size) + size)
+        batch += b"".join((record_size, b"\0\0", offset_delta, _NULL, value_size, value, b"\0"))
+    BATCH_HEADER.pack_into(
+        batch, 0, 0, len(batch) - LENGTH_PREFIX.size, leader_epoch, MAGIC, 0, 0, len(values) - 1,
+        timestamp, timestamp, NO_PRODUCER_ID, -1, -1, len(values),
+    )  # fmt: skip
+    stamp_crc(memoryview(batch))
+    return batch
+
+
 def control_record(kind: ControlType, value: bytes, timestamp: int, version: int = 0) -> Record:
     return Record(IN_LINE, timestamp, _CONTROL_KEY.pack(version, kind), value)
 
@@ -145,6 +165,15 @@ def end_txn_batch(marker: EndTxnMarker, timestamp: int, producer_id: int, produc
 def _append_record(body: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
     _, _, key, value, headers = record
     small, small_count = _SMALL_VARINTS, _SMALL_VARINTS_COUNT  # coordinators write each of their records here
+    if key is not None and value is not None and not headers and not timestamp_delta:
+        key_size, size = len(key), len(value)
+        deltas = small[offset_delta] if offset_delta < small_count else _encode_varint(offset_delta)
+        key_length = small[key_size] if key_size < small_count else _encode_varint(key_size)
+        value_length = small[size] if size < small_count else _encode_varint(size)
+        record_size = 3 + len(deltas) + len(key_length) + key_size + len(value_length) + size
+        length = small[record_size] if record_size < small_count else _encode_varint(record_size)
+        body += b"".join((length, b"\0\0", deltas, key_length, key, value_length, value, b"\0"))
+        return
     out = bytearray(1)
     out += small[0] if not timestamp_delta else _varint(timestamp_delta)
     out += small[offset_delta] if offset_delta < small_count else _varint(offset_delta)
@@ -224,6 +253,19 @@ def decode_records(
     return read_records(decompressed_body(batch, header, decompressed_bytes_max), header)
 
 
+def iterate_records(
+    batch: Buffer, header: BatchHeader, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> Iterator[Record]:
+    """Like `decode_records`, but decode a record only when it is asked for."""
+    body = decompressed_body(batch, header, decompressed_bytes_max)
+    position = 0
+    for _ in range(header.record_count):
+        record, position = _read_record(body, position, header, len(body))
+        yield record
+    if position != len(body):
+        raise MalformedData(f"{len(body) - position} bytes are left after the last record")
+
+
 def decompressed_body(batch: Buffer, header: BatchHeader, bytes_max: int) -> bytes:
     """Return the bytes of a batch's records."""
     if header.magic != MAGIC or header.size_in_bytes != len(batch):
@@ -231,13 +273,14 @@ def decompressed_body(batch: Buffer, header: BatchHeader, bytes_max: int) -> byt
     payload: Buffer = memoryview(batch)[BATCH_HEADER_BYTES:]
     if header.attributes & CODEC_MASK:
         payload = decompress(header.compression, payload, bytes_max)
-    return bytes(payload)
+    body = bytes(payload)
+    if not 0 <= header.record_count <= len(body) // _RECORD_BYTES_MIN:
+        raise MalformedData(f"{header.record_count} records cannot be in {len(body)} bytes")
+    return body
 
 
 def read_records(body: bytes, header: BatchHeader, headers_max: int | None = None) -> list[Record]:
     """Return the records in these bytes, which may have `headers_max` headers in all."""
-    if not 0 <= header.record_count <= len(body) // _RECORD_BYTES_MIN:
-        raise MalformedData(f"{header.record_count} records cannot be in {len(body)} bytes")
     records: list[Record] = []
     position = 0
     headers_left = len(body) if headers_max is None else headers_max

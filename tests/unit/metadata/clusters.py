@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
 from moldau.base.config_def import BrokerLayers
+from moldau.base.steps import finish
 from moldau.base.topic_configs import check_topic_configs
 from moldau.metadata.apply import apply
 from moldau.metadata.broker_configs import broker_layers
@@ -83,7 +84,7 @@ def create(
     image: MetadataImage, *topics: CreatableTopic, validate_only: bool = False, seed: int = 1, **with_defaults: int
 ) -> Decision:  # type: ignore[type-arg]
     request = CreateTopicsRequest(list(topics), validate_only=validate_only)
-    return decide_create_topics(image, request, defaults(**with_defaults), Random(seed))  # type: ignore[arg-type]
+    return finish(decide_create_topics(image, request, defaults(**with_defaults), Random(seed)))  # type: ignore[arg-type]
 
 
 def with_topics(image: MetadataImage, *topics: CreatableTopic) -> MetadataImage:

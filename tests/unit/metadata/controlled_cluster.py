@@ -10,6 +10,7 @@ from random import Random
 from typing import TypeVar
 
 from moldau.base.config_def import BrokerLayers
+from moldau.base.steps import finish
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.alter_partition import decide_alter_partition
@@ -180,7 +181,7 @@ class ControlledCluster:
             [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()],
         )
         defaults = TopicDefaults(1, 1, True, lambda overrides: None, lambda overrides: ())
-        result = self.do(decide_create_topics(self.image, CreateTopicsRequest([topic]), defaults, self.rng))
+        result = self.do(finish(decide_create_topics(self.image, CreateTopicsRequest([topic]), defaults, self.rng)))
         assert result.topics[0].error_code == 0, result.topics[0]
 
     def state(self, name: str, index: int = 0) -> PartitionState:

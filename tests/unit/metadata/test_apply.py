@@ -8,6 +8,7 @@ import pytest
 from clusters import applied, cluster, create, defaults, layers, topic, with_topics
 
 from moldau.base.errors import MalformedData
+from moldau.base.steps import finish
 from moldau.metadata.apply import apply
 from moldau.metadata.controller.configs import decide_incremental_alter_configs
 from moldau.metadata.controller.decision import Decision
@@ -50,12 +51,12 @@ def some_decision(image: MetadataImage, rng: Random) -> Decision:  # type: ignor
         case 0:
             configs = {"retention.ms": "5"} if rng.random() < 0.5 else {}
             request = CreateTopicsRequest([topic(name, rng.randint(1, 4), rng.randint(1, 3), configs=configs)])
-            return decide_create_topics(image, request, defaults(), rng)
+            return finish(decide_create_topics(image, request, defaults(), rng))
         case 1:
-            return decide_delete_topics(image, DeleteTopicsRequest(topic_names=[name]), defaults())
+            return finish(decide_delete_topics(image, DeleteTopicsRequest(topic_names=[name]), defaults()))
         case 2:
             grow = CreatePartitionsRequest([CreatePartitionsTopic(name, rng.randint(1, 8), None)])
-            return decide_create_partitions(image, grow, rng)
+            return finish(decide_create_partitions(image, grow, rng))
         case 3:
             kind, resource = rng.choice([(ConfigResource.TOPIC, name), (ConfigResource.BROKER, "")])
             key = "retention.ms" if kind == ConfigResource.TOPIC else "log.retention.ms"

@@ -10,6 +10,7 @@ from clusters import applied, cluster, create, defaults, topic, with_topics
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID, uuid_text
+from moldau.base.steps import finish
 from moldau.base.topic_names import METADATA_TOPIC
 from moldau.metadata.controller.topics import (
     PARTITIONS_PER_REQUEST_MAX,
@@ -188,8 +189,8 @@ def test_new_ids_are_not_reserved_and_do_not_begin_with_a_dash() -> None:
 def grow(
     image: MetadataImage, *topics: CreatePartitionsTopic, validate_only: bool = False
 ) -> tuple[list[object], list[object]]:
-    decision = decide_create_partitions(
-        image, CreatePartitionsRequest(list(topics), validate_only=validate_only), Random(1)
+    decision = finish(
+        decide_create_partitions(image, CreatePartitionsRequest(list(topics), validate_only=validate_only), Random(1))
     )
     return list(decision.response.results), list(decision.records)
 
@@ -259,7 +260,9 @@ def test_a_duplicate_topic_and_validate_only_add_no_partitions() -> None:
 def delete(
     image: MetadataImage, *states: DeleteTopicState, enabled: bool = True
 ) -> tuple[list[tuple[str | None, int]], list[bytes]]:
-    decision = decide_delete_topics(image, DeleteTopicsRequest(topics=list(states)), defaults(delete_enabled=enabled))
+    decision = finish(
+        decide_delete_topics(image, DeleteTopicsRequest(topics=list(states)), defaults(delete_enabled=enabled))
+    )
     for record in decision.records:
         assert isinstance(record, RemoveTopicRecord)
     results = [(result.name, result.error_code) for result in decision.response.responses]
@@ -272,7 +275,7 @@ A_ID = GROWABLE.topics["a"].id
 def test_topics_are_deleted_by_name_and_by_id() -> None:
     assert delete(GROWABLE, DeleteTopicState("a")) == ([("a", 0)], [A_ID])
     assert delete(GROWABLE, DeleteTopicState(None, A_ID)) == ([("a", 0)], [A_ID])
-    by_names = decide_delete_topics(GROWABLE, DeleteTopicsRequest(topic_names=["b", "a"]), defaults())
+    by_names = finish(decide_delete_topics(GROWABLE, DeleteTopicsRequest(topic_names=["b", "a"]), defaults()))
     assert [each.error_code for each in by_names.response.responses] == [0, 0]
     assert not applied(GROWABLE, by_names.records).topics
 
@@ -316,7 +319,7 @@ def test_names_that_differ_only_in_case_collide_if_the_file_system_ignores_case(
     image = with_topics(THREE, topic("Orders")) if exists else THREE
     topics = [topic("orders")] if exists else [topic("Orders"), topic("orders")]
     caseless = replace(defaults(), ignores_case=True)
-    decision = decide_create_topics(image, CreateTopicsRequest(topics=topics), caseless, Random(1))
+    decision = finish(decide_create_topics(image, CreateTopicsRequest(topics=topics), caseless, Random(1)))
     refused = decision.response.topics[-1]
     assert refused.error_code == E.INVALID_TOPIC_EXCEPTION
     assert refused.error_message == (

@@ -8,6 +8,7 @@ import pytest
 from clusters import applied, cluster, create, defaults, layers, topic, with_topics
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.steps import finish
 from moldau.metadata.apply import apply
 from moldau.metadata.controller.elections import decide_balance, decide_elect_leaders
 from moldau.metadata.controller.leaderships import leave_changes
@@ -35,7 +36,7 @@ def with_view() -> MetadataImage:
 
 def removed(image: MetadataImage, name: str) -> MetadataImage:
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name)])
-    return applied(image, decide_delete_topics(image, request, defaults()).records)
+    return applied(image, finish(decide_delete_topics(image, request, defaults())).records)
 
 
 def test_a_view_has_the_partitions_of_its_source_and_no_records_of_them() -> None:
@@ -71,7 +72,7 @@ def test_a_view_follows_the_leader_of_its_source() -> None:
 def test_partitions_are_added_to_the_source_alone() -> None:
     image = with_view()
     request = CreatePartitionsRequest([CreatePartitionsTopic("orders", 3, None), CreatePartitionsTopic("big", 3, None)])
-    decision = decide_create_partitions(image, request, Random(1))
+    decision = finish(decide_create_partitions(image, request, Random(1)))
     assert [each.error_code for each in decision.response.results] == [0, ErrorCode.POLICY_VIOLATION]
     assert len(applied(image, decision.records).topics["big"].partitions) == 3
 
@@ -80,7 +81,7 @@ def test_a_view_loses_its_partitions_with_its_source_for_ever() -> None:
     image = removed(with_view(), "orders")
     assert image.topics["big"].partitions == ()
     request = CreateTopicsRequest([topic("orders", 2, 3)])
-    again = applied(image, decide_create_topics(image, request, defaults(), Random(99)).records)
+    again = applied(image, finish(decide_create_topics(image, request, defaults(), Random(99))).records)
     assert len(again.topics["orders"].partitions) == 2
     assert again.topics["big"].partitions == ()
     assert "big" not in removed(again, "big").views
@@ -135,7 +136,7 @@ def test_views_use_up_no_partitions_of_a_request() -> None:
     image = with_topics(cluster([1]), topic("orders", 1000, 1))
     topics = [*(view(f"v{number}", "orders") for number in range(10)), topic("other", 1000, 1)]
     charged: list[int] = []
-    decision = decide_create_topics(image, CreateTopicsRequest(topics), defaults(), Random(1), charged.append)
+    decision = finish(decide_create_topics(image, CreateTopicsRequest(topics), defaults(), Random(1), charged.append))
     assert {each.error_code for each in decision.response.topics} == {0}
     assert charged == [*[1] * 10, 1000]
 

@@ -167,7 +167,15 @@ class InMemoryNode:
 
     def committed(self, answer: Promise[R]) -> R:
         self.flush()
+        while not answer.done and self.timers.run_one_soon():  # a long decision takes several turns
+            self.flush()
         return answer.value()
+
+    def settle(self) -> None:
+        """Run everything that needs no more time."""
+        self.flush()
+        while self.timers.run_soon():
+            self.flush()
 
     def partition(self, topic: str, index: int = 0) -> Partition:
         return self.partitions.get(topic, index)

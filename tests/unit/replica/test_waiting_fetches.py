@@ -9,6 +9,8 @@ from fetch_requests import BY_ID, Key, fetch, immediate, parked, partition_resul
 from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode
+from moldau.replica.waiting import FETCHES_A_TURN
+from moldau.server.handlers.fetch_answer import PARTITIONS_A_TURN
 
 A: Key = ("a", 0)
 B: Key = ("a", 1)
@@ -236,3 +238,43 @@ def test_an_empty_first_partition_does_not_use_up_that_exception(node: InMemoryN
 def test_an_offset_within_a_batch_gets_the_whole_batch(node: InMemoryNode) -> None:
     size = node.append("a", count=10)
     assert partition_results(immediate(fetch(node, {A: 7})))[A].size == size
+
+
+def test_many_fetches_that_wait_for_one_partition_look_again_a_few_in_a_turn(node: InMemoryNode) -> None:
+    answers = [parked(fetch(node, {A: 0}, wait_ms=500)) for _ in range(2 * FETCHES_A_TURN + 1)]
+    node.append("a")
+    counts = []
+    while node.timers.run_one_soon():
+        counts.append(sum(answer.done for answer in answers))
+    assert counts == [FETCHES_A_TURN, 2 * FETCHES_A_TURN, 2 * FETCHES_A_TURN + 1]
+    assert len(node.parked) == 0
+
+
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_records_that_come_while_a_long_fetch_is_read_end_its_wait(node: InMemoryNode, epoch: int) -> None:
+    count = 3 * PARTITIONS_A_TURN
+    node.partitions._topics["a"].update(dict.fromkeys(range(1, count), node.partition("a", 1)))
+    answer = parked(fetch(node, {("a", index): 0 for index in range(count)}, epoch=epoch, wait_ms=500))
+    turns = 0
+    while len(node.parked) == 0:
+        node.timers.run_one_soon()
+        turns += 1
+        if turns == 4:  # the first partition was read, the last one was not
+            size = node.append("a")
+    assert not answer.done
+    node.timers.run_soon()
+    assert partition_results(answer)[A].size == size
+    assert len(node.parked) == 0
+    if epoch < 0:
+        assert not node.partition("a").watchers.consumers
+
+
+def test_a_long_fetch_that_need_not_wait_watches_nothing_afterwards(node: InMemoryNode) -> None:
+    node.append("a")
+    count = 3 * PARTITIONS_A_TURN
+    node.partitions._topics["a"].update(dict.fromkeys(range(1, count), node.partition("a", 1)))
+    answer = parked(fetch(node, {("a", index): 0 for index in range(count)}, wait_ms=500))
+    node.timers.run_soon()
+    assert len(partition_results(answer)) == count
+    assert not node.partition("a").watchers.consumers
+    assert not node.partition("a", 1).watchers.consumers

@@ -12,7 +12,8 @@ from in_memory_node import NODE_ID, InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
-from moldau.metadata.apply import Changes
+from moldau.base.steps import Steps
+from moldau.metadata.apply import RECORDS_A_TURN, Changes
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.producer_ids import decide_allocate
 from moldau.metadata.current import CurrentImage
@@ -20,6 +21,8 @@ from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigRecord, ConfigResource, FeatureLevelRecord
 from moldau.runtime.controller.active import Controller
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
+from moldau.runtime.quorum.metadata_log import MetadataLog
+from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import BatchHeader, split_batches
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -234,6 +237,87 @@ def test_what_is_decided_after_the_quorum_state_was_lost_survives_a_crash(node: 
     assert "a" in node.current.image.topics
 
 
+def many_configs(node: InMemoryNode, names: list[str]) -> Promise[str]:
+    """Submit a decision of so many records."""
+    return node.controller.submit(
+        lambda _: Decision("long", tuple(ConfigRecord(ConfigResource.TOPIC, name, "c", "v") for name in names))
+    )
+
+
+LONG = [f"topic-{number}" for number in range(3 * RECORDS_A_TURN)]
+
+
+def test_a_long_decision_takes_several_turns_and_is_one_batch(node: InMemoryNode) -> None:
+    seen: list[int] = []
+
+    def decide_after(image: MetadataImage) -> Decision[str]:
+        seen.append(len(image.configs))
+        return Decision("after", (ConfigRecord(ConfigResource.TOPIC, "after", "c", "v"),))
+
+    before, batches = len(node.current.image.configs), len(metadata_batches(node))
+    long, after = many_configs(node, LONG), node.controller.submit(decide_after)
+    turns = 0
+    while not seen:
+        assert len(metadata_batches(node)) - batches in (0, 1)
+        assert node.timers.run_one_soon()
+        turns += 1
+    assert turns >= 5
+    assert seen == [before + len(LONG)], "a later decision sees all of it"
+    assert node.committed(long) == "long"
+    assert node.committed(after) == "after"
+    assert [header.record_count for header in metadata_batches(node)[batches:]] == [len(LONG), 1]
+    assert len(node.restart().current.image.configs) == before + len(LONG) + 1
+
+
+def test_a_long_decision_is_dropped_when_the_node_no_longer_leads(node: InMemoryNode) -> None:
+    end_offset = node.metadata_log.end_offset
+    long, after = many_configs(node, LONG), node.controller.submit(lambda _: feature("after"))
+    node.timers.run_one_soon()
+    node.controller.no_longer_leading()
+    assert [answer.value().code for answer in (long, after)] == [ErrorCode.NOT_CONTROLLER] * 2  # type: ignore[attr-defined]
+    node.timers.run_soon()
+    assert node.metadata_log.end_offset == end_offset
+
+
+def test_a_fault_in_a_later_turn_ends_only_that_decision(node: InMemoryNode, caplog: pytest.LogCaptureFixture) -> None:
+    def decide(_: MetadataImage) -> Steps[Decision[str]]:
+        yield
+        raise ValueError("as asked")
+
+    broken, after = node.controller.submit(decide), node.controller.submit(lambda _: feature("after"))
+    answer: object = node.committed(broken)
+    assert isinstance(answer, KafkaError)
+    assert answer.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "a decision of the controller failed" in caplog.text
+    assert node.committed(after) == "done after"
+
+
+def test_committed_records_are_applied_in_turns(node: InMemoryNode) -> None:
+    node.committed(many_configs(node, LONG))
+    node.committed(node.controller.submit(lambda _: feature("after")))
+    timers, current = FakeTimers(), CurrentImage()
+    log = cast(MetadataLog, node.assembly.driver.quorum.log)
+    committed = CommittedMetadata(log, current, timers, pytest.fail)
+    committed.committed(node.metadata_log.end_offset - 1)
+    assert current.image.offset == -1, "half of a batch is not published"
+    committed.committed(node.metadata_log.end_offset)
+    turns = 1
+    while timers.run_one_soon():
+        turns += 1
+    assert turns >= 3
+    assert current.image == node.current.image
+
+
+def test_a_node_that_becomes_leader_publishes_nothing_that_it_had_begun_to_read(node: InMemoryNode) -> None:
+    node.committed(many_configs(node, LONG))
+    timers, current = FakeTimers(), CurrentImage()
+    committed = CommittedMetadata(cast(MetadataLog, node.assembly.driver.quorum.log), current, timers, pytest.fail)
+    committed.committed(node.metadata_log.end_offset)
+    committed.stop()
+    timers.run_soon()
+    assert current.image.offset == -1
+
+
 class LastWords:
     """A quorum leader that finds out during an append that it has no followers."""
 
@@ -254,13 +338,16 @@ class LastWords:
 class EmptyLog:
     """A log without committed records."""
 
+    def stop(self) -> None:
+        pass
+
     def read(self, up_to: int) -> tuple[MetadataImage, Changes]:
         return MetadataImage(), Changes()
 
 
 def test_a_controller_that_resigns_during_an_append_drops_the_decision() -> None:
     quorum, current = LastWords(), CurrentImage()
-    controller = quorum.controller = Controller(quorum, cast(CommittedMetadata, EmptyLog()), current)
+    controller = quorum.controller = Controller(quorum, cast(CommittedMetadata, EmptyLog()), current, FakeTimers())
     controller.leading(1)
     answer = controller.submit(lambda _: feature("transaction.version"))
     assert answer.value().code is ErrorCode.NOT_CONTROLLER

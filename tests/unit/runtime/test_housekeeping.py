@@ -13,7 +13,7 @@ from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
 from moldau.log import checkpoints, layout
 from moldau.log.checkpoints import decode_offsets, encode_offsets
-from moldau.runtime.housekeeping import RETAINED_A_TURN, Housekeeping
+from moldau.runtime.housekeeping import DELETED_A_TURN, RETAINED_A_TURN, Housekeeping
 from moldau.testing.clock import FakeTimers
 from moldau.testing.ports import at_once
 
@@ -48,10 +48,10 @@ def test_retention_looks_at_some_partitions_a_turn_and_skips_deleted_ones(node: 
     keep.retain(at_once, pytest.fail)
     keep.retain(at_once, pytest.fail)
     started = [partition.log.start_offset for partition in partitions]
-    assert sorted(started) == [0] * RETAINED_A_TURN + [1] * RETAINED_A_TURN
+    assert sorted(started) == [0] * (2 * RETAINED_A_TURN - DELETED_A_TURN) + [1] * DELETED_A_TURN
     deleted = partitions[started.index(0)]
     deleted.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    assert timers.run_soon() == 1
+    assert timers.run_soon() == 2 * RETAINED_A_TURN / DELETED_A_TURN - 1
     assert [partition for partition in partitions if partition.log.start_offset == 0] == [deleted]
 
 
@@ -61,7 +61,7 @@ def test_a_stop_ends_a_pass_of_retention(node: InMemoryNode) -> None:
     keep = chores(node, timers)
     keep.retain(at_once, pytest.fail)
     keep.stop()
-    node.store.take_deletable = pytest.fail  # type: ignore[method-assign]
+    node.store.collect_deletable = pytest.fail  # type: ignore[method-assign]
     assert timers.run_soon() == 1
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
+from moldau.replica.partitions import Partitions
 from moldau.replica.replication import IsrDecision, IsrProposal
-from moldau.runtime.replication.isr_changes import RETRY_DELAY_MS, IsrChanges
+from moldau.runtime.replication.isr_changes import PARTITIONS_A_TURN, PROPOSALS_A_REQUEST, RETRY_DELAY_MS, IsrChanges
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_partition import (
@@ -187,3 +189,47 @@ def test_after_close_nothing_is_sent_and_no_promise_is_completed() -> None:
     assert len(room.requests) == 1
     assert not promise.done
     assert room.timers.pending == 0
+
+
+def test_thousands_of_proposals_are_sent_some_hundred_at_a_time() -> None:
+    room = Room()
+    answers = room.propose(*(proposal(A, index, 1, 2) for index in range(2 * PROPOSALS_A_REQUEST + 1)))
+    for _ in range(3):
+        room.agree()
+    assert [len(each) for each in room.requested_partitions] == [PROPOSALS_A_REQUEST, PROPOSALS_A_REQUEST, 1]
+    assert all(answer.done for answer in answers)
+
+
+class Checked:
+    """A partition that counts how often its followers are checked."""
+
+    leadership = object()
+
+    def __init__(self) -> None:
+        self.checks = 0
+
+    def reevaluate_isr(self, *, looks_for_laggards: bool) -> None:
+        assert looks_for_laggards
+        self.checks += 1
+
+
+class Hosted(list[Checked]):
+    def all(self) -> list[Checked]:
+        return list(self)
+
+
+def test_lagging_followers_are_looked_for_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    room, counts = Room(), []
+    partitions = Hosted(Checked() for _ in range(2 * PARTITIONS_A_TURN + 1))
+    soon = room.timers.soon
+
+    def counted(call: Callable[[], None]) -> None:
+        counts.append(sum(each.checks for each in partitions))
+        soon(call)
+
+    monkeypatch.setattr(room.timers, "soon", counted)
+    room.changes.look_for_laggards(cast(Partitions, partitions), 100)
+    room.timers.advance(100)
+    assert counts == [PARTITIONS_A_TURN, 2 * PARTITIONS_A_TURN, 2 * PARTITIONS_A_TURN + 1]
+    room.timers.advance(100)
+    assert {each.checks for each in partitions} == {2}

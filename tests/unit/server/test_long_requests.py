@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 from attacked_cluster import AttackedCluster, ConnectionClosed
-from operations import operations_of
 from turns_of_requests import turns_of
 
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.promise import Promise
-from moldau.security.acls.access import UNRESTRICTED
 from moldau.server.conversation import LongReply
 from moldau.server.handlers.replies import TimeLimit, in_turns
 from moldau.testing.clock import FakeTimers
@@ -193,9 +191,9 @@ def test_creating_many_topics_computes_their_configs_once() -> None:
 
     def cost(prefix: str, count: int) -> int:
         request = CreateTopicsRequest([CreatableTopic(f"{prefix}{number}", 1, 1) for number in range(count)])
-        frame = bytearray(request_frame(ApiKey.CREATE_TOPICS, 7, 7, "client", request))
-        router = cluster.routers[9001]
-        return operations_of(lambda: router.answer("PLAINTEXT", "test:1", UNRESTRICTED, memoryview(frame)[4:]))
+        frame = request_frame(ApiKey.CREATE_TOPICS, 7, 7, "client", request)
+        turns, _ = turns_of(cluster.routers[9001], cluster.timers, frame)
+        return sum(turns)
 
     few, many = cost("a", 10), cost("b", 110)
     assert (many - few) / 100 < 1_000, "lines of Python for each topic"

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import cast
 
 import pytest
 from in_memory_node import InMemoryNode
@@ -18,7 +20,12 @@ from moldau.base.ids import TopicPartition
 from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
 from moldau.metadata.apply import Changes
+from moldau.metadata.image import TopicImage
+from moldau.metadata.records import ConfigResource
+from moldau.replica.partition import Partition
 from moldau.runtime.broker.chunked_layout import PARTITIONS_A_TURN
+from moldau.runtime.replication.fetcher import ReplicaFetcher
+from moldau.runtime.replication.fetchers import _Assignment
 from moldau.security.acls.access import UNRESTRICTED
 from moldau.server.conversation import ConnectionBudget, Conversation, LongReply, Reply
 from moldau.server.router import Router
@@ -28,9 +35,10 @@ from moldau.wire.codec import Outgoing
 PARTITIONS = 8_000
 LINES_A_TURN = 80_000
 """A turn of 20 ms executes some 200,000 lines. Handled in one turn, these requests take 100,000 to 4,000,000."""
-MORE_LINES = {"Produce": 120_000, f"Fetch of {PARTITIONS:,} partitions that waits": 150_000, "DeleteRecords": 140_000}
-"""The batches of a long Produce are copied at once, a fetch that waits watches all its partitions at once, and the
-audit log counts the lines that it does not write."""
+MORE_LINES = {"Produce": 120_000, "DeleteRecords": 140_000}
+"""The batches of a long Produce are copied at once, and the audit log counts the lines that it does not write."""
+METADATA_LINES_A_TURN = 150_000
+"""The batch of all records of a decision is built at once. Decided in one turn, these requests take up to 1,500,000."""
 BIG = "big"
 
 
@@ -79,6 +87,7 @@ def test_passes_over_all_partitions_take_several_turns(node: InMemoryNode) -> No
         "flush": keep.flush_by_time,
         "producers": keep.expire_producers,
         "retention": lambda: keep.retain(at_once, pytest.fail),
+        "purge": lambda: keep.purge(at_once, pytest.fail),
         "checkpoints": lambda: keep.write_checkpoints(at_once, pytest.fail),
     }
     for name, begin in passes.items():
@@ -88,6 +97,66 @@ def test_passes_over_all_partitions_take_several_turns(node: InMemoryNode) -> No
         # Checkpoints are written and files removed in a thread; here that happens at once, in the last turn.
         assert max(turns[:-1]) < 20_000, name
         assert len(turns) >= 8, name
+
+
+def test_new_configs_and_brokers_reach_all_partitions_in_turns(node: InMemoryNode) -> None:
+    image, partitions = node.current.image, node.partitions
+    for changes in (Changes(configs={(ConfigResource.BROKER, "")}), Changes(brokers={1})):
+        turns = [operations_of(partial(partitions.on_image, image, changes, node.clock.now_ms()))]
+        while partitions._updates:
+            turns.append(operations_of(partitions.update_some))
+        assert max(turns) < LINES_A_TURN
+        assert len(turns) >= PARTITIONS / 500
+
+
+def test_the_cleaner_looks_at_some_hundred_logs_in_a_turn(node: InMemoryNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    side = node.assembly.broker_side
+    assert side is not None
+    cleaner, log = side.cleaner, node.partition(BIG).log
+    config = log.config
+    log.update_config(replace(config, cleanup_policy=frozenset({"compact"})))
+    turns: list[int] = []
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(cleaner, "_soon", waiting.append)
+    turns.append(operations_of(cleaner._look))
+    while waiting:
+        turns.append(operations_of(waiting.pop()))
+    log.update_config(config)
+    assert max(turns) < LINES_A_TURN
+    assert len(turns) >= PARTITIONS / 500
+
+
+class Fetching:
+    """A fetcher that counts the partitions that it no longer fetches."""
+
+    leader_id = 7
+
+    def __init__(self) -> None:
+        self.removed = 0
+
+    def remove(self, partition: Partition) -> None:
+        self.removed += 1
+
+
+def test_deleted_topics_are_no_longer_fetched_after_some_turns() -> None:
+    node = InMemoryNode().start()
+    node.create_topic(BIG)
+    side, fetching, count = node.assembly.broker_side, Fetching(), 2_000
+    assert side is not None
+    assignment = _Assignment(node.partition(BIG), cast(ReplicaFetcher, fetching))
+    topics = [TopicImage(f"gone-{number}", bytes(16), ()) for number in range(1_000)]
+    topics.append(TopicImage("gone", bytes(16), ()))
+    for topic in topics:
+        side._fetchers._assignments[topic.name] = {0: assignment}
+    side._fetchers._assignments["gone"] = dict.fromkeys(range(count), assignment)
+    side._fetchers.on_image(node.current.image, Changes(removed=topics))
+    counts = [fetching.removed]
+    while side._fetchers.remove_some():
+        counts.append(fetching.removed - sum(counts))
+    assert max(counts) <= 500
+    assert min(counts) > PARTITIONS_A_TURN, "the logs are deleted behind it"
+    assert fetching.removed == 1_000 + count
+    assert not side._fetchers._assignments
 
 
 def test_partitions_are_laid_out_and_removed_a_few_in_a_turn() -> None:
@@ -124,6 +193,33 @@ def test_a_connection_waits_while_its_long_request_is_handled(reads: list[bytes]
     assert conversation.resume()
     assert handled == [b"long", b"after"]
     assert not conversation.held
+
+
+def test_a_topic_of_many_partitions_is_decided_and_applied_in_turns() -> None:
+    node = InMemoryNode(static={"auto.create.topics.enable": "false"}).start()
+    publishing: list[int] = []
+    turns, reply = turns_of(
+        router_of(node),
+        node.timers,
+        stall_requests.create_topics([BIG], PARTITIONS),
+        lambda: publishing.append(operations_of(node.flush)),
+    )
+    assert reply
+    assert max(turns) < METADATA_LINES_A_TURN
+    assert max(publishing) < LINES_A_TURN
+    assert len(turns) > 30
+    assert len(node.current.image.topics[BIG].partitions) == PARTITIONS
+
+
+def test_many_topics_are_created_and_deleted_in_turns() -> None:
+    node = InMemoryNode(static={"auto.create.topics.enable": "false"}).start()
+    names = [f"topic-{number}" for number in range(1_000)]
+    for request in (stall_requests.create_topics(names, 1), stall_requests.delete_topics(names)):
+        turns, reply = turns_of(router_of(node), node.timers, request, node.flush)
+        assert reply
+        assert max(turns) < METADATA_LINES_A_TURN
+        assert len(turns) > 10
+        node.settle()
 
 
 def test_a_long_request_keeps_its_memory_until_it_is_handled() -> None:

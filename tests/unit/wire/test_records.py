@@ -21,10 +21,12 @@ from moldau.wire.records import (
     Record,
     append_varint,
     build_batch,
+    build_value_batch,
     control_record,
     control_type,
     decode_records,
     end_txn_marker,
+    iterate_records,
     read_end_txn_marker,
     read_varint,
 )
@@ -101,6 +103,14 @@ def test_we_read_what_others_build(oracle, records, codec) -> None:  # type: ign
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 1, 3)
     ours = decode_records(batch)
     assert [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in ours] == as_tuples(records)
+
+
+def test_a_batch_of_values_is_the_same_as_one_of_records() -> None:
+    values = [bytes(number % 300) for number in range(1_500)] + [bytes(100_000)]
+    records = [Record(offset, 1_700_000_000_000, None, value) for offset, value in enumerate(values)]
+    batch = build_value_batch(values, 1_700_000_000_000, 7)
+    assert batch == build_batch(records, leader_epoch=7)
+    assert list(iterate_records(batch, read_header(batch))) == decode_records(batch)
 
 
 @given(value=st.integers(-(2**63), 2**63 - 1))

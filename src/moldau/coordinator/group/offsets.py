@@ -6,16 +6,17 @@ of a transaction stay in `transactional_offsets` until it ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID, Uuid
-from moldau.coordinator.group import offset_removal
+from moldau.coordinator.group import offset_fetch, offset_removal
 from moldau.coordinator.group.classic.group import ClassicGroup
+from moldau.coordinator.group.commit_draft import CommitDraft, T
+from moldau.coordinator.group.offset_fetch import TOPIC_ID_MIN_VERSION
 from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.state import GroupState
-from moldau.coordinator.group.transactional_offsets import TopicAndPartition
 from moldau.coordinator.machine import (
     Client,
     CoordinatorRecord,
@@ -29,6 +30,7 @@ from moldau.metadata.image import TopicImage
 from moldau.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -36,24 +38,19 @@ from moldau.wire.messages.offset_commit import (
 from moldau.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from moldau.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
 )
 from moldau.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 
-TOPIC_ID_MIN_VERSION: Final = 10
-"""From this version on, OffsetCommit and OffsetFetch use topic ids."""
 GROUP_NOT_FOUND_MIN_VERSION: Final = 9
 """Before this version, OffsetCommit responds with ILLEGAL_GENERATION instead of GROUP_ID_NOT_FOUND."""
-NO_OFFSET: Final = -1
 NO_RETENTION: Final = -1
 NO_TIME: Final = -1
 _UNUSABLE: Final = frozenset(
@@ -62,9 +59,6 @@ _UNUSABLE: Final = frozenset(
 """The error codes of partitions that do not exist or that the client may not use, whatever its group."""
 _CODES_FOR_PRODUCERS: Final = {ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION}
 """Producers do not know member epochs and get another error code instead."""
-Committed = dict[str, dict[int, OffsetCommitValue]]
-"""The offsets of one group, by topic and partition."""
-T = TypeVar("T", OffsetCommitResponseTopic, TxnOffsetCommitResponseTopic)
 
 
 class Offsets:
@@ -76,43 +70,61 @@ class Offsets:
     # --- commit -------------------------------------------------------------------------------------------------
 
     def commit(
-        self, request: OffsetCommitRequest, client: Client, may_read: MayUseTopic = any_topic
+        self,
+        request: OffsetCommitRequest,
+        client: Client,
+        may_read: MayUseTopic = any_topic,
+        draft: CommitDraft[OffsetCommitResponseTopic] | None = None,
     ) -> Outcome[OffsetCommitResponse]:
-        """Commit offsets. The member is checked only if it may read at least one of the partitions and that exists."""
+        """Commit offsets, all or nothing; a long request was drafted before. The member is checked only if it may read
+        at least one of the partitions and that exists."""
+        if draft is None:
+            draft = CommitDraft()
+            for topic in request.topics:
+                self.draft_topic(draft, request, topic, topic.partitions, client, may_read)
+        if draft.is_usable:
+            try:
+                self._check_committer(request, client, draft.partitions)
+            except KafkaError as error:
+                return Outcome(OffsetCommitResponse(topics=_with_error(draft.topics, error.code)))
+        return Outcome(OffsetCommitResponse(topics=draft.topics), draft.records, encoded=draft.encoded)
+
+    def draft_topic(
+        self,
+        draft: CommitDraft[OffsetCommitResponseTopic],
+        request: OffsetCommitRequest,
+        topic: OffsetCommitRequestTopic,
+        partitions: Sequence[OffsetCommitRequestPartition],
+        client: Client,
+        may_read: MayUseTopic,
+    ) -> None:
+        """Add some partitions of a topic to the draft of a commit."""
         now_ms = self._state.clock.now_ms()
         expire_ms = NO_TIME if request.retention_time_ms == NO_RETENTION else now_ms + request.retention_time_ms
-        records: list[CoordinatorRecord] = []
-        partitions: list[tuple[Uuid, int]] = []
-        topics = []
-        group_id, is_usable = request.group_id, False
-        for topic in request.topics:
-            topic_id = topic.topic_id
-            image, missing_code = self._find(topic_id, topic.name, client, may_read)
-            count = 0 if image is None else len(image.partitions)
-            results = []
-            for partition in topic.partitions:
-                index, metadata = partition.partition_index, partition.committed_metadata or ""
-                if image is None or metadata or not 0 <= index < count:
-                    code = self._error_code(partition, image, missing_code)
-                    results.append(OffsetCommitResponsePartition(index, code))
-                    is_usable = is_usable or code not in _UNUSABLE
-                    if image is None or code:
-                        continue
-                else:
-                    is_usable = True
-                    results.append(OffsetCommitResponsePartition(index))
-                partitions.append((image.id, index))
-                value = OffsetCommitValue(
-                    partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, expire_ms, topic_id
-                )
-                records.append(new_coordinator_record((OffsetCommitKey(group_id, image.name, index), value)))
-            topics.append(OffsetCommitResponseTopic(topic_id, topic.name, results))
-        if is_usable:
-            try:
-                self._check_committer(request, client, partitions)
-            except KafkaError as error:
-                return Outcome(OffsetCommitResponse(topics=_with_error(topics, error.code)))
-        return Outcome(OffsetCommitResponse(topics=topics), records)
+        group_id, topic_id = request.group_id, topic.topic_id
+        if client.version < TOPIC_ID_MIN_VERSION:
+            image, missing_code = self._find_by_name(topic.name, may_read)
+        else:
+            image, missing_code = self._find_by_id(topic_id, may_read)
+        count = 0 if image is None else len(image.partitions)
+        results: list[OffsetCommitResponsePartition] = []
+        for partition in partitions:
+            index, metadata = partition.partition_index, partition.committed_metadata or ""
+            if image is None or metadata or not 0 <= index < count:
+                code = self._error_code(partition, image, missing_code)
+                results.append(OffsetCommitResponsePartition(index, code))
+                draft.is_usable = draft.is_usable or code not in _UNUSABLE
+                if image is None or code:
+                    continue
+            else:
+                draft.is_usable = True
+                results.append(OffsetCommitResponsePartition(index))
+            draft.partitions.append((image.id, index))
+            value = OffsetCommitValue(
+                partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, expire_ms, topic_id
+            )
+            draft.records.append(new_coordinator_record((OffsetCommitKey(group_id, image.name, index), value)))
+        draft.topics.append(OffsetCommitResponseTopic(topic_id, topic.name, results))
 
     def _error_code(
         self,
@@ -147,34 +159,50 @@ class Offsets:
             self._extend_session(group, request.member_id)
 
     def transactional_commit(
-        self, request: TxnOffsetCommitRequest, client: Client, may_read: MayUseTopic = any_topic
+        self,
+        request: TxnOffsetCommitRequest,
+        client: Client,
+        may_read: MayUseTopic = any_topic,
+        draft: CommitDraft[TxnOffsetCommitResponseTopic] | None = None,
     ) -> Outcome[TxnOffsetCommitResponse]:
         """Like `commit`, but the offsets take effect when the transaction commits. The log checks on append whether the
         producer is fenced."""
-        now_ms = self._state.clock.now_ms()
-        records: list[CoordinatorRecord] = []
-        partitions: list[tuple[Uuid, int]] = []
-        topics = []
-        for topic in request.topics:
-            image, missing_code = self._find_by_name(topic.name, may_read)
-            results = []
-            for partition in topic.partitions:
-                index = partition.partition_index
-                code = self._error_code(partition, image, missing_code)
-                results.append(TxnOffsetCommitResponsePartition(index, code))
-                if image is not None and not code:
-                    partitions.append((image.id, index))
-                    value = _value(partition, ZERO_UUID, now_ms, NO_TIME)
-                    records.append(CoordinatorRecord(OffsetCommitKey(request.group_id, topic.name, index), value))
-            topics.append(TxnOffsetCommitResponseTopic(topic.name, results))
-        if _is_any_usable(topics):
+        if draft is None:
+            draft = CommitDraft()
+            for topic in request.topics:
+                self.draft_transactional_topic(draft, request, topic, topic.partitions, may_read)
+        if draft.is_usable:
             try:
-                self._check_sender(request, client, partitions)
+                self._check_sender(request, client, draft.partitions)
             except KafkaError as error:
                 code = _CODES_FOR_PRODUCERS.get(error.code, error.code)
-                return Outcome(TxnOffsetCommitResponse(topics=_with_error(topics, code)))
+                return Outcome(TxnOffsetCommitResponse(topics=_with_error(draft.topics, code)))
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-        return Outcome(TxnOffsetCommitResponse(topics=topics), records, producer=producer)
+        response = TxnOffsetCommitResponse(topics=draft.topics)
+        return Outcome(response, draft.records, producer=producer, encoded=draft.encoded)
+
+    def draft_transactional_topic(
+        self,
+        draft: CommitDraft[TxnOffsetCommitResponseTopic],
+        request: TxnOffsetCommitRequest,
+        topic: TxnOffsetCommitRequestTopic,
+        partitions: Sequence[TxnOffsetCommitRequestPartition],
+        may_read: MayUseTopic,
+    ) -> None:
+        """Add some partitions of a topic to the draft of a commit."""
+        now_ms = self._state.clock.now_ms()
+        image, missing_code = self._find_by_name(topic.name, may_read)
+        results = []
+        for partition in partitions:
+            index = partition.partition_index
+            code = self._error_code(partition, image, missing_code)
+            results.append(TxnOffsetCommitResponsePartition(index, code))
+            draft.is_usable = draft.is_usable or code not in _UNUSABLE
+            if image is not None and not code:
+                draft.partitions.append((image.id, index))
+                value = _value(partition, ZERO_UUID, now_ms, NO_TIME)
+                draft.records.append(CoordinatorRecord(OffsetCommitKey(request.group_id, topic.name, index), value))
+        draft.topics.append(TxnOffsetCommitResponseTopic(topic.name, results))
 
     def _check_sender(
         self, request: TxnOffsetCommitRequest, client: Client, partitions: list[tuple[Uuid, int]]
@@ -191,20 +219,16 @@ class Offsets:
             for topic_id, index in partitions:
                 check(topic_id, index)
 
-    def _find(
-        self, topic_id: Uuid, name: str, client: Client, may_read: MayUseTopic
-    ) -> tuple[TopicImage | None, ErrorCode]:
+    def _find_by_id(self, topic_id: Uuid, may_read: MayUseTopic) -> tuple[TopicImage | None, ErrorCode]:
         """Return the topic, if the client may read it and it exists, and the error code for the case that not. A topic
         id is no secret: unlike with names, unknown and forbidden ids have different codes."""
-        if client.version < TOPIC_ID_MIN_VERSION:
-            return self._find_by_name(name, may_read)
         topic = self._state.current.image.topic_by_id(topic_id)
         if topic is None or may_read(topic.name):
             return topic, ErrorCode.UNKNOWN_TOPIC_ID
         return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     def _find_by_name(self, name: str, may_read: MayUseTopic) -> tuple[TopicImage | None, ErrorCode]:
-        if not may_read(name):
+        if may_read is not any_topic and not may_read(name):
             return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return self._state.current.image.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -217,64 +241,7 @@ class Offsets:
         require_stable: bool = False,
         may_describe: MayUseTopic = any_topic,
     ) -> Outcome[OffsetFetchResponseGroup]:
-        """Return committed offsets. With `require_stable`, a partition whose offset an open transaction may change gets
-        UNSTABLE_OFFSET_COMMIT instead of its last committed offset."""
-        group = self._state.groups.get(request.group_id)
-        if group is not None:
-            group.check_fetch(request.member_id, request.member_epoch)
-        committed = self._state.offsets.get(request.group_id, {})
-        unstable = self._state.transactional_offsets.open_of(request.group_id) if require_stable else ()
-        if request.topics is None:
-            topics = list(self._fetch_all(committed, unstable, client, may_describe))
-        else:
-            topics = [self._fetch_topic(topic, committed, unstable, client, may_describe) for topic in request.topics]
-        return Outcome(OffsetFetchResponseGroup(request.group_id, topics))
-
-    def _fetch_all(
-        self,
-        committed: Committed,
-        unstable: Collection[TopicAndPartition],
-        client: Client,
-        may_describe: MayUseTopic,
-    ) -> Iterator[OffsetFetchResponseTopics]:
-        """Yield all topics with committed offsets that the client may describe. A partition whose only commit is in an
-        open transaction is left out."""
-        for name, partitions in committed.items():
-            if not may_describe(name):
-                continue
-            topic = self._state.current.image.topics.get(name)
-            if client.version >= TOPIC_ID_MIN_VERSION and topic is None:
-                continue  # the topic is deleted, so there is no topic id for the response
-            topic_id = topic.id if topic is not None else ZERO_UUID
-            results = [
-                _unstable(index) if (name, index) in unstable else _fetched(index, value)
-                for index, value in partitions.items()
-            ]
-            yield OffsetFetchResponseTopics(topic_id, name, results)
-
-    def _fetch_topic(
-        self,
-        topic: OffsetFetchRequestTopics,
-        committed: Committed,
-        unstable: Collection[TopicAndPartition],
-        client: Client,
-        may_describe: MayUseTopic,
-    ) -> OffsetFetchResponseTopics:
-        name = topic.name
-        if client.version >= TOPIC_ID_MIN_VERSION:
-            image = self._state.current.image.topic_by_id(topic.topic_id)
-            if image is None:
-                return _fetch_error(topic, ErrorCode.UNKNOWN_TOPIC_ID)
-            name = image.name
-        if not may_describe(name):
-            return _fetch_error(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        partitions = committed.get(name, {})
-        ids = (ZERO_UUID, topic.topic_id) if topic.topic_id != ZERO_UUID else None
-        results = [
-            _unstable(index) if (name, index) in unstable else _fetched(index, _of_topic(partitions.get(index), ids))
-            for index in topic.partition_indexes
-        ]
-        return OffsetFetchResponseTopics(topic.topic_id, name, results)
+        return Outcome(offset_fetch.fetch(self._state, request, client, require_stable, may_describe))
 
     # --- removal ------------------------------------------------------------------------------------------------
 
@@ -327,10 +294,6 @@ class Offsets:
             offsets.pop(key.group, None)
 
 
-def _is_any_usable(topics: Sequence[OffsetCommitResponseTopic] | Sequence[TxnOffsetCommitResponseTopic]) -> bool:
-    return any(each.error_code not in _UNUSABLE for topic in topics for each in topic.partitions)
-
-
 def _with_error(topics: list[T], code: ErrorCode) -> list[T]:
     """Return the topics with `code` for all partitions that exist and that the client may use."""
     for topic in topics:
@@ -349,25 +312,3 @@ def _value(
     metadata = partition.committed_metadata or ""
     epoch = partition.committed_leader_epoch
     return OffsetCommitValue(partition.committed_offset, epoch, metadata, now_ms, expire_ms, topic_id)
-
-
-def _of_topic(value: OffsetCommitValue | None, ids: tuple[Uuid, Uuid] | None) -> OffsetCommitValue | None:
-    """Return the committed value, or None if it belongs to an earlier topic of the same name."""
-    return None if value is not None and ids is not None and value.topic_id not in ids else value
-
-
-def _fetched(
-    index: int, value: OffsetCommitValue | None, code: ErrorCode = ErrorCode.NONE
-) -> OffsetFetchResponsePartitions:
-    if value is None:
-        return OffsetFetchResponsePartitions(index, NO_OFFSET, -1, "", code)
-    return OffsetFetchResponsePartitions(index, value.offset, value.leader_epoch, value.metadata)
-
-
-def _fetch_error(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
-    partitions = [_fetched(index, None, code) for index in topic.partition_indexes]
-    return OffsetFetchResponseTopics(topic.topic_id, topic.name, partitions)
-
-
-def _unstable(index: int) -> OffsetFetchResponsePartitions:
-    return _fetched(index, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
-from moldau.metadata.apply import changed_partition
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change
 from moldau.metadata.controller.unclean_elections import unclean_allowed
 from moldau.metadata.image import RECOVERED, RECOVERING, MetadataImage, PartitionState, TopicImage
+from moldau.metadata.partition_states import changed_partition
 from moldau.metadata.records import LEADER_UNCHANGED, PartitionChangeRecord
 from moldau.wire.messages.alter_partition import (
     AlterPartitionRequest,

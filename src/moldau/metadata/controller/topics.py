@@ -1,6 +1,7 @@
 """Creating, growing and deleting topics, as pure functions of the image that return a response and records.
 
-CreateTopics v2–7, CreatePartitions v0–3, DeleteTopics v1–6: each topic of a request succeeds or fails alone.
+CreateTopics v2–7, CreatePartitions v0–3, DeleteTopics v1–6: each topic of a request succeeds or fails alone. A request
+may name thousands of topics, or create thousands of partitions: it is decided in steps, all on the same image.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID, Uuid
+from moldau.base.steps import Steps
 from moldau.base.topic_names import METADATA_TOPIC, collision_key, topic_name_problem
 from moldau.base.view_configs import VIEW_PREFIX
 from moldau.metadata.controller.assignments import check_assignment, partition_record
@@ -49,6 +52,9 @@ from moldau.wire.messages.delete_topics import (
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """Kafka's limit of one request: a typing error should not create a million files."""
+PARTITIONS_A_TURN: Final = 1_000
+TOPIC_COST: Final = 10
+"""A topic takes as long to decide as so many partitions."""
 
 Charge = Callable[[int], None]
 """Counts partitions for the client's quota. Raises KafkaError THROTTLING_QUOTA_EXCEEDED if it is exceeded."""
@@ -79,25 +85,33 @@ def decide_create_topics(
     defaults: TopicDefaults,
     rng: Random,
     charge: Charge = unlimited,
-) -> Decision[CreateTopicsResponse]:
+) -> Steps[Decision[CreateTopicsResponse]]:
     counts = Counter(topic.name for topic in request.topics)
     new_names: dict[str, str] = {}
     lowered = {name.lower(): name for name in image.topics} if defaults.ignores_case else {}
     results: list[CreatableTopicResult] = []
     records: list[MetadataRecord] = []
     partitions_left = PARTITIONS_PER_REQUEST_MAX
+    room = PARTITIONS_A_TURN
     new_views = NewViews(image)
     for topic in request.topics:
+        if room <= 0:
+            yield
+            room = PARTITIONS_A_TURN
+        room -= TOPIC_COST
         try:
             if counts[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            result, topic_records = _create(image, topic, new_names, lowered, defaults, rng, partitions_left, new_views)
+            result, topic_records = yield from _create(
+                image, topic, new_names, lowered, defaults, rng, partitions_left, new_views
+            )
             partitions = sum(isinstance(record, PartitionRecord) for record in topic_records)
             charge(max(partitions, 1))  # a view has none of its own
         except KafkaError as refused:
             results.append(_topic_error(topic.name, refused))
             continue
         partitions_left -= partitions
+        room -= partitions
         new_views.count += not partitions
         new_names[collision_key(topic.name)] = topic.name
         if defaults.ignores_case:
@@ -118,7 +132,7 @@ def _create(
     rng: Random,
     partitions_left: int,
     new_views: NewViews,
-) -> tuple[CreatableTopicResult, list[MetadataRecord]]:
+) -> Steps[tuple[CreatableTopicResult, list[MetadataRecord]]]:
     _check_name(topic.name, image, new_names, lowered)
     configs = {config.name: config.value for config in topic.configs}
     nulls = [name for name, value in configs.items() if value is None]
@@ -127,12 +141,12 @@ def _create(
     overrides = {name: value for name, value in configs.items() if value is not None}
     if any(name.startswith(VIEW_PREFIX) for name in overrides):
         return create_view(image, topic, overrides, defaults.describe_configs, new_uuid(rng), new_views)
-    replicas = _choose_replicas(image, topic, defaults, rng, partitions_left)
+    replicas = yield from _choose_replicas(image, topic, defaults, rng, partitions_left)
     defaults.check_configs(overrides)
     topic_id = new_uuid(rng)
     records: list[MetadataRecord] = [TopicRecord(topic.name, topic_id)]
     records += [ConfigRecord(ConfigResource.TOPIC, topic.name, name, value) for name, value in overrides.items()]
-    records += [partition_record(image, index, topic_id, brokers) for index, brokers in enumerate(replicas)]
+    records += yield from _partition_records(image, 0, topic_id, replicas)
     result = CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
@@ -142,6 +156,17 @@ def _create(
         configs=defaults.describe_configs(overrides),
     )
     return result, records
+
+
+def _partition_records(
+    image: MetadataImage, first_index: int, topic_id: Uuid, replicas: Sequence[tuple[int, ...]]
+) -> Steps[list[PartitionRecord]]:
+    records: list[PartitionRecord] = []
+    for index, brokers in enumerate(replicas, first_index):
+        if records and not len(records) % PARTITIONS_A_TURN:
+            yield
+        records.append(partition_record(image, index, topic_id, brokers))
+    return records
 
 
 def _check_name(name: str, image: MetadataImage, new_names: Mapping[str, str], lowered: Mapping[str, str]) -> None:
@@ -166,11 +191,11 @@ def _check_name(name: str, image: MetadataImage, new_names: Mapping[str, str], l
 
 def _choose_replicas(
     image: MetadataImage, topic: CreatableTopic, defaults: TopicDefaults, rng: Random, partitions_left: int
-) -> list[tuple[int, ...]]:
+) -> Steps[list[tuple[int, ...]]]:
     """Return the replicas of each partition: as the request assigns them, or as `place` chooses them."""
     if topic.assignments:
         _check_partition_count(len(topic.assignments), partitions_left)
-        return _assigned_replicas(image, topic)
+        return (yield from _assigned_replicas(image, topic))
     if topic.num_partitions == 0 or topic.num_partitions < -1:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     if topic.replication_factor == 0 or topic.replication_factor < -1:
@@ -191,7 +216,7 @@ def _check_partition_count(partitions: int, partitions_left: int) -> None:
         )
 
 
-def _assigned_replicas(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:
+def _assigned_replicas(image: MetadataImage, topic: CreatableTopic) -> Steps[list[tuple[int, ...]]]:
     if topic.replication_factor != -1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -204,6 +229,8 @@ def _assigned_replicas(image: MetadataImage, topic: CreatableTopic) -> list[tupl
         )
     assigned: dict[int, tuple[int, ...]] = {}
     for assignment in topic.assignments:
+        if assigned and not len(assigned) % PARTITIONS_A_TURN:
+            yield
         if assignment.partition_index in assigned:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -244,15 +271,21 @@ def _topic_error(name: str, refused: KafkaError) -> CreatableTopicResult:
 
 def decide_create_partitions(
     image: MetadataImage, request: CreatePartitionsRequest, rng: Random, charge: Charge = unlimited
-) -> Decision[CreatePartitionsResponse]:
+) -> Steps[Decision[CreatePartitionsResponse]]:
     counts = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
     records: list[MetadataRecord] = []
+    room = PARTITIONS_A_TURN
     for topic in request.topics:
+        if room <= 0:
+            yield
+            room = PARTITIONS_A_TURN
+        room -= TOPIC_COST
         try:
             if counts[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            new_partitions = _new_partitions(image, topic, rng)
+            new_partitions = yield from _new_partitions(image, topic, rng)
+            room -= len(new_partitions)
             charge(len(new_partitions))
         except KafkaError as refused:
             results[topic.name] = CreatePartitionsTopicResult(topic.name, refused.code, refused.message)
@@ -263,7 +296,7 @@ def decide_create_partitions(
     return Decision(CreatePartitionsResponse(results=list(results.values())), tuple(records))
 
 
-def _new_partitions(image: MetadataImage, request: CreatePartitionsTopic, rng: Random) -> list[PartitionRecord]:
+def _new_partitions(image: MetadataImage, request: CreatePartitionsTopic, rng: Random) -> Steps[list[PartitionRecord]]:
     topic = image.topics.get(request.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -281,20 +314,24 @@ def _new_partitions(image: MetadataImage, request: CreatePartitionsTopic, rng: R
     if request.assignments is None:
         replicas = place(list(image.brokers.values()), added, topic.replication_factor, rng)
     else:
-        replicas = _assigned_new_replicas(image, topic, [a.broker_ids for a in request.assignments], added)
-    return [partition_record(image, current + index, topic.id, brokers) for index, brokers in enumerate(replicas)]
+        replicas = yield from _assigned_new_replicas(image, topic, [a.broker_ids for a in request.assignments], added)
+    return (yield from _partition_records(image, current, topic.id, replicas))
 
 
 def _assigned_new_replicas(
     image: MetadataImage, topic: TopicImage, assignments: list[Sequence[int]], added: int
-) -> list[tuple[int, ...]]:
+) -> Steps[list[tuple[int, ...]]]:
     if len(assignments) != added:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Attempted to add {added} additional partition(s), but only {len(assignments)} assignment(s) "
             "were specified.",
         )
-    replicas = [check_assignment(image, brokers) for brokers in assignments]
+    replicas: list[tuple[int, ...]] = []
+    for brokers in assignments:
+        if replicas and not len(replicas) % PARTITIONS_A_TURN:
+            yield
+        replicas.append(check_assignment(image, brokers))
     if any(len(brokers) != topic.replication_factor for brokers in replicas):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -305,12 +342,14 @@ def _assigned_new_replicas(
 
 def decide_delete_topics(
     image: MetadataImage, request: DeleteTopicsRequest, defaults: TopicDefaults, charge: Charge = unlimited
-) -> Decision[DeleteTopicsResponse]:
+) -> Steps[Decision[DeleteTopicsResponse]]:
     requested = list(request.topics) or [DeleteTopicState(name=name) for name in request.topic_names]
     results: list[DeletableTopicResult] = []
     records: dict[Uuid, RemoveTopicRecord] = {}
     counts = Counter((topic.name, topic.topic_id) for topic in requested)
-    for topic in requested:
+    for number, topic in enumerate(requested, 1):
+        if not number % (PARTITIONS_A_TURN // TOPIC_COST):
+            yield
         try:
             if counts[topic.name, topic.topic_id] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")

@@ -20,7 +20,8 @@ PARTITIONS_A_TURN: Final = 16
 
 class ChunkedLayout:
     def __init__(self, follower: ImageListener, remove_some: Callable[[int], bool], timers: Timers) -> None:
-        """`remove_some` removes at most so many partitions of deleted topics, and returns whether some are left."""
+        """`remove_some` removes at most so many partitions of deleted topics, goes on with other work of several turns,
+        and returns whether some is left."""
         self._follower = follower
         self._remove_some = remove_some
         self._has_removals = False

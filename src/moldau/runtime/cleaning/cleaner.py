@@ -8,14 +8,16 @@ neither the cleaning of others nor the broker. `log/cleaning` has the cleaning i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.ports import RunInThread
+from moldau.base.steps import split
 from moldau.log import compaction
 from moldau.log.log import Log
 from moldau.replica.partition import Partition
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from moldau.log.cleaning.swap import SwapWork
 
 log = logging.getLogger("moldau.cleaner")
+PARTITIONS_A_TURN: Final = 500
+"""Partitions that are looked at in one turn of the loop."""
 FAILURES_MAX: Final = 3
 """After this many failures in a row, a log is not cleaned until the next start."""
 WATCH_MS: Final = 1_000
@@ -66,6 +70,10 @@ class Swap(NamedTuple):
     def is_wanted(self) -> bool:
         """Whether the log still expects this swap. A change of the topic does not stop a swap that has begun."""
         return compaction.is_swapping(self.ended.log, self.work)
+
+
+def _is_compacted(partition: Partition) -> bool:
+    return partition.log.config.is_compacted and partition.log.fault is None and not partition.is_closed
 
 
 class LogCleaner:
@@ -149,14 +157,28 @@ class LogCleaner:
         return guarded
 
     def _look(self) -> None:
-        now_ms = self._clock.now_ms()
         self._failures = {each: count for each, count in self._failures.items() if each.fault is None}
-        compacted = [each for each in self._partitions if each.log.config.is_compacted and each.log.fault is None]
+        self._look_at_some(split(self._partitions.all(), PARTITIONS_A_TURN), None)
+
+    def _look_at_some(self, rest: Iterator[Sequence[Partition]], dirtiest: DirtyLog | None) -> None:
+        """Delete the expired segments of some hundred compacted logs in each turn of the loop, then clean the dirtiest
+        of all logs that are due."""
+        now_ms = self._clock.now_ms()
+        compacted = [each for each in next(rest, ()) if _is_compacted(each)]
         self._delete_expired(compacted, now_ms)
-        self._purge()
         due = self._due(compacted, now_ms) if self._settings.is_enabled else []
+        candidates = due if dirtiest is None else [dirtiest, *due]
+        dirtiest = max(candidates, key=lambda each: each.dirty_ratio, default=None)
+        some = next(rest, None)
+        if some is not None:
+            self._soon(lambda: self._look_at_some(chain([some], rest), dirtiest))
+            return
+        self._purge()
+        # The log may have changed since it was looked at.
+        partitions = [] if dirtiest is None or not _is_compacted(dirtiest.partition) else [dirtiest.partition]
+        due = self._due(partitions, now_ms) if self._settings.is_enabled else []
         if due:
-            self._begin(max(due, key=lambda each: each.dirty_ratio), now_ms)
+            self._begin(due[0], now_ms)
         else:
             self._wait()
 

@@ -3,24 +3,39 @@
 While its node leads the quorum, it is the single writer of the metadata log. Decisions see all earlier decisions,
 committed or not; everyone else sees an image only when a majority has its records on disk. When the node is no longer
 the leader, uncommitted decisions are dropped, and waiting requests get NOT_CONTROLLER.
+
+A decision of thousands of records takes several turns of the loop: it is decided, encoded and applied to the latest
+image in steps, and appended as one batch in the last one. Later requests wait until then: each sees all earlier
+decisions, and nobody sees half of one.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from dataclasses import replace
+from functools import partial
+from inspect import GEN_RUNNING, getgeneratorstate
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
-from moldau.metadata.apply import Changes, apply
+from moldau.base.steps import Steps, split
+from moldau.metadata.apply import RECORDS_A_TURN, Changes, apply_in_steps
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import encode_record
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 
 R = TypeVar("R")
+Decide = Callable[[MetadataImage], Decision[R] | Steps[Decision[R]]]
+_DONE: Final = object()
+
+log = logging.getLogger("moldau.controller")
 
 
 class Writer(Protocol):
@@ -57,16 +72,26 @@ class _Parked(NamedTuple):
     response: Any
 
 
+class _Submitted(NamedTuple):
+    """A request that is not decided yet, or not completely."""
+
+    answer: Promise[Any]
+    steps: Steps[None]
+
+
 class Controller:
     """A listener of the quorum, which calls `leading`, `resigned` and `committed`."""
 
-    def __init__(self, writer: Writer, committed: CommittedMetadata, current: CurrentImage) -> None:
+    def __init__(self, writer: Writer, committed: CommittedMetadata, current: CurrentImage, timers: Timers) -> None:
+        self._timers = timers
         self._writer = writer
         self._committed = committed
         self._current = current
         self._image = MetadataImage()
         self._is_active = False
         self._parked: deque[_Parked] = deque()
+        self._submitted: deque[_Submitted] = deque()
+        """The request that is being decided, and those that wait for it."""
         self._duties: list[Duties] = []
 
     def on_active(self, duties: Duties) -> None:
@@ -81,7 +106,7 @@ class Controller:
         """The offset of the first record of the next decision."""
         return self._writer.end_offset
 
-    def submit(self, decide: Callable[[MetadataImage], Decision[R]]) -> Promise[R]:
+    def submit(self, decide: Decide[R]) -> Promise[R]:
         """Decide on the latest image. The promise is completed when all that the decision depends on is committed, or
         with a KafkaError: NOT_CONTROLLER if this node is not or no longer the leader, KAFKA_STORAGE_ERROR if its disk
         failed."""
@@ -89,28 +114,74 @@ class Controller:
         if not self._is_active:
             answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
             return answer
-        decision = decide(self._image)
+        submitted = _Submitted(answer, self._steps(decide, answer))
+        self._submitted.append(submitted)
+        if len(self._submitted) == 1:
+            self._step(submitted)
+        return answer
+
+    def _step(self, submitted: _Submitted) -> None:
+        """Run a step of the first request. If it was the last, decide the next request in the next turn."""
+        try:
+            is_done = next(submitted.steps, _DONE) is _DONE
+        except BaseException:
+            self._end(submitted)
+            raise
+        if is_done:
+            self._end(submitted)
+            self._release()
+        else:
+            self._timers.soon(partial(self._next_turn, submitted))
+
+    def _next_turn(self, submitted: _Submitted) -> None:
+        if not self._is_first(submitted):
+            return  # this node no longer leads
+        try:
+            self._step(submitted)
+        except Exception as error:
+            INTERNAL_ERRORS.log(log, "a decision of the controller failed")
+            submitted.answer.complete(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+
+    def _end(self, submitted: _Submitted) -> None:
+        if self._is_first(submitted):
+            self._submitted.popleft()
+            if self._submitted:
+                self._timers.soon(partial(self._next_turn, self._submitted[0]))
+
+    def _is_first(self, submitted: _Submitted) -> bool:
+        return bool(self._submitted) and self._submitted[0] is submitted
+
+    def _steps(self, decide: Decide[R], answer: Promise[Any]) -> Steps[None]:
+        decided = decide(self._image)
+        decision = decided if isinstance(decided, Decision) else (yield from decided)
         changes: Changes | None = None
         if decision.records:
+            values: list[bytes] = []
+            for some in split(decision.records, RECORDS_A_TURN):
+                if values:
+                    yield
+                values += map(encode_record, some)
+            # The offset is known only after the append: the quorum may append records of its own between two steps.
+            image, changes = yield from apply_in_steps(self._image, decision.records, self._image.offset, 0)
+            submitted = self._submitted[0]
             try:
-                end_offset = self._writer.append([encode_record(record) for record in decision.records])
+                end_offset = self._writer.append(values)
             except KafkaError as refused:
                 answer.complete(refused)
-                return answer
-            if not self.is_active:
+                return
+            if not self._is_first(submitted):
                 # While it appended, this node found out that it has no followers left, and resigned.
                 answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
-                return answer
-            self._image, changes = apply(self._image, decision.records, end_offset - 1, self._writer.leader_epoch)
+                return
+            self._image = replace(image, offset=end_offset - 1, epoch=self._writer.leader_epoch)
         self._parked.append(_Parked(self._writer.end_offset, self._image, changes, answer, decision.response))
-        self._release()
-        return answer
 
     # --- calls of the quorum ------------------------------------------------------------------------------------
 
     def leading(self, epoch: int) -> None:
         """Begin with the whole log: the uncommitted records of earlier leaders are committed with this leader's own."""
         end_offset = self._writer.end_offset
+        self._committed.stop()
         self._image, changes = self._committed.read(end_offset)
         self._is_active = True
         self._parked.append(_Parked(end_offset, self._image, changes, Promise(), None))
@@ -121,11 +192,14 @@ class Controller:
     def no_longer_leading(self) -> None:
         self._is_active = False
         parked, self._parked = self._parked, deque()
+        submitted, self._submitted = self._submitted, deque()
         for duties in self._duties:
             duties.lay_down()
-        for each in parked:
-            if not each.answer.done:
-                each.answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
+        # A request that is appending right now gets its answer from there.
+        dropped = [each.answer for each in submitted if getgeneratorstate(each.steps) != GEN_RUNNING]
+        for answer in [*(each.answer for each in parked), *dropped]:
+            if not answer.done:
+                answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:
         """Do nothing: `leading` and `resigned` tell the controller what it needs."""

@@ -11,6 +11,7 @@ from moldau.base.clock import Clock
 from moldau.base.config_def import BrokerLayers
 from moldau.base.counters import MUTATIONS_THROTTLED, Counters
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps
 from moldau.base.topic_configs import check_topic_configs, effective_topic_configs, memoized_by_overrides
 from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.acls import decide_create_acls, decide_delete_acls
@@ -39,7 +40,7 @@ from moldau.wire.messages.create_topics import CreatableTopicConfigs
 from moldau.wire.schema import Message
 
 Decide = Callable[[MetadataImage, Any], Decision[Any]]
-DecideMutation = Callable[[MetadataImage, Any, Charge], Decision[Any]]
+DecideMutation = Callable[[MetadataImage, Any, Charge], Steps[Decision[Any]]]
 
 
 class Admin:
@@ -117,11 +118,11 @@ class Admin:
         request: Message,
         version: int,
         client: Client | None,
-    ) -> Decision[Any]:
+    ) -> Steps[Decision[Any]]:
         quota = self._limits.quota(image.client_quotas, api, version, client, self._clock.elapsed_ms())
         if quota is None:
-            return decide(image, request, unlimited)
-        decision = decide(image, request, quota.charge)
+            return (yield from decide(image, request, unlimited))
+        decision = yield from decide(image, request, quota.charge)
         if quota.pause_ms:
             self._counters.add(MUTATIONS_THROTTLED)
             decision.response.throttle_time_ms = quota.pause_ms

@@ -57,10 +57,12 @@ class BrokerReports:
 
     def ask(self, api: ApiKey, request: Message) -> Promise[Any]:
         """Return a promise of the response, or of KafkaError NOT_CONTROLLER if this node is not the leader."""
-        decide = self._decisions[api]
-        response = self._controller.submit(lambda image: decide(image, request))
+        return self._controller.submit(lambda image: self._decide(api, image, request))
+
+    def _decide(self, api: ApiKey, image: MetadataImage, request: Message) -> Decision[Any]:
+        decision = self._decisions[api](image, request)
         self._duties.set_fencing_timer()
-        return response
+        return decision
 
     def _register(
         self, image: MetadataImage, request: BrokerRegistrationRequest

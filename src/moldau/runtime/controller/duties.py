@@ -60,7 +60,6 @@ class ControllerDuties:
         self._controller.submit(lambda image: decide_scram_secret(image, lambda: new_scram_secret(self._rng)))
         self._controller.submit(self._begin_sessions)
         self._balancing = self._timers.after_ms(self._balance.check_interval_ms, self._check_leaders)
-        self.set_fencing_timer()
 
     def lay_down(self) -> None:
         for timer in (self._fencing, self._balancing):
@@ -98,6 +97,7 @@ class ControllerDuties:
         self._sessions.begin_all(image, self._clock.elapsed_ms())
         # The previous process of this node is gone: this one need not wait until its session expires.
         self._sessions.end(self._node_id)
+        self.set_fencing_timer()
         return Decision(None)
 
     def _fence(self) -> None:
@@ -107,10 +107,12 @@ class ControllerDuties:
             # This node itself was suspended: heartbeats of the brokers are still to be read.
             self._controller.submit(self._begin_sessions)
         else:
-            self._controller.submit(
-                lambda image: decide_fence_stale(image, self._sessions, now_ms, self._layers(image))
-            )
+            self._controller.submit(lambda image: self._fence_stale(image, now_ms))
+
+    def _fence_stale(self, image: MetadataImage, now_ms: int) -> Decision[list[int]]:
+        decision = decide_fence_stale(image, self._sessions, now_ms, self._layers(image))
         self.set_fencing_timer()
+        return decision
 
     # --- leaders ------------------------------------------------------------------------------------------------
 

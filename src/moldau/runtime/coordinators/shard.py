@@ -12,7 +12,6 @@ deadlines wait: the machine keeps its state.
 from __future__ import annotations
 
 import logging
-import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
@@ -20,7 +19,7 @@ from typing import Any, Final, TypeVar
 from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.promise import Promise
-from moldau.coordinator.machine import Answer, CoordinatorRecord, Outcome, ProducerIdAndEpoch
+from moldau.coordinator.machine import UNWRITABLE, Answer, CoordinatorRecord, Outcome, ProducerIdAndEpoch
 from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL, ACKS_LEADER, Partition
 from moldau.runtime.coordinators.shard_replay import Machine, TransactionalMachine, replay_log
@@ -33,8 +32,6 @@ RECORD_OVERHEAD_BYTES: Final = 32
 """An upper bound for a record's lengths, deltas and attributes."""
 DEADLINE_RETRY_MS: Final = 500
 """How long deadlines that are due wait while the partition has too few in-sync replicas."""
-UNWRITABLE: Final = (struct.error, ValueError, OverflowError)
-"""Errors of the codec for a string that is too long for its length field."""
 
 
 _CODES_ON_FAILURE: Final = {
@@ -115,7 +112,8 @@ class Shard:
                     ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.partition.name} has too few in-sync replicas"
                 )
             encode, now_ms = self._machine.encode, self._clock.now_ms()
-            records = [new_record((IN_LINE, now_ms, *encode(record), ())) for record in outcome.records]
+            pairs = map(encode, outcome.records) if outcome.encoded is None else outcome.encoded
+            records = [new_record((IN_LINE, now_ms, key, value, ())) for key, value in pairs]
             size = max(map(_size, records)) if outcome.is_divisible else _total_size(records)
             if BATCH_HEADER_BYTES + size + outcome.spare_bytes > self.partition.log.config.max_message_bytes:
                 raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)

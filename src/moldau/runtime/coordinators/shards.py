@@ -89,6 +89,11 @@ class Shards(Generic[M]):
             local = self._find(key)
         return local[0].submit(decide, local[1], *arguments)
 
+    def machine_of(self, key: str) -> M:
+        """Return the machine of `key`, for what is prepared before `submit`. Raise KafkaError if it is not on this
+        node."""
+        return self._find(key).machine
+
     def _find(self, key: str) -> LocalShard[M]:
         local = self._shards.get(self.partition_of(key))
         if local is None:

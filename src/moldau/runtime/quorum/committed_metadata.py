@@ -1,23 +1,47 @@
 """Applies the committed part of the metadata log to the current image.
 
-On a node that is not a controller, this listens to the quorum directly.
+On a node that is not a controller, this listens to the quorum directly. Thousands of records take several turns of the
+loop; the image is published when all records of a batch are in it.
 """
 
 from __future__ import annotations
 
-from moldau.metadata.apply import Changes, apply
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Final
+
+from moldau.base.clock import Timers
+from moldau.base.errors import StorageFault
+from moldau.base.steps import Steps, finish
+from moldau.metadata.apply import Changes, apply_in_steps
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import MetadataRecord, decode_record
 from moldau.metadata.snapshot import changes_between
 from moldau.runtime.quorum.metadata_log import MetadataLog
-from moldau.wire.records import decode_records
+from moldau.wire.batch import BatchHeader
+from moldau.wire.records import iterate_records
+
+BYTES_AT_ONCE: Final = 1 << 20
+"""So much of the log, or one batch, is read into memory at once and published as one change."""
+_DONE: Final = object()
 
 
 class CommittedMetadata:
-    def __init__(self, log: MetadataLog, current: CurrentImage) -> None:
+    def __init__(
+        self,
+        log: MetadataLog,
+        current: CurrentImage,
+        timers: Timers,
+        on_fault: Callable[[StorageFault], None],
+    ) -> None:
         self._log = log
         self._current = current
+        self._timers = timers
+        self._on_fault = on_fault
+        self._high_watermark = 0
+        self._steps: Steps[None] | None = None
+        """Publish what is committed, while that takes several turns."""
 
     def leading(self, epoch: int) -> None:
         """Do nothing: only a controller leads, and it handles this itself."""
@@ -29,27 +53,76 @@ class CommittedMetadata:
         """Do nothing: what is committed stays committed under any leader."""
 
     def committed(self, high_watermark: int) -> None:
-        """Publish everything that was committed since the last call as one change."""
-        self._load_snapshot()
-        if high_watermark > self._current.image.offset + 1:
-            self._current.publish(*self.read(high_watermark))
+        """Publish everything that was committed since the last call."""
+        self._high_watermark = high_watermark
+        if self._steps is None:
+            self._steps = self._publish()
+            self._step(self._steps)
+
+    def stop(self) -> None:
+        """Publish nothing more until the next call of `committed`."""
+        self._steps = None
+
+    def _step(self, steps: Steps[None]) -> None:
+        is_done = True
+        try:
+            is_done = next(steps, _DONE) is _DONE
+        finally:
+            if is_done:
+                self._steps = None
+        if not is_done:
+            self._timers.soon(partial(self._next_turn, steps))
+
+    def _next_turn(self, steps: Steps[None]) -> None:
+        if steps is not self._steps:
+            return
+        try:
+            self._step(steps)
+        except StorageFault as fault:
+            self._on_fault(fault)
+
+    def _publish(self) -> Steps[None]:
+        while True:
+            yield from self._load_snapshot()
+            read_up_to = self._current.image.offset + 1
+            if self._high_watermark <= read_up_to:
+                return
+            image, changes = yield from self._read(self._high_watermark, BYTES_AT_ONCE)
+            self._current.publish(image, changes)
+            if not read_up_to <= image.offset < self._high_watermark - 1:
+                return
+            yield
 
     def read(self, up_to: int) -> tuple[MetadataImage, Changes]:
         """Return the image with everything below the offset `up_to` applied, and the changes."""
-        image = self._current.image
-        records: list[MetadataRecord] = []
-        offset, epoch = image.offset, image.epoch
-        for header, batch in self._log.batches(image.offset + 1, up_to):
-            if not header.is_control:
-                records += [decode_record(record.value or b"") for record in decode_records(batch, header)]
-            offset, epoch = header.last_offset, header.leader_epoch
-        return apply(image, records, offset, epoch)
+        return finish(self._read(up_to))
 
-    def _load_snapshot(self) -> None:
+    def _read(self, up_to: int, bytes_max: int | None = None) -> Steps[tuple[MetadataImage, Changes]]:
+        """Read at least one batch, and no more than `bytes_max` after it. The log may change between two steps: the
+        bytes are read in the first one."""
+        image = self._current.image
+        batches: list[tuple[BatchHeader, memoryview]] = []
+        offset, epoch, size = image.offset, image.epoch, 0
+        for header, batch in self._log.batches(image.offset + 1, up_to):
+            size += len(batch)
+            if bytes_max is not None and batches and size > bytes_max:
+                break
+            batches.append((header, batch))
+            offset, epoch = header.last_offset, header.leader_epoch
+        return (yield from apply_in_steps(image, _records(batches), offset, epoch))
+
+    def _load_snapshot(self) -> Steps[None]:
         """Load the latest snapshot if the log no longer has the records right after the current image."""
         latest = self._log.latest_snapshot()
         if latest is None or self._log.start_offset <= self._current.image.offset + 1:
             return
-        records = [decode_record(value) for value in self._log.read_snapshot(latest)]
-        image, _ = apply(MetadataImage(), records, latest.end_offset - 1, latest.epoch)
+        records = (decode_record(value) for value in self._log.read_snapshot(latest))
+        image, _ = yield from apply_in_steps(MetadataImage(), records, latest.end_offset - 1, latest.epoch)
         self._current.publish(image, changes_between(self._current.image, image))
+
+
+def _records(batches: Iterable[tuple[BatchHeader, memoryview]]) -> Iterator[MetadataRecord]:
+    for header, batch in batches:
+        if not header.is_control:
+            for record in iterate_records(batch, header):
+                yield decode_record(record.value or b"")

@@ -5,10 +5,13 @@ A partition whose leader changes moves from one fetcher to another; the others a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from moldau.base.clock import Clock, Timers
+from moldau.base.steps import split
 from moldau.client.peers import Peers
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage
@@ -17,6 +20,9 @@ from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.replica.throttle import ThrottledReplicas
 from moldau.runtime.replication.fetcher import FetcherParts, ReplicaFetcher, ReplicaFetchSettings
+
+PARTITIONS_A_TURN: Final = 500
+"""Partitions of a deleted topic that are no longer fetched after one turn of the loop."""
 
 
 @dataclass(slots=True)
@@ -46,6 +52,8 @@ class ReplicaFetchers:
         self._image = MetadataImage()
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._assignments: dict[str, dict[int, _Assignment]] = {}
+        self._removed: deque[tuple[str, Sequence[int]]] = deque()
+        """Partitions of deleted topics that are still fetched."""
         self._is_closed = False
         self._parts = FetcherParts(
             node_id, broker_epoch, self._address, peers, follower, clock, timers, settings, throttled
@@ -57,12 +65,24 @@ class ReplicaFetchers:
             return
         self._image = image
         for topic in changes.removed:
-            self._update(topic.name, sorted(self._assignments.get(topic.name, ())))
+            for some in split(sorted(self._assignments.get(topic.name, ())), PARTITIONS_A_TURN):
+                self._removed.append((topic.name, some))
+        self.remove_some()
         for name in sorted(changes.topics):
             self._update(name, sorted(changes.topics[name]))
         self._close_idle()
         for broker_id in sorted(changes.brokers & self._fetchers.keys()):
             self._fetchers[broker_id].retry_now()
+
+    def remove_some(self) -> bool:
+        """Stop fetching some hundred partitions of deleted topics. Return whether some are left."""
+        left = PARTITIONS_A_TURN
+        while self._removed and left > 0:
+            topic, some = self._removed.popleft()
+            self._update(topic, some)
+            left -= 1 + len(some)
+        self._close_idle()
+        return bool(self._removed)
 
     def close(self) -> None:
         self._is_closed = True

@@ -1,17 +1,20 @@
-"""Sends the leaders' proposals of in-sync replicas to the controller: all proposals of one turn in one request, one
-request at a time, retried until the controller has decided (KIP-497).
+"""Sends the leaders' proposals of in-sync replicas to the controller: those of one turn in one request, some hundred at
+most, one request at a time, retried until the controller has decided (KIP-497).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from moldau.base.clock import Timer, Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.base.promise import Promise
+from moldau.base.steps import split
+from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.replica.replication import IsrDecision, IsrProposal
 from moldau.wire.apis import ApiKey
@@ -28,6 +31,10 @@ from moldau.wire.schema import Message
 log = logging.getLogger("moldau.replication")
 AskController = Callable[[ApiKey, Message], Promise[Any]]
 RETRY_DELAY_MS: Final = 50
+PROPOSALS_A_REQUEST: Final = 500
+"""A broker that was away returns to thousands of in-sync sets at once: neither node should handle them in one turn."""
+PARTITIONS_A_TURN: Final = 500
+"""Partitions that are checked for lagging followers in one turn of the loop."""
 FINAL_CODES: Final = frozenset(
     {
         ErrorCode.NONE,
@@ -66,9 +73,19 @@ class IsrChanges:
         """Check for lagging followers at this interval; Kafka uses half of `replica.lag.time.max.ms`."""
 
         def check() -> None:
-            if not self._is_closed:
-                partitions.reevaluate_isr(looks_for_laggards=True)
+            check_some(split(partitions.all(), PARTITIONS_A_TURN))
+
+        def check_some(rest: Iterator[Sequence[Partition]]) -> None:
+            if self._is_closed:
+                return
+            some = next(rest, None)
+            if some is None:
                 self._timer = self._timers.after_ms(interval_ms, check)
+                return
+            for partition in some:
+                if partition.leadership is not None:
+                    partition.reevaluate_isr(looks_for_laggards=True)
+            self._timers.soon(lambda: check_some(rest))
 
         self._timer = self._timers.after_ms(interval_ms, check)
 
@@ -92,7 +109,8 @@ class IsrChanges:
     def _send(self) -> None:
         if self._is_closed:
             return
-        self._sent, self._unsent = self._unsent, {}
+        keys = list(islice(self._unsent, PROPOSALS_A_REQUEST))
+        self._sent = {key: self._unsent.pop(key) for key in keys}
         topics: dict[Uuid, list[RequestPartitionData]] = {}
         for proposal, _ in self._sent.values():
             topics.setdefault(proposal.topic_id, []).append(_request_partition(proposal))

@@ -14,6 +14,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps, finish, split
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partitions import Partitions
 from moldau.replica.reading import EMPTY, ConsumerReads, Reads, ReplicaReads, SameRack
@@ -31,7 +32,7 @@ from moldau.replica.waiting import ParkedFetches
 from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_READ
 from moldau.server.handlers.current_leaders import add_leaders_to_fetch
 from moldau.server.handlers.fetch_answer import PARTITIONS_A_TURN, FetchAnswer, ends_wait, refuse_partition
-from moldau.server.handlers.replies import Steps, TurnItems, finish, item_count, run_steps, split
+from moldau.server.handlers.replies import TurnItems, item_count, run_steps
 from moldau.server.router import Caller
 from moldau.views.shown_runs import counted_size
 from moldau.wire.apis import ApiKey
@@ -127,7 +128,17 @@ class Fetch:
     def _steps(
         self, session: FetchSession, request: FetchRequest, reads: Reads, answer: FetchAnswer
     ) -> Steps[FetchResponse | Promise[FetchResponse]]:
-        """The same for a request of many partitions."""
+        """The same for a request of many partitions. They are watched from the beginning: records that come after a
+        partition was read, and before the last one was, also end the wait."""
+        is_touched, on_touch_before = False, session.on_touch
+
+        def on_touch(size: int) -> None:
+            nonlocal is_touched
+            is_touched = True
+            if on_touch_before is not None:
+                on_touch_before(size)
+
+        session.on_touch = on_touch
         turn = TurnItems(PARTITIONS_A_TURN)
         for topic in request.topics:
             for some in split(topic.partitions, PARTITIONS_A_TURN) if topic.partitions else ((),):
@@ -142,8 +153,14 @@ class Fetch:
         yield
         response = yield from answer.collect()
         if response is not None:
+            session.on_touch = on_touch_before
+            if not session.id:
+                session.close()
             return response
-        return answer.park(self._parked, self._wait_ms(request, reads))
+        parked = answer.park(self._parked, self._wait_ms(request, reads))
+        if is_touched and session.on_touch is not None:
+            session.on_touch(0)
+        return parked
 
     def _wait_ms(self, request: FetchRequest, reads: Reads) -> int:
         if reads.replica_id != CONSUMER and self._replication is not None and self._replication.expects_new_followers:

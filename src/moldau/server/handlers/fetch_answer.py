@@ -10,11 +10,11 @@ from typing import Final, Protocol
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID, Uuid
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps, split
 from moldau.replica.reading import EMPTY, NO_REPLICA, Reads
 from moldau.replica.sessions import CONSUMER, NEVER_SENT, FetchedPartition, FetchSession
 from moldau.replica.view_partition import ReadablePartition
 from moldau.replica.waiting import ParkedFetches
-from moldau.server.handlers.replies import Steps, split
 from moldau.server.router import Caller
 from moldau.wire.codec import size_of
 from moldau.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData

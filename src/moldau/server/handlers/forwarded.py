@@ -19,10 +19,12 @@ from moldau.base.errors import KafkaError
 from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.runtime.controller.channel import AskController
+from moldau.server.conversation import LongReply
 from moldau.server.handlers.authorized_requests.authorized import Authorize
 from moldau.server.handlers.error_responses import error_response
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, response_class
+from moldau.wire.messages.create_topics import CreateTopicsRequest
 from moldau.wire.schema import Message
 
 FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
@@ -48,6 +50,9 @@ FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.EXPIRE_DELEGATION_TOKEN: (1, 2),
 }
 
+TOPICS_ENCODED_ON_LOOP: Final = 100
+"""The response to CreateTopics has all configs of each topic: one for more topics is encoded in a thread."""
+
 
 class ForwardedHandler:
     """The handler of one forwarded API."""
@@ -66,12 +71,22 @@ class ForwardedHandler:
         allowed, with_refused = self._authorize(request, caller.access)
         if allowed is None:
             return with_refused(response_class(self.api)())
-        reply = self._send_to_controller(self.api, allowed, caller.version, caller.client)
-        return reply.map(
+        reply = self._send_to_controller(self.api, allowed, caller.version, caller.client).map(
             lambda response: with_refused(
                 error_response(allowed, response) if isinstance(response, KafkaError) else response
             )
         )
+        if isinstance(allowed, CreateTopicsRequest) and len(allowed.topics) > TOPICS_ENCODED_ON_LOOP:
+            return _long(reply)
+        return reply
+
+
+def _long(reply: Promise[Message]) -> LongReply:
+    """Return a reply that is encoded in a thread. Later requests of the connection need not wait."""
+    long_reply = LongReply()
+    long_reply.handled.complete(None)
+    reply.then(long_reply.complete)
+    return long_reply
 
 
 def forwarded_handlers(

@@ -15,6 +15,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
 from moldau.base.limits import METADATA_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps
 from moldau.base.topic_names import INTERNAL_TOPICS, topic_name_problem
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
@@ -23,7 +24,7 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import CLUSTER_CREATE, CLUSTER_DESCRIBE, TOPIC_CREATE, TOPIC_DESCRIBE
-from moldau.server.handlers.replies import Steps, run_steps
+from moldau.server.handlers.replies import run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse

@@ -5,13 +5,14 @@ combining several replies into one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.promise import Promise, resolved
+from moldau.base.steps import Steps, split
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.server.conversation import LongReply
 
@@ -19,8 +20,6 @@ R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T")
 P = TypeVar("P")
-Steps = Generator[None, None, R]
-"""The handling of a long request: a turn of the loop ends at each `yield`."""
 
 log = logging.getLogger("moldau.server")
 
@@ -123,21 +122,6 @@ def partitions_in_turns(
         return combine(results)
 
     return run_steps(timers, steps())
-
-
-def finish(steps: Steps[R]) -> R:
-    """Run all steps at once and return their result."""
-    try:
-        while True:
-            next(steps)
-    except StopIteration as done:
-        result: R = done.value
-        return result
-
-
-def split(items: Sequence[T], count: int) -> Iterator[Sequence[T]]:
-    """Return the items in parts of `count`."""
-    return (items[first : first + count] for first in range(0, len(items), count))
 
 
 def run_steps(timers: Timers, steps: Steps[R | Promise[R]]) -> R | Promise[R]:

@@ -7,6 +7,7 @@ transaction may still change are withheld; v8: several groups at once (one befor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -14,15 +15,19 @@ from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import OFFSETS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps
+from moldau.coordinator.group.commit_draft import PARTITIONS_A_TURN, CommitDraft, draft_in_steps, is_long
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Client, MayUseTopic, Outcome, any_topic
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.security.acls.requirements import GROUP_DELETE, GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE, TOPIC_READ
-from moldau.server.handlers.replies import combine_replies, in_turns, reply_or_error, reply_when_ready
+from moldau.server.handlers.replies import combine_replies, in_turns, reply_or_error, reply_when_ready, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -49,8 +54,9 @@ class OffsetCommit:
     versions = (2, 10)
     request_bytes_max = OFFSETS_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
         self._coordinator = coordinator
+        self._timers = timers
 
     def answer(
         self, request: OffsetCommitRequest, caller: Caller
@@ -60,6 +66,9 @@ class OffsetCommit:
             if not caller.access.allows(GROUP_READ, request.group_id):
                 return _commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
             may_read = partial(caller.access.allows, TOPIC_READ)
+        topics = request.topics
+        if (len(topics) != 1 or len(topics[0].partitions) > PARTITIONS_A_TURN) and is_long(topics):
+            return run_steps(self._timers, self._long_commit(request, caller.member, may_read))
         try:
             reply = self._coordinator.submit(
                 request.group_id, _commit, request, caller.member, may_read, may_be_empty=True
@@ -70,11 +79,48 @@ class OffsetCommit:
             return reply
         return reply_when_ready(reply, lambda error: _commit_error(request, error.code))
 
+    def _long_commit(
+        self, request: OffsetCommitRequest, client: Client, may_read: MayUseTopic
+    ) -> Steps[OffsetCommitResponse | Promise[OffsetCommitResponse]]:
+        """Draft the commit in steps; check the member and write everything in the last one."""
+        try:
+            groups = self._coordinator.shards.machine_of(request.group_id)
+        except KafkaError as error:
+            return _commit_error(request, error.code)
+
+        def add(
+            draft: CommitDraft[OffsetCommitResponseTopic],
+            topic: OffsetCommitRequestTopic,
+            some: Sequence[OffsetCommitRequestPartition],
+        ) -> None:
+            groups.offsets.draft_topic(draft, request, topic, some, client, may_read)
+
+        draft = yield from draft_in_steps(request.topics, groups.encode, add)
+        yield
+        return reply_or_error(
+            lambda: self._coordinator.submit(
+                request.group_id, _commit_draft, request, client, may_read, draft, may_be_empty=True
+            ),
+            lambda error: _commit_error(request, error.code),
+        )
+
 
 def _commit(
     groups: Groups, request: OffsetCommitRequest, client: Client, may_read: MayUseTopic
 ) -> Outcome[OffsetCommitResponse]:
     return groups.offsets.commit(request, client, may_read)
+
+
+def _commit_draft(
+    groups: Groups,
+    request: OffsetCommitRequest,
+    client: Client,
+    may_read: MayUseTopic,
+    draft: CommitDraft[OffsetCommitResponseTopic],
+) -> Outcome[OffsetCommitResponse]:
+    if draft.has_deleted_topic(groups.state.current.image):
+        return groups.offsets.commit(request, client, may_read)
+    return groups.offsets.commit(request, client, may_read, draft)
 
 
 def _commit_error(request: OffsetCommitRequest, error_code: ErrorCode) -> OffsetCommitResponse:

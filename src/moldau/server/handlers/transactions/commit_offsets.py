@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise, when_ready
-from moldau.coordinator.machine import Client, MayUseTopic
+from moldau.base.steps import Steps
+from moldau.coordinator.group.commit_draft import CommitDraft, draft_in_steps, is_long
+from moldau.coordinator.group.groups import Groups
+from moldau.coordinator.machine import Client, MayUseTopic, Outcome
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
@@ -15,11 +20,13 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import InTransaction
 from moldau.security.acls.requirements import GROUP_READ, TOPIC_READ, TRANSACTION_WRITE
-from moldau.server.handlers.replies import reply_or_error
+from moldau.server.handlers.replies import reply_or_error, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -41,6 +48,7 @@ _ERROR_FOR_CLIENT = {
 """The error that a client gets when the log of this coordinator, or another coordinator, fails."""
 
 Response = TxnOffsetCommitResponse | Promise[TxnOffsetCommitResponse]
+Draft = CommitDraft[TxnOffsetCommitResponseTopic]
 
 
 class TxnOffsetCommit:
@@ -49,8 +57,14 @@ class TxnOffsetCommit:
     request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
 
     def __init__(
-        self, current: CurrentImage, groups: GroupCoordinator, partitions: Partitions, gate: TransactionGate
+        self,
+        current: CurrentImage,
+        groups: GroupCoordinator,
+        partitions: Partitions,
+        gate: TransactionGate,
+        timers: Timers,
     ) -> None:
+        self._timers = timers
         self._current = current
         self._groups = groups
         self._partitions = partitions
@@ -63,12 +77,35 @@ class TxnOffsetCommit:
             return _error_response(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, caller.version)
         client = caller.member
         may_read = partial(caller.access.allows, TOPIC_READ)
+        if is_long(request.topics):
+            return run_steps(self._timers, self._long_commit(request, client, may_read))
         return reply_or_error(
-            lambda: self._verify(request, client, may_read),
+            lambda: self._verify(request, client, may_read, None),
             lambda error: _error_response(request, error.code, caller.version),
         )
 
-    def _verify(self, request: TxnOffsetCommitRequest, client: Client, may_read: MayUseTopic) -> Response:
+    def _long_commit(self, request: TxnOffsetCommitRequest, client: Client, may_read: MayUseTopic) -> Steps[Response]:
+        """Draft the commit in steps; check the member and write everything in the last one."""
+        try:
+            groups = self._groups.shards.machine_of(request.group_id)
+        except KafkaError as error:
+            return _error_response(request, error.code, client.version)
+
+        def add(
+            draft: Draft, topic: TxnOffsetCommitRequestTopic, some: Sequence[TxnOffsetCommitRequestPartition]
+        ) -> None:
+            groups.offsets.draft_transactional_topic(draft, request, topic, some, may_read)
+
+        draft = yield from draft_in_steps(request.topics, groups.encode, add)
+        yield
+        return reply_or_error(
+            lambda: self._verify(request, client, may_read, draft),
+            lambda error: _error_response(request, error.code, client.version),
+        )
+
+    def _verify(
+        self, request: TxnOffsetCommitRequest, client: Client, may_read: MayUseTopic, draft: Draft | None
+    ) -> Response:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         requested = (
@@ -79,7 +116,7 @@ class TxnOffsetCommit:
         )
         if not any(self._is_known(*each) for each in requested):
             # No offset can be committed: the coordinator only returns the errors.
-            return self._submit(request, client, may_read)
+            return self._submit(request, client, may_read, draft)
         name = self._groups.topic.partition_of(request.group_id)
         partition = self._partitions.find(*name)
         transaction = InTransaction(
@@ -91,7 +128,9 @@ class TxnOffsetCommit:
         if partition is None or not partition.is_leader:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         write = TransactionalWrite(transaction, {partition: NO_SEQUENCE}, client.version >= KNOWS_ABORTABLE_MIN_VERSION)
-        return when_ready(self._gate.verify(write), lambda _: self._commit(request, client, partition, write, may_read))
+        return when_ready(
+            self._gate.verify(write), lambda _: self._commit(request, client, partition, write, may_read, draft)
+        )
 
     def _commit(
         self,
@@ -100,17 +139,22 @@ class TxnOffsetCommit:
         partition: Partition,
         write: TransactionalWrite,
         may_read: MayUseTopic,
+        draft: Draft | None,
     ) -> Response:
         self._gate.check(write, partition)
-        response = self._submit(request, client, may_read)
+        response = self._submit(request, client, may_read, draft)
         if partition.log.producers.has_open_transaction(request.producer_id, request.producer_epoch):
             self._gate.appended(write, partition)
         return response
 
-    def _submit(self, request: TxnOffsetCommitRequest, client: Client, may_read: MayUseTopic) -> Response:
-        return self._groups.submit(
-            request.group_id, lambda groups: groups.offsets.transactional_commit(request, client, may_read)
-        )
+    def _submit(
+        self, request: TxnOffsetCommitRequest, client: Client, may_read: MayUseTopic, draft: Draft | None
+    ) -> Response:
+        def commit(groups: Groups) -> Outcome[TxnOffsetCommitResponse]:
+            is_current = draft is not None and not draft.has_deleted_topic(self._current.image)
+            return groups.offsets.transactional_commit(request, client, may_read, draft if is_current else None)
+
+        return self._groups.submit(request.group_id, commit)
 
     def _is_known(self, topic: str, index: int) -> bool:
         topic_image = self._current.image.topics.get(topic)

@@ -1,0 +1,70 @@
+"""Offsets to commit, before the member is checked and anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from moldau.base.ids import Uuid
+from moldau.base.steps import Steps, split
+from moldau.coordinator.machine import UNWRITABLE, CoordinatorRecord, EncodeRecord
+from moldau.metadata.image import MetadataImage
+from moldau.wire.messages.offset_commit import OffsetCommitResponseTopic
+from moldau.wire.messages.txn_offset_commit import TxnOffsetCommitResponseTopic
+
+T = TypeVar("T", OffsetCommitResponseTopic, TxnOffsetCommitResponseTopic)
+PARTITIONS_A_TURN: Final = 500
+
+
+@dataclass(slots=True)
+class CommitDraft(Generic[T]):
+    topics: list[T] = field(default_factory=list)
+    """The topics of the response."""
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    encoded: list[tuple[bytes, bytes | None]] | None = None
+    """The records' bytes, if they are encoded already."""
+    partitions: list[tuple[Uuid, int]] = field(default_factory=list)
+    is_usable: bool = False
+    """Whether one of the partitions exists and the client may use it."""
+
+    def encode_new(self, encode: EncodeRecord) -> None:
+        """Encode the records that were added since the last call. If one cannot be written, leave all to the shard,
+        which refuses them."""
+        if self.encoded is not None:
+            try:
+                self.encoded += map(encode, self.records[len(self.encoded) :])
+            except UNWRITABLE:
+                self.encoded = None
+
+    def has_deleted_topic(self, image: MetadataImage) -> bool:
+        """Return whether a topic was deleted since it was drafted."""
+        return any(topic_id not in image.topic_names for topic_id in {topic_id for topic_id, _ in self.partitions})
+
+
+def is_long(topics: Sequence[Any]) -> bool:
+    """Return whether the topics of a request have more partitions than one turn of the loop should handle."""
+    return sum(len(topic.partitions) or 1 for topic in topics) > PARTITIONS_A_TURN
+
+
+def draft_in_steps(
+    topics: Sequence[Any], encode: EncodeRecord, add: Callable[[CommitDraft[T], Any, Sequence[Any]], None]
+) -> Steps[CommitDraft[T]]:
+    """Draft a commit with encoded records, some hundred partitions in each step. `add` adds some partitions of a topic
+    to the draft."""
+    draft: CommitDraft[T] = CommitDraft()
+    draft.encoded = []
+    room = PARTITIONS_A_TURN
+    for topic in topics:
+        parts: list[Sequence[Any]] = list(split(topic.partitions, PARTITIONS_A_TURN)) or [()]
+        for number, some in enumerate(parts):
+            if room <= 0:
+                yield
+                room = PARTITIONS_A_TURN
+            add(draft, topic, some)
+            if number:
+                rest: Any = draft.topics.pop().partitions
+                draft.topics[-1].partitions = [*draft.topics[-1].partitions, *rest]
+            draft.encode_new(encode)
+            room -= 1 + len(some)
+    return draft
