@@ -106,26 +106,35 @@ _GZIP_WINDOW: Final = 31
 """In zlib's encoding: 32 KiB window, gzip header and trailer."""
 
 
+_GZIP_PIECE_BYTES: Final = 512
+_GZIP_PIECE_BYTES_MAX: Final = 64 << 10
+
+
 def _gzip_decompress(data: Buffer, bytes_max: int) -> bytes:
+    """Each member is fed in pieces that grow with it: what follows a member is copied when it ends, and a stream may
+    consist of thousands of empty ones."""
+    view = memoryview(data)
     parts: list[bytes] = []
-    size = 0
-    rest: Buffer = data
-    while True:
+    size, position = 0, 0
+    while not parts or position < len(view):
         member = zlib.decompressobj(wbits=_GZIP_WINDOW)
-        try:
-            # One byte more than allowed: reaching it proves that the stream is too long without inflating the rest.
-            part = member.decompress(rest, bytes_max - size + 1)
-        except zlib.error as error:
-            raise MalformedData(f"gzip: {error}") from error
-        size += len(part)
-        if size > bytes_max:
-            raise _too_long(bytes_max)
-        if not member.eof:
-            raise MalformedData("gzip: the stream ends early")
-        parts.append(part)
-        if not member.unused_data:
-            return b"".join(parts)
-        rest = member.unused_data
+        piece_bytes = _GZIP_PIECE_BYTES
+        while not member.eof:
+            piece = view[position : position + piece_bytes]
+            if not piece:
+                raise MalformedData("gzip: the stream ends early")
+            try:
+                # One byte more than allowed: reaching it proves that the stream is too long without inflating the rest.
+                part = member.decompress(piece, bytes_max - size + 1)
+            except zlib.error as error:
+                raise MalformedData(f"gzip: {error}") from error
+            size += len(part)
+            if size > bytes_max:
+                raise _too_long(bytes_max)
+            parts.append(part)
+            position += len(piece) - len(member.unused_data)
+            piece_bytes = min(2 * piece_bytes, _GZIP_PIECE_BYTES_MAX)
+    return b"".join(parts)
 
 
 # --- snappy -----------------------------------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import tracemalloc
 import warnings
 import zlib
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -99,6 +101,38 @@ def test_a_truncated_stream_is_refused(codec: Compression) -> None:
 def test_raw_snappy_is_accepted_too() -> None:
     raw = bytes(other.snappy_encode(b"hello " * 100, xerial_compatible=False))
     assert bytes(decompress(Compression.SNAPPY, raw)) == b"hello " * 100
+
+
+def test_gzip_of_many_empty_members_is_not_copied_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    members = 2_000
+    fed, make = 0, zlib.decompressobj
+
+    class Counting:
+        def __init__(self, wbits: int) -> None:
+            self._member = make(wbits=wbits)
+
+        def decompress(self, data: memoryview, max_length: int) -> bytes:
+            nonlocal fed
+            fed += len(data)
+            return self._member.decompress(data, max_length)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._member, name)
+
+    monkeypatch.setattr(zlib, "decompressobj", Counting)
+    stream = bytes(compress(Compression.GZIP, b"")) * members + bytes(compress(Compression.GZIP, b"end"))
+    assert decompress(Compression.GZIP, stream) == b"end"
+    assert fed < members * 1_000
+
+
+@pytest.mark.parametrize("sizes", [(0,), (1, 0, 2), (511, 512, 513), (300_000, 1, 300_000)])
+def test_gzip_members_of_any_size(sizes: tuple[int, ...]) -> None:
+    contents = [random.Random(size).randbytes(size) for size in sizes]
+    stream = b"".join(bytes(compress(Compression.GZIP, content)) for content in contents)
+    assert bytes(decompress(Compression.GZIP, stream)) == b"".join(contents)
+    for cut in (1, 9):
+        with pytest.raises(MalformedData, match="ends early"):
+            decompress(Compression.GZIP, stream[:-cut])
 
 
 def test_gzip_of_several_members() -> None:
