@@ -16,7 +16,7 @@ A control record's key is (version int16, type int16); an end-of-transaction mar
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Final, NamedTuple
@@ -221,14 +221,7 @@ def decode_records(
     """Return all records of one complete batch. The caller checks the CRC."""
     if header is None:
         header = read_header(batch)
-    if header.magic != MAGIC or header.size_in_bytes != len(batch):
-        raise MalformedData("not one whole record batch of magic 2")
-    payload: Buffer = memoryview(batch)[BATCH_HEADER_BYTES:]
-    if header.attributes & CODEC_MASK:
-        payload = decompress(header.compression, payload, decompressed_bytes_max)
-    body = bytes(payload)
-    if not 0 <= header.record_count <= len(body) // _RECORD_BYTES_MIN:
-        raise MalformedData(f"{header.record_count} records cannot be in {len(body)} bytes")
+    body = _records_bytes(batch, header, decompressed_bytes_max)
     records: list[Record] = []
     position = 0
     for _ in range(header.record_count):
@@ -237,6 +230,28 @@ def decode_records(
     if position != len(body):
         raise MalformedData(f"{len(body) - position} bytes are left after the last record")
     return records
+
+
+def iterate_records(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> Iterator[Record]:
+    """The same for a reader that may need only the first few: the others are not decoded."""
+    body = _records_bytes(batch, header, decompressed_bytes_max)
+    position = 0
+    for _ in range(header.record_count):
+        record, position = _read_record(body, position, header)
+        yield record
+
+
+def _records_bytes(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> bytes:
+    """Return the bytes of all records."""
+    if header.magic != MAGIC or header.size_in_bytes != len(batch):
+        raise MalformedData("not one whole record batch of magic 2")
+    payload: Buffer = memoryview(batch)[BATCH_HEADER_BYTES:]
+    if header.attributes & CODEC_MASK:
+        payload = decompress(header.compression, payload, decompressed_bytes_max)
+    body = bytes(payload)
+    if not 0 <= header.record_count <= len(body) // _RECORD_BYTES_MIN:
+        raise MalformedData(f"{header.record_count} records cannot be in {len(body)} bytes")
+    return body
 
 
 def _read_record(body: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:
@@ -346,6 +361,7 @@ __all__ = [
     "decode_records",
     "end_txn_batch",
     "end_txn_marker",
+    "iterate_records",
     "read_end_txn_marker",
     "read_varint",
 ]

@@ -116,7 +116,7 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
             throttled=node.throttled,
             rack_aware_reads=node.rack_aware_reads,
         ),
-        ListOffsets(partitions, node.timers),
+        ListOffsets(partitions, node.timers, node.run_in_thread),
         Metadata(current, channel, node.cluster_id, node.auto_create_topics, node.timers),
         ApiVersions(current, node.telemetry.listed(node.served), node.kraft_version, node.telemetry.software),
         SaslHandshake(),

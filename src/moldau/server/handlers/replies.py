@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError, MalformedData
+from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise, resolved
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.server.conversation import LongReply
@@ -21,6 +22,8 @@ T = TypeVar("T")
 P = TypeVar("P")
 Steps = Generator[None, None, R]
 """The handling of a long request: a turn of the loop ends at each `yield`."""
+WaitingSteps = Generator[Promise[Any] | None, None, R]
+"""The same for a request that may wait: after a promise, the next turn comes when that is done."""
 
 log = logging.getLogger("moldau.server")
 
@@ -140,19 +143,25 @@ def split(items: Sequence[T], count: int) -> Iterator[Sequence[T]]:
     return (items[first : first + count] for first in range(0, len(items), count))
 
 
-def run_steps(timers: Timers, steps: Steps[R | Promise[R]]) -> R | Promise[R]:
+def run_steps(timers: Timers, steps: WaitingSteps[R | Promise[R]]) -> R | Promise[R]:
     """Run a request's steps, each in a turn of the loop. The first runs at once; if it is the only one, its result is
     returned. Later requests of the same connection wait until the last step has run."""
     try:
-        next(steps)
+        awaited = next(steps)
     except StopIteration as done:
         result: R | Promise[R] = done.value
         return result
     long_reply = LongReply()
 
+    def go_on(awaited: Promise[Any] | None) -> None:
+        if awaited is None:
+            timers.soon(next_turn)
+        else:
+            awaited.then(lambda _: timers.soon(next_turn))
+
     def next_turn() -> None:
         try:
-            next(steps)
+            awaited = next(steps)
         except StopIteration as done:
             long_reply.handled.complete(None)
             resolved(done.value).then(long_reply.complete)
@@ -164,10 +173,29 @@ def run_steps(timers: Timers, steps: Steps[R | Promise[R]]) -> R | Promise[R]:
             long_reply.handled.complete(None)
             long_reply.complete(MalformedData(f"a request of several turns failed here: {error}"))
         else:
-            timers.soon(next_turn)
+            go_on(awaited)
 
-    timers.soon(next_turn)
+    go_on(awaited)
     return long_reply
+
+
+def in_thread(run_in_thread: RunInThread, work: Callable[[], R]) -> WaitingSteps[R]:
+    """Wait for the result of `work`, which is called in a thread. What it raises is raised here."""
+    outcome: list[R] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            outcome.append(work())
+        except Exception as error:  # it must not leave the thread: that would stop the node
+            errors.append(error)
+
+    done = run_in_thread(run)
+    if not done.done:
+        yield done
+    if errors:
+        raise errors[0]
+    return outcome[0]
 
 
 def combine_replies(
