@@ -233,7 +233,14 @@ class Fetch:
         now_ms = self._clock.elapsed_ms()
         replica_epoch = -1 if request.replica_state is None else request.replica_state.replica_epoch
         if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-            return self._sessions.resume(request.session_id, request.session_epoch, uses_topic_ids, now_ms, replica_id)
+            session = self._sessions.resume(
+                request.session_id, request.session_epoch, uses_topic_ids, now_ms, replica_id
+            )
+            if request.topics:
+                self._sessions.check_room(
+                    session, _partition_count(request), lambda: _new_partition_count(session, request)
+                )
+            return session
         if request.session_id:
             self._sessions.remove(request.session_id)
         if request.session_epoch == FINAL_EPOCH:
@@ -241,7 +248,7 @@ class Fetch:
         if replica_id != CONSUMER and not self._is_broker(replica_id, replica_epoch):
             # Followers' sessions evict those of consumers: a client that only claims to be a follower gets none.
             return FetchSession(0, uses_topic_ids, replica_id)
-        return self._sessions.create(uses_topic_ids, now_ms, replica_id)
+        return self._sessions.create(uses_topic_ids, now_ms, replica_id, _partition_count(request))
 
     def _is_broker(self, replica_id: int, replica_epoch: int) -> bool:
         broker = self._current.image.brokers.get(replica_id)
@@ -288,6 +295,19 @@ def _denied_follower(request: FetchRequest) -> FetchResponse:
             )
             for topic in request.topics
         ]
+    )
+
+
+def _partition_count(request: FetchRequest) -> int:
+    return sum(len(topic.partitions) for topic in request.topics)
+
+
+def _new_partition_count(session: FetchSession, request: FetchRequest) -> int:
+    """Return how many partitions the request names that the session does not have."""
+    return sum(
+        (topic.topic_id if session.uses_topic_ids else topic.topic, requested.partition) not in session.entries
+        for topic in request.topics
+        for requested in topic.partitions
     )
 
 
