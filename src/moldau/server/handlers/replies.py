@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
+from time import perf_counter, thread_time
 from typing import Any, NamedTuple, TypeVar
 
 from moldau.base.clock import Timers
@@ -22,8 +23,9 @@ T = TypeVar("T")
 P = TypeVar("P")
 Steps = Generator[None, None, R]
 """The handling of a long request: a turn of the loop ends at each `yield`."""
-WaitingSteps = Generator[Promise[Any] | None, None, R]
-"""The same for a request that may wait: after a promise, the next turn comes when that is done."""
+WaitingSteps = Generator[Promise[float] | None, None, R]
+"""The same for a request that waits for work in a thread: the next turn comes when the promise of its seconds is
+done."""
 
 log = logging.getLogger("moldau.server")
 
@@ -153,15 +155,26 @@ def run_steps(timers: Timers, steps: WaitingSteps[R | Promise[R]]) -> R | Promis
         return result
     long_reply = LongReply()
 
-    def go_on(awaited: Promise[Any] | None) -> None:
+    def go_on(awaited: Promise[float] | None) -> None:
         if awaited is None:
             timers.soon(next_turn)
         else:
-            awaited.then(lambda _: timers.soon(next_turn))
+            awaited.then(after_work)
+
+    def after_work(took_s: float) -> None:
+        long_reply.took_s += took_s
+        timers.soon(next_turn)
+
+    def measured_step() -> Promise[float] | None:
+        began_s = perf_counter()
+        try:
+            return next(steps)
+        finally:
+            long_reply.took_s += perf_counter() - began_s
 
     def next_turn() -> None:
         try:
-            awaited = next(steps)
+            awaited = measured_step()
         except StopIteration as done:
             long_reply.handled.complete(None)
             resolved(done.value).then(long_reply.complete)
@@ -183,16 +196,20 @@ def in_thread(run_in_thread: RunInThread, work: Callable[[], R]) -> WaitingSteps
     """Wait for the result of `work`, which is called in a thread. What it raises is raised here."""
     outcome: list[R] = []
     errors: list[Exception] = []
+    took_s = 0.0
 
     def run() -> None:
+        nonlocal took_s
+        began_s = thread_time()
         try:
             outcome.append(work())
         except Exception as error:  # it must not leave the thread: that would stop the node
             errors.append(error)
+        took_s = thread_time() - began_s
 
     done = run_in_thread(run)
     if not done.done:
-        yield done
+        yield done.map(lambda _: took_s)
     if errors:
         raise errors[0]
     return outcome[0]
