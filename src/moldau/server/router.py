@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -18,7 +18,7 @@ from moldau.base.counters import REQUESTS_FAILED, Counters
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.loop_watch import LOOP_WATCH
 from moldau.base.ports import RunInThread
-from moldau.base.promise import Promise
+from moldau.base.promise import Promise, resolved
 from moldau.coordinator.machine import Client as GroupClient
 from moldau.runtime.internal_errors import InternalErrors
 from moldau.security.acls.access import UNRESTRICTED, Access
@@ -29,7 +29,7 @@ from moldau.server.request_counts import NOT_TIMED, TIMED_EVERY, RequestCounts
 from moldau.server.routes import Route, make_route
 from moldau.server.throttling import NotThrottling, ThrottledRequest, Throttling, pausing
 from moldau.wire.apis import APIS, ApiKey
-from moldau.wire.codec import UNREADABLE, Outgoing, Refusal, malformed
+from moldau.wire.codec import UNREADABLE, Outgoing, Refusal, TooManyElements, malformed
 from moldau.wire.frames import read_request_header
 from moldau.wire.schema import Message
 
@@ -191,6 +191,9 @@ class ClientRequests:
         try:
             # Bytes after the request are ignored, as in Kafka: librdkafka sends some after Metadata v13.
             request, _ = route.decode(frame, position, size)
+        except TooManyElements:
+            run_in_thread = self._router.run_in_thread or _run_here
+            return self._answer_large(run_in_thread, route, frame, position, correlation_id, caller)
         except UNREADABLE as error:
             counts.failures += 1
             raise malformed(route.request, version, error) from error
@@ -233,7 +236,7 @@ class ClientRequests:
                 return self._call_throttled(route, request, correlation_id, caller, size, decoding_s)
             return self._call_handler(route, request, correlation_id, caller)
 
-        return reply_when_decoded(run_in_thread, route.decode, frame, position, handle)
+        return reply_when_decoded(run_in_thread, route.decode_long, frame, position, handle)
 
     def _learn(self, frame: memoryview, key: int, version: int) -> _Known | None:
         """Decode the header; return None for ApiVersions in an unknown version."""
@@ -368,3 +371,9 @@ class ClientRequests:
             return MalformedData(f"{route.name}: {error}")
         self._router.log_error("%s v%d from %s failed", route.name, caller.version, caller.address)
         return MalformedData(f"{route.name} failed here: {error!r}")
+
+
+def _run_here(work: Callable[[], None]) -> Promise[StorageFault | None]:
+    """For a router that was given no threads."""
+    work()
+    return resolved(None)

@@ -13,6 +13,7 @@ from moldau.security.quotas.mutations import STRICT_FROM_VERSION
 from moldau.server.request_counts import RequestCounts
 from moldau.wire.apis import APIS, ApiKey, request_class
 from moldau.wire.codec import Decoder, Framer, Outgoing, decoder
+from moldau.wire.decoder_source import REQUEST_ELEMENTS_MAX
 from moldau.wire.frames import Framing
 from moldau.wire.schema import Message
 
@@ -21,8 +22,29 @@ if TYPE_CHECKING:
 
 DECODED_ON_LOOP_BYTES: Final = 32 << 10
 """A larger request is decoded in a thread: 32 KiB of the smallest list elements take some milliseconds."""
+DECODED_ON_LOOP_ELEMENTS: Final = 1_000
+"""So is one with an array of more elements."""
 PRODUCE_DECODED_ON_LOOP_BYTES: Final = 1_100_000
 """The same for Produce, which is mostly records. Clients send up to a mebibyte by default."""
+PRODUCE_DECODED_ON_LOOP_ELEMENTS: Final = 64
+"""Topics, and partitions of each."""
+ELEMENTS_MAX: Final = 10_000
+"""The most elements of one array in a request; integers, such as the partitions of a topic, may be 50,000. They are
+handled in turns, but the parts of the response are put together in one."""
+LONG_APIS: Final = frozenset(
+    {
+        ApiKey.FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.METADATA,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.ALTER_PARTITION,
+    }
+)
+"""APIs whose requests may have 50,000 elements: clients name all partitions of a topic, and nodes all their own.
+DescribeConfigs refuses more than 10,000 itself, with a reason."""
 
 
 @dataclass(slots=True)
@@ -34,6 +56,8 @@ class Route:
     answer: Callable[[Any, Caller], Message | Promise[Any] | None]
     request: type[Message]
     decode: Decoder
+    """For the loop: it raises TooManyElements for what `decode_long` should decode in a thread."""
+    decode_long: Decoder
     frame: Framer
     bytes_max: int
     decoded_on_loop_bytes: int
@@ -43,15 +67,19 @@ class Route:
 def make_route(handler: Handler, version: int) -> Route:
     key = handler.api
     framing = Framing(key, version)
+    request = request_class(key)
+    is_produce = key == ApiKey.PRODUCE
+    elements_max = REQUEST_ELEMENTS_MAX if key in LONG_APIS else ELEMENTS_MAX
     return Route(
         key=key,
         name=APIS[key].name,
         answer=handler.answer,
-        request=request_class(key),
-        decode=decoder(request_class(key), version),
+        request=request,
+        decode=decoder(request, version, PRODUCE_DECODED_ON_LOOP_ELEMENTS if is_produce else DECODED_ON_LOOP_ELEMENTS),
+        decode_long=lambda *frame: decoder(request, version, elements_max)(*frame),  # compiled when first needed
         frame=_pausing(framing.frame) if key in STRICT_FROM_VERSION else framing.frame,
-        bytes_max=sys.maxsize if key == ApiKey.PRODUCE else _bytes_max(handler),
-        decoded_on_loop_bytes=PRODUCE_DECODED_ON_LOOP_BYTES if key == ApiKey.PRODUCE else DECODED_ON_LOOP_BYTES,
+        bytes_max=sys.maxsize if is_produce else _bytes_max(handler),
+        decoded_on_loop_bytes=PRODUCE_DECODED_ON_LOOP_BYTES if is_produce else DECODED_ON_LOOP_BYTES,
         counts=RequestCounts(key, version),
     )
 

@@ -31,7 +31,7 @@ from moldau.replica.waiting import ParkedFetches
 from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_READ
 from moldau.server.handlers.current_leaders import add_leaders_to_fetch
 from moldau.server.handlers.fetch_answer import PARTITIONS_A_TURN, FetchAnswer, ends_wait, refuse_partition
-from moldau.server.handlers.replies import Steps, TurnItems, finish, item_count, run_steps, split
+from moldau.server.handlers.replies import Steps, TurnItems, finish, item_count, partitions_in_turns, run_steps, split
 from moldau.server.router import Caller
 from moldau.views.shown_runs import counted_size
 from moldau.wire.apis import ApiKey
@@ -99,7 +99,7 @@ class Fetch:
         try:
             reads = self._reads(request, caller)
             if reads.replica_id != CONSUMER and not caller.access.allows(CLUSTER_ACTION):
-                return _denied_follower(request)
+                return self._denied_follower(request)
             topics = request.topics
             is_small = len(topics) == 1 and len(topics[0].partitions) <= PARTITIONS_A_TURN
             is_long = not (is_small and not request.forgotten_topics_data) and _is_long(request)
@@ -144,6 +144,23 @@ class Fetch:
         if response is not None:
             return response
         return answer.park(self._parked, self._wait_ms(request, reads))
+
+    def _denied_follower(self, request: FetchRequest) -> FetchResponse | Promise[FetchResponse]:
+        """Return the error for every partition, without a session."""
+        return partitions_in_turns(
+            self._parked.timers,
+            request.topics,
+            lambda topic: (topic, topic.partitions),
+            lambda topic, requested: refuse_partition(requested.partition),
+            lambda results: FetchResponse(
+                responses=[
+                    FetchableTopicResponse(topic.topic_id, topic.topic, each)
+                    for topic, each in zip(request.topics, results, strict=True)
+                ]
+            ),
+            PARTITIONS_A_TURN,
+            item_count(topic.partitions for topic in request.topics),
+        )
 
     def _wait_ms(self, request: FetchRequest, reads: Reads) -> int:
         if reads.replica_id != CONSUMER and self._replication is not None and self._replication.expects_new_followers:
@@ -286,20 +303,8 @@ class Fetch:
         return PartitionData(index, self._partitions.absence(name, index), -1, records=EMPTY)
 
 
-def _denied_follower(request: FetchRequest) -> FetchResponse:
-    """Return the error for every partition, without a session."""
-    return FetchResponse(
-        responses=[
-            FetchableTopicResponse(
-                topic.topic_id, topic.topic, [refuse_partition(requested.partition) for requested in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
-
-
 def _partition_count(request: FetchRequest) -> int:
-    return sum(len(topic.partitions) for topic in request.topics)
+    return sum(map(len, [topic.partitions for topic in request.topics]))
 
 
 def _new_partition_count(session: FetchSession, request: FetchRequest) -> int:
@@ -313,5 +318,8 @@ def _new_partition_count(session: FetchSession, request: FetchRequest) -> int:
 
 def _is_long(request: FetchRequest) -> bool:
     """Return whether the request names so many partitions that it takes several turns."""
-    named = item_count(topic.partitions for topic in request.topics)
-    return named + item_count(topic.partitions for topic in request.forgotten_topics_data) > PARTITIONS_A_TURN
+    topics, forgotten = request.topics, request.forgotten_topics_data
+    if len(topics) + len(forgotten) > PARTITIONS_A_TURN:
+        return True
+    named = item_count(topic.partitions for topic in topics)
+    return named + item_count(topic.partitions for topic in forgotten) > PARTITIONS_A_TURN

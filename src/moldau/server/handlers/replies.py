@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import repeat
 from time import perf_counter, thread_time
 from typing import Any, NamedTuple, TypeVar
 
@@ -71,7 +72,8 @@ class TurnItems:
 
 def item_count(lists: Iterable[Sequence[object]]) -> int:
     """Return how many items all lists have; an empty one counts too, since it takes time."""
-    return sum(len(each) or 1 for each in lists)
+    lengths = list(map(len, lists))
+    return sum(lengths) + lengths.count(0)
 
 
 def in_turns(
@@ -219,7 +221,7 @@ def combine_replies(
     replies: list[Any], combine: Callable[[list[Any]], R], limit: TimeLimit | None = None
 ) -> R | Promise[R]:
     """Combine several replies into one when the last of them is ready, or when the time limit is reached."""
-    missing = sum(isinstance(reply, Promise) for reply in replies)
+    missing = sum(map(isinstance, replies, repeat(Promise)))
     if not missing:
         return combine(replies)
     combined: Promise[R] = Promise()
