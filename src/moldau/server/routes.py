@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from moldau.base.limits import DEFAULT_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
@@ -16,9 +16,6 @@ from moldau.wire.codec import Decoder, Framer, Outgoing, decoder
 from moldau.wire.decoder_source import REQUEST_ELEMENTS_MAX
 from moldau.wire.frames import Framing
 from moldau.wire.schema import Message
-
-if TYPE_CHECKING:
-    from moldau.server.router import Caller, Handler
 
 DECODED_ON_LOOP_BYTES: Final = 32 << 10
 """A larger request is decoded in a thread: 32 KiB of the smallest list elements take some milliseconds."""
@@ -47,13 +44,22 @@ LONG_APIS: Final = frozenset(
 DescribeConfigs refuses more than 10,000 itself, with a reason."""
 
 
+class Routed(Protocol):
+    """What a route needs of a handler."""
+
+    @property
+    def api(self) -> ApiKey: ...
+
+    def answer(self, request: Any, caller: Any) -> Message | Promise[Any] | None: ...
+
+
 @dataclass(slots=True)
 class Route:
     """The functions and limits for requests of one API in one version."""
 
     key: int
     name: str
-    answer: Callable[[Any, Caller], Message | Promise[Any] | None]
+    answer: Callable[[Any, Any], Message | Promise[Any] | None]
     request: type[Message]
     decode: Decoder
     """For the loop: it raises TooManyElements for what `decode_long` should decode in a thread."""
@@ -64,7 +70,7 @@ class Route:
     counts: RequestCounts
 
 
-def make_route(handler: Handler, version: int) -> Route:
+def make_route(handler: Routed, version: int) -> Route:
     key = handler.api
     framing = Framing(key, version)
     request = request_class(key)
@@ -95,7 +101,7 @@ def _pausing(frame: Framer) -> Framer:
     return frame_and_pause
 
 
-def _bytes_max(handler: Handler) -> int:
+def _bytes_max(handler: Routed) -> int:
     """Return the handler's own limit, `request_bytes_max`, or the default."""
     limit: int = getattr(handler, "request_bytes_max", DEFAULT_REQUEST_BYTES_MAX)
     return limit
