@@ -168,8 +168,10 @@ def largest(big: str, partitions: int, topics: Sequence[str], groups: Sequence[s
 
 
 def _add_partitions(size: int) -> bytes:
-    """Return a request of about `size` bytes that adds as many partitions as fit."""
-    topic = AddPartitionsToTxnTopic("t", list(range((size - 100) // 4)))
+    """Return a request of about `size` bytes that adds as many partitions as fit, 50,000 of each topic."""
+    indexes = range((size - 200) // 4)
+    parts = [indexes[first : first + 50_000] for first in range(0, len(indexes), 50_000)]
+    topics = [AddPartitionsToTxnTopic(f"t{number}", list(part)) for number, part in enumerate(parts)]
     return frame(
         ApiKey.ADD_PARTITIONS_TO_TXN,
         3,
@@ -177,6 +179,6 @@ def _add_partitions(size: int) -> bytes:
             v3_and_below_transactional_id="x",
             v3_and_below_producer_id=1,
             v3_and_below_producer_epoch=0,
-            v3_and_below_topics=[topic],
+            v3_and_below_topics=topics,
         ),
     )

@@ -219,7 +219,7 @@ def check_lookups(files: MemoryFiles, log: Log, content: Content) -> None:
             assert read_header(piece.read()) == batch.header
         time_ms = batch.header.max_timestamp
         first = next((stamp for stamp in stamps if stamp[0] >= time_ms), None)
-        assert log.offset_for_time(time_ms, log.end_offset) == first
+        assert log.offset_for_time(time_ms) == first
     assert [files.read(name) for name in names] == indexes
 
 

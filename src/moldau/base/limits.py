@@ -157,6 +157,11 @@ OFFSETS_REQUEST_BYTES_MAX: Final = 1 << 20
 """Largest request about committed offsets: an OffsetCommit of 8,000 partitions has 141 KiB, and the log takes no more
 records than one batch."""
 
+FETCH_SESSION_PARTITIONS_MAX: Final = 250_000
+"""Partitions in all fetch sessions of consumers together: each takes half a kilobyte until its session is evicted. A
+consumer beyond it names its partitions with every fetch, as when `max.incremental.fetch.session.cache.slots` are
+taken."""
+
 DEFAULT_REQUEST_BYTES_MAX: Final = 8 << 20
 """Largest request of an API without a limit of its own, except Produce. Decoded objects need up to 56 times its size
 (measured). The records of a Produce request stay bytes, so it may be as large as `socket.request.max.bytes`."""

@@ -28,6 +28,7 @@ from moldau.log.retention import expired_count
 from moldau.log.segment import RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
 from moldau.log.time_index import TimestampOffset
+from moldau.log.time_search import TimeSearch, run_search, search_time
 from moldau.log.txn_index import AbortedTxn
 from moldau.log.validate import LENGTH_PREFIX_BYTES, HeaderFields, Origin, check_batch, check_keys, recompress
 from moldau.wire.batch import (
@@ -301,18 +302,25 @@ class Log:
             f"Offset {offset} is not within {self.start_offset}..{self.end_offset} of {self.partition}.",
         )
 
-    def offset_for_time(self, target_ms: int, up_to: int) -> TimestampOffset | None:
-        """Return the first record that is not older than `target_ms`; None if there is none below `up_to`."""
+    def search_time(self, target_ms: int | None) -> TimeSearch:
+        """Search for the first record that is not older than `target_ms`; None: for the first with the largest
+        timestamp. Raises MalformedData where the log is broken."""
+        if target_ms is None:
+            target_ms = max(segment.largest_timestamp.timestamp for segment in self.segments)
+            if target_ms < 0:
+                return None
+        return (
+            yield from search_time(
+                self.segments, target_ms, self.start_offset, self.config.moldau_max_decompressed_bytes
+            )
+        )
+
+    def offset_for_time(self, target_ms: int | None) -> TimestampOffset | None:
+        """Return what `search_time` finds, at once."""
         try:
-            found = reading.offset_for_time(self.segments, target_ms, self.start_offset)
+            return run_search(self.search_time(target_ms))
         except MalformedData as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        return found if found is not None and found.offset < up_to else None
-
-    def max_timestamp_offset(self) -> TimestampOffset | None:
-        """Return the first record with the largest timestamp; None if no record has a timestamp."""
-        largest = max(segment.largest_timestamp.timestamp for segment in self.segments)
-        return self.offset_for_time(largest, self.end_offset) if largest >= 0 else None
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Return the offset below which every transaction has ended and its marker is replicated. After a restart this

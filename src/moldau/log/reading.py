@@ -1,4 +1,4 @@
-"""Finds what readers ask for in the segments of a log: batches by offset, records by time, aborted transactions."""
+"""Finds what readers ask for in the segments of a log: batches by offset, aborted transactions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import NamedTuple
 from moldau.log.files import File
 from moldau.log.segment import Segment
 from moldau.log.segments import Segments
-from moldau.log.time_index import TimestampOffset
 from moldau.log.txn_index import AbortedTxn
 from moldau.wire.batch import BATCH_HEADER_BYTES, LENGTH_PREFIX, BatchHeader, read_header
 
@@ -74,16 +73,6 @@ def bounded_length(segment: Segment, position: int, first_size: int, max_bytes: 
     if first_size <= max_bytes:
         return max_bytes
     return first_size if at_least_one else 0
-
-
-def offset_for_time(segments: Segments, target_ms: int, start_offset: int) -> TimestampOffset | None:
-    """The first record from `start_offset` on that is not older than `target_ms`."""
-    for place, segment in enumerate(segments):
-        if segment.largest_timestamp.timestamp >= target_ms:
-            found = segments.at(place).offset_for_time(target_ms, start_offset)
-            if found is not None:
-                return found
-    return None
 
 
 def offset_after(segments: Segments, piece: Slice, offset: int, end_offset: int) -> int:

@@ -22,7 +22,6 @@ from moldau.log.txn_index import TxnIndex
 from moldau.log.walk import find_offset, walk_headers
 from moldau.wire.batch import CRC_POSITION, CRC_START
 from moldau.wire.crc import crc32c
-from moldau.wire.records import decode_records
 
 RECENT_POSITIONS_MAX: Final = 128
 """How many recent batches' positions are kept: tail reads and high watermarks find them without a disk read."""
@@ -371,19 +370,6 @@ class Segment:
             return position
         found = self.locate(offset)
         return found[0] if found else None
-
-    def offset_for_time(self, target_ms: int, from_offset: int) -> TimestampOffset | None:
-        """Return the first record from `from_offset` on that is not older than `target_ms`; None if there is none.
-        Usually decodes one batch."""
-        _, start = self.offset_index.lookup(max(self.time_index.lookup(target_ms), from_offset))
-        for position, header in walk_headers(self.file, start, self.size):
-            if header.max_timestamp < target_ms or header.last_offset < from_offset:
-                continue
-            batch = self.read_batch(position, header.size_in_bytes)
-            for record in decode_records(batch):
-                if record.timestamp >= target_ms and record.offset >= from_offset:
-                    return TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
-        return None
 
     def read_batch(self, position: int, size: int) -> bytes:
         batch = self.file.pread(size, position)

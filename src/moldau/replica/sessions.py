@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
+from moldau.base.limits import FETCH_SESSION_PARTITIONS_MAX
 from moldau.replica.view_partition import ReadablePartition
 
 INITIAL_EPOCH = 0
@@ -63,11 +64,25 @@ class FetchedPartition:
         """With read_committed: whether an open transaction has hidden records since then."""
 
 
+class SessionRoom:
+    """Counts the partitions of all cached sessions."""
+
+    __slots__ = ("used",)
+
+    def __init__(self) -> None:
+        self.used = 0
+
+
+_UNCOUNTED = SessionRoom()
+"""For sessions that are not cached."""
+
+
 class FetchSession:
     """The partitions of a session, and which of them (`dirty`) the next response looks at, in this order."""
 
     __slots__ = (
         "_by_partition",
+        "_room",
         "dirty",
         "entries",
         "epoch",
@@ -78,7 +93,15 @@ class FetchSession:
         "uses_topic_ids",
     )
 
-    def __init__(self, session_id: int = 0, uses_topic_ids: bool = False, replica_id: int = CONSUMER) -> None:
+    def __init__(
+        self,
+        session_id: int = 0,
+        uses_topic_ids: bool = False,
+        replica_id: int = CONSUMER,
+        room: SessionRoom | None = None,
+    ) -> None:
+        """`room` counts the partitions of a cached session."""
+        self._room = room or _UNCOUNTED
         self.id = session_id
         self.replica_id = replica_id
         self.uses_topic_ids = uses_topic_ids
@@ -95,6 +118,7 @@ class FetchSession:
         entry = self.entries.get(key)
         if entry is None:
             entry = self.entries[key] = FetchedPartition(topic, index)
+            self._room.used += 1
         if entry.partition is not partition:
             self._rebind(entry, partition)
         self.dirty[entry] = None
@@ -111,6 +135,7 @@ class FetchSession:
     def forget(self, topic: str | Uuid, index: int) -> None:
         entry = self.entries.pop((topic, index), None)
         if entry is not None:
+            self._room.used -= 1
             self._rebind(entry, None)
             self.dirty.pop(entry, None)
 
@@ -181,6 +206,8 @@ class FetchSession:
         for partition in self._by_partition:
             partition.watchers.remove(self)
         self._by_partition.clear()
+        self._room.used -= len(self.entries)
+        self._room = _UNCOUNTED
         self.entries.clear()
         self.dirty.clear()
 
@@ -191,9 +218,18 @@ class _CachedSession(NamedTuple):
 
 
 class SessionCache:
-    """All sessions, the least recently used first. The first one is evicted when there are too many."""
+    """All sessions, the least recently used first. The first one is evicted when there are too many, or when they have
+    too many partitions."""
 
-    def __init__(self, slots_max: int, evict_after_ms: int, rng: Random) -> None:
+    def __init__(
+        self,
+        slots_max: int,
+        evict_after_ms: int,
+        rng: Random,
+        partitions_max: int = FETCH_SESSION_PARTITIONS_MAX,
+    ) -> None:
+        self._room = SessionRoom()
+        self._partitions_max = partitions_max
         self._slots_max = slots_max
         self._evict_after_ms = evict_after_ms
         self._rng = rng
@@ -202,14 +238,19 @@ class SessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def create(self, uses_topic_ids: bool, now_ms: int, replica_id: int = CONSUMER) -> FetchSession:
-        """Return a new session, or one with id 0 (no session, which is always allowed) if no slot is free. Followers
-        may evict consumers: without a session they would send all their partitions with every fetch."""
-        if len(self._sessions) >= self._slots_max and not self._evict(now_ms, replica_id):
-            return FetchSession(0, uses_topic_ids, replica_id)
+    def create(
+        self, uses_topic_ids: bool, now_ms: int, replica_id: int = CONSUMER, partition_count: int = 0
+    ) -> FetchSession:
+        """Return a new session, or one with id 0 (no session, which is always allowed) if there is no slot, or no room
+        for its partitions. Followers may evict consumers, and have as many partitions as they follow: without a session
+        they would send all of them with every fetch."""
+        is_follower = replica_id != CONSUMER
+        while len(self._sessions) >= self._slots_max or not (is_follower or self._has_room(partition_count)):
+            if partition_count > self._partitions_max or not self._evict(now_ms, replica_id):
+                return FetchSession(0, uses_topic_ids, replica_id)
         while (session_id := self._rng.randint(1, 2**31 - 1)) in self._sessions:
             continue
-        session = FetchSession(session_id, uses_topic_ids, replica_id)
+        session = FetchSession(session_id, uses_topic_ids, replica_id, self._room)
         self._sessions[session_id] = _CachedSession(session, now_ms)
         return session
 
@@ -230,6 +271,16 @@ class SessionCache:
         self._sessions[session_id] = _CachedSession(session, now_ms)
         self._sessions.move_to_end(session_id)
         return session
+
+    def check_room(self, session: FetchSession, named_count: int, new_count: Callable[[], int]) -> None:
+        """Remove a consumer's session for whose new partitions there is no room, and raise KafkaError: its client opens
+        another. `named_count` is how many the request names; `new_count` returns how many of them are new."""
+        if session.replica_id == CONSUMER and not self._has_room(named_count) and not self._has_room(new_count()):
+            self.remove(session.id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+
+    def _has_room(self, partition_count: int) -> bool:
+        return self._room.used + partition_count <= self._partitions_max
 
     def remove(self, session_id: int) -> None:
         cached = self._sessions.pop(session_id, None)

@@ -17,7 +17,7 @@ from moldau.base.promise import Promise
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.producers import Producers
 from moldau.log.reading import Slice, first_batch
-from moldau.log.time_index import TimestampOffset
+from moldau.log.time_search import TimeSearch
 from moldau.log.txn_index import AbortedTxn
 from moldau.metadata.image import PartitionState
 from moldau.replica.faults import ReportFault
@@ -339,11 +339,8 @@ class ViewLog:
     def aborted_between(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
         return self._view.source.log.aborted_between(offset, up_to)
 
-    def offset_for_time(self, target_ms: int, up_to: int) -> TimestampOffset | None:
-        return self._view.source.log.offset_for_time(target_ms, up_to)
-
-    def max_timestamp_offset(self) -> TimestampOffset | None:
-        return self._view.source.log.max_timestamp_offset()
+    def search_time(self, target_ms: int | None) -> TimeSearch:
+        return self._view.source.log.search_time(target_ms)
 
 
 ReadablePartition = Partition | ViewPartition

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode
+from moldau.base.limits import TOPIC_NAME_LENGTH_MAX
+from moldau.base.view_configs import VIEW_FROM
 from moldau.metadata.records import ConfigResource
 from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType
 from moldau.wire.apis import ApiKey
@@ -37,9 +39,20 @@ def _create_topics(request: Any, response: Any) -> Iterator[AdminAction]:
     """Responses before version 5 do not have the numbers; requests have -1 for the defaults."""
     requested = {topic.name: topic for topic in request.topics}
     for result in response.topics:
-        counted = result if result.num_partitions >= 0 else requested.get(result.name, result)
-        numbers = f"partitions={counted.num_partitions} replicas={counted.replication_factor}"
-        yield AdminAction(f"topic:{result.name}", result.error_code, "" if result.error_code else numbers)
+        topic = requested.get(result.name)
+        source = None if topic is None else _view_source(topic)
+        counted = result if result.num_partitions >= 0 else topic or result
+        detail = f"partitions={counted.num_partitions} replicas={counted.replication_factor}"
+        if result.error_code:
+            detail = ""
+        if source:
+            detail = f"view of {source[:TOPIC_NAME_LENGTH_MAX]} {detail}".rstrip()
+        yield AdminAction(f"topic:{result.name}", result.error_code, detail)
+
+
+def _view_source(topic: Any) -> str | None:
+    """Return the source of a view, None for other topics. Its readers see what is in the source."""
+    return next((config.value for config in topic.configs if config.name == VIEW_FROM), None)
 
 
 def _delete_topics(request: Any, response: Any) -> Iterator[AdminAction]:

@@ -33,11 +33,13 @@ class LongReply(Promise[Any]):
     come later still, and is encoded in a thread. None: there is no response. MalformedData: the connection is
     closed."""
 
-    __slots__ = ("handled",)
+    __slots__ = ("handled", "took_s")
 
     def __init__(self) -> None:
         super().__init__()
         self.handled: Promise[None] = Promise()
+        self.took_s = 0.0
+        """The time of all turns after the first, and of work in threads."""
 
 
 class OutOfMemory(MalformedData):

@@ -5,6 +5,7 @@ ones, which are handled in several turns.
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import thread_time
 from typing import Any
 
 from moldau.base.errors import MalformedData
@@ -21,25 +22,28 @@ def reply_when_decoded(
     decode: Decoder,
     frame: memoryview,
     position: int,
-    handle: Callable[[Message | Exception], Reply],
+    handle: Callable[[Message | Exception, float], Reply],
 ) -> LongReply:
-    """Decode a request in a thread. Call `handle` with it, or with the fault, on the loop; what it returns is the
-    reply."""
+    """Decode a request in a thread. Call `handle` with it, or with the fault, and with the seconds that this took, on
+    the loop; what it returns is the reply."""
     reply, size = LongReply(), len(frame)
     owned = memoryview(bytearray(frame)) if size <= SCRATCH_BYTES else frame
     """A small frame is in a buffer that all connections share; a larger one has a buffer of its own."""
     request: Message | Exception = ValueError("nothing was decoded")
+    took_s = 0.0
 
     def work() -> None:
-        nonlocal request
+        nonlocal request, took_s
+        began_s = thread_time()
         try:
             request, _ = decode(owned, position, size)
         except Exception as error:  # it must not leave the thread: that would stop the node
             request = error
+        took_s = thread_time() - began_s
 
     def on_decoded(_: object) -> None:
         try:
-            framed = handle(request)
+            framed = handle(request, took_s)
         except MalformedData as error:
             framed = Refusal(str(error))
         complete_long(reply, framed, no_reply)

@@ -8,38 +8,32 @@ from __future__ import annotations
 
 import logging
 import struct
-import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 from moldau.base.counters import REQUESTS_FAILED, Counters
 from moldau.base.errors import MalformedData, StorageFault
-from moldau.base.limits import DEFAULT_REQUEST_BYTES_MAX
 from moldau.base.loop_watch import LOOP_WATCH
 from moldau.base.ports import RunInThread
-from moldau.base.promise import Promise
+from moldau.base.promise import Promise, resolved
 from moldau.coordinator.machine import Client as GroupClient
 from moldau.runtime.internal_errors import InternalErrors
 from moldau.security.acls.access import UNRESTRICTED, Access
 from moldau.security.principals import Client
-from moldau.security.quotas.mutations import STRICT_FROM_VERSION
 from moldau.server.conversation import LongReply, Reply
 from moldau.server.late_replies import frame_by, map_long_reply, no_reply, reply_when_decoded
 from moldau.server.request_counts import NOT_TIMED, TIMED_EVERY, RequestCounts
-from moldau.server.throttling import NotThrottling, ThrottledRequest, Throttling
-from moldau.wire.apis import APIS, ApiKey, request_class
-from moldau.wire.codec import UNREADABLE, Decoder, Framer, Outgoing, Refusal, decoder, malformed
-from moldau.wire.frames import Framing, read_request_header
+from moldau.server.routes import Route, make_route
+from moldau.server.throttling import NotThrottling, ThrottledRequest, Throttling, pausing
+from moldau.wire.apis import APIS, ApiKey
+from moldau.wire.codec import UNREADABLE, Outgoing, Refusal, TooManyElements, malformed
+from moldau.wire.frames import read_request_header
 from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.server")
-DECODED_ON_LOOP_BYTES = 32 << 10
-"""A larger request is decoded in a thread: 32 KiB of the smallest list elements take some milliseconds."""
-PRODUCE_DECODED_ON_LOOP_BYTES = 1_100_000
-"""The same for Produce, which is mostly records. Clients send up to a mebibyte by default."""
 KNOWN_MAX = 16
 """APIs and versions that a connection remembers. Clients use a few; a hostile one must not fill the memory."""
 KNOWN_HEADER_BYTES_MAX = 256
@@ -86,32 +80,6 @@ class Handler(Protocol):
     def answer(self, request: Any, caller: Caller) -> Message | Promise[Any] | None: ...
 
 
-@dataclass(slots=True)
-class _Route:
-    """The functions and limits for requests of one API in one version, so that they are looked up once."""
-
-    key: int
-    name: str
-    answer: Callable[[Any, Caller], Message | Promise[Any] | None]
-    request: type[Message]
-    decode: Decoder
-    frame: Framer
-    bytes_max: int
-    decoded_on_loop_bytes: int
-    counts: RequestCounts
-
-
-def _pausing(frame: Framer) -> Framer:
-    """For APIs with a quota that the controller counts: the connection pauses for the time that the response says."""
-
-    def frame_and_pause(correlation_id: int, response: Any) -> Outgoing:
-        framed = frame(correlation_id, response)
-        framed.pause_ms = response.throttle_time_ms
-        return framed
-
-    return frame_and_pause
-
-
 class Router:
     def __init__(
         self,
@@ -125,7 +93,7 @@ class Router:
         self._errors = InternalErrors()
         self._handlers: dict[int, Handler] = {}
         self._served: dict[int, tuple[int, int]] = {}
-        self._routes: dict[tuple[int, int], _Route] = {}
+        self._routes: dict[tuple[int, int], Route] = {}
 
     def serve(self, handlers: Iterable[Handler]) -> None:
         for handler in handlers:
@@ -158,7 +126,7 @@ class Router:
         assert answer is not None, f"{api.name} is answered"
         return answer
 
-    def find_route(self, key: int, version: int) -> _Route | None:
+    def find_route(self, key: int, version: int) -> Route | None:
         """Return the route for this API and version; None for ApiVersions in an unknown version."""
         route = self._routes.get((key, version))
         if route is not None:
@@ -171,18 +139,7 @@ class Router:
             if key == ApiKey.API_VERSIONS:
                 return None
             raise MalformedData(f"{APIS[key].name} version {version} is not served, {low} to {high} are")
-        framing = Framing(key, version)
-        route = self._routes[key, version] = _Route(
-            key=key,
-            name=APIS[key].name,
-            answer=handler.answer,
-            request=request_class(key),
-            decode=decoder(request_class(key), version),
-            frame=_pausing(framing.frame) if key in STRICT_FROM_VERSION else framing.frame,
-            bytes_max=sys.maxsize if key == ApiKey.PRODUCE else _bytes_max(handler),
-            decoded_on_loop_bytes=PRODUCE_DECODED_ON_LOOP_BYTES if key == ApiKey.PRODUCE else DECODED_ON_LOOP_BYTES,
-            counts=RequestCounts(key, version),
-        )
+        route = self._routes[key, version] = make_route(handler, version)
         return route
 
     def log_error(self, message: str, *arguments: object) -> None:
@@ -198,7 +155,7 @@ class _Known(NamedTuple):
     header: bytes
     position: int
     caller: Caller
-    route: _Route
+    route: Route
 
 
 class ClientRequests:
@@ -234,6 +191,9 @@ class ClientRequests:
         try:
             # Bytes after the request are ignored, as in Kafka: librdkafka sends some after Metadata v13.
             request, _ = route.decode(frame, position, size)
+        except TooManyElements:
+            run_in_thread = self._router.run_in_thread or _run_here
+            return self._answer_large(run_in_thread, route, frame, position, correlation_id, caller)
         except UNREADABLE as error:
             counts.failures += 1
             raise malformed(route.request, version, error) from error
@@ -254,7 +214,7 @@ class ClientRequests:
     def _answer_large(
         self,
         run_in_thread: RunInThread,
-        route: _Route,
+        route: Route,
         frame: memoryview,
         position: int,
         correlation_id: int,
@@ -263,7 +223,7 @@ class ClientRequests:
         """Decode a large request in a thread, then handle it on the loop."""
         size = len(frame)
 
-        def handle(request: Message | Exception) -> Reply:
+        def handle(request: Message | Exception, decoding_s: float) -> Reply:
             if isinstance(request, UNREADABLE):
                 request = malformed(route.request, caller.version, request)
             if isinstance(request, Exception):
@@ -273,10 +233,10 @@ class ClientRequests:
                     raise self._failure(route, caller, error) from error
             route.counts.requests += 1
             if self._throttling.is_active:
-                return self._call_throttled(route, request, correlation_id, caller, size)
+                return self._call_throttled(route, request, correlation_id, caller, size, decoding_s)
             return self._call_handler(route, request, correlation_id, caller)
 
-        return reply_when_decoded(run_in_thread, route.decode, frame, position, handle)
+        return reply_when_decoded(run_in_thread, route.decode_long, frame, position, handle)
 
     def _learn(self, frame: memoryview, key: int, version: int) -> _Known | None:
         """Decode the header; return None for ApiVersions in an unknown version."""
@@ -303,69 +263,86 @@ class ClientRequests:
 
     def _call_handler(
         self,
-        route: _Route,
+        route: Route,
         request: Message,
         correlation_id: int,
         caller: Caller,
-        frame: Callable[[Message], Outgoing] | None = None,
+        throttled: ThrottledRequest | None = None,
     ) -> Reply:
-        """Call the handler and frame its response; by `frame`, if it is not None. The time of some requests is measured
-        for metrics."""
+        """Call the handler and frame its response; `throttled` counts the request for quotas. The time of some requests
+        is measured for metrics."""
         counts = route.counts
         began_s = perf_counter() if counts.requests % TIMED_EVERY == 1 else NOT_TIMED
+        answer = route.answer if throttled is None else throttled.measured(route.answer)
         try:
-            response = route.answer(request, caller)
+            response = answer(request, caller)
             if began_s:
                 counts.note_handled(began_s, isinstance(response, Promise))
             if response is None:
-                return None
+                pause_ms = 0 if throttled is None else throttled.pause_ms()
+                return pausing(pause_ms, Outgoing()) if pause_ms else None
             if isinstance(response, Promise):
-                return self._reply_later(route, correlation_id, response, frame, began_s)
-            return route.frame(correlation_id, response) if frame is None else frame(response)
+                return self._reply_later(route, correlation_id, response, throttled, began_s)
+            if throttled is None:
+                return route.frame(correlation_id, response)
+            return throttled.frame(route.frame, correlation_id, response)
         except Exception as error:
             raise self._failure(route, caller, error) from error
 
     def _reply_later(
         self,
-        route: _Route,
+        route: Route,
         correlation_id: int,
         response: Promise[Any],
-        frame: Callable[[Message], Outgoing] | None,
+        throttled: ThrottledRequest | None,
         began_s: float,
     ) -> Promise[Outgoing]:
         run_in_thread = self._router.run_in_thread
         if not isinstance(response, LongReply):
-            return response.map(partial(self._late_frame, route, correlation_id, frame, began_s))
-        if frame is None and run_in_thread is not None:
-            in_thread = partial(self._frame_in_thread, run_in_thread, route, correlation_id, began_s)
+            return response.map(partial(self._late_frame, route, correlation_id, throttled, began_s))
+        if run_in_thread is not None:
+            in_thread = partial(self._frame_in_thread, run_in_thread, route, correlation_id, throttled, began_s)
             return map_long_reply(response, in_thread)
-        return map_long_reply(response, partial(self._late_frame, route, correlation_id, frame, began_s))
+        return map_long_reply(response, partial(self._late_frame, route, correlation_id, throttled, began_s))
 
-    def _call_throttled(self, route: _Route, request: Message, correlation_id: int, caller: Caller, size: int) -> Reply:
+    def _call_throttled(
+        self,
+        route: Route,
+        request: Message,
+        correlation_id: int,
+        caller: Caller,
+        size: int,
+        decoding_s: float = 0.0,
+    ) -> Reply:
         """Count the request for the quotas of its client. The reply tells the connection how long to pause."""
         assert isinstance(self._throttling, Throttling), "only quotas throttle"
-        throttled = ThrottledRequest(self._throttling, route.key, caller.client, request, size)
-        measured = replace(route, answer=throttled.measured(route.answer))
-        frame = partial(throttled.frame, route.frame, correlation_id)
-        reply = self._call_handler(measured, request, correlation_id, caller, frame)
-        if reply is None:
-            reply = Outgoing()
-            reply.pause_ms = throttled.pause_ms()
-            return reply if reply.pause_ms else None
-        return reply
+        throttled = ThrottledRequest(
+            self._throttling, route.key, caller.client, caller.access, request, size, decoding_s
+        )
+        return self._call_handler(route, request, correlation_id, caller, throttled)
 
     def _frame_in_thread(
-        self, run_in_thread: RunInThread, route: _Route, correlation_id: int, began_s: float, response: Any
-    ) -> Promise[Outgoing]:
+        self,
+        run_in_thread: RunInThread,
+        route: Route,
+        correlation_id: int,
+        throttled: ThrottledRequest | None,
+        began_s: float,
+        response: Any,
+    ) -> Outgoing | Promise[Outgoing]:
+        if not isinstance(response, Message):
+            return self._late_frame(route, correlation_id, throttled, began_s, response)
         if began_s:
             route.counts.note_response(began_s)
-        return frame_by(run_in_thread, partial(self._late_frame, route, correlation_id, None, NOT_TIMED, response))
+        pause_ms = 0 if throttled is None else throttled.set_pause(response)
+        framed = frame_by(run_in_thread, partial(self._late_frame, route, correlation_id, None, NOT_TIMED, response))
+        return framed.map(partial(pausing, pause_ms)) if pause_ms else framed
 
     def _late_frame(
         self,
-        route: _Route,
+        route: Route,
         correlation_id: int,
-        frame: Callable[[Message], Outgoing] | None,
+        throttled: ThrottledRequest | None,
         began_s: float,
         response: Message | MalformedData | None,
     ) -> Outgoing:
@@ -375,17 +352,19 @@ class ClientRequests:
         if began_s:
             route.counts.note_response(began_s)
         if response is None:
-            return no_reply()
+            return no_reply() if throttled is None else pausing(throttled.pause_ms(), no_reply())
         if isinstance(response, MalformedData):
             route.counts.failures += 1
             return Refusal(f"{route.name}: {response}")
         try:
-            return route.frame(correlation_id, response) if frame is None else frame(response)
+            if throttled is None:
+                return route.frame(correlation_id, response)
+            return throttled.frame(route.frame, correlation_id, response)
         except Exception:
             self._router.log_error("the reply to %s cannot be written", route.name)
             return Outgoing()
 
-    def _failure(self, route: _Route, caller: Caller, error: Exception) -> MalformedData:
+    def _failure(self, route: Route, caller: Caller, error: Exception) -> MalformedData:
         """Return the error that closes the connection; log a bug of ours."""
         route.counts.failures += 1
         if isinstance(error, MalformedData | StorageFault):
@@ -394,7 +373,7 @@ class ClientRequests:
         return MalformedData(f"{route.name} failed here: {error!r}")
 
 
-def _bytes_max(handler: Handler) -> int:
-    """Return the handler's own limit, `request_bytes_max`, or the default."""
-    limit: int = getattr(handler, "request_bytes_max", DEFAULT_REQUEST_BYTES_MAX)
-    return limit
+def _run_here(work: Callable[[], None]) -> Promise[StorageFault | None]:
+    """For a router that was given no threads."""
+    work()
+    return resolved(None)

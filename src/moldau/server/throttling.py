@@ -12,9 +12,12 @@ from typing import Any, Final, TypeVar
 
 from moldau.base.clock import Clock
 from moldau.base.counters import REQUESTS_THROTTLED, Counters
+from moldau.security.acls.access import Access
+from moldau.security.acls.requirements import CLUSTER_ACTION
 from moldau.security.principals import Client, Principal
 from moldau.security.quotas.entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, Quotas
 from moldau.security.quotas.limits import ClientLimits
+from moldau.server.conversation import LongReply
 from moldau.wire.apis import ApiKey
 from moldau.wire.codec import Framer, Outgoing, size_of
 from moldau.wire.messages.fetch import FetchRequest, FetchResponse
@@ -25,7 +28,8 @@ R = TypeVar("R")
 EXEMPT: Final = frozenset(
     {ApiKey.WRITE_TXN_MARKERS, ApiKey.ALTER_PARTITION, ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH}
 )
-"""Requests among the nodes of a cluster."""
+"""Requests among the nodes of a cluster. They are not counted if the client may send them; nor are fetches of
+followers."""
 TIME_PAUSE_MS_MAX: Final = 1000
 """The longest pause for the time that requests take, as in Kafka."""
 PERCENT_PER_SECOND: Final = 100.0
@@ -58,12 +62,8 @@ class Throttling:
         keys = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
         self.is_active = any(map(self.limits.is_limited, keys))
 
-    def pause_ms(
-        self, api: int, principal: Principal, client_id: str, request: Message, request_bytes: int, took_s: float
-    ) -> int:
+    def pause_ms(self, api: int, principal: Principal, client_id: str, request_bytes: int, took_s: float) -> int:
         """Count a request, and return how long its client must pause."""
-        if api in EXEMPT or _is_follower(request):
-            return 0
         now_ms, user = self._clock.elapsed_ms(), principal.name
         pause = 0
         if api == ApiKey.PRODUCE:
@@ -76,10 +76,8 @@ class Throttling:
             self._counters.add(REQUESTS_THROTTLED)
         return pause
 
-    def fetch_pause_ms(self, principal: Principal, client_id: str, request: Message, response: FetchResponse) -> int:
+    def fetch_pause_ms(self, principal: Principal, client_id: str, response: FetchResponse) -> int:
         """Count the records of a fetch response, and return how long its client must pause."""
-        if _is_follower(request):
-            return 0
         size = sum(size_of(data.records) for topic in response.responses for data in topic.partitions if data.records)
         pause = self.limits.record(CONSUMER_BYTE_RATE, principal.name, client_id, size, self._clock.elapsed_ms())
         if pause:
@@ -97,13 +95,25 @@ def _is_follower(request: Message) -> bool:
 class ThrottledRequest:
     """A request that is counted for the quotas of its client."""
 
-    def __init__(self, throttling: Throttling, api: int, client: Client, request: Any, size: int) -> None:
+    def __init__(
+        self,
+        throttling: Throttling,
+        api: int,
+        client: Client,
+        access: Access,
+        request: Message,
+        size: int,
+        decoding_s: float = 0.0,
+    ) -> None:
+        """`decoding_s` is the time for which it was decoded in a thread."""
         self._throttling = throttling
         self._api = api
         self._client = client
-        self._request = request
         self._size = size
-        self._took_s = 0.0
+        self._took_s = decoding_s
+        self._long: LongReply | None = None
+        is_of_nodes = api in EXEMPT or _is_follower(request)
+        self._is_exempt = is_of_nodes and access.allows_quietly(CLUSTER_ACTION)
 
     def measured(self, answer: Callable[[Any, C], R]) -> Callable[[Any, C], R]:
         """Return the function that answers it, and measures the time of that."""
@@ -111,22 +121,36 @@ class ThrottledRequest:
         def answer_measured(request: Any, caller: C) -> R:
             began_s = self._throttling.now_s()
             response = answer(request, caller)
-            self._took_s = self._throttling.now_s() - began_s
+            self._took_s += self._throttling.now_s() - began_s
+            if isinstance(response, LongReply):
+                self._long = response
             return response
 
         return answer_measured
 
-    def pause_ms(self) -> int:
-        principal, client_id = self._client
-        return self._throttling.pause_ms(self._api, principal, client_id, self._request, self._size, self._took_s)
-
     def frame(self, frame: Framer, correlation_id: int, response: Any) -> Outgoing:
         """Frame the response with the pause in it."""
+        pause_ms = self.set_pause(response)
+        return pausing(pause_ms, frame(correlation_id, response))
+
+    def set_pause(self, response: Any) -> int:
+        """Count the request; write the pause into the response, and return it."""
         pause_ms = self.pause_ms()
-        if isinstance(response, FetchResponse):
-            pause_ms = max(pause_ms, self._throttling.fetch_pause_ms(*self._client, self._request, response))
+        if isinstance(response, FetchResponse) and not self._is_exempt:
+            pause_ms = max(pause_ms, self._throttling.fetch_pause_ms(*self._client, response))
         if pause_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = max(response.throttle_time_ms, pause_ms)
-        framed = frame(correlation_id, response)
-        framed.pause_ms = max(framed.pause_ms, pause_ms)
-        return framed
+        return pause_ms
+
+    def pause_ms(self) -> int:
+        """Count the request, and return how long its client must pause."""
+        if self._is_exempt:
+            return 0
+        took_s = self._took_s + (0.0 if self._long is None else self._long.took_s)
+        return self._throttling.pause_ms(self._api, *self._client, self._size, took_s)
+
+
+def pausing(pause_ms: int, framed: Outgoing) -> Outgoing:
+    """Make the connection pause after the response, for at least this time."""
+    framed.pause_ms = max(framed.pause_ms, pause_ms)
+    return framed

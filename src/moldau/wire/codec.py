@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
-from moldau.wire.decoder_source import decoder_source
+from moldau.wire.decoder_source import REQUEST_ELEMENTS_MAX, decoder_source
 from moldau.wire.encoder_source import COMPACT_MAX, encoder_source, framer_source
 from moldau.wire.schema import Message, Records
 
@@ -67,6 +67,10 @@ def decode_from(cls: type[M], data: Buffer, version: int, position: int) -> tupl
         raise malformed(cls, version, error) from error
 
 
+class TooManyElements(MalformedData):
+    """An array of a request has more elements than the decoder reads."""
+
+
 def malformed(cls: type[Message], version: int, error: Exception) -> MalformedData:
     if isinstance(error, UnicodeDecodeError):
         return MalformedData(f"{cls.__name__} v{version} holds a string that is not UTF-8")
@@ -74,7 +78,7 @@ def malformed(cls: type[Message], version: int, error: Exception) -> MalformedDa
 
 
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
-_decoders: dict[tuple[type[Message], int], Decoder] = {}
+_decoders: dict[tuple[type[Message], int, int], Decoder] = {}
 _framers: dict[tuple[type[Message], int, bool], Framer] = {}
 
 
@@ -86,11 +90,14 @@ def encoder(cls: type[Message], version: int) -> Encoder:
     return encode_function
 
 
-def decoder(cls: type[Message], version: int) -> Decoder:
-    decode_function = _decoders.get((cls, version))
+def decoder(cls: type[Message], version: int, elements_max: int = REQUEST_ELEMENTS_MAX) -> Decoder:
+    """Return the function that reads a message. That of a request raises TooManyElements if one of its arrays has more
+    than `elements_max`; integers, which are read at once, may be 50,000."""
+    decode_function = _decoders.get((cls, version, elements_max))
     if decode_function is None:
         _check_version(cls, version)
-        decode_function = _decoders[cls, version] = _compile(decoder_source(cls, version), "decode", cls, version)
+        source = decoder_source(cls, version, elements_max)
+        decode_function = _decoders[cls, version, elements_max] = _compile(source, "decode", cls, version)
     return decode_function
 
 
@@ -113,6 +120,7 @@ def _compile(source: tuple[str, dict[str, Any]], name: str, cls: type, version: 
     text, names = source
     scope = {
         "malformed": _malformed,
+        "too_many": TooManyElements,
         "uvarint_rest": _uvarint_rest,
         "uvarint": uvarint,
         "buffers": _BUFFERS,

@@ -12,11 +12,12 @@ STRING_BYTES_MAX = 32_767
 """Of strings in requests, as in Kafka. In flexible versions they could be longer, but a client with another
 version could not be sent what was stored."""
 REQUEST_ELEMENTS_MAX = 50_000
-"""Of one array of structs in a request, such as its topics: each takes time before the request can be divided."""
+"""Of one array in a request, such as its topics: each takes time before the request can be divided."""
 
 
-def decoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any]]:
-    writer = DecoderWriter(version, version >= cls.FLEXIBLE, is_request=cls.__name__.endswith("Request"))
+def decoder_source(cls: type[Message], version: int, elements_max: int) -> tuple[str, dict[str, Any]]:
+    is_request = cls.__name__.endswith("Request")
+    writer = DecoderWriter(version, version >= cls.FLEXIBLE, is_request, elements_max)
     writer.lines.append("def decode(b, p, end):")
     result = writer.struct(cls)
     writer.line(f"return {result}, p")
@@ -26,9 +27,10 @@ def decoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any
 class DecoderWriter(SourceWriter):
     """Values of fixed size wait in `run`, so that one call unpacks them, with the length that follows."""
 
-    def __init__(self, version: int, flexible: bool, is_request: bool) -> None:
+    def __init__(self, version: int, flexible: bool, is_request: bool, elements_max: int) -> None:
         super().__init__(version, flexible)
         self.is_request = is_request
+        self.elements_max = elements_max
         self.run: list[tuple[str, str]] = []
 
     def struct(self, cls: type[Message]) -> str:
@@ -133,9 +135,10 @@ class DecoderWriter(SourceWriter):
         self.null_or(field.name, value, count, self.nullable(field))
         min_bytes = self.min_bytes(field)
         self.line(f"if {count} * {min_bytes} > end - p: raise malformed({f'{field.name} claims more than is there'!r})")
-        if field.struct is not None and self.is_request:
-            message = f"{field.name} has more than {REQUEST_ELEMENTS_MAX:,} elements"
-            self.line(f"if {count} > {REQUEST_ELEMENTS_MAX}: raise malformed({message!r})")
+        if self.is_request:
+            elements_max = REQUEST_ELEMENTS_MAX if field.type_name in FIXED else self.elements_max
+            message = f"{field.name} has more than {elements_max:,} elements"
+            self.line(f"if {count} > {elements_max}: raise too_many({message!r})")
         if field.struct is None and field.type_name in FIXED:
             self.line(f"{value} = list(integers({FIXED[field.type_name]!r}, {count}).unpack_from(b, p))")
             self.line(f"p += {count} * {min_bytes}")

@@ -390,21 +390,7 @@ def read_end_txn_marker(record: Record) -> EndTxnMarker | None:
 
 
 __all__ = [
-    "IN_LINE",
-    "NO_TIMESTAMP",
-    "ControlType",
-    "EndTxnMarker",
-    "Header",
-    "Record",
-    "append_varint",
-    "build_batch",
-    "control_record",
-    "control_type",
-    "decode_records",
-    "decompressed_body",
-    "end_txn_batch",
-    "end_txn_marker",
-    "read_end_txn_marker",
-    "read_records",
-    "read_varint",
-]
+    "IN_LINE", "NO_TIMESTAMP", "ControlType", "EndTxnMarker", "Header", "Record", "append_varint", "build_batch",
+    "control_record", "control_type", "decode_records", "decompressed_body", "end_txn_batch", "end_txn_marker",
+    "read_end_txn_marker", "read_records", "read_varint",
+]  # fmt: skip

@@ -152,7 +152,7 @@ def test_a_header_that_lies_about_time_is_put_right() -> None:
     append(log, changed(batch_of([b"a"]), 35, struct.pack(">q", NOW_MS + 10 * HOUR_MS)))
     append(log, changed(batch_of([b"b"]), 22, b"\x08"))
     assert [(r.timestamp, r.value) for r in read_records(log)] == [(NOW_MS, b"a"), (NOW_MS, b"b")]
-    assert log.max_timestamp_offset() == (NOW_MS, 0, 1)
+    assert log.offset_for_time(None) == (NOW_MS, 0, 1)
 
 
 def test_log_append_time() -> None:

@@ -172,7 +172,7 @@ def check_indexes(log: Log) -> None:
             piece = log.read(offset, 1, log.end_offset)
             assert piece is not None
             assert piece.read() == batch
-        found = log.offset_for_time(header.max_timestamp, log.end_offset)
+        found = log.offset_for_time(header.max_timestamp)
         assert found is not None
         assert found.timestamp >= header.max_timestamp
         assert found.offset <= header.last_offset

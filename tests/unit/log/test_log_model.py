@@ -136,7 +136,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(ago_ms=st.integers(-3000, 60_000))
     def look_up_time(self, ago_ms: int) -> None:
         target = self.now_ms - ago_ms
-        found = self.log.offset_for_time(target, self.end)
+        found = self.log.offset_for_time(target)
         fitting = [r for r in self.records if r.offset >= self.start and r.timestamp >= target]
         if not fitting:
             assert found is None

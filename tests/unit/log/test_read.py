@@ -144,30 +144,29 @@ def test_rot_in_an_old_segment_is_told_and_not_served_around() -> None:
 
 def test_offset_for_time() -> None:
     log = filled_log()
-    assert log.offset_for_time(0, 1000) == (NOW_MS, 0, 0)
+    assert log.offset_for_time(0) == (NOW_MS, 0, 0)
     for number in range(40):
-        assert log.offset_for_time(NOW_MS + number, 1000) == (NOW_MS + number, number * 3, number // 10)
-    assert log.offset_for_time(NOW_MS + 40, 1000) is None
-    assert log.offset_for_time(NOW_MS + 20, 60) is None
-    assert log.offset_for_time(NOW_MS + 20, 61) == (NOW_MS + 20, 60, 2)
+        assert log.offset_for_time(NOW_MS + number) == (NOW_MS + number, number * 3, number // 10)
+    assert log.offset_for_time(NOW_MS + 40) is None
+    assert log.offset_for_time(NOW_MS + 20) == (NOW_MS + 20, 60, 2)
     log.delete_records(10)
-    assert log.offset_for_time(0, 1000) == (NOW_MS + 3, 10, 0)
-    assert log.max_timestamp_offset() == (NOW_MS + 39, 117, 3)
+    assert log.offset_for_time(0) == (NOW_MS + 3, 10, 0)
+    assert log.offset_for_time(None) == (NOW_MS + 39, 117, 3)
 
 
 def test_the_first_record_in_time_need_not_come_first() -> None:
     log = new_log(SMALL)
     for number, timestamp in enumerate((50, 10, 90, 90, 20)):
         log.append(batch_of([b"%d" % number], timestamp=timestamp), leader_epoch=0, now_ms=NOW_MS)
-    assert log.offset_for_time(51, 9) == (90, 2, 0)
-    assert log.offset_for_time(15, 9) == (50, 0, 0)
-    assert log.max_timestamp_offset() == (90, 2, 0)
+    assert log.offset_for_time(51) == (90, 2, 0)
+    assert log.offset_for_time(15) == (50, 0, 0)
+    assert log.offset_for_time(None) == (90, 2, 0)
 
 
 def test_logs_without_timestamps() -> None:
     log = new_log()
-    assert log.max_timestamp_offset() is None
+    assert log.offset_for_time(None) is None
     log.append(batch_of(timestamp=-1), leader_epoch=0, now_ms=NOW_MS)
-    assert log.max_timestamp_offset() is None
-    assert log.offset_for_time(0, 9) is None
+    assert log.offset_for_time(None) is None
+    assert log.offset_for_time(0) is None
     assert read_values(log) == {0: b"value"}

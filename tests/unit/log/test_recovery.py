@@ -57,7 +57,7 @@ def check_whole(log: Log, batches: int = BATCHES) -> None:
         assert piece is not None
         assert piece.read() == batch
         assert log.epochs.epoch_for_offset(header.base_offset) == header.leader_epoch
-        found = log.offset_for_time(header.max_timestamp, log.end_offset)
+        found = log.offset_for_time(header.max_timestamp)
         assert found == (header.max_timestamp, header.base_offset, header.leader_epoch)
     (producer,) = log.producers.active()
     assert producer.last_sequence == 2 * batches - 1

@@ -47,6 +47,7 @@ from moldau.server.handlers.produce import Produce
 from moldau.server.router import Router
 from moldau.testing.clock import FakeClock, FakeTimers
 from moldau.testing.files import MemoryFiles
+from moldau.testing.ports import at_once
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.codec import Outgoing
 from moldau.wire.frames import read_response, request_frame
@@ -258,7 +259,7 @@ class Node:
         verifier = TransactionVerifier(lambda _: self.id, brokers, self)
         gate = TransactionGate(Verifications(), verifier, self.clock, self, Patience(20, 100), lambda: True)
         self.produce = Produce(self.current, self.partitions, gate, self.clock, self, Counters())
-        self.list_offsets = ListOffsets(self.partitions, self)
+        self.list_offsets = ListOffsets(self.partitions, self, at_once)
         self.delete_records = DeleteRecords(self.partitions, self)
         self.router = Router()
         self.router.serve([self.fetch, self.produce, self.list_offsets, self.delete_records])

@@ -13,6 +13,7 @@ from moldau.base.promise import Promise
 from moldau.replica.partition import Partition
 from moldau.server.handlers.list_offsets import ListOffsets
 from moldau.server.router import Caller
+from moldau.testing.ports import at_once
 from moldau.wire.messages.fetch import FetchResponse, PartitionData
 from moldau.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
@@ -203,7 +204,9 @@ def test_ended_transactions_are_dropped_when_the_high_watermark_passes_them(
 
 def list_offset(node: InMemoryNode, timestamp: int, isolation_level: int) -> tuple[int, int]:
     request = ListOffsetsRequest(-1, isolation_level, [ListOffsetsTopic("a", [ListOffsetsPartition(0, -1, timestamp)])])
-    answer = ListOffsets(node.partitions, node.timers).answer(request, Caller("PLAINTEXT", "test:1", "test", 9))
+    answer = ListOffsets(node.partitions, node.timers, at_once).answer(
+        request, Caller("PLAINTEXT", "test:1", "test", 9)
+    )
     transactions = answer.topics[0].partitions[0]
     assert not transactions.error_code
     return transactions.offset, transactions.leader_epoch

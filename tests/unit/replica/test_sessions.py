@@ -11,7 +11,7 @@ from fetch_requests import BY_ID, BY_NAME, fetch, immediate, partition_results
 from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.replica.sessions import LAST_EPOCH, FetchedPartition, FetchSession, SessionCache
+from moldau.replica.sessions import CONSUMER, LAST_EPOCH, FetchedPartition, FetchSession, SessionCache
 from moldau.server.handlers import fetch_answer
 
 EVICT_AFTER_MS = 1000
@@ -107,6 +107,59 @@ def test_a_session_that_was_removed_while_its_request_is_handled_watches_nothing
     session.put("a", 0, node.partition("a"))
     assert session.id == 0
     assert not node.partition("a").watchers.consumers
+
+
+def filled(cache: SessionCache, count: int, now_ms: int = 0, replica_id: int = CONSUMER) -> FetchSession:
+    session = cache.create(False, now_ms, replica_id, count)
+    for index in range(count):
+        session.put("a", index, None)
+    return session
+
+
+def test_all_sessions_together_have_a_limit_of_partitions() -> None:
+    cache = SessionCache(10, EVICT_AFTER_MS, Random(1), partitions_max=100)
+    first = filled(cache, 60)
+    assert filled(cache, 41).id == 0
+    assert filled(cache, 40).id > 0
+    assert filled(cache, 1).id == 0
+    first.forget("a", 0)
+    assert filled(cache, 1).id > 0
+    assert len(cache) == 3
+    later_ms = 2 * EVICT_AFTER_MS
+    assert filled(cache, 101, later_ms).id == 0
+    assert len(cache) == 3, "none is evicted for a session that is too large in any case"
+    assert filled(cache, 100, later_ms).id > 0
+    assert len(cache) == 1
+    assert filled(cache, 500, later_ms, replica_id=3).id > 0, "a follower has as many as it follows"
+
+
+def test_a_session_that_grows_too_large_is_removed() -> None:
+    cache = SessionCache(10, EVICT_AFTER_MS, Random(1), partitions_max=100)
+    session = filled(cache, 60)
+    session_id = session.id
+    cache.check_room(session, 60, lambda: 40)
+    with pytest.raises(KafkaError) as refused:
+        cache.check_room(session, 60, lambda: 41)
+    assert refused.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert session_error(cache, session_id, 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    session.put("a", 0, None)
+    assert filled(cache, 100).id > 0, "what a request that is not finished adds to a removed session is not counted"
+
+
+def test_fetches_of_unknown_partitions_get_no_session_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = InMemoryNode().start()
+    monkeypatch.setattr(node.sessions, "_partitions_max", 1_000)
+    opened = immediate(fetch(node, {("nobody", index): 0 for index in range(400)}, epoch=0)).session_id
+    assert opened
+    wanted = {("nobody", index): 0 for index in range(300, 450)}
+    for epoch in (1, 2):
+        assert immediate(fetch(node, wanted, session=opened, epoch=epoch)).error_code == 0
+    node.sessions._room.used = 1_000
+    grown = immediate(fetch(node, {("nobody", 999): 0}, session=opened, epoch=3))
+    assert (grown.error_code, grown.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+    node.sessions._room.used = 1_000
+    answer = immediate(fetch(node, {("nobody", index): 0 for index in range(5)}, epoch=0))
+    assert (answer.session_id, len(partition_results(answer))) == (0, 5)
 
 
 # --- sessions in Fetch requests

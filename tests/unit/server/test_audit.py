@@ -31,7 +31,13 @@ from moldau.wire.messages.alter_client_quotas import (
 from moldau.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
 from moldau.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from moldau.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from moldau.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest
@@ -127,6 +133,20 @@ def node(caplog: pytest.LogCaptureFixture) -> RestrictedNode:
     started.start()
     caplog.set_level(logging.INFO, "moldau.audit")
     return started
+
+
+def test_the_line_of_a_new_view_names_its_source() -> None:
+    view = CreatableTopic("big", -1, -1, configs=[CreatableTopicConfig("moldau.view.from", "orders")])
+    request = CreateTopicsRequest([view, CreatableTopic("plain", 2, 1)])
+    results = [
+        CreatableTopicResult("big", num_partitions=3, replication_factor=1),
+        CreatableTopicResult("plain", num_partitions=2, replication_factor=1),
+    ]
+    actions = admin_actions(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse(topics=results))
+    assert [each.detail for each in actions] == ["view of orders partitions=3 replicas=1", "partitions=2 replicas=1"]
+    refused = [CreatableTopicResult("big", error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+    actions = admin_actions(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse(topics=refused))
+    assert [each.detail for each in actions] == ["view of orders"]
 
 
 def test_topics_that_are_created_grown_and_deleted_are_lines(

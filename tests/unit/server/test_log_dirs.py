@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 from in_memory_node import InMemoryNode
@@ -35,11 +36,13 @@ def test_only_the_directory_that_holds_the_replica_is_accepted(
     node = InMemoryNode().start()
     node.create_topic("a", 2)
     request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [index])])])
-    response = AlterReplicaLogDirs(node.partitions, LOG_DIR).answer(request, Caller("PLAINTEXT", "h:1", None, 2))
+    handler = AlterReplicaLogDirs(node.partitions, LOG_DIR, node.timers)
+    response: Any = handler.answer(request, Caller("PLAINTEXT", "h:1", None, 2))
     assert [(each.topic_name, each.partitions[0].error_code) for each in response.results] == [(topic, code)]
 
 
 def test_an_empty_request_has_an_empty_response() -> None:
-    handler = AlterReplicaLogDirs(InMemoryNode().start().partitions, LOG_DIR)
+    node = InMemoryNode().start()
+    handler = AlterReplicaLogDirs(node.partitions, LOG_DIR, node.timers)
     requests = [AlterReplicaLogDirsRequest(), AlterReplicaLogDirsRequest([AlterReplicaLogDir(LOG_DIR, [])])]
     assert [handler.answer(request, Caller("PLAINTEXT", "h:1", None, 1)).results for request in requests] == [[], []]

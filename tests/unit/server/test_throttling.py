@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
 from in_memory_node import InMemoryNode, batch
 
 from moldau.base.promise import Promise
-from moldau.security.acls.access import Unrestricted
+from moldau.security.acls.access import Access, Needs, Unrestricted
 from moldau.security.principals import Principal
+from moldau.server import late_replies, routes
+from moldau.server.handlers import replies
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.codec import Outgoing
 from moldau.wire.frames import read_response, request_frame
@@ -21,8 +25,9 @@ from moldau.wire.messages.alter_client_quotas import (
 )
 from moldau.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from moldau.wire.messages.metadata import MetadataRequest
+from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from moldau.wire.schema import Message
 
 PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
@@ -35,11 +40,13 @@ class QuotaNode(InMemoryNode):
         response = self.committed(self.admin.ask(ApiKey.ALTER_CLIENT_QUOTAS, request))
         assert [each.error_code for each in response.entries] == [0]
 
-    def send(self, api: ApiKey, request: Message, version: int, user: str = "ann") -> Outgoing | None:
+    def send(
+        self, api: ApiKey, request: Message, version: int, user: str = "ann", access: Access | None = None
+    ) -> Outgoing | None:
         broker = self.assembly.broker_side
         assert broker is not None
         frame = memoryview(bytearray(request_frame(api, version, 7, "app", request)))[4:]
-        reply = broker.router.answer("PLAINTEXT", "h:1", Unrestricted(Principal("User", user)), frame)
+        reply = broker.router.answer("PLAINTEXT", "h:1", access or Unrestricted(Principal("User", user)), frame)
         if isinstance(reply, Promise):
             self.flush()
             self.timers.run_soon()
@@ -132,6 +139,69 @@ def test_the_time_of_requests_counts(node: QuotaNode) -> None:
     reply = node.send(ApiKey.METADATA, MetadataRequest([]), 9)
     assert reply is not None
     assert reply.pause_ms == parsed(ApiKey.METADATA, 9, reply).throttle_time_ms == 1000, "five seconds, but 1 s at most"
+
+
+def long_metadata() -> MetadataRequest:
+    return MetadataRequest([MetadataRequestTopic(name=f"{number:x}") for number in range(2_000)], False)
+
+
+def steps_of(seconds: float) -> Callable[[], float]:
+    """A clock that goes on by so many seconds at each look."""
+    moments = count(0.0, seconds)
+    return lambda: next(moments)
+
+
+def test_the_time_of_all_turns_counts(node: QuotaNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.limit("ann", request_percentage=100)
+    monkeypatch.setattr(replies, "perf_counter", steps_of(5.0))
+    reply = node.send(ApiKey.METADATA, long_metadata(), 9)
+    assert reply is not None
+    assert reply.pause_ms == parsed(ApiKey.METADATA, 9, reply).throttle_time_ms == 1000
+
+
+def test_the_time_of_decoding_in_a_thread_counts(node: QuotaNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.limit("ann", request_percentage=100)
+    monkeypatch.setattr(late_replies, "thread_time", steps_of(20.0))
+    monkeypatch.setattr(routes, "DECODED_ON_LOOP_BYTES", 10)
+    reply = node.send(ApiKey.METADATA, MetadataRequest([]), 9)
+    assert reply is not None
+    assert reply.pause_ms == 1000
+
+
+def test_a_long_request_without_acks_is_counted(node: QuotaNode) -> None:
+    node.limit("ann", producer_byte_rate=1000)
+    request = produce(20_000, acks=0)
+    request.topic_data = [*request.topic_data, *[TopicProduceData(name="")] * 2_000]
+    reply = node.send(ApiKey.PRODUCE, request, 9)
+    assert reply is not None
+    assert len(reply) == 0
+    assert reply.pause_ms >= 10_000
+
+
+class NoRights(Unrestricted):
+    is_unrestricted = False  # type: ignore[misc, assignment]
+
+    def allows(self, needs: Needs, name: str = "") -> bool:
+        return False
+
+    allows_quietly = allows
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "request_"),
+    [(ApiKey.FETCH, 15, fetch(replica_id=2)), (ApiKey.WRITE_TXN_MARKERS, 1, WriteTxnMarkersRequest([]))],
+    ids=["Fetch", "WriteTxnMarkers"],
+)
+def test_only_nodes_are_exempt(node: QuotaNode, api: ApiKey, version: int, request_: Message) -> None:
+    node.limit("ann", request_percentage=1)
+    broker = node.assembly.broker_side
+    assert broker is not None
+    broker.throttling.now_s = steps_of(5.0)
+    allowed = node.send(api, request_, version)
+    denied = node.send(api, request_, version, access=NoRights(Principal("User", "ann")))
+    assert allowed is not None
+    assert denied is not None
+    assert (allowed.pause_ms, denied.pause_ms) == (0, 1000)
 
 
 def test_a_removed_quota_pauses_nobody(node: QuotaNode) -> None:

@@ -11,7 +11,7 @@ from operations import operations_of
 
 from moldau.base.errors import StorageFault
 from moldau.base.promise import Promise
-from moldau.security.acls.access import UNRESTRICTED
+from moldau.security.acls.access import UNRESTRICTED, Access
 from moldau.server.router import Router
 from moldau.testing.clock import FakeTimers
 from moldau.wire.codec import Outgoing
@@ -40,14 +40,18 @@ class HeldThreads:
 
 
 def turns_of(
-    router: Router, timers: FakeTimers, frame: bytes, flush: Callable[[], None] = lambda: None
+    router: Router,
+    timers: FakeTimers,
+    frame: bytes,
+    flush: Callable[[], None] = lambda: None,
+    access: Access = UNRESTRICTED,
 ) -> tuple[list[int], Outgoing]:
     """Return the lines of each turn until the request is answered, and the answer."""
     threads = HeldThreads()
     router.run_in_thread = threads
     view = memoryview(bytearray(frame))[4:]
     replies: list[Outgoing | Promise[Outgoing] | None] = []
-    turns = [operations_of(lambda: replies.append(router.answer("PLAINTEXT", "198.51.100.7:666", UNRESTRICTED, view)))]
+    turns = [operations_of(lambda: replies.append(router.answer("PLAINTEXT", "198.51.100.7:666", access, view)))]
     reply = replies[0]
     assert reply is not None
     while isinstance(reply, Promise) and not reply.done:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,15 +121,24 @@ def change_password(broker: Broker, name: str, password_stdin: bool, save: Path 
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @broker_options
 def remove(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
-    """Remove users. Their ACLs stay, and so do connections that are open.
+    """Remove users. Their ACLs stay, and so do connections that are open and delegation tokens.
 
     \b
     moldau user remove ann bob --yes
     """
-    with _users(broker) as users:
+    from moldau.cli.user.tokens import tokens_note
+    from moldau.client.delegation_tokens import DelegationTokens
+    from moldau.client.users import Users
+
+    with _admin(broker) as admin:
+        users, tokens = Users(admin), DelegationTokens(admin)
         unknown = sorted(set(names) - users.all().keys())
         if unknown:
             raise CommandFailed(f"no user {', '.join(unknown)}; {LIST_HINT}")
+        for name in names:
+            note = tokens_note(name, tokens, int(time.time() * 1000))
+            if note is not None:
+                click.echo(note, err=True)
         confirm(f"Remove {', '.join(names)}?", yes)
         for name in names:
             users.remove(name)

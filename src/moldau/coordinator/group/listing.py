@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from moldau.base.acl_operations import OPERATIONS_OMITTED
@@ -23,15 +23,12 @@ GROUP_NOT_FOUND_MIN_VERSION: Final = 6
 """Earlier versions of DescribeGroups report a missing group as Dead."""
 
 
-def list_groups(state: GroupState, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-    """Return the groups in one of `states` and of one of `types`, ignoring case; empty means all."""
-    lower_states = {name.lower() for name in states}
-    lower_types = {name.lower() for name in types}
+def list_groups(state: GroupState, states: AbstractSet[str], types: AbstractSet[str]) -> list[ListedGroup]:
+    """Return the groups in one of `states` and of one of `types`, which are in lower case; empty means all."""
     return [
         ListedGroup(group.group_id, group.protocol_type, group.state_name, group.type_name)
         for group in state.groups.values()
-        if (not lower_states or group.state_name.lower() in lower_states)
-        and (not lower_types or group.type_name in lower_types)
+        if (not states or group.state_name.lower() in states) and (not types or group.type_name in types)
     ]
 
 

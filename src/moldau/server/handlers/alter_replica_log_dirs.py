@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise
+from moldau.base.steps import Steps
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_ALTER
+from moldau.server.handlers.replies import TurnItems, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_replica_log_dirs import (
@@ -16,24 +22,39 @@ from moldau.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
+PARTITIONS_A_TURN: Final = 2_000
+
 
 class AlterReplicaLogDirs:
     api = ApiKey.ALTER_REPLICA_LOG_DIRS
     versions = (1, 2)
     request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
-    def __init__(self, partitions: Partitions, log_dir: str) -> None:
+    def __init__(self, partitions: Partitions, log_dir: str, timers: Timers) -> None:
         self._partitions = partitions
         self._log_dir = log_dir
+        self._timers = timers
 
-    def answer(self, request: AlterReplicaLogDirsRequest, caller: Caller) -> AlterReplicaLogDirsResponse:
+    def answer(
+        self, request: AlterReplicaLogDirsRequest, caller: Caller
+    ) -> AlterReplicaLogDirsResponse | Promise[AlterReplicaLogDirsResponse]:
+        return run_steps(self._timers, self._steps(request, caller))
+
+    def _steps(self, request: AlterReplicaLogDirsRequest, caller: Caller) -> Steps[AlterReplicaLogDirsResponse]:
         denial = None if caller.access.allows(CLUSTER_ALTER) else denied(CLUSTER_ALTER).code
         results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+        turn = TurnItems(PARTITIONS_A_TURN)
         for directory in request.dirs:
+            if turn.is_over(1):
+                yield
             for topic in directory.topics:
+                if turn.is_over(1):
+                    yield
                 for index in topic.partitions:
                     code = denial or self._error_code(topic.name, index, directory.path)
                     results.setdefault(topic.name, []).append(AlterReplicaLogDirPartitionResult(index, code))
+                    if turn.is_over(1):
+                        yield
         return AlterReplicaLogDirsResponse(
             results=[AlterReplicaLogDirTopicResult(name, partitions) for name, partitions in results.items()]
         )

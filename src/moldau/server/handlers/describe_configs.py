@@ -36,6 +36,7 @@ from moldau.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+REFUSED_A_TURN: Final = 2_000
 RESOURCES_A_TURN: Final = 10
 """A resource has some forty configs: it costs half a millisecond."""
 RESOURCES_MAX: Final = 10_000
@@ -66,17 +67,31 @@ class DescribeConfigs:
         self, request: DescribeConfigsRequest, caller: Caller
     ) -> DescribeConfigsResponse | Promise[DescribeConfigsResponse]:
         if len(request.resources) > RESOURCES_MAX:
-            return _refusal(request, f"{len(request.resources)} resources in one request; the limit is {RESOURCES_MAX}")
+            return self._refusal(
+                request, f"{len(request.resources)} resources in one request; the limit is {RESOURCES_MAX}"
+            )
         unknown = next((each for each in request.resources if not is_known_kind(each.resource_type)), None)
         if unknown is not None:  # as in Kafka, the whole request is refused
             name = unknown.resource_name[:TOPIC_NAME_LENGTH_MAX]  # every result repeats it
-            return _refusal(request, f"Unexpected resource type {unknown.resource_type} for resource {name}")
+            return self._refusal(request, f"Unexpected resource type {unknown.resource_type} for resource {name}")
         return in_turns(
             self._timers,
             _each_once(request.resources),
             lambda resource: self._describe(resource, request, caller.access),
             lambda results: DescribeConfigsResponse(results=results),
             RESOURCES_A_TURN,
+        )
+
+    def _refusal(
+        self, request: DescribeConfigsRequest, message: str
+    ) -> DescribeConfigsResponse | Promise[DescribeConfigsResponse]:
+        code = ErrorCode.INVALID_REQUEST
+        return in_turns(
+            self._timers,
+            request.resources,
+            lambda each: DescribeConfigsResult(code, message, each.resource_type, each.resource_name),
+            lambda results: DescribeConfigsResponse(results=results),
+            REFUSED_A_TURN,
         )
 
     def _describe(
@@ -146,15 +161,6 @@ def _result(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConf
         [DescribeConfigsSynonym(synonym.name, synonym.value, synonym.source) for synonym in synonyms],
         entry.definition.type,
         entry.definition.documentation if request.include_documentation else None,
-    )
-
-
-def _refusal(request: DescribeConfigsRequest, message: str) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=[
-            DescribeConfigsResult(ErrorCode.INVALID_REQUEST, message, each.resource_type, each.resource_name)
-            for each in request.resources
-        ]
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from moldau.base.clock import Timers
@@ -46,7 +47,10 @@ class DescribeLogDirs:
             return DescribeLogDirsResponse(error_code=denied(CLUSTER_DESCRIBE).code)
         sizes_by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
 
-        def add(partition: Partition) -> None:
+        def add(each: Partition | tuple[str, int]) -> None:
+            partition = self._partitions.find(*each) if isinstance(each, tuple) else each
+            if partition is None:
+                return
             size = DescribeLogDirsPartition(partition.name.partition, partition.log.size_bytes)
             sizes_by_topic.setdefault(partition.name.topic, []).append(size)
 
@@ -66,8 +70,8 @@ class DescribeLogDirs:
             total, usable = UNKNOWN_SPACE
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(0, self._log_dir, topics, total, usable)])
 
-    def _requested(self, request: DescribeLogDirsRequest) -> list[Partition]:
+    def _requested(self, request: DescribeLogDirsRequest) -> Sequence[Partition | tuple[str, int]]:
+        """Return all partitions, or the names of those that are requested."""
         if request.topics is None:
             return self._partitions.all()
-        requested = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-        return [partition for key in sorted(requested) if (partition := self._partitions.find(*key)) is not None]
+        return sorted({(topic.topic, index) for topic in request.topics for index in topic.partitions})

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode
-from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
+from moldau.base.limits import METADATA_REQUEST_BYTES_MAX
+from moldau.base.promise import Promise
+from moldau.base.steps import Steps
 from moldau.base.topic_names import INTERNAL_TOPICS, topic_name_problem
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState
@@ -13,6 +17,7 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import TOPIC_DESCRIBE
+from moldau.server.handlers.replies import TurnItems, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_topic_partitions import (
@@ -24,17 +29,24 @@ from moldau.wire.messages.describe_topic_partitions import (
 )
 
 PARTITIONS_PER_PAGE_MAX = 2000
+TOPICS_A_TURN: Final = 500
 
 
 class DescribeTopicPartitions:
     api = ApiKey.DESCRIBE_TOPIC_PARTITIONS
     versions = (0, 0)
-    request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
+    request_bytes_max = METADATA_REQUEST_BYTES_MAX
 
-    def __init__(self, current: CurrentImage) -> None:
+    def __init__(self, current: CurrentImage, timers: Timers) -> None:
         self._current = current
+        self._timers = timers
 
-    def answer(self, request: DescribeTopicPartitionsRequest, caller: Caller) -> DescribeTopicPartitionsResponse:
+    def answer(
+        self, request: DescribeTopicPartitionsRequest, caller: Caller
+    ) -> DescribeTopicPartitionsResponse | Promise[DescribeTopicPartitionsResponse]:
+        return run_steps(self._timers, self._steps(request, caller))
+
+    def _steps(self, request: DescribeTopicPartitionsRequest, caller: Caller) -> Steps[DescribeTopicPartitionsResponse]:
         image = self._current.image
         live = {broker.id for broker in image.live_brokers()}
         left = max(1, min(request.response_partition_limit, PARTITIONS_PER_PAGE_MAX))
@@ -42,7 +54,10 @@ class DescribeTopicPartitions:
         topics: list[DescribeTopicPartitionsResponseTopic] = []
         denied: list[DescribeTopicPartitionsResponseTopic] = []
         may_describe = caller.access.allows if request.topics else caller.access.allows_quietly
+        turn = TurnItems(TOPICS_A_TURN)
         for name, first in _requested(image, request):
+            if turn.is_over(1):
+                yield
             if not may_describe(TOPIC_DESCRIBE, name):
                 if request.topics:
                     denied.append(DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))

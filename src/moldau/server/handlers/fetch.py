@@ -32,7 +32,7 @@ from moldau.replica.waiting import ParkedFetches
 from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_READ
 from moldau.server.handlers.current_leaders import add_leaders_to_fetch
 from moldau.server.handlers.fetch_answer import PARTITIONS_A_TURN, FetchAnswer, ends_wait, refuse_partition
-from moldau.server.handlers.replies import TurnItems, item_count, run_steps
+from moldau.server.handlers.replies import TurnItems, item_count, partitions_in_turns, run_steps
 from moldau.server.router import Caller
 from moldau.views.shown_runs import counted_size
 from moldau.wire.apis import ApiKey
@@ -100,7 +100,7 @@ class Fetch:
         try:
             reads = self._reads(request, caller)
             if reads.replica_id != CONSUMER and not caller.access.allows(CLUSTER_ACTION):
-                return _denied_follower(request)
+                return self._denied_follower(request)
             topics = request.topics
             is_small = len(topics) == 1 and len(topics[0].partitions) <= PARTITIONS_A_TURN
             is_long = not (is_small and not request.forgotten_topics_data) and _is_long(request)
@@ -161,6 +161,23 @@ class Fetch:
         if is_touched and session.on_touch is not None:
             session.on_touch(0)
         return parked
+
+    def _denied_follower(self, request: FetchRequest) -> FetchResponse | Promise[FetchResponse]:
+        """Return the error for every partition, without a session."""
+        return partitions_in_turns(
+            self._parked.timers,
+            request.topics,
+            lambda topic: (topic, topic.partitions),
+            lambda topic, requested: refuse_partition(requested.partition),
+            lambda results: FetchResponse(
+                responses=[
+                    FetchableTopicResponse(topic.topic_id, topic.topic, each)
+                    for topic, each in zip(request.topics, results, strict=True)
+                ]
+            ),
+            PARTITIONS_A_TURN,
+            item_count(topic.partitions for topic in request.topics),
+        )
 
     def _wait_ms(self, request: FetchRequest, reads: Reads) -> int:
         if reads.replica_id != CONSUMER and self._replication is not None and self._replication.expects_new_followers:
@@ -250,7 +267,14 @@ class Fetch:
         now_ms = self._clock.elapsed_ms()
         replica_epoch = -1 if request.replica_state is None else request.replica_state.replica_epoch
         if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-            return self._sessions.resume(request.session_id, request.session_epoch, uses_topic_ids, now_ms, replica_id)
+            session = self._sessions.resume(
+                request.session_id, request.session_epoch, uses_topic_ids, now_ms, replica_id
+            )
+            if request.topics:
+                self._sessions.check_room(
+                    session, _partition_count(request), lambda: _new_partition_count(session, request)
+                )
+            return session
         if request.session_id:
             self._sessions.remove(request.session_id)
         if request.session_epoch == FINAL_EPOCH:
@@ -258,7 +282,7 @@ class Fetch:
         if replica_id != CONSUMER and not self._is_broker(replica_id, replica_epoch):
             # Followers' sessions evict those of consumers: a client that only claims to be a follower gets none.
             return FetchSession(0, uses_topic_ids, replica_id)
-        return self._sessions.create(uses_topic_ids, now_ms, replica_id)
+        return self._sessions.create(uses_topic_ids, now_ms, replica_id, _partition_count(request))
 
     def _is_broker(self, replica_id: int, replica_epoch: int) -> bool:
         broker = self._current.image.brokers.get(replica_id)
@@ -296,19 +320,23 @@ class Fetch:
         return PartitionData(index, self._partitions.absence(name, index), -1, records=EMPTY)
 
 
-def _denied_follower(request: FetchRequest) -> FetchResponse:
-    """Return the error for every partition, without a session."""
-    return FetchResponse(
-        responses=[
-            FetchableTopicResponse(
-                topic.topic_id, topic.topic, [refuse_partition(requested.partition) for requested in topic.partitions]
-            )
-            for topic in request.topics
-        ]
+def _partition_count(request: FetchRequest) -> int:
+    return sum(map(len, [topic.partitions for topic in request.topics]))
+
+
+def _new_partition_count(session: FetchSession, request: FetchRequest) -> int:
+    """Return how many partitions the request names that the session does not have."""
+    return sum(
+        (topic.topic_id if session.uses_topic_ids else topic.topic, requested.partition) not in session.entries
+        for topic in request.topics
+        for requested in topic.partitions
     )
 
 
 def _is_long(request: FetchRequest) -> bool:
     """Return whether the request names so many partitions that it takes several turns."""
-    named = item_count(topic.partitions for topic in request.topics)
-    return named + item_count(topic.partitions for topic in request.forgotten_topics_data) > PARTITIONS_A_TURN
+    topics, forgotten = request.topics, request.forgotten_topics_data
+    if len(topics) + len(forgotten) > PARTITIONS_A_TURN:
+        return True
+    named = item_count(topic.partitions for topic in topics)
+    return named + item_count(topic.partitions for topic in forgotten) > PARTITIONS_A_TURN

@@ -13,22 +13,26 @@
 Consumers get an offset only from the leader, and only below the high watermark. A new leader does not know the latest
 offset until its high watermark has reached the start of its epoch (KIP-207). For followers and debuggers the log end
 offset takes the place of the high watermark.
+
+A lookup by time opens a batch, in a thread. If that would take too long, or headers of batches promise timestamps that
+no record has, it answers with a batch's base offset and largest timestamp (`log/time_search`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from moldau.base.clock import Timers
-from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
+from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
+from moldau.log.time_index import TimestampOffset
 from moldau.replica.partitions import Partitions
 from moldau.replica.view_partition import ReadablePartition
 from moldau.security.acls.requirements import TOPIC_DESCRIBE
-from moldau.server.handlers.replies import item_count, partitions_in_turns
+from moldau.server.handlers.replies import TurnItems, WaitingSteps, in_thread, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.list_offsets import (
@@ -36,7 +40,6 @@ from moldau.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 
@@ -57,13 +60,9 @@ CONSUMER_ID = -1
 DEBUGGER_ID = -2
 """The replica id of a debugging tool, which may ask any replica."""
 PARTITIONS_A_TURN: Final = 500
-"""A partition takes 3 microseconds; a lookup by time may read from a file."""
-
-
-class _Topic(NamedTuple):
-    name: str
-    counts: Counter[int] | None
-    """How often each partition is named; None if the client may not describe the topic."""
+"""A partition takes 3 microseconds."""
+TIME_ITEMS: Final = 10
+"""A partition counts as so many if a record is searched for, which reads indexes and headers."""
 
 
 class ListOffsets:
@@ -71,53 +70,54 @@ class ListOffsets:
     versions = (1, 11)
     request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
-    def __init__(self, partitions: Partitions, timers: Timers) -> None:
+    def __init__(self, partitions: Partitions, timers: Timers, run_in_thread: RunInThread) -> None:
         self._partitions = partitions
         self._timers = timers
+        self._run_in_thread = run_in_thread
 
     def answer(self, request: ListOffsetsRequest, caller: Caller) -> ListOffsetsResponse | Promise[ListOffsetsResponse]:
-        def prepare(topic: ListOffsetsTopic) -> tuple[_Topic, Sequence[ListOffsetsPartition]]:
-            if not caller.access.allows(TOPIC_DESCRIBE, topic.name):
-                return _Topic(topic.name, None), topic.partitions
-            counts = Counter([requested.partition_index for requested in topic.partitions])
-            by_index = {requested.partition_index: requested for requested in topic.partitions}
-            return _Topic(topic.name, counts), list(by_index.values())
+        return run_steps(self._timers, self._steps(request, caller))
 
-        return partitions_in_turns(
-            self._timers,
-            request.topics,
-            prepare,
-            lambda topic, requested: self._result(topic, requested, request, caller),
-            lambda results: ListOffsetsResponse(
-                topics=[
-                    ListOffsetsTopicResponse(topic.name, each)
-                    for topic, each in zip(request.topics, results, strict=True)
-                ]
-            ),
-            PARTITIONS_A_TURN,
-            item_count(topic.partitions for topic in request.topics),
-        )
-
-    def _result(
-        self, topic: _Topic, requested: ListOffsetsPartition, request: ListOffsetsRequest, caller: Caller
-    ) -> ListOffsetsPartitionResponse:
-        index = requested.partition_index
-        if topic.counts is None:
-            return ListOffsetsPartitionResponse(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        if topic.counts[index] > 1:
-            return ListOffsetsPartitionResponse(index, ErrorCode.INVALID_REQUEST)
-        return self._list_offset(topic.name, requested, request, caller)
+    def _steps(self, request: ListOffsetsRequest, caller: Caller) -> WaitingSteps[ListOffsetsResponse]:
+        turn = TurnItems(PARTITIONS_A_TURN)
+        topics = []
+        for topic in request.topics:
+            name, partitions = topic.name, topic.partitions
+            is_allowed = caller.access.allows(TOPIC_DESCRIBE, name)
+            counts: Counter[int] = Counter()
+            if is_allowed:
+                counts.update([requested.partition_index for requested in partitions])
+                partitions = list({requested.partition_index: requested for requested in partitions}.values())
+            results = []
+            for requested in partitions:
+                index = requested.partition_index
+                if not is_allowed:
+                    results.append(ListOffsetsPartitionResponse(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                elif counts[index] > 1:
+                    results.append(ListOffsetsPartitionResponse(index, ErrorCode.INVALID_REQUEST))
+                else:
+                    results.append((yield from self._list_offset(name, requested, request, caller)))
+                if turn.is_over(TIME_ITEMS if _is_time(requested.timestamp) else 1):
+                    yield None
+            if not partitions and turn.is_over(1):
+                yield None
+            topics.append(ListOffsetsTopicResponse(name, results))
+        return ListOffsetsResponse(topics=topics)
 
     def _list_offset(
         self, topic: str, requested: ListOffsetsPartition, request: ListOffsetsRequest, caller: Caller
-    ) -> ListOffsetsPartitionResponse:
+    ) -> WaitingSteps[ListOffsetsPartitionResponse]:
         index = requested.partition_index
         try:
             if requested.timestamp < 0 and caller.version < MIN_VERSION.get(requested.timestamp, 0):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
             partition = self._partitions.get_readable(topic, index)
             partition.check_leader_epoch(requested.current_leader_epoch, leader_only=request.replica_id != DEBUGGER_ID)
-            timestamp, offset = _look_up(partition, requested.timestamp, request)
+            if _is_time(requested.timestamp):
+                record = yield from self._search(partition, requested.timestamp)
+                timestamp, offset = _readable(record, partition, request)
+            else:
+                timestamp, offset = NO_TIMESTAMP, _named_offset(partition, requested.timestamp, request)
             epoch = _leader_epoch(partition, requested.timestamp, offset)
         except KafkaError as error:
             code = error.code
@@ -129,26 +129,50 @@ class ListOffsets:
             return ListOffsetsPartitionResponse(index, ErrorCode.KAFKA_STORAGE_ERROR)
         return ListOffsetsPartitionResponse(index, 0, timestamp, offset, epoch)
 
+    def _search(self, partition: ReadablePartition, timestamp: int) -> WaitingSteps[TimestampOffset | None]:
+        """Search for a record by its time. The partition may be closed meanwhile."""
+        search = partition.log.search_time(None if timestamp == MAX_TIMESTAMP else timestamp)
+        try:
+            step = next(search)
+            while True:
+                found = None
+                if step is None:
+                    yield None
+                else:
+                    found = yield from in_thread(self._run_in_thread, step)
+                if partition.is_closed:
+                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                step = search.send(found)
+        except StopIteration as done:
+            record: TimestampOffset | None = done.value
+            return record
+        except MalformedData as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
-def _look_up(partition: ReadablePartition, timestamp: int, request: ListOffsetsRequest) -> tuple[int, int]:
-    """Return (timestamp, offset). The timestamp is -1 if the offset is not that of a record. Both are -1 if there is no
-    such record."""
-    log = partition.log
-    end = _readable_end(partition, request)
+
+def _is_time(timestamp: int) -> bool:
+    """Return whether a record is searched for."""
+    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
+
+
+def _named_offset(partition: ReadablePartition, timestamp: int, request: ListOffsetsRequest) -> int:
+    """Return the offset that a negative timestamp stands for."""
     if timestamp == LATEST:
+        end = _readable_end(partition, request)
         _check_high_watermark_is_current(partition, request)
-        return NO_TIMESTAMP, end
+        return end
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return NO_TIMESTAMP, log.start_offset
+        return partition.log.start_offset
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return NO_TIMESTAMP, NO_OFFSET
-    if timestamp == MAX_TIMESTAMP:
-        record = log.max_timestamp_offset()
-    elif timestamp < 0:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    else:
-        record = log.offset_for_time(timestamp, log.end_offset)
-    if record is not None and record.offset < end:
+        return NO_OFFSET
+    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _readable(
+    record: TimestampOffset | None, partition: ReadablePartition, request: ListOffsetsRequest
+) -> tuple[int, int]:
+    """Return the timestamp and the offset of a record, both -1 if there is none that the client may read."""
+    if record is not None and record.offset < _readable_end(partition, request):
         return record.timestamp, record.offset
     _check_high_watermark_is_current(partition, request)
     return NO_TIMESTAMP, NO_OFFSET

@@ -15,7 +15,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
 from moldau.base.limits import METADATA_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps
+from moldau.base.steps import Steps, split
 from moldau.base.topic_names import INTERNAL_TOPICS, topic_name_problem
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
@@ -43,6 +43,8 @@ for the others."""
 ROOM_A_TURN: Final = 1_000
 """Partitions that are described in one turn of the loop; a topic counts as five of them."""
 ROOM_OF_TOPIC: Final = 5
+NAMES_A_TURN: Final = 1_000
+"""Names of missing topics that are checked in one turn."""
 _Described = tuple[MetadataResponseTopic, Sequence[PartitionState]]
 """A topic without its partitions, and these."""
 TOPIC_ID_REFUSED_VERSIONS = (10, 11)
@@ -78,8 +80,16 @@ class Metadata:
                 for topic in request.topics
             ]
             return MetadataResponse(cluster_id=self._cluster_id, topics=refused)
-        missing = self._missing_topics(image, request, caller.access)
-        creatable, denied = _select_creatable(missing, caller.access)
+        if not (self._auto_create and request.allow_auto_topic_creation):
+            return self._response_for_requested(request, caller, {})
+        return run_steps(self._timers, self._creating_steps(request, caller))
+
+    def _creating_steps(
+        self, request: MetadataRequest, caller: Caller
+    ) -> Steps[MetadataResponse | Promise[MetadataResponse]]:
+        """Create the topics that are missing, then describe all that are requested."""
+        missing = yield from self._missing_topics(request, caller.access)
+        creatable, denied = yield from _select_creatable(missing, caller.access)
         if not creatable:
             return self._response_for_requested(request, caller, denied)
         to_create = creatable[:CREATED_TOPICS_MAX]
@@ -91,13 +101,19 @@ class Metadata:
             )
         )
 
-    def _missing_topics(self, image: MetadataImage, request: MetadataRequest, access: Access) -> list[str]:
+    def _missing_topics(self, request: MetadataRequest, access: Access) -> Steps[list[str]]:
         """Return the topics that the request wants to be created. A client cannot create what it may not describe."""
-        if not (self._auto_create and request.allow_auto_topic_creation):
-            return []
         names = {topic.name for topic in request.topics or () if topic.name is not None and topic.topic_id == ZERO_UUID}
-        missing = sorted(name for name in names if name not in image.topics and not topic_name_problem(name))
-        return [name for name in missing if access.allows_quietly(TOPIC_DESCRIBE, name)]
+        topics = self._current.image.topics
+        absent = sorted([name for name in names if name not in topics])
+        missing: list[str] = []
+        for some in split(absent, NAMES_A_TURN):
+            if some[0] != absent[0]:
+                yield
+            missing += [
+                name for name in some if not topic_name_problem(name) and access.allows_quietly(TOPIC_DESCRIBE, name)
+            ]
+        return missing
 
     def _response_for_requested(
         self, request: MetadataRequest, caller: Caller, creation_errors: dict[str, ErrorCode]
@@ -156,13 +172,21 @@ def _cluster_bits(access: Access) -> int:
     return allowed_bits(access, ResourceType.CLUSTER) if access.allows_quietly(CLUSTER_DESCRIBE) else 0
 
 
-def _select_creatable(missing: Sequence[str], access: Access) -> tuple[Sequence[str], dict[str, ErrorCode]]:
+def _select_creatable(missing: Sequence[str], access: Access) -> Steps[tuple[Sequence[str], dict[str, ErrorCode]]]:
     """Return the topics that the client may create, and the errors of the others."""
     if not missing or access.allows_quietly(CLUSTER_CREATE):
         return missing, {}
-    creatable = [name for name in missing if access.allows(TOPIC_CREATE, name)]
-    denied = (name for name in missing if name not in creatable)
-    return creatable, dict.fromkeys(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    creatable: list[str] = []
+    denied: dict[str, ErrorCode] = {}
+    for some in split(missing, NAMES_A_TURN):
+        if some[0] != missing[0]:
+            yield
+        for name in some:
+            if access.allows(TOPIC_CREATE, name):
+                creatable.append(name)
+            else:
+                denied[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return creatable, denied
 
 
 def _creation_errors(missing: Sequence[str], response: CreateTopicsResponse | KafkaError) -> dict[str, ErrorCode]:

@@ -5,12 +5,15 @@ combining several replies into one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
+from itertools import repeat
+from time import perf_counter, thread_time
 from typing import Any, NamedTuple, TypeVar
 
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError, MalformedData
+from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise, resolved
 from moldau.base.steps import Steps, split
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
@@ -20,6 +23,9 @@ R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T")
 P = TypeVar("P")
+WaitingSteps = Generator[Promise[float] | None, None, R]
+"""The steps of a request that waits for work in a thread: the next turn comes when the promise of its seconds is
+done."""
 
 log = logging.getLogger("moldau.server")
 
@@ -65,7 +71,8 @@ class TurnItems:
 
 def item_count(lists: Iterable[Sequence[object]]) -> int:
     """Return how many items all lists have; an empty one counts too, since it takes time."""
-    return sum(len(each) or 1 for each in lists)
+    lengths = list(map(len, lists))
+    return sum(lengths) + lengths.count(0)
 
 
 def in_turns(
@@ -124,19 +131,36 @@ def partitions_in_turns(
     return run_steps(timers, steps())
 
 
-def run_steps(timers: Timers, steps: Steps[R | Promise[R]]) -> R | Promise[R]:
+def run_steps(timers: Timers, steps: WaitingSteps[R | Promise[R]]) -> R | Promise[R]:
     """Run a request's steps, each in a turn of the loop. The first runs at once; if it is the only one, its result is
     returned. Later requests of the same connection wait until the last step has run."""
     try:
-        next(steps)
+        awaited = next(steps)
     except StopIteration as done:
         result: R | Promise[R] = done.value
         return result
     long_reply = LongReply()
 
+    def go_on(awaited: Promise[float] | None) -> None:
+        if awaited is None:
+            timers.soon(next_turn)
+        else:
+            awaited.then(after_work)
+
+    def after_work(took_s: float) -> None:
+        long_reply.took_s += took_s
+        timers.soon(next_turn)
+
+    def measured_step() -> Promise[float] | None:
+        began_s = perf_counter()
+        try:
+            return next(steps)
+        finally:
+            long_reply.took_s += perf_counter() - began_s
+
     def next_turn() -> None:
         try:
-            next(steps)
+            awaited = measured_step()
         except StopIteration as done:
             long_reply.handled.complete(None)
             resolved(done.value).then(long_reply.complete)
@@ -148,17 +172,40 @@ def run_steps(timers: Timers, steps: Steps[R | Promise[R]]) -> R | Promise[R]:
             long_reply.handled.complete(None)
             long_reply.complete(MalformedData(f"a request of several turns failed here: {error}"))
         else:
-            timers.soon(next_turn)
+            go_on(awaited)
 
-    timers.soon(next_turn)
+    go_on(awaited)
     return long_reply
+
+
+def in_thread(run_in_thread: RunInThread, work: Callable[[], R]) -> WaitingSteps[R]:
+    """Wait for the result of `work`, which is called in a thread. What it raises is raised here."""
+    outcome: list[R] = []
+    errors: list[Exception] = []
+    took_s = 0.0
+
+    def run() -> None:
+        nonlocal took_s
+        began_s = thread_time()
+        try:
+            outcome.append(work())
+        except Exception as error:  # it must not leave the thread: that would stop the node
+            errors.append(error)
+        took_s = thread_time() - began_s
+
+    done = run_in_thread(run)
+    if not done.done:
+        yield done.map(lambda _: took_s)
+    if errors:
+        raise errors[0]
+    return outcome[0]
 
 
 def combine_replies(
     replies: list[Any], combine: Callable[[list[Any]], R], limit: TimeLimit | None = None
 ) -> R | Promise[R]:
     """Combine several replies into one when the last of them is ready, or when the time limit is reached."""
-    missing = sum(isinstance(reply, Promise) for reply in replies)
+    missing = sum(map(isinstance, replies, repeat(Promise)))
     if not missing:
         return combine(replies)
     combined: Promise[R] = Promise()

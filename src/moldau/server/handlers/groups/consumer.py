@@ -9,7 +9,9 @@ from functools import partial
 from typing import Any
 
 from moldau.base.acl_operations import OPERATIONS_OMITTED
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.coordinator.group import listing
 from moldau.coordinator.group.groups import Groups
@@ -19,7 +21,8 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE
-from moldau.server.handlers.replies import combine_replies, reply_or_error, reply_when_ready
+from moldau.server.handlers.groups.listing import GROUPS_A_TURN
+from moldau.server.handlers.replies import in_turns, reply_or_error, reply_when_ready
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_describe import (
@@ -80,18 +83,22 @@ def _heartbeat_error(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
 class ConsumerGroupDescribe:
     api = ApiKey.CONSUMER_GROUP_DESCRIBE
     versions = (0, 1)
+    request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
         self._coordinator = coordinator
+        self._timers = timers
 
     def answer(
         self, request: ConsumerGroupDescribeRequest, caller: Caller
     ) -> ConsumerGroupDescribeResponse | Promise[ConsumerGroupDescribeResponse]:
-        groups = [
-            self._describe_group(group_id, request.include_authorized_operations, caller.access)
-            for group_id in request.group_ids
-        ]
-        return combine_replies(groups, lambda groups: ConsumerGroupDescribeResponse(groups=groups))
+        return in_turns(
+            self._timers,
+            list(dict.fromkeys(request.group_ids)),
+            lambda group_id: self._describe_group(group_id, request.include_authorized_operations, caller.access),
+            lambda groups: ConsumerGroupDescribeResponse(groups=groups),
+            GROUPS_A_TURN,
+        )
 
     def _describe_group(self, group_id: str, with_operations: bool, access: Access) -> Any:
         if not access.allows(GROUP_DESCRIBE, group_id):

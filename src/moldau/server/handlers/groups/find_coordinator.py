@@ -5,16 +5,20 @@ Key type 0 is a group, 1 a transactional id, 2 (from v6) a share group, which th
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps, split
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Needs
 from moldau.security.acls.requirements import CLUSTER_ACTION, GROUP_DESCRIBE, TRANSACTION_DESCRIBE
+from moldau.server.handlers.replies import in_turns, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -26,6 +30,9 @@ SHARE_MIN_VERSION = 6
 SEVERAL_KEYS_MIN_VERSION = 4
 SUCCESS_MESSAGE = "NONE"
 """What Kafka says in versions with a single key if there is no error."""
+
+
+KEYS_A_TURN: Final = 500
 
 
 class _KeyType(NamedTuple):
@@ -42,8 +49,11 @@ class FindCoordinator:
     versions = (0, 6)
     request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
-    def __init__(self, current: CurrentImage, groups: GroupCoordinator, transactions: TransactionCoordinator) -> None:
+    def __init__(
+        self, current: CurrentImage, groups: GroupCoordinator, transactions: TransactionCoordinator, timers: Timers
+    ) -> None:
         self._current = current
+        self._timers = timers
         self._key_types = {
             GROUP: _KeyType(
                 groups, GROUP_DESCRIBE, ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."
@@ -66,19 +76,41 @@ class FindCoordinator:
         )
         key_type = self._key_types.get(request.key_type)
         if key_type is None:
-            return _response([_unsupported_key_type(request, key, caller) for key in keys], caller)
-        denied = {key: _denied(key, key_type, caller) for key in keys if not caller.access.allows(key_type.needs, key)}
+            return in_turns(
+                self._timers,
+                keys,
+                lambda key: _unsupported_key_type(request, key, caller),
+                lambda found: _response(found, caller),
+                KEYS_A_TURN,
+            )
+        return run_steps(self._timers, self._steps(keys, key_type, caller))
+
+    def _steps(
+        self, keys: Sequence[str], key_type: _KeyType, caller: Caller
+    ) -> Steps[FindCoordinatorResponse | Promise[FindCoordinatorResponse]]:
+        denied: dict[str, Coordinator] = {}
+        for some in split(keys, KEYS_A_TURN):
+            if some[0] is not keys[0]:
+                yield
+            denied |= {
+                key: _denied(key, key_type, caller) for key in some if not caller.access.allows(key_type.needs, key)
+            }
         if len(denied) == len(keys):
             # No key is allowed: do not create the coordinator's topic for it.
             return _response(list(denied.values()), caller)
         coordinator = key_type.coordinator
 
-        def find_all(topic_error: ErrorCode) -> FindCoordinatorResponse:
-            found = [denied.get(key) or self._find(coordinator, key, topic_error, caller) for key in keys]
-            return _response(found, caller)
+        def find_all(topic_error: ErrorCode) -> FindCoordinatorResponse | Promise[FindCoordinatorResponse]:
+            return in_turns(
+                self._timers,
+                keys,
+                lambda key: denied.get(key) or self._find(coordinator, key, topic_error, caller),
+                lambda found: _response(found, caller),
+                KEYS_A_TURN,
+            )
 
         created = coordinator.topic.create_if_missing()
-        return find_all(created.value()) if created.done else created.map(find_all)
+        return find_all(created.value()) if created.done else created.and_then(find_all)
 
     def _find(
         self, coordinator: GroupCoordinator | TransactionCoordinator, key: str, topic_error: ErrorCode, caller: Caller

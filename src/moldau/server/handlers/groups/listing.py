@@ -30,14 +30,17 @@ GROUPS_A_TURN: Final = 200
 class ListGroups:
     api = ApiKey.LIST_GROUPS
     versions = (0, 5)
+    request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
     def answer(self, request: ListGroupsRequest, caller: Caller) -> ListGroupsResponse | Promise[ListGroupsResponse]:
+        states = frozenset(map(str.lower, request.states_filter))
+        types = frozenset(map(str.lower, request.types_filter))
         try:
             parts = self._coordinator.shards.submit_to_all(
-                lambda groups: Outcome(listing.list_groups(groups.state, request.states_filter, request.types_filter))
+                lambda groups: Outcome(listing.list_groups(groups.state, states, types))
             )
         except KafkaError as error:
             return ListGroupsResponse(error_code=error.code)
@@ -74,7 +77,7 @@ class DescribeGroups:
     ) -> DescribeGroupsResponse | Promise[DescribeGroupsResponse]:
         return in_turns(
             self._timers,
-            request.groups,
+            list(dict.fromkeys(request.groups)),
             lambda group_id: self._describe_group(group_id, request, caller),
             lambda groups: DescribeGroupsResponse(groups=groups),
             GROUPS_A_TURN,

@@ -23,7 +23,7 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import CLUSTER_ACTION, GROUP_READ, TOPIC_WRITE, TRANSACTION_WRITE
-from moldau.server.handlers.replies import TimeLimit, TurnItems, combine_replies, in_turns, reply_or_error, run_steps
+from moldau.server.handlers.replies import TimeLimit, TurnItems, combine_replies, reply_or_error, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -69,14 +69,7 @@ class AddPartitionsToTxn:
             limit = TimeLimit(
                 self._timers, COMMIT_WAIT_MS, lambda index: _timed_out_result(request.transactions[index])
             )
-            return in_turns(
-                self._timers,
-                request.transactions,
-                lambda transaction: finish(self._steps(transaction, caller)),
-                lambda results: AddPartitionsToTxnResponse(results_by_transaction=results),
-                TRANSACTIONS_A_TURN,
-                limit,
-            )
+            return run_steps(self._timers, self._steps_of_all(request.transactions, caller, limit))
         transaction = AddPartitionsToTxnTransaction(
             request.v3_and_below_transactional_id,
             request.v3_and_below_producer_id,
@@ -93,6 +86,19 @@ class AddPartitionsToTxn:
             )
 
         return run_steps(self._timers, steps())
+
+    def _steps_of_all(
+        self, transactions: Sequence[AddPartitionsToTxnTransaction], caller: Caller, limit: TimeLimit
+    ) -> Steps[AddPartitionsToTxnResponse | Promise[AddPartitionsToTxnResponse]]:
+        results = []
+        turn = TurnItems(TRANSACTIONS_A_TURN)
+        for transaction in transactions:
+            results.append((yield from self._steps(transaction, caller)))
+            if turn.is_over(1):
+                yield
+        return combine_replies(
+            results, lambda results: AddPartitionsToTxnResponse(results_by_transaction=results), limit
+        )
 
     def _steps(
         self, request: AddPartitionsToTxnTransaction, caller: Caller

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
@@ -12,7 +12,7 @@ from moldau.coordinator.transaction.listing import TransactionFilter, filter_of
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import TOPIC_DESCRIBE, TRANSACTION_DESCRIBE
-from moldau.server.handlers.replies import combine_replies, reply_or_error
+from moldau.server.handlers.replies import combine_replies, in_turns, reply_or_error
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_transactions import (
@@ -25,6 +25,7 @@ from moldau.wire.messages.list_transactions import ListTransactionsRequest, List
 MATCHED_CHARACTERS_MAX = 4_096
 """Characters of transactional ids that are matched in one iteration of the event loop. The slowest pattern takes
 10 µs for one character."""
+DESCRIBED_A_TURN: Final = 200
 Response = ListTransactionsResponse | Promise[ListTransactionsResponse]
 
 
@@ -92,16 +93,21 @@ class DescribeTransactions:
     versions = (0, 0)
     request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: TransactionCoordinator) -> None:
+    def __init__(self, coordinator: TransactionCoordinator, timers: Timers) -> None:
         self._coordinator = coordinator
+        self._timers = timers
 
     def answer(
         self, request: DescribeTransactionsRequest, caller: Caller
     ) -> DescribeTransactionsResponse | Promise[DescribeTransactionsResponse]:
         # Each id once: a transaction may have thousands of partitions, and its id may be two bytes.
-        ids = dict.fromkeys(request.transactional_ids)
-        states = [self._describe_transaction(each, caller.access) for each in ids]
-        return combine_replies(states, lambda states: DescribeTransactionsResponse(transaction_states=states))
+        return in_turns(
+            self._timers,
+            list(dict.fromkeys(request.transactional_ids)),
+            lambda each: self._describe_transaction(each, caller.access),
+            lambda states: DescribeTransactionsResponse(transaction_states=states),
+            DESCRIBED_A_TURN,
+        )
 
     def _describe_transaction(
         self, transactional_id: str, access: Access

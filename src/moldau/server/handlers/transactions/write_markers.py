@@ -14,6 +14,7 @@ from moldau.base.errors import ErrorCode
 from moldau.base.ids import TopicPartition
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps, split
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.coordinator.machine import ProducerIdAndEpoch
 from moldau.log.validate import Origin
@@ -22,7 +23,7 @@ from moldau.replica.partitions import Partitions
 from moldau.replica.verification import Verifications
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.security.acls.requirements import CLUSTER_ACTION, CLUSTER_ALTER
-from moldau.server.handlers.replies import TimeLimit, in_turns, reply_or_error
+from moldau.server.handlers.replies import TimeLimit, TurnItems, in_turns, reply_or_error, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.write_txn_markers import (
@@ -42,6 +43,7 @@ COMMIT_WAIT_MS = 5_000
 """A partition that lost its in-sync replicas may never commit its marker: other transactions must not wait for it."""
 MARKERS_A_TURN: Final = 100
 """Each marker is an append: some 50 microseconds."""
+DENIED_A_TURN: Final = 2_000
 Code = ErrorCode | Promise[ErrorCode]
 
 
@@ -69,13 +71,10 @@ class WriteTxnMarkers:
     def answer(
         self, request: WriteTxnMarkersRequest, caller: Caller
     ) -> WriteTxnMarkersResponse | Promise[WriteTxnMarkersResponse]:
-        requested = [(marker, _partitions(marker)) for marker in request.markers]
         if not (caller.access.allows_quietly(CLUSTER_ALTER) or caller.access.allows(CLUSTER_ACTION)):
-            self._counters.add(MARKERS_REFUSED, len(requested))
-            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            return WriteTxnMarkersResponse(
-                [_result(marker, dict.fromkeys(partitions, code)) for marker, partitions in requested]
-            )
+            self._counters.add(MARKERS_REFUSED, len(request.markers))
+            return run_steps(self._timers, _denied_steps(request))
+        requested = [(marker, _partitions(marker)) for marker in request.markers]
         to_write = [(marker, each) for marker, partitions in requested for each in partitions]
 
         def make_response(all_codes: list[ErrorCode]) -> WriteTxnMarkersResponse:
@@ -119,6 +118,28 @@ class WriteTxnMarkers:
         )
         self._verifications.finish(partition, marker.producer_id)
         return partition.acknowledged(appended.last_offset) or ErrorCode.NONE
+
+
+def _denied_steps(request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
+    """Refuse all markers, some partitions in each turn."""
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    turn = TurnItems(DENIED_A_TURN)
+    results = []
+    for marker in request.markers:
+        topics = []
+        for topic in marker.topics:
+            partitions: list[WritableTxnMarkerPartitionResult] = []
+            for some in split(topic.partition_indexes, DENIED_A_TURN):
+                partitions += [WritableTxnMarkerPartitionResult(index, code) for index in some]
+                if turn.is_over(len(some)):
+                    yield
+            topics.append(WritableTxnMarkerTopicResult(topic.name, partitions))
+            if turn.is_over(1):
+                yield
+        results.append(WritableTxnMarkerResult(marker.producer_id, topics))
+        if turn.is_over(1):
+            yield
+    return WriteTxnMarkersResponse(results)
 
 
 def _partitions(marker: WritableTxnMarker) -> list[TopicPartition]:

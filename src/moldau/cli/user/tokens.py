@@ -1,0 +1,31 @@
+"""The delegation tokens of a user, in one line: `moldau user remove` says that they outlive the password."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.security.principals import USER, Principal
+
+if TYPE_CHECKING:
+    from moldau.client.delegation_tokens import DelegationTokens
+
+
+def tokens_note(name: str, tokens: DelegationTokens, now_ms: int) -> str | None:
+    """Ask a broker. Return None if the user has no tokens."""
+    how = "only their owner and renewers can expire them earlier (`kafka-delegation-tokens.sh --expire`)"
+    owner = Principal(USER, name)
+    try:
+        found = [each.token for each in tokens.describe([owner])]
+    except KafkaError as error:
+        if error.code is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED:
+            return None
+        return f"delegation tokens of {name}, if there are any, keep working until they expire; {how}"
+    valid = [min(token.max_ms, token.expires_ms) for token in found if token.owner[:2] == owner[:2]]
+    valid = [end_ms for end_ms in valid if end_ms > now_ms]
+    if not valid:
+        return None
+    last = datetime.fromtimestamp(max(valid) / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    what = "1 delegation token" if len(valid) == 1 else f"{len(valid)} delegation tokens"
+    return f"{what} of {name} can be used until {last}, also without the user's password; {how}"

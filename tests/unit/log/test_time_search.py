@@ -1,0 +1,103 @@
+"""What a search by time may cost: a client's batch may hold millions of records, and its header may lie."""
+
+from __future__ import annotations
+
+import pytest
+from making_logs import NOW_MS, batch_of, new_log
+from operations import operations_of
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.log import time_search
+from moldau.log.config import LogConfig
+from moldau.log.log import Log
+from moldau.log.time_search import BATCHES_OPENED_MAX, HEADERS_A_TURN
+from moldau.wire.batch import stamp_create_time
+from moldau.wire.compression import Compression
+from moldau.wire.records import IN_LINE, Record, build_batch
+
+RECORDS = 5_000
+LATER_MS = NOW_MS + 1_000
+
+
+def append(log: Log, batch: bytes | bytearray | memoryview) -> None:
+    log.append(memoryview(batch), leader_epoch=3, now_ms=NOW_MS)
+
+
+def lying_batch() -> memoryview:
+    batch = memoryview(bytearray(batch_of()))
+    stamp_create_time(batch, LATER_MS)
+    return batch
+
+
+def many_records() -> bytearray:
+    """The last one is the latest."""
+    records = [Record(IN_LINE, NOW_MS + number, None, None) for number in range(RECORDS)]
+    return bytearray(build_batch(records, compression=Compression.ZSTD))
+
+
+def cost_of_search(log: Log, target_ms: int | None) -> int:
+    return operations_of(lambda: log.offset_for_time(target_ms))
+
+
+@pytest.mark.parametrize("target_ms", [NOW_MS + RECORDS - 1, None], ids=["time", "max timestamp"])
+def test_a_batch_of_too_many_records_is_not_opened(monkeypatch: pytest.MonkeyPatch, target_ms: int | None) -> None:
+    monkeypatch.setattr(time_search, "OPENED_RECORDS_MAX", RECORDS - 1)
+    log = new_log()
+    append(log, batch_of())
+    append(log, many_records())
+    assert log.offset_for_time(target_ms) == (NOW_MS + RECORDS - 1, 1, 3)
+    assert cost_of_search(log, target_ms) < 1_000
+    log.delete_records(9)
+    assert log.offset_for_time(target_ms) == (NOW_MS + RECORDS - 1, 9, 3)
+
+
+def test_a_batch_that_expands_too_much_is_not_read() -> None:
+    log = new_log(LogConfig(moldau_max_decompressed_bytes=RECORDS))
+    append(log, many_records())
+    assert log.offset_for_time(NOW_MS + 7) == (NOW_MS + RECORDS - 1, 0, 3)
+    assert cost_of_search(log, NOW_MS + 7) < 1_000
+
+
+def test_only_records_up_to_the_one_that_is_found_are_decoded() -> None:
+    log = new_log()
+    append(log, many_records())
+    assert log.offset_for_time(NOW_MS + 2) == (NOW_MS + 2, 2, 3)
+    assert cost_of_search(log, NOW_MS + 2) < 1_000
+
+
+def test_headers_that_promise_too_much_are_believed_after_a_few() -> None:
+    log = new_log()
+    for _ in range(BATCHES_OPENED_MAX):
+        append(log, lying_batch())
+    append(log, batch_of(timestamp=LATER_MS))
+    assert log.offset_for_time(LATER_MS) == (LATER_MS, BATCHES_OPENED_MAX, 3)
+    for _ in range(100):
+        append(log, lying_batch())
+    assert cost_of_search(log, LATER_MS) < 5_000
+    log.delete_records(BATCHES_OPENED_MAX + 1)
+    assert log.offset_for_time(LATER_MS) == (LATER_MS, 2 * BATCHES_OPENED_MAX + 1, 3)
+
+
+def test_a_long_walk_ends_a_turn_now_and_then() -> None:
+    log = new_log()
+    append(log, batch_of(timestamp=NOW_MS + 500))
+    for _ in range(2 * HEADERS_A_TURN):
+        append(log, batch_of(key=None))
+    append(log, batch_of(timestamp=LATER_MS))
+    search = log.search_time(LATER_MS)
+    assert next(search) is None
+    assert next(search) is None
+    open_batch = next(search)
+    assert open_batch is not None
+    assert open_batch() == log.offset_for_time(LATER_MS) == (LATER_MS, 2 * HEADERS_A_TURN + 1, 3)
+    first_turn = operations_of(lambda: next(log.search_time(LATER_MS)))
+    assert first_turn < 30 * HEADERS_A_TURN
+
+
+def test_a_broken_batch_is_an_error() -> None:
+    log = new_log()
+    append(log, batch_of())
+    log.segments.active.file.pwrite(b"\xff", 70)
+    with pytest.raises(KafkaError) as caught:
+        log.offset_for_time(NOW_MS)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE

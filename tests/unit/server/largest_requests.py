@@ -1,0 +1,93 @@
+"""The largest requests that an API accepts: one of its arrays is full of the cheapest elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from random_messages import INTEGERS, Filling, least_element, random_message
+
+from moldau.wire.apis import ApiKey, request_class
+from moldau.wire.decoder_source import REQUEST_ELEMENTS_MAX
+from moldau.wire.frames import request_frame
+from moldau.wire.schema import Field, Message, fields_of
+from moldau.wire.source_writer import FIXED
+
+
+class LargestRequest(NamedTuple):
+    name: str
+    frame: bytes
+
+
+def largest_requests(api: ApiKey, version: int, bytes_max: int, elements_max: int) -> Iterator[LargestRequest]:
+    """For each array of the request: as many elements as allowed, once all alike and once all different."""
+    cls = request_class(api)
+    for path in _array_paths(cls, version):
+        for kind in ("alike", "different"):
+            name = f"{'.'.join(field.name for field in path)} {kind}"
+            is_limited = path[-1].struct is not None or path[-1].type_name not in FIXED
+            count = elements_max if is_limited else REQUEST_ELEMENTS_MAX
+            yield LargestRequest(name, _fitting(api, version, path, bytes_max, count, kind == "different"))
+
+
+def _array_paths(cls: type[Message], version: int) -> Iterator[tuple[Field, ...]]:
+    for field in fields_of(cls):
+        if version not in field.versions:
+            continue
+        if field.is_array:
+            yield (field,)
+        if field.struct is not None:
+            for inner in _array_paths(field.struct, version):
+                yield (field, *inner)
+
+
+def _fitting(
+    api: ApiKey, version: int, path: Sequence[Field], bytes_max: int, count: int, are_different: bool
+) -> bytes:
+    while True:
+        message = random_message(request_class(api), version, Filling.LEAST, 0)
+        _fill(message, path, version, count, are_different)
+        frame = request_frame(api, version, 7, "client", message)
+        if len(frame) - 4 <= bytes_max:
+            return frame
+        count = min(count - 1, int(count * 0.99 * bytes_max / len(frame)))
+
+
+def _fill(message: Message, path: Sequence[Field], version: int, count: int, are_different: bool) -> None:
+    field, *rest = path
+    if rest:
+        inner = least_element(field, version)
+        _fill(inner, rest, version, count, are_different)
+        setattr(message, field.name, [inner] if field.is_array else inner)
+        return
+    if are_different:
+        elements: list[Any] = [_different(field, version, number) for number in range(count)]
+    else:
+        elements = [least_element(field, version)] * count
+    setattr(message, field.name, elements)
+
+
+def _different(field: Field, version: int, number: int) -> Any:
+    if field.struct is None:
+        return _value(field.type_name, number, least_element(field, version))
+    element = least_element(field, version)
+    for each in fields_of(field.struct):
+        if version in each.versions and not each.is_array and each.struct is None:
+            value = _value(each.type_name, number, getattr(element, each.name))
+            if each.type_name == "string":
+                setattr(element, each.name, value)
+                break
+            if each.type_name == "uuid" or "partition" in each.name or each.name.endswith(("_id", "index")):
+                setattr(element, each.name, value)
+                break
+    return element
+
+
+def _value(type_name: str, number: int, otherwise: Any) -> Any:
+    if type_name == "string":
+        return f"{number:x}"
+    if type_name == "uuid":
+        return (number + 1).to_bytes(16, "big")
+    if type_name in INTEGERS:
+        return number % (INTEGERS[type_name][1] + 1)
+    return otherwise

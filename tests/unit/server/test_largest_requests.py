@@ -1,0 +1,66 @@
+"""No API takes the loop for long, whatever is in a request of the largest size that it accepts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from attacked_cluster import AttackedCluster
+from largest_requests import largest_requests
+from turns_of_requests import turns_of
+
+from moldau.base.errors import MalformedData
+from moldau.security.acls.access import UNRESTRICTED, Needs, Unrestricted
+from moldau.server.handlers.forwarded import FORWARDED
+from moldau.server.routes import ELEMENTS_MAX, LONG_APIS
+from moldau.wire.apis import ApiKey
+from moldau.wire.decoder_source import REQUEST_ELEMENTS_MAX
+
+TURN_OPERATIONS_MAX: Final = 200_000
+"""Lines of Python: about 20 ms."""
+FORWARDED_OPERATIONS_MAX: Final = 2_000_000
+"""What is sent to the controller is authorized at once, as it is decided at once."""
+PRODUCE_BYTES: Final = 1 << 20
+LEFT: Final = {
+    ApiKey.OFFSET_COMMIT: "the commits of a request are one batch",
+    ApiKey.TXN_OFFSET_COMMIT: "the same",
+}
+"""What takes longer, see decision 030."""
+OF_NODES: Final = {ApiKey.WRITE_TXN_MARKERS, ApiKey.ADD_PARTITIONS_TO_TXN}
+"""Only nodes have the right to send these; they send a few at a time."""
+
+
+class NoRights(Unrestricted):
+    is_unrestricted = False  # type: ignore[misc, assignment]
+
+    def allows(self, needs: Needs, name: str = "") -> bool:
+        return False
+
+    allows_quietly = allows
+    allows_any = allows  # type: ignore[assignment]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> AttackedCluster:
+    return AttackedCluster(1)
+
+
+@pytest.mark.parametrize("api", sorted(ApiKey))
+def test_no_turn_of_the_largest_request_exceeds_its_budget(cluster: AttackedCluster, api: ApiKey) -> None:
+    router = cluster.routers[9001]
+    if api not in router.served() or api in LEFT:
+        pytest.skip(LEFT.get(api, "not served by brokers"))
+    _, version = router.served()[api]
+    route = router.find_route(api, version)
+    assert route is not None
+    bytes_max = min(route.bytes_max, PRODUCE_BYTES) if api is ApiKey.PRODUCE else route.bytes_max
+    elements_max = REQUEST_ELEMENTS_MAX if api in LONG_APIS else ELEMENTS_MAX
+    for name, frame in largest_requests(api, version, bytes_max, elements_max):
+        # The controller decides in one turn what a client with all rights asks of it.
+        for access in (NoRights(),) if api in FORWARDED or api in OF_NODES else (NoRights(), UNRESTRICTED):
+            try:
+                turns, _ = turns_of(router, cluster.timers, frame, access=access)
+            except MalformedData:
+                continue  # refused at once
+            most = FORWARDED_OPERATIONS_MAX if api in FORWARDED else TURN_OPERATIONS_MAX
+            assert max(turns) < most, (api.name, name, type(access).__name__, turns.index(max(turns)))
