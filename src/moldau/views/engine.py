@@ -28,8 +28,8 @@ MEMORY_MAX: Final = "512MB"
 FIELD_CHARACTERS_MAX: Final = 2**31 - 1
 """Of a quoted CSV field: no value is longer. Python's own limit would make long fields unreadable."""
 LONG_VALUE_BYTES: Final = 4 << 20
-"""The engine's parser needs up to 16 times the bytes of a value. Longer ones count as unreadable where that is too much:
-one such value must not keep all others from being shown."""
+"""To parse a value may take many times its bytes. Longer ones count as unreadable where that is too much: one such value
+must not keep all others from being shown."""
 QUERIES_MAX: Final = 100
 """Compiled queries that are kept: views are deleted, and nobody tells a worker."""
 NOT_FINITE_HINT: Final = r"(?i)[:,\[]-?(?:nan|inf)"
@@ -73,6 +73,8 @@ class Engine:
         self._duckdb: Any = duckdb
         self._connection = duckdb.connect(config=dict(_SETTINGS))
         self._compile = lru_cache(QUERIES_MAX)(compile_queries)
+        self.is_fresh = True
+        """Whether earlier work cannot be why there is no memory. Else a long value would be shown or not by chance."""
 
     def run(self, definition: ViewDefinition, piece: Piece, records: Records, partition: int) -> Shown:
         queries = self._compile(definition)
@@ -98,10 +100,10 @@ class Engine:
             try:
                 return self._read_result(query, source, rows)
             except self._duckdb.OutOfMemoryException:
-                long = source.long_values(query, rows)
-                if not long.size:
+                too_large = self._too_large(source, query, rows) if self.is_fresh else rows[:0]
+                if not too_large.size:
                     raise
-                source.add_wrong(long)
+                source.add_wrong(too_large)
                 return self._read_result(query, source, rows)
         except self._duckdb.Error as failed:
             # Its text may quote values, which not everybody who sees the message may read.
@@ -114,6 +116,16 @@ class Engine:
         except (self._duckdb.InvalidInputException, UnicodeDecodeError):  # the latter if it quotes what is wrong
             source.add_wrong(rows[self._invalid(table)])
             return self._execute(query.sql, source.table(query, rows))
+
+    def _too_large(self, source: _Source, query: Query, rows: Numbers) -> Numbers:
+        """The rows whose values need more memory than there is only to be parsed, whatever the view does with them."""
+        found = []
+        for row in source.long_values(query, rows).tolist():
+            try:
+                self._invalid(source.table(query, np.array([row])))
+            except self._duckdb.OutOfMemoryException:
+                found.append(row)
+        return np.array(found, rows.dtype)
 
     def _execute(self, sql: str, table: pa.Table) -> pa.Table:
         self._connection.register("records", table)

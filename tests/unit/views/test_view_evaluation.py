@@ -268,6 +268,13 @@ def test_a_value_that_needs_more_memory_than_there_is_hides_no_other(
     assert ([record.offset for record in shown_records(result)], result.unreadable) == (shown, 2)
 
 
+def test_a_process_that_has_done_other_work_does_not_decide_that_a_value_is_too_long() -> None:
+    engine = Engine()
+    engine.is_fresh = False
+    with pytest.raises(EngineFailed, match="OutOfMemoryException in offsets 0 to 1"):
+        evaluate(engine, view_definition({VIEW_WHERE: "a = 1"}), source_of(b"[" * (50 << 20), b'{"a":1}'), 0)
+
+
 def test_messages_quote_no_values() -> None:
     class Failing:
         def register(self, *_: object) -> None:
