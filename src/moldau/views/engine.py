@@ -28,8 +28,8 @@ MEMORY_MAX: Final = "512MB"
 FIELD_CHARACTERS_MAX: Final = 2**31 - 1
 """Of a quoted CSV field: no value is longer. Python's own limit would make long fields unreadable."""
 LONG_VALUE_BYTES: Final = 4 << 20
-"""To parse a value may take many times its bytes. Longer ones count as unreadable where that is too much: one such value
-must not keep all others from being shown."""
+"""To parse a value may take many times its bytes. Longer ones count as unreadable where that is too much: one such
+value must not keep all others from being shown."""
 QUERIES_MAX: Final = 100
 """Compiled queries that are kept: views are deleted, and nobody tells a worker."""
 NOT_FINITE_HINT: Final = r"(?i)[:,\[]-?(?:nan|inf)"
