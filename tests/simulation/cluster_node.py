@@ -185,6 +185,7 @@ class Machine:
             on_fault=self._disk_failed,
             boot_id=f"{self.host} boot {self.boots}",
             cleaner=WatchedCleaning(self._world, self, lambda work: self._run_in_thread(timers, work)),
+            views=self._world.views_of(lambda work: self._run_in_thread(timers, work)),
         )
         try:
             self.assembly = assembly = Assembly(self.settings, ports)

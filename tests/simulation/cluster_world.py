@@ -26,8 +26,10 @@ from cluster_process import Process, ProcessTimers
 from cluster_producers import CarelessProducer, Producer
 from groups_world import Violation
 
+from moldau.base.ports import RunInThread
 from moldau.metadata.image import MetadataImage
 from moldau.testing.clock import FakeTimers
+from moldau.views.jobs import EvaluatesViews
 
 STEP_MS = 50
 BIRTH_MS = 30_000
@@ -155,6 +157,10 @@ class World:
 
     def topic_configs(self, name: str) -> dict[str, str]:
         return {}
+
+    def views_of(self, run_in_thread: RunInThread) -> EvaluatesViews | None:
+        """What evaluates the views of a node; None for that of the node itself."""
+        return None
 
     def timers_of(self, machine: Machine, process: Process) -> ProcessTimers:
         return ProcessTimers(self.timers, process, machine.clock)

@@ -23,6 +23,7 @@ import compaction_world
 import disks_world
 import groups_world
 import transactions_world
+import views_world
 from rich.console import Console
 from rich.progress import Progress
 
@@ -35,6 +36,7 @@ KINDS: dict[str, Any] = {
     "transactions": transactions_world,
     "compaction": compaction_world,
     "disks": disks_world,
+    "views": views_world,
     "groups": groups_world,
 }
 

@@ -27,6 +27,9 @@ from moldau.views.sql import Query, compile_queries
 MEMORY_MAX: Final = "512MB"
 FIELD_CHARACTERS_MAX: Final = 2**31 - 1
 """Of a quoted CSV field: no value is longer. Python's own limit would make long fields unreadable."""
+LONG_VALUE_BYTES: Final = 4 << 20
+"""To parse a value may take many times its bytes. Longer ones count as unreadable where that is too much: one such
+value must not keep all others from being shown."""
 QUERIES_MAX: Final = 100
 """Compiled queries that are kept: views are deleted, and nobody tells a worker."""
 NOT_FINITE_HINT: Final = r"(?i)[:,\[]-?(?:nan|inf)"
@@ -70,6 +73,8 @@ class Engine:
         self._duckdb: Any = duckdb
         self._connection = duckdb.connect(config=dict(_SETTINGS))
         self._compile = lru_cache(QUERIES_MAX)(compile_queries)
+        self.is_fresh = True
+        """Whether earlier work cannot be why there is no memory. Else a long value would be shown or not by chance."""
 
     def run(self, definition: ViewDefinition, piece: Piece, records: Records, partition: int) -> Shown:
         queries = self._compile(definition)
@@ -91,16 +96,36 @@ class Engine:
 
     def _result(self, query: Query, source: _Source, rows: Numbers) -> pa.Table:
         """The query's columns for these rows, with null as the value where it cannot be read."""
-        table = source.table(query, rows)
         try:
             try:
-                return self._execute(query.sql, table)
-            except (self._duckdb.InvalidInputException, UnicodeDecodeError):  # the latter if it quotes what is wrong
-                source.add_wrong(rows[self._invalid(table)])
-                return self._execute(query.sql, source.table(query, rows))
+                return self._read_result(query, source, rows)
+            except self._duckdb.OutOfMemoryException:
+                too_large = self._too_large(source, query, rows) if self.is_fresh else rows[:0]
+                if not too_large.size:
+                    raise
+                source.add_wrong(too_large)
+                return self._read_result(query, source, rows)
         except self._duckdb.Error as failed:
             # Its text may quote values, which not everybody who sees the message may read.
             raise EngineFailed(f"the query of the view failed with {type(failed).__name__}") from None
+
+    def _read_result(self, query: Query, source: _Source, rows: Numbers) -> pa.Table:
+        table = source.table(query, rows)
+        try:
+            return self._execute(query.sql, table)
+        except (self._duckdb.InvalidInputException, UnicodeDecodeError):  # the latter if it quotes what is wrong
+            source.add_wrong(rows[self._invalid(table)])
+            return self._execute(query.sql, source.table(query, rows))
+
+    def _too_large(self, source: _Source, query: Query, rows: Numbers) -> Numbers:
+        """The rows whose values need more memory than there is only to be parsed, whatever the view does with them."""
+        found = []
+        for row in source.long_values(query, rows).tolist():
+            try:
+                self._invalid(source.table(query, np.array([row])))
+            except self._duckdb.OutOfMemoryException:
+                found.append(row)
+        return np.array(found, rows.dtype)
 
     def _execute(self, sql: str, table: pa.Table) -> pa.Table:
         self._connection.register("records", table)
@@ -155,6 +180,13 @@ class _Source:
         for index, header in enumerate(query.headers):
             columns[f"h{index}"] = self._rows_of(f"h{index}", header, rows)
         return pa.table(columns)
+
+    def long_values(self, query: Query, rows: Numbers) -> Numbers:
+        """Which of these rows have a value that may need more memory than there is, if the query parses values."""
+        if "value" not in query.columns:
+            return rows[:0]
+        values = self._records.values
+        return rows[(values.ends - values.starts)[rows] > LONG_VALUE_BYTES]
 
     def add_wrong(self, rows: Numbers) -> None:
         """These values cannot be read: they are null from now on."""

@@ -257,6 +257,24 @@ def test_a_result_is_limited() -> None:
         evaluate(ENGINE, view_definition({VIEW_SELECT: select}), content, 0)
 
 
+@pytest.mark.parametrize("value", [b"[" * (50 << 20), b"[" + b"1," * (25 << 20) + b"1]"], ids=["open", "flat"])
+@pytest.mark.parametrize(("on_error", "shown"), [("skip", [1, 3]), ("pass", [0, 1, 2, 3])])
+def test_a_value_that_needs_more_memory_than_there_is_hides_no_other(
+    value: bytes, on_error: str, shown: list[int]
+) -> None:
+    content = source_of(value, b'{"a":1}', b"no JSON", b'{"a":1}')
+    definition = view_definition({VIEW_WHERE: "a = 1", VIEW_SELECT: "a", VIEW_ON_ERROR: on_error})
+    result = evaluate(ENGINE, definition, content, 0)
+    assert ([record.offset for record in shown_records(result)], result.unreadable) == (shown, 2)
+
+
+def test_a_process_that_has_done_other_work_does_not_decide_that_a_value_is_too_long() -> None:
+    engine = Engine()
+    engine.is_fresh = False
+    with pytest.raises(EngineFailed, match="OutOfMemoryException in offsets 0 to 1"):
+        evaluate(engine, view_definition({VIEW_WHERE: "a = 1"}), source_of(b"[" * (50 << 20), b'{"a":1}'), 0)
+
+
 def test_messages_quote_no_values() -> None:
     class Failing:
         def register(self, *_: object) -> None:

@@ -58,6 +58,7 @@ def serve(connection: Connection, memory_bytes: int, cpu_seconds: float) -> None
         except Exception as unexpected:  # a fault of ours, which the same records may cause again
             result = ViewFailed(f"evaluating the view failed with {type(unexpected).__name__}", is_divisible=True)
         limit_cpu_time(0)
+        engine.is_fresh = False
         connection.send(result)
 
 

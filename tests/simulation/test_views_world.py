@@ -1,0 +1,53 @@
+"""Simulations of clusters with views, with all kinds of faults; and defects that the simulation must notice.
+
+`MOLDAU_SEEDS` sets the number of seeds; `make simulate WHAT=views SEEDS=1000` runs any number of them.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from depth import sample
+from groups_world import Violation
+from seed_runs import SeedRuns
+
+pytest.importorskip("duckdb")
+
+from views_broken import VIEW_DEFECTS, Defect
+from views_world import World
+
+DEFAULT_SEEDS = 3
+SEEDS = range(1, 1 + int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS)))
+TRIES = 4
+EXPECTED_FAULTS = {
+    "a process is killed", "a log is cleaned", "records are deleted", "a swap of several segments",
+    "an admin: delete or make", "an admin: reassign", "a view is deleted", "a run of a view is too much",
+    "a view's worker is killed",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_views_show_what_their_sources_have_under_faults(seed: int, seed_runs: SeedRuns) -> None:
+    seed_runs.run("views", seed)
+
+
+def test_all_faults_occurred(seed_runs: SeedRuns) -> None:
+    seed_runs.check(EXPECTED_FAULTS, seeds=DEFAULT_SEEDS)
+
+
+def test_the_same_seed_gives_the_same_run_in_any_process(seed_runs: SeedRuns) -> None:
+    seed_runs.check_the_same_in_another_process("views", seed=3)
+
+
+@pytest.mark.parametrize("defect", sample(VIEW_DEFECTS, 3), ids=lambda defect: defect.__name__)
+def test_broken_views_are_caught(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+    defect(monkeypatch)
+    first = VIEW_DEFECTS[defect]
+    with pytest.raises(Violation):
+        _try(range(first, first + TRIES))
+
+
+def _try(seeds: range) -> None:
+    for seed in seeds:
+        World(seed).run()
