@@ -19,7 +19,7 @@ SHARED_LISTENER_VARIABLE: Final = "MOLDAU_SHARED_LISTENER"
 """Names the listener whose port several nodes of one machine share; `moldau start --cores` sets it."""
 
 _LISTENER: Final = re.compile(
-    r"(?P<name>\w+)://(?:\[(?P<ipv6>[0-9a-fA-F:.%]*)\]|(?P<host>[0-9a-zA-Z._%-]*)):(?P<port>[0-9]{1,5})", re.ASCII
+    r"(?P<name>[\w-]+)://(?:\[(?P<ipv6>[0-9a-fA-F:.%]*)\]|(?P<host>[0-9a-zA-Z._%-]*)):(?P<port>[0-9]{1,5})", re.ASCII
 )
 
 
@@ -59,10 +59,10 @@ def parse_protocol_map(text: str) -> dict[str, str]:
     """Parse `NAME:PROTOCOL,...`. Raise ValueError for anything else."""
     protocols: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
-        name, _, protocol = item.rpartition(":")
-        if not name or protocol.upper() not in SECURITY_PROTOCOLS:
+        name, _, protocol = (part.strip().upper() for part in item.rpartition(":"))
+        if not name or protocol not in SECURITY_PROTOCOLS:
             raise ValueError(f"{item!r} is not NAME:PROTOCOL with one of {', '.join(SECURITY_PROTOCOLS)}")
-        protocols[name.strip().upper()] = protocol.upper()
+        protocols[name] = protocol
     return protocols
 
 

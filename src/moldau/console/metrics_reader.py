@@ -1,6 +1,6 @@
 """Reads the few metrics that the console shows from `/metrics` of brokers: bytes in and out, connections.
 
-The addresses come from the command line only. An address that does not answer is left out.
+The addresses come from the command line only. One that does not answer is left out, and named in the errors.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import time
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http.client import HTTPException
-from itertools import chain
 from typing import Any, Final, NamedTuple
 
 TIMEOUT_SECONDS: Final = 2.0
 TEXT_BYTES_MAX: Final = 32 << 20
 SAMPLES_MAX: Final = 200
+"""Of each address."""
 BYTES_IN: Final = "kafka_server_brokertopicmetrics_bytesin_total"
 BYTES_OUT: Final = "kafka_server_brokertopicmetrics_bytesout_total"
 CONNECTIONS: Final = "kafka_server_socket_server_metrics_connection_count"
@@ -41,31 +41,37 @@ class MetricsReader:
 
     def __call__(self) -> Mapping[str, Any]:
         samples: dict[str, list[Sample]] = {}
+        times: dict[str, float] = {}
         errors = []
         for url in self._urls:
             try:
                 with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
                     text = response.read(TEXT_BYTES_MAX).decode(errors="replace")
-            except (OSError, HTTPException) as error:
+            except (OSError, HTTPException, ValueError) as error:
                 errors.append(f"{url}: {error}")
                 continue
-            samples[url] = list(parse(text.splitlines(), SHOWN))
-        now = time.monotonic()
+            times[url] = time.monotonic()
+            samples[url] = [each for each in parse(text.splitlines(), SHOWN) if "topic" not in each.labels]
         return {
-            "bytes_in_per_second": self.rate(BYTES_IN, samples, now),
-            "bytes_out_per_second": self.rate(BYTES_OUT, samples, now),
-            "samples": list(chain.from_iterable(samples.values()))[:SAMPLES_MAX],
+            "bytes_in_per_second": self.rate(BYTES_IN, samples, times),
+            "bytes_out_per_second": self.rate(BYTES_OUT, samples, times),
+            "samples": [
+                sample._replace(labels={"address": url, **sample.labels})
+                for url, its_samples in samples.items()
+                for sample in its_samples[:SAMPLES_MAX]
+            ],
             "errors": errors,
         }
 
-    def rate(self, name: str, samples: Mapping[str, Iterable[Sample]], now: float) -> float | None:
-        """Return the rate of all addresses. One that is missing once counts again from its own last total on."""
+    def rate(self, name: str, samples: Mapping[str, Iterable[Sample]], times: Mapping[str, float]) -> float | None:
+        """Return the rate of all addresses, each by the time at which it was read. One that is missing once counts
+        again from its own last total on."""
         rates = []
         for url, its_samples in samples.items():
-            values = [sample.value for sample in its_samples if sample.name == name and "topic" not in sample.labels]
+            values = [sample.value for sample in its_samples if sample.name == name]
             if not values:
                 continue
-            total = sum(values)
+            total, now = sum(values), times[url]
             before, then = self._totals.get((url, name), (None, now))
             self._totals[url, name] = total, now
             if before is not None and total >= before and now > then:
@@ -74,7 +80,8 @@ class MetricsReader:
 
 
 def parse(lines: Iterable[str], names: Sequence[str]) -> Iterator[Sample]:
-    """Yield the samples with these names of a text in Prometheus' format. JSON has no numbers that are not finite."""
+    """Yield the samples with these names of a text in Prometheus' format. Values that are not finite are left out: JSON
+    has none."""
     for line in lines:
         if not line.startswith(tuple(names)):
             continue

@@ -257,7 +257,7 @@ def is_administrative(api: ApiKey, request: Any) -> bool:
     """Return whether a request of an audited API is to be logged: not if it only validates, and commits of offsets only
     without a member. Tools reset offsets so, but also consumers that assign partitions themselves commit so."""
     if api is ApiKey.OFFSET_COMMIT:
-        return not request.member_id and request.generation_id_or_member_epoch < 0
+        return bool(request.generation_id_or_member_epoch < 0)  # then a member id means nothing
     return not getattr(request, "validate_only", False)
 
 

@@ -26,10 +26,12 @@ from moldau.wire.apis import APIS, ApiKey
 from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.audit")
-LINES_PER_SECOND_MAX: Final = 50
+DENIED_LINES_PER_SECOND_MAX: Final = 50
 LOGIN_LINES_PER_SECOND_MAX: Final = 50
 """Of failed logins. Strangers cause them, so they have a limit of their own: they must hide no refusal of a user."""
 ADMIN_LINES_PER_SECOND_MAX: Final = 200
+FAILED_LINES_PER_SECOND_MAX: Final = 50
+"""Of administrative requests that failed."""
 VALUE_LENGTH_MAX: Final = 300
 COMMIT_EVERY_MS: Final = 60_000
 """A consumer that assigns partitions itself commits like a tool that resets offsets: one line a minute is enough."""
@@ -77,8 +79,9 @@ class AuditLog:
     def __init__(self, clock: Clock, counters: Counters | None = None) -> None:
         self._clock = clock
         self._counters = counters or Counters()
-        self._refusals = LineLimit(clock, self._counters, LINES_PER_SECOND_MAX)
+        self._refusals = LineLimit(clock, self._counters, DENIED_LINES_PER_SECOND_MAX)
         self._actions = LineLimit(clock, self._counters, ADMIN_LINES_PER_SECOND_MAX)
+        self._failed_actions = LineLimit(clock, self._counters, FAILED_LINES_PER_SECOND_MAX)
         self._logins = LineLimit(clock, self._counters, LOGIN_LINES_PER_SECOND_MAX)
         self._commits: dict[tuple[str, str, str, bool], int] = {}
         """When the last line about the offsets of a group was written, by principal, group and whether it failed."""
@@ -109,16 +112,25 @@ class AuditLog:
             quoted(each) for each in (who, caller.address.rpartition(":")[0], caller.client_id or "", APIS[api].name)
         ]
         actions = iter(admin_actions(api, request, response))
+        failures_left_out: int | None = None  # None while they are written
         for action in actions:
-            if not self._actions.may_write():
-                self._actions.leave_out(sum(1 for _ in actions))
-                return
+            # What failed must not hide what was done: it has a limit of its own.
+            if action.error_code and failures_left_out is not None:
+                failures_left_out += 1
+                continue
+            if not (self._failed_actions if action.error_code else self._actions).may_write():
+                if not action.error_code:
+                    self._actions.leave_out(sum(1 for _ in actions))
+                    break
+                failures_left_out = 0
+                continue
             result = action.resource, result_name(action.error_code), action.detail
             log.info(
                 "admin principal=%s host=%s client=%s action=%s resource=%s result=%s detail=%s",
                 *source,
                 *map(quoted, result),
             )
+        self._failed_actions.leave_out(failures_left_out or 0)
 
     def is_repeated_commit(self, principal: Principal, group_id: str, is_failed: bool = False) -> bool:
         """Whether there was a line shortly before about offsets of the group that the same principal committed, or
@@ -178,7 +190,7 @@ class AuditedCommits(AuditedHandler):
     nothing."""
 
     def answer(self, request: Any, caller: Caller) -> Message | Promise[Any] | None:
-        is_of_member = request.member_id or request.generation_id_or_member_epoch >= 0
+        is_of_member = request.generation_id_or_member_epoch >= 0
         if is_of_member or self._audit.is_repeated_commit(caller.access.principal, request.group_id):
             return self._handler.answer(request, caller)
         return super().answer(request, caller)

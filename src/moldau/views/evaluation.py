@@ -1,4 +1,4 @@
-"""Evaluates a view over a run of its source's batches: bytes in, bytes out. Only workers import this module."""
+"""Evaluates a view over a run of its source's batches: bytes in, bytes out. Only workers and simulations import it."""
 
 from __future__ import annotations
 

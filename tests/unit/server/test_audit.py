@@ -108,12 +108,12 @@ def test_a_flood_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     decisions = []
     for _ in range(1000):
         log.denied("User:ann", "h", READ_TOPIC, "t", lambda: decisions.append(1) or decide())
-    assert len(decisions) == audit.LINES_PER_SECOND_MAX, "nothing is decided for a line that is left out"
-    assert len(lines(caplog)) == audit.LINES_PER_SECOND_MAX
+    assert len(decisions) == audit.DENIED_LINES_PER_SECOND_MAX, "nothing is decided for a line that is left out"
+    assert len(lines(caplog)) == audit.DENIED_LINES_PER_SECOND_MAX
     clock.move(1000)
     log.denied("User:bob", "h", READ_TOPIC, "t", decide)
     assert lines(caplog)[-2:] == [
-        f"{1000 - audit.LINES_PER_SECOND_MAX} more lines of the audit log were left out",
+        f"{1000 - audit.DENIED_LINES_PER_SECOND_MAX} more lines of the audit log were left out",
         'denied principal=User:bob host=h operation=read resource=topic:t rule="no ACL allows it"',
     ]
 
@@ -224,8 +224,9 @@ def test_commits_without_a_member_are_one_line_a_minute(caplog: pytest.LogCaptur
             return done
 
     (handler,) = audit.audited([Commits()], audit.AuditLog(clock))
-    for group, member_id in (("a", "m"), ("a", ""), ("a", ""), ("b", ""), ("a", "")):
-        assert handler.answer(OffsetCommitRequest(group, -1, member_id, topics=[topic]), caller) is done
+    # Without a generation a member id means nothing: the coordinator does not look at it.
+    for group, generation, member_id in (("c", 3, "m"), ("a", -1, "m"), ("a", -1, ""), ("b", -1, ""), ("a", -1, "")):
+        assert handler.answer(OffsetCommitRequest(group, generation, member_id, topics=[topic]), caller) is done
     assert [line.partition("action=")[2] for line in lines(caplog)] == [
         'OffsetCommit resource=group:a result=OK detail="t-0=7"',
         'OffsetCommit resource=group:b result=OK detail="t-0=7"',
@@ -298,7 +299,22 @@ def test_a_flood_of_refusals_does_not_hide_what_administrators_do(caplog: pytest
         ' result=NON_EMPTY_GROUP detail=""'
     )
     assert counters[DENIED] == 1000
-    assert counters[AUDIT_LINES_DROPPED] == 1000 - audit.LINES_PER_SECOND_MAX
+    assert counters[AUDIT_LINES_DROPPED] == 1000 - audit.DENIED_LINES_PER_SECOND_MAX
+
+
+def test_administrative_requests_that_are_refused_do_not_hide_those_that_are_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "moldau.audit")
+    audited = audit.AuditLog(FakeClock())
+    caller = Caller("PLAINTEXT", "10.0.0.1:5", "tool", 7)
+    for code, count in ((ErrorCode.TOPIC_AUTHORIZATION_FAILED, 5_000), (ErrorCode.NONE, 1)):
+        names = [f"t{number}" for number in range(count)]
+        request = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names])
+        response = CreateTopicsResponse(topics=[CreatableTopicResult(name=name, error_code=code) for name in names])
+        audited.answered(ApiKey.CREATE_TOPICS, request, response, caller)
+    assert len(lines(caplog)) == audit.FAILED_LINES_PER_SECOND_MAX + 1
+    assert "resource=topic:t0 result=OK" in lines(caplog)[-1]
 
 
 def test_a_failed_login_has_a_line_with_the_name_that_was_tried(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 from attacked_cluster import AttackedCluster
+from depth import sample
 from largest_requests import largest_requests
 from turns_of_requests import turns_of
 
@@ -55,9 +56,10 @@ def test_no_turn_of_the_largest_request_exceeds_its_budget(cluster: AttackedClus
     assert route is not None
     bytes_max = min(route.bytes_max, PRODUCE_BYTES) if api is ApiKey.PRODUCE else route.bytes_max
     elements_max = REQUEST_ELEMENTS_MAX if api in LONG_APIS else ELEMENTS_MAX
+    # The controller decides in one turn what a client with all rights asks of it.
+    accesses = [NoRights()] if api in FORWARDED or api in OF_NODES else sample([NoRights(), UNRESTRICTED], 2)
     for name, frame in largest_requests(api, version, bytes_max, elements_max):
-        # The controller decides in one turn what a client with all rights asks of it.
-        for access in (NoRights(),) if api in FORWARDED or api in OF_NODES else (NoRights(), UNRESTRICTED):
+        for access in accesses:
             try:
                 turns, _ = turns_of(router, cluster.timers, frame, access=access)
             except MalformedData:

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -73,6 +74,9 @@ class Worker:
                     self._jobs.put(request.job)
         except (EOFError, OSError):
             os._exit(0)
+        except BaseException:  # a request of another version, or no memory: without its thread this process is useless
+            traceback.print_exc()
+            os._exit(1)
 
     def _clean(self, job: CleaningJob) -> CleaningResult | CleaningFailed:
         from moldau.log.cleaning.clean import clean

@@ -202,7 +202,7 @@ class Controller:
                 answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:
-        """Do nothing: `leading` and `resigned` tell the controller what it needs."""
+        """Do nothing: `leading` and `no_longer_leading` tell the controller what it needs."""
 
     def committed(self, high_watermark: int) -> None:
         if self._is_active:

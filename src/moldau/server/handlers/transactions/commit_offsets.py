@@ -85,7 +85,7 @@ class TxnOffsetCommit:
         )
 
     def _long_commit(self, request: TxnOffsetCommitRequest, client: Client, may_read: MayUseTopic) -> Steps[Response]:
-        """Draft the commit in steps; check the member and write everything in the last one."""
+        """Draft the commit in steps; then verify the transaction, check the member and write everything at once."""
         try:
             groups = self._groups.shards.machine_of(request.group_id)
         except KafkaError as error:
@@ -115,8 +115,9 @@ class TxnOffsetCommit:
             for each in topic.partitions
         )
         if not any(self._is_known(*each) for each in requested):
-            # No offset can be committed: the coordinator only returns the errors.
-            return self._submit(request, client, may_read, draft)
+            # No offset can be committed: the coordinator only returns the errors. Not by the draft, which may be from
+            # before a right was taken away.
+            return self._submit(request, client, may_read, None)
         name = self._groups.topic.partition_of(request.group_id)
         partition = self._partitions.find(*name)
         transaction = InTransaction(
