@@ -59,9 +59,9 @@ def test_a_client_file_is_read_as_it_was_written(password: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "listener PLAINTEXT://0.0.0.0:9092 lets clients in without"),
-        ({"listeners": "SSL://:9092"}, "lets clients in without"),
-        ({"listeners": "SASL_SSL://:9092,SASL_PLAINTEXT://:9093"}, "listener SASL_PLAINTEXT://:9093 lets"),
+        ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "listener PLAINTEXT://0.0.0.0:9092 does not demand both"),
+        ({"listeners": "SSL://:9092"}, "does not demand both TLS and authentication"),
+        ({"listeners": "SASL_SSL://:9092,SASL_PLAINTEXT://:9093"}, "listener SASL_PLAINTEXT://:9093 does not demand"),
         (
             {"authorizer.class.name": "", "super.users": None, "allow.everyone.if.no.acl.found": None},
             "must not be empty",
